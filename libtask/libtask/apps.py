@@ -1,0 +1,305 @@
+"""Applications by name: find the class, describe a task of it for the scheduler.
+
+An application is an entry point of group `libtask.apps` (`heat`), or a class in a
+user's file (`path/to/file.py:Class`). Clients use it before submission, workers
+before execution; hetd never does.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from libtask.errors import HetError, InputError, NotFoundError
+from libtask.messages import Kind, TaskSpec
+from libtask.parameters import build, one_line, plain, suggestion
+from libtask.task import Size, Task
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["Options", "available", "build", "describe", "name_of", "resolve", "size_of"]
+
+GROUP = "libtask.apps"
+BUILT_IN = {"call": "libtask.call:Call"}
+"""Applications that are part of libtask itself and hidden from listings."""
+
+_NAMES: dict[type[Task], str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a task is to be scheduled.
+
+    Attributes:
+        priority: higher runs first within a queue.
+        after: ids of tasks that must complete first; `-k`: the k-th before in the submit.
+        hold: wait for a release.
+        resources: allowed resource names; empty: any.
+        strip: fixed strip size in iterations; None: sized to the target interval.
+        name: the user's own label.
+
+    """
+
+    priority: int = 0
+    after: tuple[int, ...] = ()
+    hold: bool = False
+    resources: tuple[str, ...] = ()
+    strip: int | None = None
+    name: str = ""
+
+
+# ---------------------------------------------------------------- find
+
+
+def resolve(app: str) -> type[Task]:
+    """Find the application's class.
+
+    Raises:
+        NotFoundError: no application of that name; lists those there are.
+        InputError: the file or class is missing, wrong, or fails to import.
+
+    """
+    if ".py:" in app or app.endswith(".py"):
+        return _class_in_file(app)
+    return _named(app)
+
+
+def available() -> list[str]:
+    """List the names of the installed applications."""
+    return sorted(_entry_points())
+
+
+def absolute(app: str) -> str:
+    """Return the name under which any process finds the application."""
+    if ".py:" not in app:
+        return app
+    path, _, class_name = app.rpartition(":")
+    return f"{Path(path).expanduser().resolve()}:{class_name}"
+
+
+def name_of(app_class: type[Task]) -> str:
+    """Return the name that leads `resolve` back to this class.
+
+    Raises:
+        InputError: the class was defined interactively, so that no file holds it.
+
+    """
+    if app_class not in _NAMES:
+        _NAMES[app_class] = _find_name(app_class)
+    return _NAMES[app_class]
+
+
+def _find_name(app_class: type[Task]) -> str:
+    place = f"{app_class.__module__}:{app_class.__qualname__}"
+    for name, value in (_entry_points() | BUILT_IN).items():
+        if value == place:
+            return name
+    try:
+        path = Path(inspect.getfile(app_class)).resolve(strict=True)
+    except (OSError, TypeError) as error:
+        raise InputError(
+            f"{app_class.__name__}: defined interactively; put the class into a file"
+        ) from error
+    return f"{path}:{app_class.__qualname__}"
+
+
+@functools.cache
+def _entry_points() -> dict[str, str]:
+    return {
+        point.name: point.value
+        for point in importlib.metadata.entry_points(group=GROUP)
+    }
+
+
+@functools.cache
+def _named(app: str) -> type[Task]:
+    place = BUILT_IN.get(app) or _entry_points().get(app)
+    if place is None:
+        names = available()
+        listing = ", ".join(names) or "none installed"
+        raise NotFoundError(
+            f"no application {app!r}{suggestion(app, names)}; there are: {listing};"
+            " your own: path/to/file.py:Class"
+        )
+    module_name, _, class_name = place.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise InputError(f"application {app}: {_failure(error)}") from error
+    return _task_class(module, class_name, app)
+
+
+def _class_in_file(app: str) -> type[Task]:
+    path_text, _, class_name = app.rpartition(":")
+    if not path_text or app.endswith(".py"):
+        raise InputError(f"{app}: say which class, as {app}:Class")
+    path = Path(path_text).expanduser().resolve()
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError as error:
+        raise InputError(f"{path_text}: {error.strerror}") from error
+    return _task_class(_module_of(path, changed), class_name, path_text)
+
+
+@functools.cache
+def _module_of(path: Path, changed: int) -> ModuleType:
+    """Import a file under a name of its own; an edited file is another module."""
+    digest = hashlib.sha256(f"{path}:{changed}".encode()).hexdigest()[:12]
+    name = f"libtask_app_{path.stem}_{digest}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up by name
+    _allow_siblings(path)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise InputError(f"{path}: {_failure(error)}") from error
+    return module
+
+
+def _allow_siblings(path: Path) -> None:
+    """Let the file import modules beside it, as when Python runs it; never shadowing."""
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _failure(error: BaseException) -> str:
+    """Describe a failed import in one line, with the line number it happened at."""
+    frames = traceback.extract_tb(error.__traceback__)
+    line = f" at line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
+    return f"import fails{line}: {type(error).__name__}: {one_line(error)}"
+
+
+def _task_class(module: ModuleType, class_name: str, place: str) -> type[Task]:
+    found = getattr(module, class_name, None)
+    if found is None:
+        names = [name for name, value in vars(module).items() if _is_task(value)]
+        listing = ", ".join(names) or "none"
+        hint = suggestion(class_name, names)
+        raise InputError(
+            f"{place}: no class {class_name!r}{hint}; tasks there: {listing}"
+        )
+    if not _is_task(found):
+        raise InputError(f"{place}: {class_name} is not a subclass of libtask.Task")
+    app_class: type[Task] = found
+    return app_class
+
+
+def _is_task(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Task) and value is not Task
+
+
+# ---------------------------------------------------------------- describe
+
+
+def describe(task: Task, app: str, options: Options) -> TaskSpec:
+    """Describe a task for submission.
+
+    Args:
+        task: the task, parameters checked.
+        app: its application's name, as `resolve` takes it.
+        options: how it is to be scheduled.
+
+    Raises:
+        InputError: bad input file, or more memory than this machine has.
+
+    """
+    size = size_of(task)
+    _refuse_too_big(task, size)
+    return TaskSpec(
+        app=absolute(app),
+        params=plain(task),
+        type=f"{short_name(app)}/{size.signature}",
+        kinds=_kinds(task),
+        work=float(size.work),
+        input_bytes=int(size.input_bytes),
+        state_bytes=int(size.state_bytes),
+        priority=options.priority,
+        after=list(options.after),
+        hold=options.hold,
+        resources=list(options.resources),
+        strip=options.strip,
+        name=options.name,
+        cwd=str(Path.cwd()),
+    )
+
+
+def size_of(task: Task) -> Size:
+    """Ask a task for its size; its mistakes become one line.
+
+    Raises:
+        InputError: the task cannot tell, say because its input is unreadable.
+
+    """
+    try:
+        return task.size()
+    except HetError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{type(task).__name__}: size: {type(error).__name__}: {one_line(error)}"
+        ) from error
+
+
+def short_name(app: str) -> str:
+    """Shorten `/a/b/file.py:Class` to `file:Class`; other names stay."""
+    if ".py:" not in app:
+        return app
+    path, _, class_name = app.rpartition(":")
+    return f"{Path(path).stem}:{class_name}"
+
+
+def _kinds(task: Task) -> list[Kind]:
+    """Kinds this very task can run on: the task's own word, else what is implemented."""
+    own: Any = getattr(task, "kinds", None)
+    kinds: list[Kind] = list(own()) if callable(own) else list(task.implementations)
+    if not kinds:
+        raise InputError(
+            f"{type(task).__name__}: no implementation for any kind of device"
+        )
+    return kinds
+
+
+def _refuse_too_big(task: Task, size: Size) -> None:
+    needed = size.memory_bytes or size.input_bytes + size.state_bytes
+    there = machine_memory()
+    if needed > there:
+        raise InputError(
+            f"{type(task).__name__}: needs {readable_bytes(needed)},"
+            f" this machine has {readable_bytes(there)}"
+        )
+
+
+@functools.cache
+def machine_memory() -> int:
+    """Bytes of memory that processes here may use: the machine's, or its container's."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+    except OSError:
+        return physical
+    return min(physical, int(limit)) if limit.isdigit() else physical
+
+
+def readable_bytes(count: float) -> str:
+    """Write a number of bytes in the unit that suits it, e.g. `23.5 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if count < 1024:  # noqa: PLR2004  the step of binary prefixes
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} EiB"

@@ -1,0 +1,242 @@
+"""Parameters: from plain values (command line, TOML, the wire) to a checked task.
+
+Every value is checked against the type that the application's dataclass declares,
+so that a mistake is one clear line before submission and never a traceback later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import json
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from libtask.task import Task
+
+
+_PARAMETERS: dict[type[Task], dict[str, Parameter]] = {}
+"""Seen applications; `functools.cache` and classes as keys do not go together in mypy."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of an application: its name, declared type and default."""
+
+    name: str
+    type: Any
+    required: bool
+    default: Any
+
+    def __str__(self) -> str:
+        tail = "" if self.required else f" = {self.default!r}"
+        return f"{self.name}: {type_name(self.type)}{tail}"
+
+
+def build(
+    app_class: type[Task], params: Mapping[str, Any], *, text: bool = False
+) -> Task:
+    """Make a task of `app_class` from plain parameters, checked.
+
+    Args:
+        app_class: the application.
+        params: parameter name -> value.
+        text: values are command-line strings, to be read as the declared types.
+
+    Raises:
+        InputError: unknown, missing or wrong parameter; names it and what it takes.
+
+    """
+    known = parameters(app_class)
+    values = {
+        name: _checked(app_class, known, name, value, text=text)
+        for name, value in params.items()
+    }
+    missing = [
+        item for item in known.values() if item.required and item.name not in values
+    ]
+    if missing:
+        raise InputError(f"{app_class.__name__}: missing parameter {missing[0]}")
+    try:
+        return app_class(**values)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{app_class.__name__}: {one_line(error)}") from error
+
+
+def parameters(app_class: type[Task]) -> dict[str, Parameter]:
+    """List the parameters of an application, in order of declaration."""
+    if app_class not in _PARAMETERS:
+        untyped: Any = app_class  # mypy takes no Task for a dataclass
+        fields = (
+            dataclasses.fields(untyped) if dataclasses.is_dataclass(untyped) else ()
+        )
+        _PARAMETERS[app_class] = {
+            field.name: _parameter(app_class, field) for field in fields if field.init
+        }
+    return _PARAMETERS[app_class]
+
+
+def plain(task: Task) -> dict[str, Any]:
+    """Return the parameters of a task as plain values, as they travel on the wire.
+
+    Raises:
+        InputError: a value that has no plain form.
+
+    """
+    app_class = type(task)
+    values = {name: getattr(task, name) for name in parameters(app_class)}
+    try:
+        result: dict[str, Any] = msgspec.to_builtins(
+            values, builtin_types=(bytes, bytearray), enc_hook=_to_plain
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{app_class.__name__}: {one_line(error)}") from error
+    return result
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean X?)` where a known word is near, else nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def one_line(error: BaseException) -> str:
+    """Return the text of an error in one line, never empty."""
+    text = " ".join(str(error).split())
+    return text or type(error).__name__
+
+
+def type_name(kind: Any) -> str:
+    """Name a declared type as a user would: `int`, `one of 'a', 'b'`, `int or none`."""
+    origin = typing.get_origin(kind)
+    if origin is typing.Literal:
+        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(kind))
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(type_name(part) for part in typing.get_args(kind))
+    if origin is typing.Annotated:
+        return type_name(typing.get_args(kind)[0])
+    if origin is not None:
+        return str(kind).replace("typing.", "")
+    return _simple_name(kind)
+
+
+def _simple_name(kind: Any) -> str:
+    if kind in (None, types.NoneType):
+        return "none"
+    if isinstance(kind, type):
+        return "path" if issubclass(kind, Path) else kind.__name__
+    return str(kind).replace("typing.", "").lower()
+
+
+def _parameter(app_class: type[Task], field: dataclasses.Field[Any]) -> Parameter:
+    missing = dataclasses.MISSING
+    default = field.default
+    if default is missing and field.default_factory is not missing:
+        default = field.default_factory()
+    return Parameter(
+        field.name, _field_type(app_class, field.name), default is missing, default
+    )
+
+
+def _field_type(app_class: type[Task], name: str) -> Any:
+    """Evaluate one field's annotation in the module of the class that declares it."""
+    for owner in app_class.__mro__:
+        declared = inspect.get_annotations(owner)
+        if name in declared:
+            single = types.SimpleNamespace(__annotations__={name: declared[name]})
+            scope = vars(sys.modules[owner.__module__]) | vars(owner)
+            return _evaluated(single, scope, name)
+    return Any
+
+
+def _evaluated(single: Any, scope: dict[str, Any], name: str) -> Any:
+    try:
+        return typing.get_type_hints(single, scope, include_extras=True)[name]
+    except NameError:
+        return Any  # a type imported only for type checkers: nothing to check against
+
+
+def _checked(
+    app_class: type[Task],
+    known: dict[str, Parameter],
+    name: str,
+    value: Any,
+    *,
+    text: bool,
+) -> Any:
+    if name not in known:
+        listing = "; ".join(str(item) for item in known.values()) or "none"
+        hint = suggestion(name, known)
+        raise InputError(
+            f"{app_class.__name__}: unknown parameter {name!r}{hint}; parameters: {listing}"
+        )
+    try:
+        return _converted(value, known[name].type, text=text)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        expected = _expected(known[name].type, error)
+        raise InputError(
+            f"{app_class.__name__}: parameter {name}: {expected}, got {_shown(value)}"
+        ) from error
+
+
+def _converted(value: Any, kind: Any, *, text: bool) -> Any:
+    if isinstance(value, bytes) and kind is bytes:
+        return value
+    try:
+        return msgspec.convert(value, kind, strict=not text, dec_hook=_from_plain)
+    except msgspec.ValidationError:
+        if not text:
+            raise
+        return msgspec.convert(
+            _structure(value), kind, strict=False, dec_hook=_from_plain
+        )
+
+
+def _structure(value: str) -> Any:
+    """Read a list or map given as text: JSON, else comma-separated words."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return [word.strip() for word in value.split(",")]
+
+
+def _expected(kind: Any, error: Exception) -> str:
+    if typing.get_origin(kind) is typing.Annotated:
+        return one_line(error).replace("`", "").replace("Expected", "expected")
+    return f"expected {type_name(kind)}"
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."  # noqa: PLR2004  one line on a screen
+
+
+def _from_plain(kind: Any, value: Any) -> Any:
+    if (
+        isinstance(kind, type)
+        and issubclass(kind, Path)
+        and isinstance(value, str | Path)
+    ):
+        return kind(value)
+    raise TypeError(f"cannot read a {type_name(kind)}")
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):  # NumPy scalars and small arrays
+        return value.tolist()
+    raise TypeError(
+        f"a parameter of type {type(value).__name__} cannot be sent; use plain values"
+    )

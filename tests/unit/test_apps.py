@@ -1,0 +1,224 @@
+"""Applications are found by name or file, and every mistake is one line."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from libtask import apps
+from libtask.errors import InputError, NotFoundError
+from libtask.parameters import build, plain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOURCE = """
+    from __future__ import annotations
+    from dataclasses import dataclass, field
+    from pathlib import Path
+    from typing import TYPE_CHECKING, ClassVar, Literal
+    from libtask.task import Size, Task
+    if TYPE_CHECKING:
+        from numpy.typing import NDArray
+
+    @dataclass
+    class Sum(Task):
+        label: ClassVar[str] = "sum"
+        n: int = 10
+        rate: float = 1.0
+        edge: Literal["fixed", "open"] = "fixed"
+        output: Path | None = None
+        sizes: list[int] = field(default_factory=list)
+        wide: bool = False
+        grid: NDArray = field(init=False, repr=False)
+
+        def __post_init__(self) -> None:
+            if self.n < 1:
+                raise ValueError(f"n must be at least 1, not {self.n}")
+
+        def size(self) -> Size:
+            return Size(str(self.n), work=self.n, state_bytes=8 * self.n)
+
+    @Sum.on("cpu")
+    def on_cpu(task, device, checkpoint):
+        for strip in checkpoint.strips():
+            yield
+
+    @dataclass
+    class Named(Task):
+        name: str
+
+    @dataclass
+    class Narrow(Sum):
+        def kinds(self):
+            return ["gpu"]
+
+    class Other:
+        pass
+"""
+
+
+@pytest.fixture
+def app_file(tmp_path: Path) -> Path:
+    path = tmp_path / "sums.py"
+    path.write_text(textwrap.dedent(SOURCE))
+    return path
+
+
+def message(app: str) -> str:
+    with pytest.raises(InputError) as caught:
+        apps.resolve(app)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_entry_point_is_found_by_name() -> None:
+    assert "heat" in apps.available()
+    assert "call" not in apps.available()
+
+
+def test_unknown_name_gets_a_suggestion_and_the_list() -> None:
+    with pytest.raises(NotFoundError, match=r"did you mean heat\?.*synthetic"):
+        apps.resolve("heta")
+
+
+def test_file_is_loaded_once_until_it_changes(app_file: Path) -> None:
+    first = apps.resolve(f"{app_file}:Sum")
+
+    assert apps.resolve(f"{app_file}:Sum") is first
+    app_file.write_text(textwrap.dedent(SOURCE) + "\n# edited\n")
+    import os
+
+    os.utime(app_file, ns=(1, 1))
+    assert apps.resolve(f"{app_file}:Sum") is not first
+
+
+def test_relative_file(app_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(app_file.parent)
+
+    task = build(apps.resolve("sums.py:Sum"), {})
+
+    assert apps.describe(task, "sums.py:Sum", apps.Options()).app == f"{app_file}:Sum"
+    assert apps.name_of(type(task)) == f"{app_file}:Sum"
+
+
+def test_wrong_files(app_file: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("x = 1\nraise RuntimeError('no\\nway')\n")
+    exits = tmp_path / "exits.py"
+    exits.write_text("import sys\nsys.exit(3)\n")
+    syntax = tmp_path / "syntax.py"
+    syntax.write_text("def f(:\n")
+
+    assert "No such file" in message(f"{tmp_path}/none.py:Sum")
+    assert "did you mean Sum?" in message(f"{app_file}:Sun")
+    assert "Other is not a subclass" in message(f"{app_file}:Other")
+    assert "say which class" in message(str(app_file))
+    assert f"line 2 of {broken}: RuntimeError: no way" in message(f"{broken}:Sum")
+    assert "SystemExit" in message(f"{exits}:Sum")
+    assert "SyntaxError" in message(f"{syntax}:Sum")
+    assert (
+        "Is a directory" in message(f"{tmp_path}/d.py:Sum")
+        or not (tmp_path / "d.py").exists()
+    )
+
+
+def test_text_parameters_take_the_declared_types(app_file: Path) -> None:
+    texts = {
+        "n": "4096",
+        "rate": "1e-3",
+        "output": "o.npy",
+        "sizes": "1,2",
+        "wide": "true",
+    }
+
+    task = build(apps.resolve(f"{app_file}:Sum"), texts, text=True)
+
+    assert plain(task) == {
+        "n": 4096,
+        "rate": 0.001,
+        "edge": "fixed",
+        "output": "o.npy",
+        "sizes": [1, 2],
+        "wide": True,
+    }
+
+
+def test_plain_parameters_make_the_same_task_again(app_file: Path) -> None:
+    app_class = apps.resolve(f"{app_file}:Sum")
+    task = build(app_class, {"n": 3, "output": "o"})
+
+    assert build(app_class, plain(task)) == task
+
+
+@pytest.mark.parametrize(
+    ("params", "text", "said"),
+    [
+        ({"m": 1}, False, "unknown parameter 'm'"),
+        ({"siezs": 1}, False, "did you mean sizes?"),
+        ({"n": "abc"}, True, "parameter n: expected int, got 'abc'"),
+        ({"n": "4"}, False, "parameter n: expected int, got '4'"),
+        ({"n": 0}, False, "n must be at least 1, not 0"),
+        ({"edge": "soft"}, True, "expected one of 'fixed', 'open', got 'soft'"),
+        ({"output": 3}, False, "expected path or none, got 3"),
+        ({"grid": 3}, False, "unknown parameter 'grid'"),
+    ],
+)
+def test_bad_parameters(
+    app_file: Path, params: dict[str, object], *, text: bool, said: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        build(apps.resolve(f"{app_file}:Sum"), params, text=text)
+
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_parameter_lists_those_there_are(app_file: Path) -> None:
+    with pytest.raises(InputError, match=r"parameters: n: int = 10; rate: float = 1.0"):
+        build(apps.resolve(f"{app_file}:Sum"), {"zzz": 1})
+
+
+def test_missing_parameter(app_file: Path) -> None:
+    with pytest.raises(InputError, match="missing parameter name: str"):
+        build(apps.resolve(f"{app_file}:Named"), {})
+
+
+def test_description_carries_size_and_options(app_file: Path) -> None:
+    app = f"{app_file}:Sum"
+    options = apps.Options(priority=3, after=(1, -1), resources=("gpu0",), name="mine")
+
+    spec = apps.describe(build(apps.resolve(app), {"n": 5}), app, options)
+
+    assert (spec.type, spec.work, spec.state_bytes) == ("sums:Sum/5", 5.0, 40)
+    assert (spec.kinds, spec.params["n"]) == (["cpu"], 5)
+    assert (spec.priority, spec.after, spec.resources) == (3, [1, -1], ["gpu0"])
+
+
+def test_task_may_narrow_its_kinds(app_file: Path) -> None:
+    app = f"{app_file}:Narrow"
+
+    assert apps.describe(build(apps.resolve(app), {}), app, apps.Options()).kinds == [
+        "gpu"
+    ]
+
+
+def test_more_memory_than_there_is(app_file: Path) -> None:
+    app = f"{app_file}:Sum"
+    task = build(apps.resolve(app), {"n": 1 << 50})
+
+    with pytest.raises(
+        InputError, match=r"needs 8\.0 PiB, this machine has [0-9.]+ .iB"
+    ):
+        apps.describe(task, app, apps.Options())
+
+
+def test_no_implementation(app_file: Path) -> None:
+    app = f"{app_file}:Named"
+    task = build(apps.resolve(app), {"name": "x"})
+
+    with pytest.raises(InputError, match="no implementation"):
+        apps.describe(task, app, apps.Options())
