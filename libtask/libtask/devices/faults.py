@@ -1,0 +1,74 @@
+"""OpenCL's error codes, read as errors of libtask.
+
+Goes by the code, never by pyopencl's exception class: a lost device surfaces as
+`RuntimeError`, `LogicError` or `MemoryError`, depending on the call that met it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from libtask.errors import DeviceError, ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyopencl
+
+OUT_OF_MEMORY = frozenset({-4, -6, -61})
+"""MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY, INVALID_BUFFER_SIZE."""
+
+OUT_OF_RESOURCES = -5
+"""Memory, registers, or a device that fell over: drivers use it for all of these."""
+
+PROGRAM_FAULTS = frozenset({-3, -11, -15, -17, *range(-58, -41)})
+"""BUILD_PROGRAM_FAILURE and relatives, and the INVALID_… of programs, kernels, their
+arguments and work sizes: the same call fails again, another kind of device may do."""
+
+
+@contextmanager
+def opencl_errors(device: str, doing: str) -> Iterator[None]:
+    """Turn pyopencl's errors in the block into ours.
+
+    Args:
+        device: name of the resource, for the message.
+        doing: what is being done, for the message: "copying in".
+
+    """
+    import pyopencl
+
+    try:
+        yield
+    except pyopencl.Error as error:
+        raise read_fault(error, device, doing) from error
+
+
+def read_fault(error: pyopencl.Error, device: str, doing: str) -> DeviceError:
+    """Return our error for one of pyopencl's, in one line."""
+    code = _code(error)
+    where = f"{device}: {_name(code, error)} while {doing}"
+    if code in PROGRAM_FAULTS:
+        return ProgramError(f"{where}; the program does not fit this device")
+    if code in OUT_OF_MEMORY:
+        return DeviceError(f"{where}; the device is out of memory, try a smaller task")
+    if code == OUT_OF_RESOURCES:
+        return DeviceError(f"{where}; the device is out of resources or lost")
+    return DeviceError(f"{where}; the device is lost or its driver failed")
+
+
+def _code(error: pyopencl.Error) -> int:
+    # pyopencl raises a few errors of its own making, without a code.
+    try:
+        return int(error.code)
+    except (AttributeError, IndexError, TypeError):
+        return 0
+
+
+def _name(code: int, error: pyopencl.Error) -> str:
+    import pyopencl
+
+    if not code:
+        return " ".join(str(error).split())
+    names: Any = pyopencl.status_code
+    return f"{names.to_string(code, 'unknown OpenCL error %d')} ({code})"

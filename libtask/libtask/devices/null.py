@@ -1,0 +1,69 @@
+"""Null devices: of any kind, without memory or computing of their own.
+
+The double for tests of everything above the devices, and the device of the
+`synthetic` application, which replays machines that one does not own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from libtask.messages import DeviceSpec
+
+REMEMBERED_CALLS = 10_000
+"""A warm worker may use one device for millions of strips."""
+
+
+class NullDevice:
+    """Hands out the arrays themselves, and records what was called.
+
+    Attributes:
+        calls: names of the latest calls, oldest first: "resident", "leave resident",
+            "inputs", "leave inputs", "scratch", "leave scratch", "mark", "wait", "close".
+
+    """
+
+    pipelined = False
+
+    def __init__(self, spec: DeviceSpec) -> None:
+        self.spec = spec
+        self.transfer_in = 0.0
+        self.transfer_out = 0.0
+        self.calls: deque[str] = deque(maxlen=REMEMBERED_CALLS)
+
+    @contextmanager
+    def resident(self, *arrays: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
+        with self._recorded("resident"):
+            yield arrays
+
+    @contextmanager
+    def inputs(self, *arrays: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
+        with self._recorded("inputs"):
+            yield arrays
+
+    @contextmanager
+    def scratch(self, *arrays: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
+        with self._recorded("scratch"):
+            yield arrays
+
+    def mark(self) -> Callable[[], None]:
+        self.calls.append("mark")
+        return lambda: self.calls.append("wait")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    @contextmanager
+    def _recorded(self, call: str) -> Iterator[None]:
+        self.calls.append(call)
+        try:
+            yield
+        finally:
+            self.calls.append(f"leave {call}")

@@ -1,0 +1,232 @@
+"""OpenCL devices: GPUs, FPGAs, and the emulations of both.
+
+A worker opens one at a time. The queue is in order, so an implementation enqueues a
+strip and returns; only copies and `mark` wait. Buffers are released when their block
+ends, whatever ended it: the next task finds the memory of the device free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyopencl
+
+from libtask.devices.faults import opencl_errors
+from libtask.devices.icd import prepare
+from libtask.devices.programs import Program, Programs
+from libtask.errors import DeviceError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from libtask.messages import DeviceSpec
+
+
+class OpenCLDevice:
+    """One open OpenCL device: context, in-order queue, programs.
+
+    Attributes:
+        spec: what was asked for.
+        context: pyopencl context of this one device.
+        queue: its in-order command queue.
+        transfer_in: seconds spent copying to the device since it was opened.
+        transfer_out: the same for copying back.
+
+    Raises:
+        DeviceError: no such device; the text lists those there are.
+
+    """
+
+    pipelined = True
+    """Calls only enqueue; see `Device.pipelined`."""
+
+    def __init__(self, spec: DeviceSpec) -> None:
+        self.spec = spec
+        self.transfer_in = 0.0
+        self.transfer_out = 0.0
+        with opencl_errors(spec.name, "opening the device"):
+            self.context = pyopencl.Context([find(spec)])
+            self.queue = pyopencl.CommandQueue(self.context)
+        self._programs = Programs(self.context, spec)
+
+    @contextmanager
+    def resident(self, *arrays: NDArray[Any]) -> Iterator[tuple[pyopencl.Buffer, ...]]:
+        """Hold `arrays` on the device; copy out on leaving, unless by an error."""
+        for array in arrays:
+            if not array.flags.writeable:
+                text = "a resident array is read-only; copy it, or use `inputs`"
+                raise InputError(f"{self.spec.name}: {text}")
+        with self._held(arrays) as buffers:
+            self._copy_in(buffers, arrays)
+            try:
+                yield buffers
+            except GeneratorExit:
+                # Preempted: this is how an implementation is stopped at a checkpoint.
+                self._copy_out(arrays, buffers)
+                raise
+            self._copy_out(arrays, buffers)
+
+    @contextmanager
+    def inputs(self, *arrays: NDArray[Any]) -> Iterator[tuple[pyopencl.Buffer, ...]]:
+        """Hold read-only `arrays` on the device; never copied out."""
+        with self._held(arrays, pyopencl.mem_flags.READ_ONLY) as buffers:
+            self._copy_in(buffers, arrays)
+            yield buffers
+
+    @contextmanager
+    def scratch(self, *arrays: NDArray[Any]) -> Iterator[tuple[pyopencl.Buffer, ...]]:
+        """Hold memory of the size of `arrays` on the device, without any copy."""
+        with self._held(arrays) as buffers:
+            yield buffers
+
+    def kernel(
+        self, package: str, source: str, name: str, **defines: object
+    ) -> pyopencl.Kernel:
+        """Return a kernel of an OpenCL file in a Python package; built at first use.
+
+        Args:
+            package: Python package that holds the file, e.g. "hetkernels.heat".
+            source: the file, e.g. "gpu.cl".
+            name: the kernel, e.g. "heat_steps".
+            defines: macros of the program; True is 1, None a bare name.
+
+        Raises:
+            ProgramError: it does not compile, or holds no such kernel.
+
+        """
+        return self._programs.package(package, source, defines).kernel(name)
+
+    def program(self, text: str, **defines: object) -> Program:
+        """Return the program of a source text; `.kernel(name)` gives its kernels.
+
+        Raises:
+            ProgramError: it does not compile.
+
+        """
+        return self._programs.text(text, defines)
+
+    def mark(self) -> Callable[[], None]:
+        """Return a wait for all work enqueued so far."""
+        with opencl_errors(self.spec.name, "enqueueing a strip"):
+            event = pyopencl.enqueue_marker(self.queue)
+            # Without it a driver may hold the strip back until somebody waits.
+            self.queue.flush()
+
+        def wait() -> None:
+            with opencl_errors(self.spec.name, "running a strip"):
+                event.wait()
+
+        return wait
+
+    def close(self) -> None:
+        """Give the device back; the queue, the context and its programs go with it."""
+        self._settle()
+        del self._programs, self.queue, self.context
+
+    @contextmanager
+    def _held(
+        self,
+        arrays: tuple[NDArray[Any], ...],
+        flags: int = pyopencl.mem_flags.READ_WRITE,
+    ) -> Iterator[tuple[pyopencl.Buffer, ...]]:
+        """Allocate a buffer for each array; release all of them in every case."""
+        buffers: list[pyopencl.Buffer] = []
+        try:
+            with opencl_errors(self.spec.name, "allocating device memory"):
+                for array in arrays:
+                    self._check(array)
+                    buffers.append(pyopencl.Buffer(self.context, flags, array.nbytes))
+            # Calls that the implementation makes itself are covered here.
+            with opencl_errors(self.spec.name, "running the implementation"):
+                yield tuple(buffers)
+        finally:
+            self._release(buffers)
+
+    def _check(self, array: NDArray[Any]) -> None:
+        if array.nbytes == 0:
+            raise InputError(
+                f"{self.spec.name}: an array of shape {array.shape} is empty"
+            )
+        if not array.flags.c_contiguous:
+            text = "is not C-contiguous; use numpy.ascontiguousarray"
+            raise InputError(f"{self.spec.name}: array of shape {array.shape} {text}")
+
+    def _release(self, buffers: list[pyopencl.Buffer]) -> None:
+        self._settle()
+        for buffer in buffers:
+            with contextlib.suppress(pyopencl.Error):
+                buffer.release()
+
+    def _settle(self) -> None:
+        """Let enqueued work end, as memory in use is not freed; a lost device may fail."""
+        with contextlib.suppress(pyopencl.Error):
+            self.queue.finish()
+
+    def _copy_in(
+        self, buffers: tuple[pyopencl.Buffer, ...], arrays: tuple[NDArray[Any], ...]
+    ) -> None:
+        self.transfer_in += self._copy(zip(buffers, arrays, strict=True), "copying in")
+
+    def _copy_out(
+        self, arrays: tuple[NDArray[Any], ...], buffers: tuple[pyopencl.Buffer, ...]
+    ) -> None:
+        self.transfer_out += self._copy(
+            zip(arrays, buffers, strict=True), "copying out"
+        )
+
+    def _copy(self, pairs: Iterator[tuple[Any, Any]], doing: str) -> float:
+        """Copy each (to, from) pair; return the seconds of the copies alone."""
+        with opencl_errors(self.spec.name, doing):
+            self.queue.finish()  # enqueued strips are no part of the transfer
+            start = time.perf_counter()
+            for target, origin in pairs:
+                pyopencl.enqueue_copy(self.queue, target, origin, is_blocking=True)
+        return time.perf_counter() - start
+
+
+def find(spec: DeviceSpec) -> pyopencl.Device:
+    """Return the OpenCL device that `spec` names.
+
+    Raises:
+        DeviceError: there is none; the text lists those there are.
+
+    """
+    devices = every_device()
+    same = [
+        device
+        for device in devices
+        if (device.platform.name, device.name) == (spec.platform, spec.device)
+    ]
+    if 0 <= spec.index < len(same):
+        return same[spec.index]
+    there = sorted({f"{device.platform.name} / {device.name}" for device in devices})
+    wanted = f"{spec.platform} / {spec.device} #{spec.index}"
+    listed = "; ".join(there) or "none"
+    raise DeviceError(f"{spec.name}: no OpenCL device {wanted}; there are: {listed}")
+
+
+def every_device() -> list[pyopencl.Device]:
+    """List the OpenCL devices of this machine, each once.
+
+    The loader inside pyopencl's wheel lists its own PoCL a second time.
+    """
+    prepare()
+    found: dict[int, pyopencl.Device] = {}
+    for platform in _platforms():
+        # A platform whose devices are all gone answers with an error.
+        with contextlib.suppress(pyopencl.Error):
+            found |= {device.int_ptr: device for device in platform.get_devices()}
+    return list(found.values())
+
+
+def _platforms() -> list[pyopencl.Platform]:
+    # The loader answers "no platforms" with an error.
+    try:
+        return list(pyopencl.get_platforms())
+    except pyopencl.Error:
+        return []

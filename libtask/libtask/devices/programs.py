@@ -1,0 +1,216 @@
+"""OpenCL programs: built once for each device, kept in memory and on disk.
+
+An entry on disk is the device's own binary, with its digest before it. Whoever finds
+an entry missing, corrupt or refused by the driver builds from source and replaces it;
+no process waits for another. pyopencl's own cache is not used: it takes a lock file,
+which a killed worker leaves behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.resources
+import re
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyopencl
+
+from libtask.devices.faults import opencl_errors
+from libtask.devices.icd import cache_folder, write_atomically
+from libtask.errors import DeviceError, ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from libtask.messages import DeviceSpec
+
+LOG_LINES = 3
+"""Lines of a build log that an error carries."""
+
+DIGEST_BYTES = 32
+
+TEMPORARY_SOURCE = re.compile(r"\S*/tempfile_\w+\.cl:")
+"""How PoCL's logs name the source: a temporary file, gone when the user reads it."""
+
+
+class Program:
+    """A built program; hands out its kernels, each made once.
+
+    Attributes:
+        built: the pyopencl program.
+        cached: whether it came from the cache on disk.
+
+    """
+
+    def __init__(
+        self, built: pyopencl.Program, resource: str, *, cached: bool = False
+    ) -> None:
+        self.built = built
+        self.cached = cached
+        self._resource = resource
+        self._kernels: dict[str, pyopencl.Kernel] = {}
+
+    def kernel(self, name: str) -> pyopencl.Kernel:
+        """Return a kernel of the program; cheap to call for each strip.
+
+        Raises:
+            ProgramError: the program has no kernel of that name.
+
+        """
+        kernel = self._kernels.get(name)
+        if kernel is None:
+            with opencl_errors(self._resource, f"looking for kernel {name!r}"):
+                kernel = pyopencl.Kernel(self.built, name)
+            self._kernels[name] = kernel
+        return kernel
+
+
+class Programs:
+    """The programs of one open device."""
+
+    def __init__(self, context: pyopencl.Context, spec: DeviceSpec) -> None:
+        self._context = context
+        self._spec = spec
+        self._device = context.devices[0]
+        self._loaded: dict[tuple[str, ...], Program] = {}
+
+    def package(self, package: str, source: str, defines: dict[str, object]) -> Program:
+        """Return the program of a package's source file, or its prebuilt binary."""
+        options = format_defines(defines)
+        key = (package, source, *options)
+        program = self._loaded.get(key)
+        if program is None:
+            program = self._load(package, source, options)
+            self._loaded[key] = program
+        return program
+
+    def text(self, text: str, defines: dict[str, object]) -> Program:
+        """Return the program of a source text."""
+        options = format_defines(defines)
+        key = ("", text, *options)
+        program = self._loaded.get(key)
+        if program is None:
+            program = self._from_source(text, options, "program text")
+            self._loaded[key] = program
+        return program
+
+    def _load(self, package: str, source: str, options: list[str]) -> Program:
+        binary = self._spec.binaries.get(package)
+        if binary is not None:
+            return self._from_board_binary(Path(binary))
+        text = read_source(package, source)
+        return self._from_source(text, options, f"{package}/{source}")
+
+    def _from_board_binary(self, path: Path) -> Program:
+        """Load what the board's own tools built; this configures the board."""
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            text = f"{self._spec.name}: cannot read binary {path}: {error.strerror}"
+            raise DeviceError(text) from error
+        with opencl_errors(self._spec.name, f"loading {path}"):
+            return Program(self._from_binary(content), self._spec.name)
+
+    def _from_source(self, text: str, options: list[str], title: str) -> Program:
+        entry = self._entry(text, options)
+        built = self._cached(entry)
+        if built is not None:
+            return Program(built, self._spec.name, cached=True)
+        built = self._build(text, options, title)
+        self._keep(built, entry)
+        return Program(built, self._spec.name)
+
+    def _entry(self, text: str, options: list[str]) -> Path:
+        platform, device = self._device.platform, self._device
+        driver = (
+            platform.name,
+            platform.version,
+            device.version,
+            device.driver_version,
+        )
+        identity = repr((text, options, device.name, driver))
+        digest = hashlib.sha256(identity.encode()).hexdigest()
+        return cache_folder() / "programs" / f"{digest}.bin"
+
+    def _cached(self, entry: Path) -> pyopencl.Program | None:
+        try:
+            content = entry.read_bytes()
+        except OSError:
+            return None
+        digest, binary = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+        # Drivers crash on damaged binaries, so none is ever handed to them.
+        if digest != hashlib.sha256(binary).digest():
+            return None
+        try:
+            return self._from_binary(binary)
+        except pyopencl.Error:
+            return None
+
+    def _from_binary(self, binary: bytes) -> pyopencl.Program:
+        program = pyopencl.Program(self._context, [self._device], [binary])
+        with _quiet_compiler():
+            program.build()
+        return program
+
+    def _build(self, text: str, options: list[str], title: str) -> pyopencl.Program:
+        # The raw program: the public one builds through pyopencl's locking cache.
+        raw = pyopencl._cl._Program(self._context, text)  # noqa: SLF001  see above
+        try:
+            with _quiet_compiler():
+                raw.build(" ".join(options).encode(), [self._device])
+        except pyopencl.Error as error:
+            log = raw.get_build_info(self._device, pyopencl.program_build_info.LOG)
+            summary = summarise(str(log)) or str(error)
+            where = f"{self._spec.name}: {title} does not compile"
+            raise ProgramError(f"{where}: {summary}") from error
+        return pyopencl.Program(raw)
+
+    def _keep(self, built: pyopencl.Program, entry: Path) -> None:
+        # A full disk or a driver without binaries costs the cache, not the task.
+        with contextlib.suppress(OSError, pyopencl.Error):
+            binaries: Any = built.get_info(pyopencl.program_info.BINARIES)
+            binary = binaries[0]
+            entry.parent.mkdir(exist_ok=True)
+            write_atomically(entry, hashlib.sha256(binary).digest() + binary)
+
+
+def read_source(package: str, source: str) -> str:
+    """Return the text of an OpenCL file that lies in a Python package.
+
+    Raises:
+        ProgramError: there is no such package or file.
+
+    """
+    try:
+        return (importlib.resources.files(package) / source).read_text()
+    except (ImportError, OSError) as error:
+        raise ProgramError(f"no OpenCL source {source} in package {package}") from error
+
+
+@contextmanager
+def _quiet_compiler() -> Iterator[None]:
+    # pyopencl warns of any log; some compilers write one at each success.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pyopencl.CompilerWarning)
+        yield
+
+
+def format_defines(defines: dict[str, object]) -> list[str]:
+    """Return the build options for macros: True is 1, None is a bare name."""
+    options = []
+    for name, value in sorted(defines.items()):
+        number = int(value) if isinstance(value, bool) else value
+        options.append(f"-D{name}" if value is None else f"-D{name}={number}")
+    return options
+
+
+def summarise(log: str) -> str:
+    """Return the first telling lines of a build log, in one line."""
+    named = TEMPORARY_SOURCE.sub("line ", log)
+    lines = [" ".join(line.split()) for line in named.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()]
+    return " | ".join((errors or lines)[:LOG_LINES])
