@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ SOURCE = """
         output: Path | None = None
         sizes: list[int] = field(default_factory=list)
         wide: bool = False
-        grid: NDArray = field(init=False, repr=False)
+        grid: NDArray = field(init=False, repr=False, compare=False)
 
         def __post_init__(self) -> None:
             if self.n < 1:
@@ -90,8 +91,6 @@ def test_file_is_loaded_once_until_it_changes(app_file: Path) -> None:
 
     assert apps.resolve(f"{app_file}:Sum") is first
     app_file.write_text(textwrap.dedent(SOURCE) + "\n# edited\n")
-    import os
-
     os.utime(app_file, ns=(1, 1))
     assert apps.resolve(f"{app_file}:Sum") is not first
 
@@ -120,10 +119,6 @@ def test_wrong_files(app_file: Path, tmp_path: Path) -> None:
     assert f"line 2 of {broken}: RuntimeError: no way" in message(f"{broken}:Sum")
     assert "SystemExit" in message(f"{exits}:Sum")
     assert "SyntaxError" in message(f"{syntax}:Sum")
-    assert (
-        "Is a directory" in message(f"{tmp_path}/d.py:Sum")
-        or not (tmp_path / "d.py").exists()
-    )
 
 
 def test_text_parameters_take_the_declared_types(app_file: Path) -> None:
