@@ -1,0 +1,1 @@
+"""The runtime daemon: an arbiter that decides which task uses which resource."""

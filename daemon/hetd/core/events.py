@@ -1,0 +1,215 @@
+"""Events: what happened in the world, told to the scheduler by its shell.
+
+Past participles. `epoch` fences: it names one binding of a task to a worker, and an
+event of an older binding is ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NewType, TypeAlias
+
+if TYPE_CHECKING:
+    from hetd.core.policy import Policy
+
+TaskId = NewType("TaskId", int)
+Nanoseconds: TypeAlias = int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSubmitted:
+    """A task was accepted.
+
+    Attributes:
+        type: row of the characterisation tables, e.g. `heat/4096`.
+        kinds: kinds of resources the application has implementations for.
+        resources: names the task may use; empty: any.
+        after: unfinished tasks that must complete first.
+        work: amount of work, in the application's own units.
+        deadline: instant by which it should finish.
+
+    """
+
+    task: TaskId
+    type: str
+    kinds: frozenset[str]
+    owner: int = 0
+    resources: frozenset[str] = frozenset()
+    priority: int = 0
+    after: tuple[TaskId, ...] = ()
+    hold: bool = False
+    work: float = 1.0
+    input_bytes: int = 0
+    state_bytes: int = 0
+    deadline: Nanoseconds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRestored:
+    """A task that was running when the daemon stopped; its worker may still hold it."""
+
+    submitted: TaskSubmitted
+    resource: str
+    epoch: int
+    progress: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReady:
+    """The inputs of a staged task are loaded."""
+
+    task: TaskId
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """The first strip on this resource began."""
+
+    task: TaskId
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StripsDone:
+    """Strips were finished.
+
+    Attributes:
+        progress: share of the whole task that is done, 0 to 1.
+        share: share of the whole task that these strips make up.
+        seconds: computing time of these strips.
+
+    """
+
+    task: TaskId
+    epoch: int
+    progress: float
+    share: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskYielded:
+    """A task stopped at a checkpoint; its device memory is free."""
+
+    task: TaskId
+    epoch: int
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFinished:
+    task: TaskId
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A task ended with an error; `elsewhere`: another kind of resource may succeed."""
+
+    task: TaskId
+    epoch: int
+    reason: str
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAborted:
+    """A worker gave a task up, as asked."""
+
+    task: TaskId
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCancelled:
+    """The user wants the task gone."""
+
+    task: TaskId
+    reason: str = "cancelled by its owner"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHeld:
+    """The user wants the task to wait, from its next checkpoint on."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReleased:
+    """The user lets a held task go on."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMoved:
+    """The user wants the task on this resource, and nowhere else, from now on."""
+
+    task: TaskId
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """The worker that held a task is gone."""
+
+    task: TaskId
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLost:
+    """A resource does not work any more; what ran there is lost."""
+
+    resource: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceReturned:
+    """A lost or drained resource can be used again."""
+
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceDrained:
+    """A resource is to take no further task; running ones move at a checkpoint."""
+
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """The instant of the last `SetTimer` has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    policy: Policy = field(repr=False)
+
+
+Event: TypeAlias = (
+    TaskSubmitted
+    | TaskRestored
+    | TaskReady
+    | TaskStarted
+    | StripsDone
+    | TaskYielded
+    | TaskFinished
+    | TaskFailed
+    | TaskAborted
+    | TaskCancelled
+    | TaskHeld
+    | TaskReleased
+    | TaskMoved
+    | WorkerLost
+    | ResourceLost
+    | ResourceReturned
+    | ResourceDrained
+    | TimerFired
+    | PolicyChanged
+)

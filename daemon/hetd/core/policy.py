@@ -1,0 +1,71 @@
+"""What a policy is: one method that turns an event into decisions.
+
+A policy states what it wants; the scheduler works out what to change. Decisions are
+applied one by one as they are yielded, so that `react` written as a generator sees the
+system as its own earlier decisions have left it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hetd.core.events import Event, Nanoseconds, TaskId
+    from hetd.core.system import System
+
+FRONT = -1.0
+"""Rank of a task that goes to the front of its run queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Put a waiting task into the run queue of a resource; lower ranks go first."""
+
+    task: TaskId
+    resource: str
+    rank: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Stop a running task at its next checkpoint, to wait first in `destination`'s queue.
+
+    Without a destination the policy places it when it has yielded.
+    """
+
+    task: TaskId
+    destination: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Give a waiting task up, for a reason that its owner sees."""
+
+    task: TaskId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Call `react` with `TimerFired` at this instant."""
+
+    at: Nanoseconds
+
+
+Decision: TypeAlias = Place | Preempt | Drop | Wake
+
+
+class Policy(Protocol):
+    """Decides which task goes where, and when one is preempted, moved or dropped."""
+
+    def react(
+        self, event: Event, system: System, now: Nanoseconds
+    ) -> Iterable[Decision]:
+        """Decide after `event` has been taken into `system`.
+
+        Called for every event. `system` is read-only.
+        """
+        ...

@@ -1,0 +1,122 @@
+"""The scheduler: the only mutator. `handle(event, now)` returns actions.
+
+Mechanism, not policy: a free slot always takes the head of its queue, the next tasks
+of a busy resource are staged, a task that yielded goes where it was sent. Where tasks
+go is the policy's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from hetd.core import actions as a
+from hetd.core import events as e
+from hetd.core import policy as p
+from hetd.core.checks import check
+from hetd.core.ledger import Ledger
+from hetd.core.system import System
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hetd.core.actions import Action
+    from hetd.core.events import Event, Nanoseconds
+    from hetd.core.policy import Decision, Policy
+    from hetd.core.system import Estimates, Resource
+    from hetd.core.tasks import TaskRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Parameters of the mechanism.
+
+    Attributes:
+        attempts: bindings to a worker that a task may lose before it fails.
+        stage: tasks staged ahead for each slot.
+        stage_above_s: tasks expected to be shorter are not staged: it costs a message
+            and saves less.
+
+    """
+
+    attempts: int = 3
+    stage: int = 1
+    stage_above_s: float = 0.005
+
+
+class Scheduler:
+    """Events in, actions out."""
+
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        estimates: Estimates,
+        policy: Policy,
+        *,
+        limits: Limits | None = None,
+        first_epoch: int = 1,
+    ) -> None:
+        self.system = System(resources, estimates)
+        self.policy = policy
+        self.ledger = Ledger(self.system, limits or Limits(), first_epoch)
+
+    def handle(self, event: Event, now: Nanoseconds) -> list[Action]:
+        """Take in what happened; return what to do about it, in order.
+
+        Raises:
+            BugError: the event is impossible in the present state.
+
+        """
+        self.system.now = now
+        ledger = self.ledger
+        ledger.begin()
+        if isinstance(event, e.PolicyChanged):
+            self.policy = event.policy
+            ledger.unplace_all()
+        else:
+            ledger.take(event)
+        for decision in self.policy.react(event, self.system, now):
+            self._apply(decision)
+        self._fill()
+        self._stage()
+        return ledger.finish()
+
+    def check(self) -> None:
+        """Raise `BugError` where an invariant of the state does not hold."""
+        check(self.system)
+
+    def _apply(self, decision: Decision) -> None:
+        match decision:
+            case p.Place():
+                self.ledger.place(decision.task, decision.resource, decision.rank)
+            case p.Preempt():
+                self.ledger.preempt(decision.task, decision.destination)
+            case p.Drop():
+                self.ledger.drop(decision.task, decision.reason)
+            case p.Wake():
+                self.ledger.actions.append(a.SetTimer(decision.at))
+            case _:
+                assert_never(decision)
+
+    def _fill(self) -> None:
+        """Let every free slot take the head of its queue."""
+        for state in self.system.states.values():
+            while state.usable and len(state.running) < state.resource.slots:
+                task = state.queue.pop()
+                if task is None:
+                    break
+                self.ledger.dispatch(task, state)
+
+    def _stage(self) -> None:
+        """Bind the next tasks of every busy resource to workers."""
+        limits = self.ledger.limits
+        for state in self.system.states.values():
+            if not state.queue or not limits.stage:
+                continue
+            for task in state.queue.first(limits.stage * state.resource.slots):
+                if not task.bound and self._worth_staging(task, state.resource):
+                    self.ledger.stage(task)
+
+    def _worth_staging(self, task: TaskRecord, resource: Resource) -> bool:
+        seconds = self.system.estimates.seconds(task.row, resource)
+        return seconds >= self.ledger.limits.stage_above_s

@@ -1,0 +1,156 @@
+"""The scheduler's record of a task, its states, and the table of transitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from hetd.core import events as e
+from libtask.errors import BugError
+
+if TYPE_CHECKING:
+    from hetd.core.events import Nanoseconds, TaskId
+
+
+class State(StrEnum):
+    """States of a task, as users see them."""
+
+    HELD = "held"
+    WAITING = "waiting"
+    QUEUED = "queued"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    DROPPED = "dropped"
+
+    @property
+    def ended(self) -> bool:
+        return self in _ENDED
+
+    @property
+    def placeable(self) -> bool:
+        """Whether the task waits for a resource, and for nothing else."""
+        return self in (State.QUEUED, State.PREEMPTED)
+
+
+_ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.DROPPED})
+
+# What an event does to a state. An absent pair is impossible and raises; pairs with the
+# same state on both sides are told and change nothing. `Started`, `Dropped`,
+# `DependenciesMet`, `DependencyEnded` are steps of the scheduler itself.
+TRANSITIONS: dict[tuple[State, str], State] = {
+    (State.HELD, "TaskReleased"): State.QUEUED,
+    (State.HELD, "TaskCancelled"): State.CANCELLED,
+    (State.HELD, "WorkerLost"): State.HELD,
+    (State.HELD, "DependencyEnded"): State.CANCELLED,
+    (State.WAITING, "DependenciesMet"): State.QUEUED,
+    (State.WAITING, "DependencyEnded"): State.CANCELLED,
+    (State.WAITING, "TaskHeld"): State.HELD,
+    (State.WAITING, "TaskCancelled"): State.CANCELLED,
+    (State.QUEUED, "Dispatched"): State.RUNNING,
+    (State.QUEUED, "TaskHeld"): State.HELD,
+    (State.QUEUED, "TaskCancelled"): State.CANCELLED,
+    (State.QUEUED, "Dropped"): State.DROPPED,
+    (State.QUEUED, "TaskFailed"): State.FAILED,
+    (State.QUEUED, "WorkerLost"): State.QUEUED,
+    (State.PREEMPTED, "Dispatched"): State.RUNNING,
+    (State.PREEMPTED, "TaskHeld"): State.HELD,
+    (State.PREEMPTED, "TaskCancelled"): State.CANCELLED,
+    (State.PREEMPTED, "Dropped"): State.DROPPED,
+    (State.PREEMPTED, "TaskFailed"): State.FAILED,
+    (State.PREEMPTED, "WorkerLost"): State.QUEUED,
+    (State.RUNNING, "TaskYielded"): State.PREEMPTED,
+    (State.RUNNING, "TaskFinished"): State.COMPLETED,
+    (State.RUNNING, "TaskFailed"): State.FAILED,
+    (State.RUNNING, "TaskAborted"): State.CANCELLED,
+    (State.RUNNING, "Retried"): State.QUEUED,
+    (State.RUNNING, "WorkerLost"): State.QUEUED,
+}
+
+
+@dataclass(eq=False, slots=True)
+class Row:
+    """What tasks with the same expectations share: a row of the tables.
+
+    Interned by the scheduler, so that rows compare and hash by identity.
+
+    Attributes:
+        type: task type.
+        kinds: kinds of resources with an implementation.
+        resources: allowed names; empty: any.
+        work: amount of work, for types never measured.
+
+    """
+
+    type: str
+    kinds: frozenset[str]
+    resources: frozenset[str]
+    work: float
+
+
+@dataclass(eq=False, slots=True)
+class TaskRecord:
+    """A task as the scheduler knows it. Policies read it and never write it.
+
+    Attributes:
+        resource: where it runs, or whose run queue it waits in.
+        epoch: the current binding to a worker; 0 before the first.
+        bound: whether a worker holds it (staged, running or preempted).
+        preempting: a yield was asked for.
+        destination: where it goes once it has yielded.
+        progress: share done, 0 to 1, as last reported at `progress_at`.
+        since: instant at which it came to its present resource.
+        last_resource: where it runs, or ran last; `came_from`: where it ran before that.
+        moves: how often it was preempted and continued on another resource.
+
+    """
+
+    id: TaskId
+    row: Row
+    submitted: e.TaskSubmitted
+    arrival: Nanoseconds
+    sequence: int
+    state: State = State.QUEUED
+    resource: str | None = None
+    rank: float = 0.0
+    epoch: int = 0
+    bound: bool = False
+    preempting: bool = False
+    holding: bool = False
+    cancelling: str | None = None
+    destination: str | None = None
+    pinned: str | None = None
+    excluded: frozenset[str] = frozenset()
+    unmet: set[TaskId] = field(default_factory=set)
+    progress: float = 0.0
+    progress_at: Nanoseconds = 0
+    since: Nanoseconds = 0
+    last_resource: str | None = None
+    came_from: str | None = None
+    moves: int = 0
+    attempts: int = 0
+    story: list[str] = field(default_factory=list)
+
+    @property
+    def priority(self) -> int:
+        return self.submitted.priority
+
+    def advance(self, event: str, now: Nanoseconds) -> State:
+        """Enter the state that `event` leads to.
+
+        Raises:
+            BugError: the event is impossible in the present state.
+
+        """
+        successor = TRANSITIONS.get((self.state, event))
+        if successor is None:
+            raise BugError(
+                f"task {self.id}: {event} is impossible while {self.state}; "
+                f"its story: {'; '.join(self.story)}"
+            )
+        self.story.append(f"{now}: {self.state} -{event}-> {successor}")
+        self.state = successor
+        return successor

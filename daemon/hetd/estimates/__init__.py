@@ -1,0 +1,1 @@
+"""Expected execution times and how live strips correct them. Pure."""

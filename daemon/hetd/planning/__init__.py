@@ -1,0 +1,1 @@
+"""The mathematics that several policies share. Pure."""

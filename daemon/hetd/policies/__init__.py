@@ -1,0 +1,63 @@
+"""The policies, one file each; `POLICIES` holds the table: name -> class.
+
+A policy is a frozen dataclass whose fields are its parameters, with a docstring whose
+first line describes it to users. Adding one means a file and a line here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hetd.policies.affinity import Affinity
+from hetd.policies.migration import Migration
+from hetd.policies.work_conserving import WorkConserving
+from libtask.errors import InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from hetd.core.policy import Policy
+
+POLICIES: dict[str, type[Policy]] = {
+    "affinity": Affinity,
+    "work-conserving": WorkConserving,
+    "migration": Migration,
+}
+
+
+def make_policy(name: str, parameters: dict[str, Any]) -> Policy:
+    """Make the policy `name` with these parameters; text values are converted.
+
+    Raises:
+        NotFoundError: no such policy.
+        InputError: no such parameter, or a value of the wrong type.
+
+    """
+    kind = POLICIES.get(name)
+    if kind is None:
+        raise NotFoundError(f"no policy {name!r}; there are: {', '.join(POLICIES)}")
+    known = _fields(kind)
+    for parameter in parameters:
+        if parameter not in known:
+            offered = ", ".join(known) or "none"
+            raise InputError(
+                f"policy {name} has no parameter {parameter!r}; it has: {offered}"
+            )
+    try:
+        return msgspec.convert(parameters, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"policy {name}: {error}") from error
+
+
+def _fields(kind: type[Policy]) -> list[str]:
+    return list(getattr(kind, "__dataclass_fields__", {}))
+
+
+def parameters_of(policy: Policy) -> dict[str, Any]:
+    """Read the parameters of a policy."""
+    return {name: getattr(policy, name) for name in _fields(type(policy))}
+
+
+def describe_policy(kind: type[Policy]) -> str:
+    """Return the one line that describes a policy to users."""
+    return (kind.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,45 @@
+"""`migration`: the paper's scheduler; running tasks move when that fits them better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hetd.planning.principles import (
+    Overhead,
+    enqueue_at_best,
+    fill_idle,
+    migrate_to_idle,
+    preempt_for_better,
+    wake_when_settled,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetd.core.events import Event, Nanoseconds
+    from hetd.core.policy import Decision
+    from hetd.core.system import System
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """Principles A to D of loesch-2016, with the overhead heuristic.
+
+    Attributes:
+        minimum_run_s, minimum_remaining_s: see `Overhead`.
+
+    """
+
+    minimum_run_s: float = 1.0
+    minimum_remaining_s: float = 0.0
+
+    def react(
+        self, event: Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        overhead = Overhead(self.minimum_run_s, self.minimum_remaining_s)
+        yield from enqueue_at_best(system)
+        yield from preempt_for_better(system, overhead)
+        yield from fill_idle(system)
+        yield from migrate_to_idle(system, overhead)
+        yield from wake_when_settled(system, overhead)

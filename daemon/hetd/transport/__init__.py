@@ -1,0 +1,1 @@
+"""ZeroMQ sockets, and the step from message to event."""

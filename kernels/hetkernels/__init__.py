@@ -1,0 +1,1 @@
+"""Kernels, one folder each: CPU, OpenCL GPU, OpenCL FPGA and a reference."""

@@ -1,0 +1,94 @@
+"""Checkpoints: where an implementation stands, and how long its next strip is.
+
+The runtime owns a `Checkpoint` for each execution and hands it to the
+implementation, which only draws strips from it. A strip is a plain `range` of
+iterations of the outer loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from libtask.messages import CheckpointRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GROWTH = 8
+"""How much longer a strip may be than the one before it: the first, cold strip of a
+kernel says little about the following ones, and an overlong strip delays preemption."""
+
+
+class StripSizer:
+    """Sizes strips so that checkpoints come at a target interval.
+
+    Args:
+        interval_ns: target time between checkpoints, nanoseconds.
+        fixed: iterations of each strip; switches the sizing off.
+        first: iterations of the first strip, where an estimate is at hand.
+
+    """
+
+    def __init__(
+        self, interval_ns: int, *, fixed: int | None = None, first: int | None = None
+    ) -> None:
+        self._interval_ns = interval_ns
+        self._fixed = fixed
+        self.size = fixed or first or 1
+
+    def measured(self, iterations: int, elapsed_ns: int) -> None:
+        """Learn from a finished strip."""
+        if self._fixed or iterations <= 0:
+            return
+        ideal = iterations * self._interval_ns // max(elapsed_ns, 1)
+        self.size = max(1, min(ideal, GROWTH * iterations))
+
+
+class Checkpoint:
+    """Progress of one execution through its outer loop.
+
+    Attributes:
+        done: iterations finished; the next strip starts here.
+        total: iterations in all; None where the app ends by itself (convergence).
+        extra: small plain values that the app keeps here (residuals, flags); they
+            travel with the task when it moves.
+
+    """
+
+    def __init__(self, record: CheckpointRecord, sizer: StripSizer) -> None:
+        self.done = record.done
+        self.total = record.total
+        self.extra: dict[str, Any] = dict(record.extra)
+        self._sizer = sizer
+        self._drawn = record.done
+
+    def strips(self, granule: int = 1) -> Iterator[range]:
+        """Draw strips until the loop is done; each is followed by one `yield`.
+
+        Args:
+            granule: sizes are multiples of this many iterations (a tile, a block of
+                time steps), but for the last strip.
+
+        """
+        while self.total is None or self._drawn < self.total:
+            size = max(granule, self._sizer.size // granule * granule)
+            stop = self._drawn + size
+            if self.total is not None:
+                stop = min(stop, self.total)
+            strip = range(self._drawn, stop)
+            self._drawn = stop
+            yield strip
+
+    @property
+    def drawn(self) -> int:
+        """Iterations handed out so far: finished ones, and those in flight."""
+        return self._drawn
+
+    @property
+    def complete(self) -> bool:
+        """Whether no strip is left to draw."""
+        return self.total is not None and self._drawn >= self.total
+
+    def record(self) -> CheckpointRecord:
+        """Return the record of the progress made."""
+        return CheckpointRecord(self.done, self.total, dict(self.extra))

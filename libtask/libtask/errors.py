@@ -1,0 +1,65 @@
+"""Errors, split by fault: the client's, the device's, or our own bug.
+
+Every error a user can meet is one of these and prints as one line. `retry` says
+whether the same request may succeed later or elsewhere without a change.
+"""
+
+from __future__ import annotations
+
+
+class HetError(Exception):
+    """Base of all errors of hetd and libtask."""
+
+    retry = False
+    code = "error"
+
+
+class InputError(HetError):
+    """The client's fault: a bad parameter, file, application or request."""
+
+    code = "bad-input"
+
+
+class NotFoundError(InputError):
+    """The named task, resource, policy or application does not exist."""
+
+    code = "not-found"
+
+
+class NotAllowedError(InputError):
+    """The caller may not do that to another user's task."""
+
+    code = "not-allowed"
+
+
+class DeviceError(HetError):
+    """The device's fault: lost, out of memory, not there. Another may do."""
+
+    retry = True
+    code = "device"
+
+
+class ProgramError(DeviceError):
+    """An OpenCL program does not compile for this device; another kind may do."""
+
+    retry = False
+    code = "program"
+
+
+class DaemonUnreachableError(HetError):
+    """No daemon answers at the socket."""
+
+    retry = True
+    code = "unreachable"
+
+
+class TaskFailedError(HetError):
+    """A waited-for task ended without a result."""
+
+    code = "task-failed"
+
+
+class BugError(HetError):
+    """An impossible state: our own fault. Carries the story of what happened."""
+
+    code = "bug"

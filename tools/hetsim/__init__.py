@@ -1,0 +1,1 @@
+"""The simulator: a second shell around `hetd.core`."""
