@@ -1,0 +1,288 @@
+"""Execution: one implementation, driven strip by strip on one open device.
+
+The worker and stand-alone programs call this. Between two strips it waits for the
+device, times the strip, advances the checkpoint, sizes the next strip and asks once
+whether to go on. It knows nothing of sockets, messages or daemons.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from libtask.checkpoint import Checkpoint, StripSizer
+from libtask.errors import TaskFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from libtask.devices import Device
+    from libtask.messages import CheckpointRecord
+    from libtask.task import Implementation
+
+NANOSECONDS = 1_000_000_000
+
+
+class Demand(Enum):
+    """What a watch may ask of a running task."""
+
+    PREEMPT = auto()
+    """Stop at this checkpoint and copy the state out, to go on elsewhere."""
+    ABANDON = auto()
+    """Stop at this checkpoint; the state is not wanted."""
+
+
+Watch: TypeAlias = "Callable[[int], Demand | None]"
+"""Called at each checkpoint but the last with `time.perf_counter_ns()`.
+
+It must return within a microsecond as long as there is nothing to do.
+"""
+
+
+class AbandonedError(Exception):
+    """Ends an abandoned implementation: unlike `GeneratorExit`, nothing is copied out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The implementation returned: the task is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The task stopped at a checkpoint; its state is back on the host."""
+
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The task was given up; its state arrays hold nothing of use."""
+
+
+Outcome: TypeAlias = Completed | Stopped | Abandoned
+
+
+class Course(Checkpoint):
+    """The checkpoint that the runtime hands to an implementation.
+
+    It holds implementations to the rule "one yield after each strip": only then is
+    every drawn strip finished at a checkpoint, and none lost or run twice by a move.
+
+    Args:
+        record: where the execution starts.
+        sizer: how long the strips are.
+
+    """
+
+    def __init__(self, record: CheckpointRecord, sizer: StripSizer) -> None:
+        super().__init__(record, sizer)
+        self.sizer = sizer
+        self.in_hand = 0
+        """Iterations drawn since the last checkpoint."""
+        self.loop_began_ns = 0
+        """When the first strip could begin (`time.perf_counter_ns`); 0: not yet."""
+
+    def strips(self, granule: int = 1) -> Iterator[range]:
+        """Draw strips as `Checkpoint.strips` does; complain of a missing yield."""
+        if not self.loop_began_ns:
+            self.loop_began_ns = time.perf_counter_ns()
+        for strip in super().strips(granule):
+            if self.in_hand:
+                raise TaskFailedError(
+                    "a second strip was drawn before the first one's `yield`; "
+                    "write one `yield` after each strip"
+                )
+            self.in_hand = len(strip)
+            yield strip
+
+
+@dataclass(slots=True)
+class Measures:
+    """What one execution took so far.
+
+    Attributes:
+        strips: strips finished.
+        iterations: iterations in them.
+        computing_ns: time of the strips alone.
+        first_strip_at_ns: when the first strip began, since the epoch; 0: not yet.
+        last_strip_at_ns: when the last finished strip ended, since the epoch.
+        transfer_in: seconds copying to the device.
+        transfer_out: seconds copying back.
+
+    """
+
+    strips: int = 0
+    iterations: int = 0
+    computing_ns: int = 0
+    first_strip_at_ns: int = 0
+    last_strip_at_ns: int = 0
+    transfer_in: float = 0.0
+    transfer_out: float = 0.0
+
+
+class Execution:
+    """Drives one implementation to its end, or to a checkpoint where it must stop.
+
+    On a pipelined device the next strip is enqueued before the wait for the one
+    before it, so that the device never idles while the host looks around; a demand
+    then takes effect one strip later. Elsewhere strips run in the call itself.
+    An app that ends by itself (no total) decides on what each strip computed, so it
+    is not pipelined.
+
+    Args:
+        implementation: the generator function to drive.
+        task: the application's object, with its state arrays.
+        device: the open device.
+        course: where the execution stands.
+        watch: asked at each checkpoint.
+
+    """
+
+    def __init__(
+        self,
+        implementation: Implementation,
+        task: Any,
+        device: Device,
+        course: Course,
+        watch: Watch,
+    ) -> None:
+        self.course = course
+        self.measures = Measures()
+        self._start = implementation
+        self._task = task
+        self._device = device
+        self._watch = watch
+        self._pipelined = device.pipelined and course.total is not None
+        self._flight: tuple[Callable[[], None], int] | None = None
+        self._copied_before = (device.transfer_in, device.transfer_out)
+        self._landed_ns = 0
+        self._epoch_ns = 0
+
+    def run(self) -> Outcome:
+        """Run until the implementation returns, raises, or is told to stop.
+
+        Raises:
+            TaskFailedError: the implementation breaks the rules of strips.
+            BaseException: whatever the implementation raised.
+
+        """
+        began_ns = time.perf_counter_ns()
+        self._epoch_ns = time.time_ns() - began_ns
+        self._landed_ns = began_ns
+        generator: Any = self._start(self._task, self._device, self.course)
+        if not hasattr(generator, "throw"):
+            raise TaskFailedError(
+                f"the implementation {_name(self._start)} is not a generator; "
+                "write one `yield` after each strip"
+            )
+        try:
+            return self._drive(generator, began_ns)
+        except BaseException:
+            _end_without_copies(generator)
+            raise
+
+    def _drive(self, generator: Generator[None, None, None], began_ns: int) -> Outcome:
+        for _ in generator:
+            if not self.measures.first_strip_at_ns:
+                self._note_first_strip(began_ns)
+            demand = self._reach_checkpoint()
+            if demand is not None:
+                return self._stop(generator, demand)
+        return self._complete(began_ns)
+
+    def _note_first_strip(self, began_ns: int) -> None:
+        loop_began_ns = self.course.loop_began_ns or began_ns
+        self._landed_ns = loop_began_ns
+        self.measures.transfer_in = self._device.transfer_in - self._copied_before[0]
+        self.measures.first_strip_at_ns = self._epoch_ns + loop_began_ns
+
+    def _reach_checkpoint(self) -> Demand | None:
+        """Account for the strip just enqueued, then ask whether to go on."""
+        course = self.course
+        iterations = course.in_hand
+        if not iterations:
+            raise TaskFailedError(
+                f"the implementation {_name(self._start)} yielded without a strip; "
+                "draw one from checkpoint.strips() before each `yield`"
+            )
+        course.in_hand = 0
+        mark = self._device.mark()
+        if self._pipelined:
+            self._land_flight()
+            self._flight = (mark, iterations)
+            if course.complete:
+                self._land_flight()
+        else:
+            mark()
+            self._land(iterations)
+        if course.complete:
+            return None
+        return self._watch(self._landed_ns)
+
+    def _land_flight(self) -> None:
+        if self._flight is not None:
+            wait, iterations = self._flight
+            self._flight = None
+            wait()
+            self._land(iterations)
+
+    def _land(self, iterations: int) -> None:
+        """Book a finished strip; its time is that since the strip before it ended."""
+        now = time.perf_counter_ns()
+        elapsed = now - self._landed_ns
+        self._landed_ns = now
+        self.course.done += iterations
+        self.course.sizer.measured(iterations, elapsed)
+        measures = self.measures
+        measures.strips += 1
+        measures.iterations += iterations
+        measures.computing_ns += elapsed
+        measures.last_strip_at_ns = self._epoch_ns + now
+
+    def _stop(self, generator: Generator[None, None, None], demand: Demand) -> Outcome:
+        self._land_flight()
+        if demand is Demand.ABANDON:
+            _end_without_copies(generator)
+            return Abandoned()
+        generator.close()
+        self._note_transfers()
+        return Stopped(self.course.record())
+
+    def _complete(self, began_ns: int) -> Completed:
+        self._land_flight()
+        if self.course.in_hand:
+            self._land_without_yield(began_ns)
+        self._note_transfers()
+        return Completed()
+
+    def _land_without_yield(self, began_ns: int) -> None:
+        """Book the last strip of an app that returned right after it."""
+        if not self.measures.first_strip_at_ns:
+            self._note_first_strip(began_ns)
+        self._device.mark()()
+        self._land(self.course.in_hand)
+        self.course.in_hand = 0
+
+    def _note_transfers(self) -> None:
+        copied_in, copied_out = self._copied_before
+        self.measures.transfer_in = self._device.transfer_in - copied_in
+        self.measures.transfer_out = self._device.transfer_out - copied_out
+
+
+def _end_without_copies(generator: Any) -> None:
+    """Unwind a suspended implementation as an error would.
+
+    Dropping it instead would close it, and its `with` blocks would copy out.
+    """
+    with contextlib.suppress(BaseException):
+        generator.throw(AbandonedError())
+    with contextlib.suppress(BaseException):
+        generator.close()
+
+
+def _name(implementation: Implementation) -> str:
+    return getattr(implementation, "__qualname__", repr(implementation))
