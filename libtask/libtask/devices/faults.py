@@ -22,9 +22,13 @@ OUT_OF_MEMORY = frozenset({-4, -6, -61})
 OUT_OF_RESOURCES = -5
 """Memory, registers, or a device that fell over: drivers use it for all of these."""
 
-PROGRAM_FAULTS = frozenset({-3, -11, -15, -17, *range(-58, -41)})
-"""BUILD_PROGRAM_FAILURE and relatives, and the INVALID_… of programs, kernels, their
-arguments and work sizes: the same call fails again, another kind of device may do."""
+LOST = frozenset({-1, -2, -9999, *range(-36, -31)})
+"""No such device, not available, an illegal access on NVIDIA's, and a platform, device,
+context or queue that has become invalid under a running task."""
+
+PROGRAM_FAULTS = frozenset({-3, -11, -15, -17, *range(-72, -29)}) - LOST - OUT_OF_MEMORY
+"""BUILD_PROGRAM_FAILURE and relatives, and every other INVALID_…, of arguments, kernels,
+work sizes: the same call fails again here; the code for another kind may do."""
 
 
 @contextmanager
