@@ -106,6 +106,10 @@ class Segment(Record):
     start: float
     finish: float | None = None
     strips: int = 0
+    computing: float | None = None
+    """When the first strip began, where the worker reported it."""
+    computed: float | None = None
+    """When the last strip ended."""
     transfer_in: float = 0.0
     """Seconds copying to the device before the first strip."""
     transfer_out: float = 0.0

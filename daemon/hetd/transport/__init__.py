@@ -1,1 +1,1 @@
-"""ZeroMQ sockets, and the step from message to event."""
+"""ZeroMQ: one ROUTER on an ipc path, with the kernel's word on who the peers are."""

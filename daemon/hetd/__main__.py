@@ -1,0 +1,124 @@
+"""`hetd`: read the configuration, open the parts, run the loop."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import logging
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+
+from hetd.config import Config, read_config
+from hetd.discovery import discover
+from hetd.estimates.table import EstimateTable
+from hetd.journal import Journal
+from hetd.loop import Loop
+from hetd.node import EPOCHS, Node
+from hetd.policies import make_policy
+from hetd.store import Store
+from hetd.transport.router import Router
+from hetd.workers import WorkerPool
+from libtask.errors import HetError, InputError
+
+if TYPE_CHECKING:
+    from hetd.core.policy import Policy
+    from libtask.messages import DeviceInfo
+
+log = logging.getLogger("hetd")
+
+DISCOVERY_S = 60.0
+"""Drivers may compile on their first use; a hanging one must not keep us from starting."""
+
+
+def main() -> None:
+    """Run the daemon."""
+    arguments = _parse()
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # Commits wait for this interpreter's lock as briefly as possible.
+    sys.setswitchinterval(0.0005)
+    try:
+        _serve(arguments)
+    except HetError as error:
+        print(f"hetd: {error}", file=sys.stderr)  # noqa: T201  the one line
+        sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+def _parse() -> argparse.Namespace:
+    runtime = Path(platformdirs.user_runtime_dir("hetd"))
+    state = Path(platformdirs.user_state_dir("hetd"))
+    parser = argparse.ArgumentParser(prog="hetd", description=__doc__)
+    parser.add_argument("--socket", type=Path, default=runtime / "hetd.sock")
+    parser.add_argument("--state", type=Path, default=state, help="state directory")
+    parser.add_argument("--config", type=Path, help="hetd.toml")
+    parser.add_argument("--policy", help="instead of the configured one")
+    return parser.parse_args()
+
+
+def _serve(arguments: argparse.Namespace) -> None:
+    config = read_config(arguments.config)
+    policy = make_policy(arguments.policy or config.policy, config.policy_parameters)
+    with ExitStack() as parts:
+        _lock(arguments.state, parts)
+        store = Store(arguments.state / "hetd.db")
+        parts.callback(store.close)
+        router = Router(arguments.socket.absolute())
+        parts.callback(router.close)
+        router.self_test()
+        node = _assemble(config, store, router, policy)
+        node.restore()
+        log.info("serving %s on %s", ", ".join(node.devices), router.path)
+        Loop(router, store, node).run()
+        node.pool.retire_launchers()
+
+
+def _assemble(config: Config, store: Store, router: Router, policy: Policy) -> Node:
+    estimates = EstimateTable()
+    for kind, resource, seconds, work in store.samples():
+        estimates.learn(kind, resource, seconds, work)
+    return Node(
+        _devices(config),
+        config,
+        policy,
+        estimates,
+        Journal(store),
+        WorkerPool(router.send, prefix=str(store.incarnation)),
+        first_epoch=store.incarnation * EPOCHS,
+    )
+
+
+def _devices(config: Config) -> list[DeviceInfo]:
+    if config.resource:
+        return [table.device_info() for table in config.resource]
+    return discover(DISCOVERY_S)
+
+
+def _lock(state: Path, parts: ExitStack) -> None:
+    """Keep a second daemon out of the state directory.
+
+    Raises:
+        InputError: another daemon has it, or it cannot be written.
+
+    """
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(
+            state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+    except OSError as error:
+        raise InputError(f"state directory {state}: {error.strerror}") from error
+    parts.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(f"another hetd uses the state directory {state}") from error
+
+
+if __name__ == "__main__":
+    main()

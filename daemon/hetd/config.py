@@ -1,0 +1,108 @@
+"""The configuration: a TOML file, checked key by key.
+
+    policy = "migration"
+    interval_ms = 50
+
+    [policy_parameters]
+    minimum_run_s = 1.0
+
+    [[resource]]
+    name = "gpu0"
+    kind = "gpu"
+    driver = "opencl"
+    platform = "NVIDIA CUDA"
+    device = "NVIDIA H200"
+
+Without `[[resource]]` tables the resources are discovered.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from libtask.errors import InputError
+from libtask.messages import DeviceInfo, DeviceSpec, Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[resource]]` table. Watts and bandwidths serve the models of cost."""
+
+    name: str
+    kind: Kind
+    driver: str = "cpu"
+    platform: str = ""
+    device: str = ""
+    index: int = 0
+    threads: int = 1
+    slots: int = 1
+    emulated: bool = False
+    binaries: dict[str, str] = {}
+    busy_watts: float = 0.0
+    idle_watts: float = 0.0
+    link_bytes_per_s: float | None = None
+    reconfigure_s: float = 0.0
+
+    def device_info(self) -> DeviceInfo:
+        """Return the resource as it travels."""
+        names = DeviceSpec.__struct_fields__
+        spec = {name: getattr(self, name) for name in names}
+        own = {name: getattr(self, name) for name in self.__struct_fields__}
+        rest = {name: own[name] for name in own if name not in names}
+        return DeviceInfo(msgspec.convert(spec, DeviceSpec), **rest)
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that can be set. Units stand in the names."""
+
+    policy: str = "migration"
+    policy_parameters: dict[str, Any] = {}
+    interval_ms: float = 50.0
+    """Target time between checkpoints."""
+    stage: int = 1
+    """Tasks staged ahead for each slot."""
+    attempts: int = 3
+    """Workers a task may lose before it fails."""
+    cancel_grace_s: float = 5.0
+    """How long a cancelled task may take to its next checkpoint before it is killed."""
+    restore_grace_s: float = 5.0
+    """How long after a start running tasks may take to report before they run anew."""
+    resource: list[ResourceTable] = []
+
+
+def read_config(path: Path | None) -> Config:
+    """Read and check a configuration file; None: the defaults.
+
+    Raises:
+        InputError: unreadable, not TOML, an unknown key or a wrong value; says where.
+
+    """
+    if path is None:
+        return Config()
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+        config = msgspec.convert(document, Config)
+        _check(config)
+    except (OSError, ValueError, InputError) as error:
+        raise InputError(f"{path}: {error}") from error
+    return config
+
+
+def _check(config: Config) -> None:
+    names = [table.name for table in config.resource]
+    for position, table in enumerate(config.resource):
+        where = f"resource[{position}]"
+        if names.index(table.name) != position:
+            raise InputError(f"{where}.name: {table.name!r} is taken")
+        if table.slots < 1 or table.threads < 1:
+            raise InputError(f"{where}: slots and threads are at least 1")
+        if table.driver not in ("cpu", "opencl", "null"):
+            raise InputError(f"{where}.driver: expected cpu, opencl or null")
+        if table.kind != "cpu" and table.slots != 1:
+            raise InputError(f"{where}.slots: accelerators run one task at a time")

@@ -1,0 +1,191 @@
+"""What launchers and workers say, turned into events for the node.
+
+A report counts only when it comes from the worker that holds the task; the epoch in
+it fences what comes late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hetd.core import events as e
+from hetd.core.events import TaskId
+from hetd.node import wall
+from libtask import messages as m
+
+if TYPE_CHECKING:
+    from hetd.journal import Entry
+    from hetd.node import Node
+    from hetd.transport.router import Peer
+
+WORTH_LEARNING_S = 0.005
+"""Shorter stretches say more about the machine's noise than about the task."""
+
+ELSEWHERE = frozenset({"device", "program"})
+"""Codes of failures that another resource may not have."""
+
+
+class CrewDesk:
+    """Takes the messages of launchers and workers."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def launcher_came(self, peer: Peer) -> None:
+        self._node.pool.launcher_came(peer)
+
+    def launcher_left(self, peer: Peer) -> None:
+        """Give up the tasks for which no worker can come any more."""
+        for task in self._node.pool.launcher_left(peer):
+            self._lose(task, "its launcher ended")
+
+    def worker_came(self, peer: Peer, hello: m.Hello) -> None:
+        """Take in a worker, and what it still holds from before a restart."""
+        self._node.pool.worker_came(peer, hello)
+        if hello.task is None:
+            return
+        record = self._node.scheduler.system.tasks.get(TaskId(hello.task))
+        if record is None or record.epoch != hello.epoch or not record.bound:
+            self._node.pool.send(hello.task, m.Abort(hello.task, hello.epoch))
+            self._node.pool.part(hello.task)
+
+    def worker_left(self, name: str, reason: str) -> None:
+        """Take note that a worker is gone; what it held begins anew elsewhere."""
+        worker = self._node.pool.worker_left(name)
+        if worker is None or worker.task is None:
+            return
+        record = self._node.scheduler.system.tasks.get(TaskId(worker.task))
+        if worker.own and record is not None:
+            # nobody but that program can run it
+            failed = e.TaskFailed(record.id, record.epoch, "its program ended")
+            self._node.happen(failed)
+        else:
+            self._lose(worker.task, reason)
+
+    def worker_exited(self, peer: Peer, message: m.WorkerExited) -> None:
+        """Believe a launcher about the workers of its own user."""
+        if self._node.pool.holds(peer.uid, message.name):
+            reason = message.reason or f"its worker exited with status {message.status}"
+            self.worker_left(message.name, reason)
+
+    def _lose(self, task: int, reason: str) -> None:
+        record = self._node.scheduler.system.tasks.get(TaskId(task))
+        self._node.pool.release(task)
+        if record is not None and record.bound:
+            self._node.happen(e.WorkerLost(record.id, record.epoch, reason))
+
+    # ------------------------------------------------------------ reports
+
+    def report(self, peer: Peer, message: Report) -> None:
+        """Take a worker's report of the task that it holds."""
+        node = self._node
+        if isinstance(message, m.Aborted):
+            self._on_aborted(peer, message)
+            return
+        entry = node.journal.live.get(message.task)
+        held = node.pool.holder(message.task, peer.route)
+        if entry is None or not held or entry.epoch != message.epoch:
+            return
+        match message:
+            case m.Ready():
+                node.happen(e.TaskReady(TaskId(message.task), message.epoch))
+            case m.Progress():
+                self._on_progress(entry, message)
+            case m.Yielded():
+                self._on_yielded(entry, message)
+            case m.Finished():
+                self._on_finished(entry, message)
+            case m.Failed():
+                self._on_failed(entry, message)
+
+    def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
+        if self._node.pool.holder(message.task, peer.route):
+            self._node.pool.release(message.task)
+            self._node.happen(e.TaskAborted(TaskId(message.task), message.epoch))
+        else:
+            self._node.pool.gave_up(peer.route)
+
+    def _on_progress(self, entry: Entry, message: m.Progress) -> None:
+        task = TaskId(entry.id)
+        entry.checkpoint = message.checkpoint
+        entry.checkpoint_at = wall()
+        if message.started is not None:
+            self._node.journal.open_segment(
+                entry, computing=message.started, transfer_in=message.transfer_in
+            )
+            self._node.happen(e.TaskStarted(task, message.epoch))
+        share = message.iterations / (
+            message.checkpoint.total or message.iterations or 1
+        )
+        done = e.StripsDone(task, message.epoch, entry.progress, share, message.seconds)
+        self._node.happen(done)
+        self._node.journal.tell(entry, "progress", wall())
+
+    def _on_yielded(self, entry: Entry, message: m.Yielded) -> None:
+        entry.checkpoint = message.checkpoint
+        entry.checkpoint_at = wall()
+        self._close_segment(entry, message, message.last_strip or None)
+        self._learn(entry, message, message.checkpoint.total)
+        task = TaskId(entry.id)
+        self._node.happen(e.TaskYielded(task, message.epoch, entry.progress))
+
+    def _on_finished(self, entry: Entry, message: m.Finished) -> None:
+        entry.result = message.result
+        self._close_segment(entry, message, None)
+        self._learn(entry, message, entry.checkpoint.total)
+        self._node.pool.release(entry.id)
+        self._node.happen(e.TaskFinished(TaskId(entry.id), message.epoch))
+
+    def _on_failed(self, entry: Entry, message: m.Failed) -> None:
+        self._node.journal.close_segment(
+            entry,
+            wall(),
+            log=message.log,
+            log_start=message.log_start,
+            log_end=message.log_end,
+        )
+        self._node.pool.release(entry.id)
+        failed = e.TaskFailed(
+            TaskId(entry.id),
+            message.epoch,
+            message.error,
+            elsewhere=message.code in ELSEWHERE,
+        )
+        self._node.happen(failed)
+
+    # ------------------------------------------------------------ steps
+
+    def _close_segment(
+        self, entry: Entry, message: m.Yielded | m.Finished, last_strip: float | None
+    ) -> None:
+        self._node.journal.close_segment(
+            entry,
+            wall(),
+            computed=last_strip or wall(),
+            strips=message.strips,
+            transfer_in=message.transfer_in,
+            transfer_out=message.transfer_out,
+            log=message.log,
+            log_start=message.log_start,
+            log_end=message.log_end,
+        )
+
+    def _learn(
+        self, entry: Entry, message: m.Yielded | m.Finished, total: int | None
+    ) -> None:
+        """Correct the estimate by what this stretch took."""
+        record = self._node.scheduler.system.tasks.get(TaskId(entry.id))
+        if record is None or record.resource is None or message.iterations == 0:
+            return
+        if message.seconds < WORTH_LEARNING_S:
+            return
+        whole = isinstance(message, m.Finished) and len(entry.segments) == 1
+        share = 1.0 if whole or not total else min(1.0, message.iterations / total)
+        seconds = message.seconds / share + message.transfer_in + message.transfer_out
+        resource = self._node.scheduler.system.resources[record.resource]
+        now = self._node.estimates.correct(record.row, resource, seconds)
+        sample = (record.row.type, resource.name, now, record.row.work)
+        self._node.journal.batch.samples.append(sample)
+
+
+Report = m.Ready | m.Progress | m.Yielded | m.Finished | m.Failed | m.Aborted

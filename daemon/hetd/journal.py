@@ -1,0 +1,239 @@
+"""The journal: what users may know of each task, kept on disk and told to watchers.
+
+The scheduler knows states and places; the journal knows specifications, times,
+segments and results. Called by the loop and the service.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hetd.store import Batch
+from libtask.messages import (
+    ENDED,
+    CheckpointRecord,
+    Segment,
+    TaskChanged,
+    TaskInfo,
+    TaskSpec,
+    TaskState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetd.core.actions import Record
+    from hetd.store import Store
+
+RECENT = 10_000
+"""Ended tasks kept in memory; older ones are read from the store."""
+
+
+class Entry(msgspec.Struct):
+    """A task's page in the journal. All times are seconds since the epoch."""
+
+    id: int
+    owner: int
+    spec: TaskSpec
+    submitted: float
+    state: TaskState = "queued"
+    resource: str | None = None
+    epoch: int = 0
+    started: float | None = None
+    finished: float | None = None
+    checkpoint: CheckpointRecord = CheckpointRecord()
+    checkpoint_at: float | None = None
+    segments: list[Segment] = []
+    migrations: int = 0
+    reason: str | None = None
+    result: Any = None
+    destination: str | None = None
+    submitter: bytes = b""
+
+    @property
+    def progress(self) -> float:
+        if self.state == "completed":
+            return 1.0
+        total = self.checkpoint.total
+        return min(1.0, self.checkpoint.done / total) if total else 0.0
+
+    def info(self, *, detail: bool) -> TaskInfo:
+        """Return the task as users see it."""
+        return TaskInfo(
+            id=self.id,
+            app=self.spec.app,
+            type=self.spec.type,
+            state=self.state,
+            owner=f"uid:{self.owner}",
+            name=self.spec.name,
+            resource=self.resource,
+            progress=self.progress,
+            submitted=self.submitted,
+            started=self.started,
+            finished=self.finished,
+            migrations=self.migrations,
+            checkpoint_at=self.checkpoint_at,
+            segments=self.segments if detail else [],
+            reason=self.reason,
+            result=self.result,
+            priority=self.spec.priority,
+            params=self.spec.params if detail else {},
+            after=self.spec.after,
+            kinds=self.spec.kinds,
+            destination=self.destination,
+        )
+
+
+class Page(msgspec.Struct, omit_defaults=True):
+    """What of an entry changes over time, as stored."""
+
+    submitted: float
+    state: TaskState = "queued"
+    resource: str | None = None
+    epoch: int = 0
+    started: float | None = None
+    finished: float | None = None
+    checkpoint: CheckpointRecord = CheckpointRecord()
+    checkpoint_at: float | None = None
+    segments: list[Segment] = []
+    migrations: int = 0
+    reason: str | None = None
+    result: Any = None
+
+
+_PAGE_FIELDS = Page.__struct_fields__
+_encode = msgspec.msgpack.Encoder().encode
+_spec_decoder = msgspec.msgpack.Decoder(TaskSpec)
+_page_decoder = msgspec.msgpack.Decoder(Page)
+
+
+def _encode_page(entry: Entry) -> bytes:
+    return _encode(Page(*[getattr(entry, name) for name in _PAGE_FIELDS]))
+
+
+def _decode_entry(row: tuple[int, int, bytes, bytes]) -> Entry:
+    task, owner, spec, info = row
+    page = _page_decoder.decode(info)
+    fields = {name: getattr(page, name) for name in _PAGE_FIELDS}
+    return Entry(id=task, owner=owner, spec=_spec_decoder.decode(spec), **fields)
+
+
+class Journal:
+    """All tasks, as users know them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.live: dict[int, Entry] = {}
+        self._recent: OrderedDict[int, Entry] = OrderedDict()
+        self._next = store.last_id() + 1
+        self.batch = Batch()
+        self.changes: list[tuple[Entry, TaskChanged]] = []
+        """What the watchers have not been told yet."""
+
+    # ------------------------------------------------------------ finding
+
+    def find(self, task: int) -> Entry | None:
+        entry = self.live.get(task) or self._recent.get(task)
+        if entry is None:
+            row = self._store.task(task)
+            entry = _decode_entry(row) if row is not None else None
+        return entry
+
+    def newest_first(self, before: int | None, limit: int) -> Iterator[Entry]:
+        """Iterate over all tasks with smaller ids than `before`."""
+        top = self._next if before is None else before
+        known = [task for task in (*self.live, *self._recent) if task < top]
+        stored = {row[0]: row for row in self._store.ended(top, limit)}
+        for task in sorted({*known, *stored}, reverse=True):
+            entry = self.live.get(task) or self._recent.get(task)
+            yield entry or _decode_entry(stored[task])
+
+    def restore(self) -> list[Entry]:
+        """Read the tasks that had not ended when the daemon stopped."""
+        entries = [_decode_entry(row) for row in self._store.unended()]
+        self.live.update({entry.id: entry for entry in entries})
+        return entries
+
+    # ------------------------------------------------------------ writing
+
+    def admit(self, spec: TaskSpec, owner: int, now: float, submitter: bytes) -> Entry:
+        """Open a page for a new task."""
+        entry = Entry(self._next, owner, spec, now, submitter=submitter)
+        self._next += 1
+        self.live[entry.id] = entry
+        row = (entry.id, owner, False, _encode(spec), _encode_page(entry))
+        self.batch.tasks.append(row)
+        return entry
+
+    def next_id(self) -> int:
+        return self._next
+
+    def save(self, entry: Entry) -> None:
+        """Write the page with the next commit."""
+        self.batch.changes[entry.id] = (entry.state in ENDED, _encode_page(entry))
+
+    def record(self, record: Record, now: float) -> None:
+        """Take in a change of state."""
+        entry = self.live[record.task]
+        entry.state = record.state.value
+        entry.resource = record.resource
+        entry.reason = record.reason or entry.reason
+        if record.event == "dispatched":
+            self._start_segment(entry, record.resource or "", now)
+        elif entry.state in ENDED:
+            self._end(entry, now)
+        self.save(entry)
+        self.tell(entry, record.event, now)
+
+    def tell(self, entry: Entry, event: str, now: float) -> None:
+        """Note a change for the watchers."""
+        changed = TaskChanged(
+            id=entry.id,
+            state=entry.state,
+            at=now,
+            resource=entry.resource,
+            progress=entry.progress,
+            reason=entry.reason,
+            result=entry.result,
+            what=event,
+            type=entry.spec.type,
+        )
+        self.changes.append((entry, changed))
+
+    def close_segment(self, entry: Entry, now: float, **known: Any) -> None:
+        """End the open segment with what the worker reported of it."""
+        if entry.segments and entry.segments[-1].finish is None:
+            last = entry.segments[-1]
+            entry.segments[-1] = msgspec.structs.replace(last, finish=now, **known)
+
+    def open_segment(self, entry: Entry, **known: Any) -> None:
+        """Complete the open segment with what the worker reports on the way."""
+        if entry.segments and entry.segments[-1].finish is None:
+            entry.segments[-1] = msgspec.structs.replace(entry.segments[-1], **known)
+
+    def forget_oldest(self) -> None:
+        """Keep the memory bounded; called once a turn, after the commit is under way."""
+        while len(self._recent) > RECENT:
+            self._recent.popitem(last=False)
+
+    def take_batch(self) -> Batch:
+        """Hand over what is to be written."""
+        batch, self.batch = self.batch, Batch()
+        return batch
+
+    def _start_segment(self, entry: Entry, resource: str, now: float) -> None:
+        if entry.started is None:
+            entry.started = now
+        if entry.segments and entry.segments[-1].resource != resource:
+            entry.migrations += 1
+        self.close_segment(entry, now)
+        entry.segments = [*entry.segments, Segment(resource, now)]
+
+    def _end(self, entry: Entry, now: float) -> None:
+        entry.finished = now
+        self.close_segment(entry, now)
+        del self.live[entry.id]
+        self._recent[entry.id] = entry

@@ -1,0 +1,190 @@
+"""The loop: receive, handle, commit, answer. One thread, one turn after another.
+
+What peers send becomes events; actions go out at once; what is told to clients waits
+for the commit of the turn, which a writer thread does meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+import hetd
+from hetd.crew import CrewDesk
+from hetd.node import Node, clock
+from hetd.service import Service
+from hetd.watchers import Watchers
+from libtask import messages as m
+from libtask.errors import HetError, InputError
+
+if TYPE_CHECKING:
+    from hetd.journal import Journal
+    from hetd.store import Store
+    from hetd.transport.router import Envelope, Peer, Router
+
+log = logging.getLogger("hetd")
+
+IDLE_MS = 1000
+"""Longest wait for a message: bounds how late a missed wake-up is noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A process whose end is noticed through a pidfd."""
+
+    peer: Peer
+    worker: str | None
+    """Name of the worker; None: a launcher."""
+
+
+class Loop:
+    """Runs the daemon until it is told to stop."""
+
+    def __init__(self, router: Router, store: Store, node: Node) -> None:
+        self._router = router
+        self._store = store
+        self._node = node
+        self._journal: Journal = node.journal
+        self._service = Service(node, store, self.stop)
+        self._crew = CrewDesk(node)
+        self._watchers = Watchers()
+        self._rulers = frozenset({0, os.getuid()})
+        self._guarded: dict[int, Guarded] = {}
+        self._poller = zmq.Poller()
+        self._running = True
+        self.refused = 0
+        """Messages that could not be understood, or were not for their sender to send."""
+
+    def run(self) -> None:
+        """Serve until stopped; running tasks go on without us."""
+        self._poller.register(self._router.socket, zmq.POLLIN)
+        self._poller.register(self._store.wake_fd, zmq.POLLIN)
+        signals = _signal_descriptor(self)
+        self._poller.register(signals, zmq.POLLIN)
+        while self._running:
+            ready = dict(self._poller.poll(self._timeout_ms()))
+            self._turn(ready)
+        self._commit()
+
+    def stop(self) -> None:
+        """Leave the loop after this turn."""
+        self._running = False
+
+    def _turn(self, ready: dict[Any, int]) -> None:
+        for descriptor in [fd for fd in ready if fd in self._guarded]:
+            self._on_exit(descriptor)
+        for envelope in self._router.receive():
+            self._handle(envelope)
+        self._node.tick()
+        for route, message in self._store.committed():
+            self._router.send(route, message)
+        self._commit()
+
+    def _timeout_ms(self) -> int:
+        deadline = self._node.next_deadline()
+        if deadline is None:
+            return IDLE_MS
+        return min(IDLE_MS, max(0, (deadline - clock()) // 1_000_000 + 1))
+
+    def _commit(self) -> None:
+        """Hand what this turn changed to the writer, and what to tell afterwards."""
+        batch = self._journal.batch
+        if self._journal.changes:
+            told = self._watchers.address(self._journal.changes, self._rulers)
+            batch.replies.extend(told)
+            self._journal.changes.clear()
+        if batch:
+            self._store.submit(self._journal.take_batch())
+            self._journal.forget_oldest()
+
+    # ------------------------------------------------------------ messages
+
+    def _handle(self, envelope: Envelope) -> None:
+        peer, message = envelope.peer, envelope.message
+        if peer.uid < 0 or isinstance(message, InputError):
+            self.refused += 1
+            text = str(message) if isinstance(message, InputError) else "unknown peer"
+            self._router.send(peer.route, m.Error(0, "bad-input", text))
+            return
+        try:
+            self._dispatch(peer, message)
+        except HetError:
+            # One request fails, the daemon goes on; the story is in the log.
+            log.exception("a %s from uid %d failed", type(message).__name__, peer.uid)
+            number = message.request if isinstance(message, m.Request) else 0
+            text = "internal error of hetd; its log has the story"
+            self._router.send(peer.route, m.Error(number, "bug", text))
+
+    def _dispatch(self, peer: Peer, message: m.ToDaemon) -> None:
+        match message:
+            case m.Hello():
+                self._on_hello(peer, message)
+            case m.Watch():
+                self._watchers.add(peer, message)
+                self._journal.batch.replies.append(
+                    (peer.route, m.Done(message.request))
+                )
+            case m.Request():
+                reply = self._service.answer(peer, message)
+                self._journal.batch.replies.append((peer.route, reply))
+            case m.WorkerExited():
+                self._crew.worker_exited(peer, message)
+            case _:
+                self._crew.report(peer, message)
+
+    def _on_hello(self, peer: Peer, hello: m.Hello) -> None:
+        if hello.protocol != m.PROTOCOL:
+            text = f"protocol {hello.protocol} is not spoken here; hetd speaks {m.PROTOCOL}"
+            self._router.send(peer.route, m.Error(0, "protocol", text))
+            return
+        interval = int(self._node.config.interval_ms * 1e6)
+        launcher = self._node.pool.has_launcher(peer.uid)
+        welcome = m.Welcome(
+            m.PROTOCOL, hetd.__version__, os.getpid(), launcher, interval
+        )
+        self._router.send(peer.route, welcome)
+        if hello.role == "launcher":
+            self._guard(Guarded(peer, None))
+            self._crew.launcher_came(peer)
+        elif hello.role == "worker":
+            if hello.own or not launcher:
+                self._guard(Guarded(peer, hello.worker))
+            self._crew.worker_came(peer, hello)
+
+    # ------------------------------------------------------------ processes
+
+    def _guard(self, guarded: Guarded) -> None:
+        """Notice the end of a process, whatever way it ends."""
+        try:
+            descriptor = os.pidfd_open(guarded.peer.pid)
+        except OSError:
+            log.warning("pid %d is out of sight", guarded.peer.pid)
+            return
+        self._guarded[descriptor] = guarded
+        self._poller.register(descriptor, zmq.POLLIN)
+
+    def _on_exit(self, descriptor: int) -> None:
+        guarded = self._guarded.pop(descriptor)
+        self._poller.unregister(descriptor)
+        os.close(descriptor)
+        if guarded.worker is not None:
+            self._crew.worker_left(guarded.worker, "its worker ended")
+            return
+        self._crew.launcher_left(guarded.peer)
+        for worker in self._node.pool.workers_of(guarded.peer.uid):
+            peer = type(guarded.peer)(worker.route, worker.uid, worker.pid)
+            self._guard(Guarded(peer, worker.name))
+
+
+def _signal_descriptor(loop: Loop) -> int:
+    """Turn SIGTERM and SIGINT into something the poller sees."""
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writer)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: loop.stop())
+    return reader

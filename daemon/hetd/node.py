@@ -1,0 +1,205 @@
+"""The node: the scheduler with its journal and its workers; one shell around the core.
+
+`happen(event)` is how everything changes. The loop feeds it what workers report, the
+service what users ask; it carries the scheduler's actions out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, assert_never
+
+from hetd.core import actions as a
+from hetd.core import events as e
+from hetd.core.events import TaskId
+from hetd.core.scheduler import Limits, Scheduler
+from hetd.core.system import SECOND, Resource
+from libtask import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hetd.config import Config
+    from hetd.core.actions import Action
+    from hetd.core.events import Event, Nanoseconds
+    from hetd.core.policy import Policy
+    from hetd.estimates.table import EstimateTable
+    from hetd.journal import Entry, Journal
+    from hetd.workers import WorkerPool
+
+EPOCHS = 1 << 32
+"""Epochs that one run of the daemon can give out; the next run's are all larger."""
+
+
+class Node:
+    """Carries out what the scheduler decides.
+
+    Args:
+        devices: the resources.
+        first_epoch: larger than every epoch given out before.
+
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  the parts of the daemon meet here
+        self,
+        devices: Sequence[m.DeviceInfo],
+        config: Config,
+        policy: Policy,
+        estimates: EstimateTable,
+        journal: Journal,
+        pool: WorkerPool,
+        *,
+        first_epoch: int,
+    ) -> None:
+        self.devices = {device.spec.name: device for device in devices}
+        self.config = config
+        self.estimates = estimates
+        self.journal = journal
+        self.pool = pool
+        self.scheduler = Scheduler(
+            [_resource(device) for device in devices],
+            estimates,
+            policy,
+            limits=Limits(attempts=config.attempts, stage=config.stage),
+            first_epoch=first_epoch,
+        )
+        self.timer: Nanoseconds | None = None
+        self._graces: deque[tuple[Nanoseconds, TaskId, int]] = deque()
+        self._pending: deque[Event] = deque()
+
+    def happen(self, event: Event) -> None:
+        """Tell the scheduler, and do what it wants; also of what follows from that."""
+        self._pending.append(event)
+        while self._pending:
+            for action in self.scheduler.handle(self._pending.popleft(), clock()):
+                self._do(action)
+
+    def restore(self) -> None:
+        """Take up the tasks that had not ended when the daemon stopped."""
+        deadline = clock() + int(self.config.restore_grace_s * SECOND)
+        for entry in self.journal.restore():
+            submitted = submission(entry)
+            if entry.state == "running":
+                resource = entry.resource or ""
+                event = e.TaskRestored(submitted, resource, entry.epoch, entry.progress)
+                self.happen(event)
+                self._graces.append((deadline, TaskId(entry.id), entry.epoch))
+            else:
+                self.happen(submitted)
+
+    # ------------------------------------------------------------ time
+
+    def next_deadline(self) -> Nanoseconds | None:
+        """When `tick` has something to do."""
+        times = [self._graces[0][0]] if self._graces else []
+        if self.timer is not None:
+            times.append(self.timer)
+        return min(times, default=None)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = clock()
+        if self.timer is not None and self.timer <= now:
+            self.timer = None
+            self.happen(e.TimerFired())
+        while self._graces and self._graces[0][0] <= now:
+            _, task, epoch = self._graces.popleft()
+            self._grace_over(task, epoch)
+
+    def _grace_over(self, task: TaskId, epoch: int) -> None:
+        record = self.scheduler.system.tasks.get(task)
+        if record is None or record.epoch != epoch:
+            return
+        if self.pool.worker_of(task) is None:
+            reason = "its worker did not report after a restart of hetd"
+            self.happen(e.WorkerLost(task, epoch, reason))
+        elif record.cancelling is not None:
+            self.pool.kill(task, "did not reach a checkpoint after it was cancelled")
+
+    # ------------------------------------------------------------ actions
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case a.Record():
+                self.journal.record(action, wall())
+            case a.Run():
+                self._run(action)
+            case a.Stage():
+                self._stage(action.task, action.epoch)
+            case a.Preempt():
+                self.pool.send(action.task, m.Preempt(action.task, action.epoch))
+            case a.Abort():
+                self._abort(action)
+            case a.SetTimer():
+                self.timer = action.at
+            case _:
+                assert_never(action)
+
+    def _run(self, action: a.Run) -> None:
+        entry = self.journal.live[action.task]
+        if entry.epoch != action.epoch:
+            self._stage(action.task, action.epoch)
+        device = self.devices[action.resource].spec
+        run = m.Run(action.task, action.epoch, device)
+        self.pool.send(action.task, run)
+
+    def _stage(self, task: int, epoch: int) -> None:
+        entry = self.journal.live[task]
+        entry.epoch = epoch
+        self.pool.bind(task, entry.owner)
+        self.pool.send(task, m.Stage(task, epoch, entry.spec))
+
+    def _abort(self, action: a.Abort) -> None:
+        record = self.scheduler.system.tasks.get(TaskId(action.task))
+        still_bound = record is not None and record.bound
+        started = self.pool.worker_of(action.task) is not None
+        self.pool.send(action.task, m.Abort(action.task, action.epoch))
+        if not still_bound:
+            self.pool.part(action.task)
+        elif not started:
+            self.pool.release(action.task)
+            self._pending.append(e.TaskAborted(action.task, action.epoch))
+        else:
+            grace = clock() + int(self.config.cancel_grace_s * SECOND)
+            self._graces.append((grace, action.task, action.epoch))
+
+
+def clock() -> Nanoseconds:
+    """Read the daemon's monotonic clock: durations and timers."""
+    return time.monotonic_ns()
+
+
+def wall() -> float:
+    """Read the time of day, in seconds since the epoch: what users see."""
+    return time.time_ns() / SECOND
+
+
+def submission(entry: Entry) -> e.TaskSubmitted:
+    """Tell the scheduler of a task that the journal knows."""
+    spec = entry.spec
+    return e.TaskSubmitted(
+        task=TaskId(entry.id),
+        type=spec.type or spec.app,
+        kinds=frozenset(spec.kinds),
+        owner=entry.owner,
+        resources=frozenset(spec.resources),
+        priority=spec.priority,
+        after=tuple(TaskId(task) for task in spec.after),
+        hold=spec.hold or entry.state == "held",
+        work=spec.work,
+        input_bytes=spec.input_bytes,
+        state_bytes=spec.state_bytes,
+    )
+
+
+def _resource(device: m.DeviceInfo) -> Resource:
+    return Resource(
+        name=device.spec.name,
+        kind=device.spec.kind,
+        slots=device.slots,
+        busy_watts=device.busy_watts,
+        idle_watts=device.idle_watts,
+        link_bytes_per_s=device.link_bytes_per_s,
+        reconfigure_s=device.reconfigure_s,
+    )

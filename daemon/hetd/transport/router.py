@@ -1,0 +1,175 @@
+"""The ROUTER socket that everybody talks to, and who they are.
+
+The uid of every message comes from the kernel (`Peer-Address` is SO_PEERCRED); what a
+peer says of itself is never read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket as socketlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import zmq
+
+from libtask.errors import DaemonUnreachableError, InputError
+from libtask.messages import MAX_FRAME, Hello, ToDaemon, decode_to_daemon, encode
+
+if TYPE_CHECKING:
+    from libtask.messages import Message
+
+PATH_LIMIT = 107
+"""Bytes in an AF_UNIX path (sun_path), without the closing NUL."""
+
+BATCH = 256
+"""Messages taken in one turn of the loop: bounds the time until the next commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A connection: where to answer, and the kernel's word on who it is."""
+
+    route: bytes
+    uid: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A received message with its sender, or why it could not be understood."""
+
+    peer: Peer
+    message: ToDaemon | InputError
+
+
+class Router:
+    """The daemon's end of all connections.
+
+    Raises:
+        InputError: the path is too long for a socket.
+
+    """
+
+    def __init__(self, path: Path, mode: int = 0o600) -> None:
+        if len(os.fsencode(path)) > PATH_LIMIT:
+            raise InputError(
+                f"socket path {path} is longer than {PATH_LIMIT} bytes; choose a shorter one"
+            )
+        _seed_routing_ids()
+        self.path = path
+        self._context = zmq.Context()
+        self.socket = self._context.socket(zmq.ROUTER)
+        _configure(self.socket)
+        _bind(self.socket, path, mode)
+        self.dropped = 0
+        """Messages that could not be delivered: the peer was gone or did not read."""
+
+    def receive(self) -> list[Envelope]:
+        """Take what has arrived, at most `BATCH` messages, without waiting."""
+        envelopes = []
+        for _ in range(BATCH):
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            envelopes.append(_open(frames))
+        return envelopes
+
+    def send(self, route: bytes, message: Message) -> bool:
+        """Send without waiting; False where the peer is gone or does not read."""
+        try:
+            self.socket.send_multipart((route, encode(message)), zmq.NOBLOCK)
+        except zmq.ZMQError:
+            self.dropped += 1
+            return False
+        return True
+
+    def self_test(self) -> None:
+        """Demand that the kernel tells us our own uid and pid as a peer's.
+
+        Raises:
+            DaemonUnreachableError: peers cannot be told apart on this system.
+
+        """
+        probe = self._context.socket(zmq.DEALER)
+        probe.setsockopt(zmq.LINGER, 0)
+        probe.connect(f"ipc://{self.path}")
+        probe.send(encode(Hello("client", pid=os.getpid())))
+        answered = self.socket.poll(2000)
+        peers = [envelope.peer for envelope in self.receive()] if answered else []
+        probe.close()
+        if [(peer.uid, peer.pid) for peer in peers] != [(os.getuid(), os.getpid())]:
+            raise DaemonUnreachableError(
+                f"the kernel does not tell who connects to {self.path}: refusing to serve"
+            )
+
+    def close(self) -> None:
+        self.socket.close(linger=500)
+        self._context.term()
+        self.path.unlink(missing_ok=True)
+
+
+def _configure(socket: zmq.Socket[bytes]) -> None:
+    options = {
+        zmq.MAXMSGSIZE: MAX_FRAME,
+        zmq.RCVHWM: 1000,
+        zmq.SNDHWM: 10_000,
+        zmq.ROUTER_MANDATORY: 1,
+        zmq.SNDTIMEO: 0,
+        zmq.HANDSHAKE_IVL: 2000,
+        zmq.HEARTBEAT_IVL: 5000,
+        zmq.HEARTBEAT_TIMEOUT: 15_000,
+        zmq.BACKLOG: 256,
+    }
+    for option, value in options.items():
+        socket.setsockopt(option, value)
+
+
+def _bind(socket: zmq.Socket[bytes], path: Path, mode: int) -> None:
+    """Bind with the file mode set from the start: only the umask can do that."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _demand_unserved(path)
+    before = os.umask(0o777 & ~mode)
+    try:
+        socket.bind(f"ipc://{path}")
+    finally:
+        os.umask(before)
+
+
+def _demand_unserved(path: Path) -> None:
+    """Refuse a path that another daemon serves: binding would steal its clients."""
+    with socketlib.socket(socketlib.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:
+            return
+    raise InputError(f"another daemon serves {path}")
+
+
+def _seed_routing_ids() -> None:
+    """Make routing ids unpredictable: libzmq draws them from the C library's rand()."""
+    ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
+
+
+def _open(frames: list[zmq.Frame]) -> Envelope:
+    peer = _peer(frames)
+    if len(frames) != 2:  # noqa: PLR2004  the routing id and one message
+        return Envelope(peer, InputError(f"a message of {len(frames) - 1} frames"))
+    try:
+        return Envelope(peer, decode_to_daemon(frames[1].bytes))
+    except InputError as error:
+        return Envelope(peer, error)
+
+
+def _peer(frames: list[zmq.Frame]) -> Peer:
+    """Read `localhost:UID:GID:PID`; a peer the kernel does not name is nobody."""
+    try:
+        address = str(frames[-1].get("Peer-Address"))
+        _, uid, _, pid = address.rsplit(":", 3)
+        return Peer(frames[0].bytes, int(uid), int(pid))
+    except (zmq.ZMQError, ValueError, KeyError):
+        return Peer(frames[0].bytes, -1, 0)
