@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 GROWTH = 8
 """How much longer a strip may be than the one before it: the first, cold strip of a
 kernel says little about the following ones, and an overlong strip delays preemption."""
+LARGEST = 1 << 40
+"""Iterations of a strip at most: what takes no time would grow for ever."""
 
 
 class StripSizer:
@@ -41,7 +43,7 @@ class StripSizer:
         if self._fixed or iterations <= 0:
             return
         ideal = iterations * self._interval_ns // max(elapsed_ns, 1)
-        self.size = max(1, min(ideal, GROWTH * iterations))
+        self.size = max(1, min(ideal, GROWTH * iterations, LARGEST))
 
 
 class Checkpoint:

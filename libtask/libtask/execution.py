@@ -8,6 +8,7 @@ whether to go on. It knows nothing of sockets, messages or daemons.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -96,7 +97,7 @@ class Course(Checkpoint):
                     "a second strip was drawn before the first one's `yield`; "
                     "write one `yield` after each strip"
                 )
-            self.in_hand = len(strip)
+            self.in_hand = strip.stop - strip.start
             yield strip
 
 
@@ -122,6 +123,9 @@ class Measures:
     last_strip_at_ns: int = 0
     transfer_in: float = 0.0
     transfer_out: float = 0.0
+
+    def copy(self) -> Measures:
+        return dataclasses.replace(self)
 
 
 class Execution:

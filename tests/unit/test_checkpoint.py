@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from libtask.checkpoint import GROWTH, Checkpoint, StripSizer
+from libtask.checkpoint import GROWTH, LARGEST, Checkpoint, StripSizer
 from libtask.messages import CheckpointRecord
 
 MILLISECOND = 1_000_000
@@ -74,6 +74,14 @@ def test_sizer_grows_in_bounds_and_shrinks_at_once() -> None:
 
     sizer.measured(1, 5000 * MILLISECOND)
     assert sizer.size == 1
+
+
+def test_strips_that_do_nothing_stay_countable() -> None:
+    sizer = StripSizer(50 * MILLISECOND)
+    for _ in range(100):
+        sizer.measured(sizer.size, 1)
+
+    assert sizer.size == LARGEST
 
 
 def test_a_fixed_size_stays() -> None:

@@ -46,7 +46,10 @@ class TaskSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class TaskRestored:
-    """A task that was running when the daemon stopped; its worker may still hold it."""
+    """A task that was running when the daemon stopped; its worker may still hold it.
+
+    Tasks are restored in the order of their ids, so that those it comes after are known.
+    """
 
     submitted: TaskSubmitted
     resource: str
@@ -99,13 +102,18 @@ class TaskYielded:
 
 @dataclass(frozen=True, slots=True)
 class TaskFinished:
+    """A task came to its end, with a result."""
+
     task: TaskId
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """A task ended with an error; `elsewhere`: another kind of resource may succeed."""
+    """A task ended with an error; `elsewhere`: another resource may succeed.
+
+    It then starts anew, never again where it failed unless its owner moves it there.
+    """
 
     task: TaskId
     epoch: int
@@ -189,6 +197,8 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanged:
+    """Another policy takes over; it places every waiting task anew."""
+
     policy: Policy = field(repr=False)
 
 

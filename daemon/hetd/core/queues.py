@@ -2,12 +2,13 @@
 
 Tasks of one row are alike to a policy, so it only ever looks at the first of each:
 a look costs O(rows) however many tasks wait. Buckets are heaps; a removed task stays
-in its heap until it comes to the top (lazy deletion).
+in its heap until it comes to the top (lazy deletion) or the heap is mostly such tasks.
 """
 
 from __future__ import annotations
 
-import heapq
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -18,32 +19,56 @@ if TYPE_CHECKING:
 Key: TypeAlias = tuple[int, float, int]
 """(-priority, rank, order of arrival): the smallest goes first."""
 
+Entry: TypeAlias = "tuple[Key, TaskRecord]"
+"""One stay of a task in a queue; told from an earlier stay by identity."""
+
+_SLACK = 64
+"""Removed tasks that a heap may hold besides as many as there are waiting ones."""
+
+_top = itemgetter(0)
+
 
 class RunQueue:
-    """The waiting tasks of one resource, in order of priority, rank and arrival."""
+    """The waiting tasks of one resource, in order of priority, rank and arrival.
+
+    Attributes:
+        touched: set by every change, for the scheduler, which clears it.
+
+    """
 
     def __init__(self) -> None:
-        self._keys: dict[TaskRecord, Key] = {}
-        self._buckets: dict[Row, list[tuple[Key, TaskRecord]]] = {}
+        self.touched = False
+        self._entries: dict[TaskRecord, Entry] = {}
+        self._buckets: dict[Row, list[Entry]] = {}
+        self._stale = 0
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._entries)
 
     def __contains__(self, task: TaskRecord) -> bool:
-        return task in self._keys
+        return task in self._entries
 
     def __iter__(self) -> Iterator[TaskRecord]:
         """Iterate in order; O(n log n), for checks and listings only."""
-        return iter(sorted(self._keys, key=self._keys.__getitem__))
+        return iter([task for _, task in sorted(self._entries.values())])
 
     def push(self, task: TaskRecord, rank: float = 0.0) -> None:
-        key = (-task.priority, rank, task.sequence)
-        self._keys[task] = key
-        heapq.heappush(self._buckets.setdefault(task.row, []), (key, task))
+        entry = ((-task.priority, rank, task.sequence), task)
+        self._entries[task] = entry
+        bucket = self._buckets.get(task.row)
+        if bucket is None:
+            self._buckets[task.row] = [entry]
+        else:
+            heappush(bucket, entry)
+        self.touched = True
 
     def remove(self, task: TaskRecord) -> None:
-        del self._keys[task]
+        del self._entries[task]
+        self._stale += 1
         self._settle(task.row)
+        if self._stale > len(self._entries) + _SLACK:
+            self._compact()
+        self.touched = True
 
     def pop(self) -> TaskRecord | None:
         """Take the first task out."""
@@ -56,7 +81,7 @@ class RunQueue:
         """Look at the first task. O(rows)."""
         if not self._buckets:
             return None
-        return min(bucket[0] for bucket in self._buckets.values())[1]
+        return min(map(_top, self._buckets.values()))[1]
 
     def rows(self) -> Iterable[Row]:
         """Rows with at least one waiting task."""
@@ -72,41 +97,57 @@ class RunQueue:
 
     def heads(self, skip: int = 0) -> Iterator[TaskRecord]:
         """Look at the first task of each row, leaving out the first `skip` tasks of all."""
-        left_out = self.first(skip) if skip > 0 else []
+        if skip <= 0:
+            return (bucket[0][1] for bucket in self._buckets.values())
+        return self._heads_after(skip)
+
+    def first(self, count: int) -> list[TaskRecord]:
+        """Look at the first `count` tasks. O(rows + count log rows)."""
+        if count == 1 and self._buckets:
+            return [min(map(_top, self._buckets.values()))[1]]
+        return self._walk(list(self._buckets.values()), count)
+
+    def _heads_after(self, skip: int) -> Iterator[TaskRecord]:
+        left_out = set(self.first(skip))
         for bucket in self._buckets.values():
-            for task in self._first_of(bucket, skip + 1):
+            if bucket[0][1] not in left_out:
+                yield bucket[0][1]
+                continue
+            for task in self._walk([bucket], skip + 1):
                 if task not in left_out:
                     yield task
                     break
 
-    def first(self, count: int) -> list[TaskRecord]:
-        """Look at the first `count` tasks. O(rows + count log count)."""
+    def _walk(self, heaps: list[list[Entry]], count: int) -> list[TaskRecord]:
+        """Walk heaps in order, from their tops, without taking them apart."""
         found: list[TaskRecord] = []
-        for bucket in self._buckets.values():
-            found.extend(self._first_of(bucket, count))
-        return sorted(found, key=self._keys.__getitem__)[:count]
-
-    def _first_of(
-        self, bucket: list[tuple[Key, TaskRecord]], count: int
-    ) -> list[TaskRecord]:
-        """Walk a heap in order, from its top, without taking it apart."""
-        if count == 1:
-            return [bucket[0][1]]
-        found: list[TaskRecord] = []
-        frontier = [(bucket[0], 0)]
+        # The number tells apart entries of two stays of one task, which may be equal.
+        frontier = [(heap[0], number, heap, 0) for number, heap in enumerate(heaps)]
+        heapify(frontier)
+        number = len(heaps)
         while frontier and len(found) < count:
-            (key, task), index = heapq.heappop(frontier)
-            if self._keys.get(task) == key and task not in found:
-                found.append(task)
-            for child in (2 * index + 1, 2 * index + 2):
-                if child < len(bucket):
-                    heapq.heappush(frontier, (bucket[child], child))
+            entry, _, heap, index = heappop(frontier)
+            if self._entries.get(entry[1]) is entry:
+                found.append(entry[1])
+            for child in range(2 * index + 1, min(2 * index + 3, len(heap))):
+                number += 1
+                heappush(frontier, (heap[child], number, heap, child))
         return found
 
     def _settle(self, row: Row) -> None:
         """Drop removed tasks from the top of a bucket, and the bucket when empty."""
         bucket = self._buckets[row]
-        while bucket and self._keys.get(bucket[0][1]) != bucket[0][0]:
-            heapq.heappop(bucket)
+        while bucket and self._entries.get(bucket[0][1]) is not bucket[0]:
+            heappop(bucket)
+            self._stale -= 1
         if not bucket:
             del self._buckets[row]
+
+    def _compact(self) -> None:
+        """Make the buckets anew without the removed tasks."""
+        self._buckets.clear()
+        for entry in self._entries.values():
+            self._buckets.setdefault(entry[1].row, []).append(entry)
+        for bucket in self._buckets.values():
+            heapify(bucket)
+        self._stale = 0

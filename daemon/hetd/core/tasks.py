@@ -33,23 +33,27 @@ class State(StrEnum):
     @property
     def placeable(self) -> bool:
         """Whether the task waits for a resource, and for nothing else."""
-        return self in (State.QUEUED, State.PREEMPTED)
+        return self in _PLACEABLE
 
 
+_PLACEABLE = (State.QUEUED, State.PREEMPTED)
 _ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.DROPPED})
 
 # What an event does to a state. An absent pair is impossible and raises; pairs with the
-# same state on both sides are told and change nothing. `Started`, `Dropped`,
-# `DependenciesMet`, `DependencyEnded` are steps of the scheduler itself.
+# same state on both sides are told and change nothing. `Dispatched`, `Dropped`,
+# `Retried`, `Restored` and `Dependenc...` are steps of the scheduler itself.
 TRANSITIONS: dict[tuple[State, str], State] = {
     (State.HELD, "TaskReleased"): State.QUEUED,
     (State.HELD, "TaskCancelled"): State.CANCELLED,
     (State.HELD, "WorkerLost"): State.HELD,
+    (State.HELD, "DependenciesAwaited"): State.WAITING,
     (State.HELD, "DependencyEnded"): State.CANCELLED,
     (State.WAITING, "DependenciesMet"): State.QUEUED,
     (State.WAITING, "DependencyEnded"): State.CANCELLED,
     (State.WAITING, "TaskHeld"): State.HELD,
     (State.WAITING, "TaskCancelled"): State.CANCELLED,
+    (State.QUEUED, "DependenciesAwaited"): State.WAITING,
+    (State.QUEUED, "Restored"): State.RUNNING,
     (State.QUEUED, "Dispatched"): State.RUNNING,
     (State.QUEUED, "TaskHeld"): State.HELD,
     (State.QUEUED, "TaskCancelled"): State.CANCELLED,
@@ -69,6 +73,10 @@ TRANSITIONS: dict[tuple[State, str], State] = {
     (State.RUNNING, "Retried"): State.QUEUED,
     (State.RUNNING, "WorkerLost"): State.QUEUED,
 }
+
+
+LONGEST_STORY = 200
+"""Steps kept of a task's story; one that is moved all the time must not fill memory."""
 
 
 @dataclass(eq=False, slots=True)
@@ -101,6 +109,10 @@ class TaskRecord:
         bound: whether a worker holds it (staged, running or preempted).
         preempting: a yield was asked for.
         destination: where it goes once it has yielded.
+        holding: it is to be held once it has yielded.
+        cancelling: why it was asked to give up while running.
+        pinned: the only resource its owner wants it on; `excluded`: where it failed.
+        unmet: unfinished tasks that must complete first.
         progress: share done, 0 to 1, as last reported at `progress_at`.
         since: instant at which it came to its present resource.
         last_resource: where it runs, or ran last; `came_from`: where it ran before that.
@@ -124,7 +136,7 @@ class TaskRecord:
     destination: str | None = None
     pinned: str | None = None
     excluded: frozenset[str] = frozenset()
-    unmet: set[TaskId] = field(default_factory=set)
+    unmet: frozenset[TaskId] = frozenset()
     progress: float = 0.0
     progress_at: Nanoseconds = 0
     since: Nanoseconds = 0
@@ -132,7 +144,7 @@ class TaskRecord:
     came_from: str | None = None
     moves: int = 0
     attempts: int = 0
-    story: list[str] = field(default_factory=list)
+    story: list[tuple[Nanoseconds, State, str, State]] = field(default_factory=list)
 
     @property
     def priority(self) -> int:
@@ -149,8 +161,17 @@ class TaskRecord:
         if successor is None:
             raise BugError(
                 f"task {self.id}: {event} is impossible while {self.state}; "
-                f"its story: {'; '.join(self.story)}"
+                f"its story: {self.tell()}"
             )
-        self.story.append(f"{now}: {self.state} -{event}-> {successor}")
+        if len(self.story) >= LONGEST_STORY:
+            del self.story[: LONGEST_STORY // 2]
+        self.story.append((now, self.state, event, successor))
         self.state = successor
         return successor
+
+    def tell(self) -> str:
+        """Tell what the task went through, in one line."""
+        return "; ".join(
+            f"{now}: {before} -{event}-> {after}"
+            for now, before, event, after in self.story
+        )

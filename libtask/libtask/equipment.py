@@ -1,0 +1,56 @@
+"""The devices that a worker has opened."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from libtask.devices import open_device
+from libtask.errors import DeviceError, ProgramError
+
+if TYPE_CHECKING:
+    from libtask.devices import Device
+    from libtask.messages import DeviceSpec
+
+
+class OpenDevices:
+    """Keeps devices open between tasks: contexts and built programs stay warm."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str, str, int], Device] = {}
+
+    def open(self, spec: DeviceSpec) -> Device:
+        """Return the device, opened at most once.
+
+        Of two with the same hardware and other terms (the CPU with other threads)
+        only one is open, as their limits are the process's.
+        """
+        key = _hardware(spec)
+        device = self._open.get(key)
+        if device is not None and device.spec != spec:
+            self._close(key)
+            device = None
+        if device is None:
+            device = self._open[key] = open_device(spec)
+        return device
+
+    def note_failure(self, spec: DeviceSpec, error: BaseException) -> None:
+        """Close a device that failed, so that the next task opens it anew."""
+        if isinstance(error, DeviceError) and not isinstance(error, ProgramError):
+            self._close(_hardware(spec))
+
+    def close(self) -> None:
+        for key in list(self._open):
+            self._close(key)
+
+    def _close(self, key: tuple[str, str, str, int]) -> None:
+        device = self._open.pop(key, None)
+        try:
+            if device is not None:
+                device.close()
+        except DeviceError as error:
+            sys.stderr.write(f"libtask: {error}\n")
+
+
+def _hardware(spec: DeviceSpec) -> tuple[str, str, str, int]:
+    return spec.driver, spec.platform, spec.device, spec.index

@@ -1,0 +1,173 @@
+"""The line from a worker or a launcher to hetd: one that outlives restarts of hetd.
+
+Its owner's only thread uses it (clients have `connection`, which serves many). When
+the connection breaks, a new socket takes the place of the old one, so that the
+greeting is certainly the first thing that a new hetd hears; libzmq goes on knocking
+until there is one. Orders of the old connection that were not received yet are
+dropped: the greeting tells hetd what its owner holds.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from libtask.errors import InputError
+from libtask.messages import Welcome, decode_from_daemon, decode_to_daemon, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from libtask.messages import FromDaemon, Message
+
+LINGER_MS = 1000
+"""How long the last message may take to leave when its sender exits."""
+HEARTBEAT_MS = 5_000
+HEARTBEAT_TIMEOUT_MS = 15_000
+"""A hetd that is silent for this long is gone, though its socket is open."""
+RENEWAL_PAUSE = 0.1
+"""Seconds between two connections, so that one that is refused does not spin."""
+
+
+class Link:
+    """Messages from and to hetd.
+
+    Args:
+        path: hetd's socket.
+        greeting: called for each new connection; returns what to say first: the
+            Hello, then everything that the last connection may not have delivered.
+
+    Attributes:
+        welcome: hetd's answer to the Hello; None while there is none.
+        connections: how many there were; another number is another hetd.
+        silent_since: `time.monotonic()` when hetd went away, or was first sought.
+
+    """
+
+    def __init__(self, path: Path, greeting: Callable[[], list[Message]]) -> None:
+        self.welcome: Welcome | None = None
+        self.connections = 0
+        self.silent_since = time.monotonic()
+        self._address = f"ipc://{path}"
+        self._greeting = greeting
+        self._inbox: deque[FromDaemon] = deque()
+        self._poller = zmq.Poller()
+        self._context = zmq.Context()
+        self._connect()
+
+    def wake_on(self, descriptor: int) -> None:
+        """Make `receive` return, without a message, when `descriptor` is readable."""
+        self._poller.register(descriptor, zmq.POLLIN)
+
+    def receive(self, timeout_ms: int) -> FromDaemon | None:
+        """Return the next message; None where none came in time.
+
+        Args:
+            timeout_ms: how long to wait, milliseconds; 0 only looks.
+
+        """
+        if not self._inbox and not self._take() and timeout_ms:
+            self._poller.poll(timeout_ms)
+            self._take()
+        return self._inbox.popleft() if self._inbox else None
+
+    def put_back(self, messages: list[FromDaemon]) -> None:
+        """Make these the next messages to be received."""
+        self._inbox.extendleft(reversed(messages))
+
+    def send(self, message: Message) -> None:
+        """Send, or keep until there is a hetd; never waits.
+
+        Raises:
+            InputError: the message is too large.
+
+        """
+        self._socket.send(encode(message))
+
+    def send_users_values(self, message: Message) -> None:
+        """Send a message with values that an application made.
+
+        Raises:
+            InputError: a value that cannot travel, or cannot be read by hetd.
+
+        """
+        try:
+            frame = encode(message)
+            decode_to_daemon(frame)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            text = " ".join(str(error).split())
+            raise InputError(f"not a small plain value (as in JSON): {text}") from error
+        self._socket.send(frame)
+
+    def close(self) -> None:
+        """Close the line; what was sent last still leaves."""
+        self._disconnect(LINGER_MS)
+        self._context.term()
+
+    def _take(self) -> bool:
+        """Move what has come into the inbox; renew a lost connection."""
+        try:
+            frames = self._socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            self._renew_if_lost()
+            return False
+        # A busy hetd may put several messages into one.
+        for frame in frames:
+            self._accept(frame)
+        return True
+
+    def _accept(self, frame: bytes) -> None:
+        try:
+            message = decode_from_daemon(frame)
+        except InputError as error:
+            sys.stderr.write(f"libtask: ignored a message of hetd: {error}\n")
+            return
+        if isinstance(message, Welcome):
+            self.welcome = message
+        self._inbox.append(message)
+
+    def _renew_if_lost(self) -> None:
+        # Events are looked at directly: reading an empty socket raises, which is slow.
+        if not int(self._monitor.get(zmq.EVENTS)) & zmq.POLLIN:
+            return
+        self._inbox.clear()
+        if self.welcome is not None:
+            self.welcome = None
+            self.silent_since = time.monotonic()
+        self._disconnect(linger_ms=0)
+        pause = self._connected_at + RENEWAL_PAUSE - time.monotonic()
+        time.sleep(max(0.0, pause))
+        self._connect()
+
+    def _connect(self) -> None:
+        self.connections += 1
+        self._connected_at = time.monotonic()
+        self._socket = _dealer(self._context)
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        for readable in (self._socket, self._monitor):
+            self._poller.register(readable, zmq.POLLIN)
+        self._socket.connect(self._address)
+        for message in self._greeting():
+            self.send(message)
+
+    def _disconnect(self, linger_ms: int) -> None:
+        for readable in (self._socket, self._monitor):
+            self._poller.unregister(readable)
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close(linger=linger_ms)
+
+
+def _dealer(context: zmq.Context[Any]) -> zmq.Socket[bytes]:
+    dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    # A worker must not stop computing because hetd is slow to read; it says little.
+    dealer.setsockopt(zmq.SNDHWM, 0)
+    dealer.setsockopt(zmq.RCVHWM, 0)
+    dealer.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    dealer.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    return dealer

@@ -1,0 +1,107 @@
+"""The lookout of a running task: hears what hetd wants, tells it how far the task is.
+
+An `Execution` asks it at each checkpoint. Nearly always the answer is one comparison
+of clocks; the socket is looked at once a millisecond at most.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from libtask.execution import NANOSECONDS, Demand, Measures
+from libtask.messages import Abort, Preempt, Progress
+
+if TYPE_CHECKING:
+    from libtask.execution import Course, Execution
+    from libtask.link import Link
+    from libtask.messages import FromDaemon
+
+LOOK_NS = 1_000_000
+"""A look costs about 5 µs, so it is 0.5 % of this interval; a preemption is late by
+this much at most, which is little beside a strip of 50 ms."""
+REPORT_NS = 100_000_000
+
+
+class Lookout:
+    """Watches over one run of a task.
+
+    Args:
+        link: the line to hetd.
+        task: the task's id.
+        epoch: the epoch of its run.
+
+    """
+
+    def __init__(self, link: Link, task: int, epoch: int) -> None:
+        self._link = link
+        self._task = task
+        self._epoch = epoch
+        self._connections = link.connections
+        self._deferred: list[FromDaemon] = []
+        self._reported = Measures()
+        self._look_at_ns = 0
+        self._report_at_ns = 0
+
+    def follow(self, execution: Execution, now_ns: int) -> None:
+        """Watch this execution, which begins now (`time.perf_counter_ns`)."""
+        self._course: Course = execution.course
+        self._measures = execution.measures
+        self._look_at_ns = now_ns + LOOK_NS
+
+    def __call__(self, now_ns: int) -> Demand | None:
+        """Return what hetd wants of the task, at a checkpoint."""
+        if now_ns < self._look_at_ns:
+            return None
+        self._look_at_ns = now_ns + LOOK_NS
+        demand = self._hear()
+        if demand is None:
+            self._report(now_ns)
+        return demand
+
+    def leave(self) -> None:
+        """Hand orders that came for later back to the worker."""
+        self._link.put_back(self._deferred)
+
+    def _hear(self) -> Demand | None:
+        while (message := self._link.receive(0)) is not None:
+            if isinstance(message, Preempt) and self._is_for_this_run(message):
+                return Demand.PREEMPT
+            if isinstance(message, Abort) and self._is_for_this_run(message):
+                return Demand.ABANDON
+            if not isinstance(message, Preempt):
+                self._deferred.append(message)
+        if self._link.connections != self._connections:
+            self._start_over()
+        return None
+
+    def _is_for_this_run(self, message: Preempt | Abort) -> bool:
+        return message.task == self._task and message.epoch == self._epoch
+
+    def _start_over(self) -> None:
+        """Tell a new hetd everything about this run; its past orders are void."""
+        self._connections = self._link.connections
+        self._deferred.clear()
+        self._reported = Measures()
+        self._report_at_ns = 0
+
+    def _report(self, now_ns: int) -> None:
+        news = self._measures.strips > self._reported.strips
+        if not news or now_ns < self._report_at_ns or self._link.welcome is None:
+            return
+        self._report_at_ns = now_ns + REPORT_NS
+        self._link.send_users_values(self._progress())
+        self._reported = self._measures.copy()
+
+    def _progress(self) -> Progress:
+        done, reported = self._measures, self._reported
+        first = reported.strips == 0
+        return Progress(
+            task=self._task,
+            epoch=self._epoch,
+            checkpoint=self._course.record(),
+            seconds=(done.computing_ns - reported.computing_ns) / NANOSECONDS,
+            iterations=done.iterations - reported.iterations,
+            strips=done.strips - reported.strips,
+            started=done.first_strip_at_ns / NANOSECONDS if first else None,
+            transfer_in=done.transfer_in if first else 0.0,
+        )

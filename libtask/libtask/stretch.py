@@ -1,0 +1,112 @@
+"""What a worker says of a stretch of a task: its output, its failure.
+
+A stretch is what one task does in one worker until it yields or ends. All stretches
+of a worker write to one log file; a report says from where to where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from libtask.errors import HetError
+from libtask.execution import NANOSECONDS
+from libtask.messages import Failed
+
+if TYPE_CHECKING:
+    from libtask.execution import Measures
+
+TRACE_BYTES = 4096
+LINE_CHARACTERS = 2000
+_LIBC = ctypes.CDLL(None)
+
+
+class Output:
+    """The worker's log file, which is its standard output and error.
+
+    Args:
+        path: the log file; empty: the output goes to the user's own terminal.
+
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._start = self._position()
+
+    def begin(self) -> None:
+        """Begin a stretch."""
+        self._start = self._position()
+
+    def account(self, measures: Measures) -> dict[str, Any]:
+        """Return what `Finished` and `Yielded` say of a whole stretch."""
+        log, log_start, log_end = self._stretch()
+        return {
+            "seconds": measures.computing_ns / NANOSECONDS,
+            "iterations": measures.iterations,
+            "strips": measures.strips,
+            "transfer_in": measures.transfer_in,
+            "transfer_out": measures.transfer_out,
+            "log": log,
+            "log_start": log_start,
+            "log_end": log_end,
+        }
+
+    def failed(self, task: int, epoch: int, error: BaseException) -> Failed:
+        """Return how a stretch failed."""
+        trace = trace_of(error)
+        log, log_start, log_end = self._stretch()
+        return Failed(
+            task=task,
+            epoch=epoch,
+            error=one_line(error),
+            code=error.code if isinstance(error, HetError) else "task-failed",
+            trace=trace,
+            log=log,
+            log_start=log_start,
+            log_end=log_end,
+        )
+
+    def _stretch(self) -> tuple[str, int, int]:
+        """Return path, start and end of the stretch so far, bytes."""
+        self._flush()
+        return self.path, self._start, self._position()
+
+    def _position(self) -> int:
+        return os.lseek(1, 0, os.SEEK_END) if self.path else 0
+
+    def _flush(self) -> None:
+        # The app may have closed or replaced them; that is no failure of its task.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        _LIBC.fflush(None)  # OpenCL's and C libraries' own printf
+
+
+def one_line(error: BaseException) -> str:
+    """Describe an error in one line; our own errors speak for themselves."""
+    text = _text(error)
+    if isinstance(error, HetError) and text:
+        return text
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return " ".join(str(error).split())[:LINE_CHARACTERS]
+    except BaseException:  # noqa: BLE001  an app's __str__ may raise anything
+        return ""
+
+
+def trace_of(error: BaseException) -> str:
+    """Return the last lines of the traceback, at most `TRACE_BYTES` of them."""
+    text = "".join(traceback.format_exception(error))  # survives a bad __str__
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= TRACE_BYTES:
+        return encoded.decode()
+    tail = encoded[-TRACE_BYTES:].decode(errors="ignore")
+    return tail[tail.find("\n") + 1 :]

@@ -1,0 +1,387 @@
+"""The worker: executes tasks, one at a time, as hetd orders.
+
+    staged ── Run ──> running ── Finished | Failed | Aborted ──> free for the next
+                      │     ^
+                Preempt     Run, perhaps on another device
+                      v     │
+                      yielded: keeps the task's object with its host arrays
+
+There is no control thread. The main thread owns the socket and looks at it between
+tasks and at checkpoints, once a millisecond at most (`lookout`): a checkpoint then
+costs less than taking a lock, a task that does nothing needs no hand-over between
+threads, and no second thread contends for the interpreter while a task computes. The
+price is that an order waits for the next checkpoint, which is when it takes effect
+anyway.
+"""
+
+from __future__ import annotations
+
+import gc
+import operator
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from libtask.apps import resolve
+from libtask.checkpoint import StripSizer
+from libtask.equipment import OpenDevices
+from libtask.errors import InputError
+from libtask.execution import (
+    NANOSECONDS,
+    Abandoned,
+    Completed,
+    Course,
+    Execution,
+    Stopped,
+)
+from libtask.link import Link
+from libtask.lookout import Lookout
+from libtask.messages import (
+    Abort,
+    Aborted,
+    CheckpointRecord,
+    Error,
+    Failed,
+    Finished,
+    Hello,
+    Ready,
+    Retire,
+    Run,
+    Stage,
+    Yielded,
+)
+from libtask.parameters import build
+from libtask.stretch import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from libtask.execution import Outcome
+    from libtask.messages import DeviceSpec, FromDaemon, Message, TaskSpec
+    from libtask.task import Implementation, Task
+
+INTERVAL_NS = 50_000_000
+"""Target interval between checkpoints, until hetd says another."""
+IDLE_MS = 2000
+"""How often an idle worker looks whether anybody still needs it."""
+PATIENCE = 600.0
+"""Seconds that an idle worker waits for a hetd that went away."""
+BIG = 64 << 20
+"""Bytes of a task that are worth a garbage collection when it ends."""
+LOOKED_AT_MEMORY = 256
+"""Tasks between two looks at the worker's own memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a worker is told when it is started.
+
+    Attributes:
+        name: its name with hetd.
+        socket: hetd's socket.
+        log: the file that is its standard output and error; empty: a terminal.
+        own: it is the user's own program, and ends with its first task.
+        tasks: it retires after so many.
+        growth: it retires when it has grown by so many bytes.
+
+    """
+
+    name: str
+    socket: Path
+    log: str = ""
+    own: bool = False
+    tasks: int = 10_000
+    growth: int = 1 << 30
+
+
+@dataclass(slots=True)
+class Holding:
+    """The task that a worker holds: staged, running or yielded."""
+
+    task: int
+    epoch: int
+    spec: TaskSpec
+    app: Task
+    record: CheckpointRecord
+
+
+class Worker:
+    """A worker process; `run` is its life.
+
+    Args:
+        terms: what it is told at its start.
+        find_app: finds the class of an application by name.
+
+    Attributes:
+        ended: how the last task ended.
+
+    """
+
+    def __init__(
+        self, terms: Terms, find_app: Callable[[str], type[Task]] = resolve
+    ) -> None:
+        self.ended: Finished | Failed | Aborted | None = None
+        self._terms = terms
+        self._find_app = find_app
+        self._parent = os.getppid()
+        self._held: Holding | None = None
+        self._last_word: Message | None = None
+        self._leaving = False
+        self._tasks = 0
+        self._folder = str(Path.cwd())
+        self._devices = OpenDevices()
+        self._output = Output(terms.log)
+        self._memory_limit = _memory() + terms.growth
+        self._link = Link(terms.socket, self._greeting)
+
+    def run(self) -> None:
+        """Obey hetd until it is time to leave."""
+        try:
+            while not self._leaving:
+                message = self._link.receive(IDLE_MS)
+                if message is None:
+                    self._leaving = self._is_forsaken()
+                else:
+                    self._obey(message)
+        finally:
+            self._devices.close()
+            self._link.close()
+
+    def _greeting(self) -> list[Message]:
+        held = self._held
+        hello = Hello(
+            role="worker",
+            pid=os.getpid(),
+            worker=self._terms.name,
+            task=held.task if held else None,
+            epoch=held.epoch if held else 0,
+            own=self._terms.own,
+        )
+        # The last word may have been lost with the last connection; hetd knows an
+        # old one by its epoch.
+        return [hello] if self._last_word is None else [hello, self._last_word]
+
+    def _obey(self, message: FromDaemon) -> None:
+        match message:
+            case Stage():
+                self._stage(message)
+            case Run():
+                self._run(message)
+            case Abort():
+                self._abort(message)
+            case Retire():
+                self._leaving = True
+            case Error():
+                sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")
+                self._leaving = message.request == 0
+            case _:
+                # A Preempt that came too late, a Welcome (the link keeps it), or a
+                # client's message: nothing to do.
+                pass
+
+    # ------------------------------------------------------------ staging
+
+    def _stage(self, order: Stage) -> None:
+        held = self._held
+        if held and (held.task, held.epoch) == (order.task, order.epoch):
+            self._repeat_last_word()
+            return
+        self._held = None
+        self._last_word = None
+        self._output.begin()
+        try:
+            self._held = self._load(order)
+        except BaseException as error:  # noqa: BLE001  whatever an app raises is its own failure, the worker lives on
+            self._fail(order, error)
+            return
+        self._tell_ready(order)
+
+    def _load(self, order: Stage) -> Holding:
+        spec = order.spec
+        self._enter(spec.cwd)
+        app = build(self._find_app(spec.app), spec.params)
+        app.load()
+        total = app.total()
+        if total is not None:
+            total = operator.index(total)
+        record = CheckpointRecord(order.checkpoint.done, total, order.checkpoint.extra)
+        return Holding(order.task, order.epoch, spec, app, record)
+
+    def _tell_ready(self, order: Stage) -> None:
+        """Say that the task is loaded, unless hetd has already said to run it."""
+        following = self._link.receive(0)
+        if following is not None:
+            self._link.put_back([following])
+        if isinstance(following, Run) and following.task == order.task:
+            return
+        held = self._held
+        total = held.record.total if held else None
+        self._say(Ready(task=order.task, epoch=order.epoch, total=total))
+
+    def _repeat_last_word(self) -> None:
+        if self._last_word is not None:
+            self._link.send(self._last_word)
+
+    # ------------------------------------------------------------ running
+
+    def _run(self, order: Run) -> None:
+        held = self._held
+        if held is None or (held.task, held.epoch) != (order.task, order.epoch):
+            self._refuse(order)
+            return
+        self._last_word = None
+        began = time.monotonic()
+        try:
+            self._execute(held, order)
+        except BaseException as error:  # noqa: BLE001  whatever an app raises is its own failure, the worker lives on
+            self._devices.note_failure(order.device, error)
+            self._fail(order, error)
+        spec = held.spec
+        del held  # and with it the arrays of an ended task
+        if self._held is None:
+            self._tidy_up(spec, time.monotonic() - began)
+
+    def _refuse(self, order: Run) -> None:
+        ended = self.ended
+        if ended and (ended.task, ended.epoch) == (order.task, order.epoch):
+            return  # it failed while it was staged; hetd learns that just now
+        text = f"worker {self._terms.name} does not hold task {order.task}"
+        lost = Failed(task=order.task, epoch=order.epoch, error=text, code="not-held")
+        self._link.send(lost)
+
+    def _execute(self, held: Holding, order: Run) -> None:
+        self._enter(held.spec.cwd)
+        implementation = _implementation(held, order.device)
+        device = self._devices.open(order.device)
+        welcome = self._link.welcome
+        interval_ns = welcome.interval_ns if welcome else INTERVAL_NS
+        sizer = StripSizer(interval_ns, fixed=held.spec.strip, first=order.strip)
+        course = Course(held.record, sizer)
+        lookout = Lookout(self._link, held.task, held.epoch)
+        execution = Execution(implementation, held.app, device, course, lookout)
+        lookout.follow(execution, time.perf_counter_ns())
+        try:
+            outcome = execution.run()
+        finally:
+            lookout.leave()
+        self._report(held, execution, outcome)
+
+    def _report(self, held: Holding, execution: Execution, outcome: Outcome) -> None:
+        match outcome:
+            case Completed():
+                self._finish(held, execution)
+            case Stopped(checkpoint):
+                held.record = checkpoint
+                self._yield_task(held, execution)
+            case Abandoned():
+                self._end(Aborted(task=held.task, epoch=held.epoch))
+
+    def _finish(self, held: Holding, execution: Execution) -> None:
+        result = held.app.save(execution.course)
+        finished = Finished(
+            task=held.task,
+            epoch=held.epoch,
+            result=result,
+            **self._output.account(execution.measures),
+        )
+        self._end(finished)
+
+    def _yield_task(self, held: Holding, execution: Execution) -> None:
+        yielded = Yielded(
+            task=held.task,
+            epoch=held.epoch,
+            checkpoint=held.record,
+            last_strip=execution.measures.last_strip_at_ns / NANOSECONDS,
+            **self._output.account(execution.measures),
+        )
+        self._say(yielded)
+        self._output.begin()
+
+    def _abort(self, order: Abort) -> None:
+        held, ended = self._held, self.ended
+        aborted = Aborted(task=order.task, epoch=order.epoch)
+        if held and (held.task, held.epoch) == (order.task, order.epoch):
+            spec = held.spec
+            del held
+            self._end(aborted)
+            self._tidy_up(spec, 0.0)
+        elif not ended or (ended.task, ended.epoch) != (order.task, order.epoch):
+            self._link.send(aborted)
+
+    # ------------------------------------------------------------ what is said
+
+    def _fail(self, order: Stage | Run, error: BaseException) -> None:
+        failed = self._output.failed(order.task, order.epoch, error)
+        self._end(failed)
+
+    def _end(self, last_word: Finished | Failed | Aborted) -> None:
+        self._say(last_word)
+        self.ended = last_word
+        self._held = None
+        self._leaving |= self._terms.own
+
+    def _say(self, message: Message) -> None:
+        """Send what is said again to a new hetd."""
+        if _holds_users_values(message):
+            self._link.send_users_values(message)
+        else:
+            self._link.send(message)
+        self._last_word = message
+
+    # ------------------------------------------------------------ housekeeping
+
+    def _enter(self, folder: str) -> None:
+        """Go where the task was submitted, as its file names are relative to it."""
+        if not folder or folder == self._folder:
+            return
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            raise InputError(f"{folder}: {error.strerror}") from error
+        self._folder = folder
+
+    def _tidy_up(self, spec: TaskSpec, seconds: float) -> None:
+        """Give the memory of an ended task back; retire when it is time."""
+        self._tasks += 1
+        big = spec.input_bytes + spec.state_bytes >= BIG
+        if big:
+            gc.collect()
+        if big or seconds > 1 or self._tasks % LOOKED_AT_MEMORY == 0:
+            self._leaving |= _memory() > self._memory_limit
+        self._leaving |= self._tasks >= self._terms.tasks
+
+    def _is_forsaken(self) -> bool:
+        """Say whether nobody needs this idle worker any more."""
+        if self._held is not None or self._terms.own:
+            return False
+        if os.getppid() != self._parent:
+            return True
+        silence = time.monotonic() - self._link.silent_since
+        return self._link.welcome is None and silence > PATIENCE
+
+
+def _implementation(held: Holding, device: DeviceSpec) -> Implementation:
+    found = held.app.implementations.get(device.kind)
+    if found is None:
+        kinds = ", ".join(held.app.implementations) or "nothing"
+        raise InputError(
+            f"{held.spec.app} has no implementation for {device.kind} ({device.name}); "
+            f"it runs on: {kinds}"
+        )
+    return found
+
+
+def _holds_users_values(message: Message) -> bool:
+    if isinstance(message, Finished):
+        return message.result is not None
+    return isinstance(message, Yielded) and bool(message.checkpoint.extra)
+
+
+def _memory() -> int:
+    """Bytes of memory that this process has in use."""
+    with Path("/proc/self/statm").open(encoding="ascii") as statistics:
+        pages = int(statistics.read().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
