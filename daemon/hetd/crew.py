@@ -162,6 +162,7 @@ class CrewDesk:
             entry,
             wall(),
             computed=last_strip or wall(),
+            seconds=message.seconds,
             strips=message.strips,
             transfer_in=message.transfer_in,
             transfer_out=message.transfer_out,
@@ -177,12 +178,13 @@ class CrewDesk:
         record = self._node.scheduler.system.tasks.get(TaskId(entry.id))
         if record is None or record.resource is None or message.iterations == 0:
             return
-        if message.seconds < WORTH_LEARNING_S:
+        resource = self._node.scheduler.system.resources[record.resource]
+        known = self._node.estimates.knows(record.row, resource)
+        if known and message.seconds < WORTH_LEARNING_S:
             return
         whole = isinstance(message, m.Finished) and len(entry.segments) == 1
         share = 1.0 if whole or not total else min(1.0, message.iterations / total)
         seconds = message.seconds / share + message.transfer_in + message.transfer_out
-        resource = self._node.scheduler.system.resources[record.resource]
         now = self._node.estimates.correct(record.row, resource, seconds)
         sample = (record.row.type, resource.name, now, record.row.work)
         self._node.journal.batch.samples.append(sample)

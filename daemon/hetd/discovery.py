@@ -88,16 +88,16 @@ def ask_drivers(timeout_s: float, probe: Sequence[str] = PROBE) -> Report:
 
 
 def cpu() -> DeviceInfo:
-    """Describe the CPU: as many slots as give each two threads, within reason.
+    """Describe the CPU: two slots at least, and else as many as give each two threads.
 
     Two, since a strip has serial parts: one thread a slot would make each task slow to
     finish, all threads in one slot would leave cores idle in those parts.
     """
     cores = len(os.sched_getaffinity(0))
-    slots = min(max(1, cores // 2), MOST_CPU_SLOTS)
+    slots = min(max(2, cores // 2), MOST_CPU_SLOTS)
     busy, idle = WATTS["cpu"]
     return DeviceInfo(
-        spec=DeviceSpec("cpu", "cpu", device=_cpu_model(), threads=cores // slots),
+        spec=DeviceSpec("cpu", "cpu", device=_cpu_model(), threads=max(1, cores // slots)),
         slots=slots,
         busy_watts=busy * cores,
         idle_watts=idle * cores,

@@ -138,10 +138,12 @@ class Node:
 
     def _run(self, action: a.Run) -> None:
         entry = self.journal.live[action.task]
-        if entry.epoch != action.epoch:
-            self._stage(action.task, action.epoch)
         device = self.devices[action.resource].spec
         run = m.Run(action.task, action.epoch, device)
+        if entry.epoch != action.epoch:
+            entry.epoch = action.epoch
+            run = m.Run(action.task, action.epoch, device, entry.spec)
+            self.pool.bind(action.task, entry.owner)
         self.pool.send(action.task, run)
 
     def _stage(self, task: int, epoch: int) -> None:

@@ -105,6 +105,8 @@ class Segment(Record):
     resource: str
     start: float
     finish: float | None = None
+    seconds: float = 0.0
+    """Computing time of the strips, without transfers."""
     strips: int = 0
     computing: float | None = None
     """When the first strip began, where the worker reported it."""
@@ -357,11 +359,16 @@ class Stage(Message):
 
 
 class Run(Message):
-    """Run the staged (or preempted, kept) task on this device now."""
+    """Run the staged (or preempted, kept) task on this device now.
+
+    With `spec`, the task is not staged yet: load it first, without a `Ready`.
+    """
 
     task: int
     epoch: int
     device: DeviceSpec
+    spec: TaskSpec | None = None
+    checkpoint: CheckpointRecord = CheckpointRecord()
     strip: int | None = None
     """First strip's size, from the estimates; None: start with the smallest."""
 

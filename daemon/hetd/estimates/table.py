@@ -52,6 +52,10 @@ class EstimateTable:
             found = self._cache[key] = self._look_up(row, resource.name)
         return found
 
+    def knows(self, row: Row, resource: Resource) -> bool:
+        """Whether the type of `row` was measured on `resource`."""
+        return (row.type, resource.name) in self._entries
+
     def learn(self, task_type: str, resource: str, seconds: float, work: float) -> None:
         """Enter a characterisation measurement; replaces an earlier one."""
         entry = Entry(seconds, work)

@@ -1,0 +1,1 @@
+"""The benchmarks: each prints JSON; ratios are measured side by side in one run."""

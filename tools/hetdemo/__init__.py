@@ -1,0 +1,1 @@
+"""The demonstration: the main job, end to end, on this machine."""
