@@ -27,6 +27,9 @@ class TaskSubmitted:
         after: unfinished tasks that must complete first.
         work: amount of work, in the application's own units.
         deadline: instant by which it should finish.
+        strips: equal strips it is cut into, where that is known; None: the runtime
+            sizes them to its target interval.
+        migration_s: time that a move takes besides that for `state_bytes`, in seconds.
 
     """
 
@@ -42,6 +45,8 @@ class TaskSubmitted:
     input_bytes: int = 0
     state_bytes: int = 0
     deadline: Nanoseconds | None = None
+    strips: int | None = None
+    migration_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

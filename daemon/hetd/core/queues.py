@@ -70,18 +70,15 @@ class RunQueue:
             self._compact()
         self.touched = True
 
-    def pop(self) -> TaskRecord | None:
-        """Take the first task out."""
-        task = self.head()
-        if task is not None:
-            self.remove(task)
+    def pop(self) -> TaskRecord:
+        """Take the first task out of a queue that is not empty. O(rows)."""
+        task = self._first()
+        self.remove(task)
         return task
 
     def head(self) -> TaskRecord | None:
         """Look at the first task. O(rows)."""
-        if not self._buckets:
-            return None
-        return min(map(_top, self._buckets.values()))[1]
+        return self._first() if self._buckets else None
 
     def rows(self) -> Iterable[Row]:
         """Rows with at least one waiting task."""
@@ -98,14 +95,18 @@ class RunQueue:
     def heads(self, skip: int = 0) -> Iterator[TaskRecord]:
         """Look at the first task of each row, leaving out the first `skip` tasks of all."""
         if skip <= 0:
-            return (bucket[0][1] for bucket in self._buckets.values())
-        return self._heads_after(skip)
+            return iter([bucket[0][1] for bucket in self._buckets.values()])
+        return iter(list(self._heads_after(skip)))
 
     def first(self, count: int) -> list[TaskRecord]:
         """Look at the first `count` tasks. O(rows + count log rows)."""
         if count == 1 and self._buckets:
-            return [min(map(_top, self._buckets.values()))[1]]
+            return [self._first()]
         return self._walk(list(self._buckets.values()), count)
+
+    def _first(self) -> TaskRecord:
+        tops: map[Entry] = map(_top, self._buckets.values())
+        return min(tops)[1]
 
     def _heads_after(self, skip: int) -> Iterator[TaskRecord]:
         left_out = set(self.first(skip))

@@ -14,6 +14,7 @@ from hetd.core import actions as a
 from hetd.core import events as e
 from hetd.core import policy as p
 from hetd.core.checks import check
+from hetd.core.intake import Intake
 from hetd.core.ledger import Ledger
 from hetd.core.system import System
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from hetd.core.actions import Action
     from hetd.core.events import Event, Nanoseconds
     from hetd.core.policy import Decision, Policy
-    from hetd.core.system import Estimates, Resource
-    from hetd.core.tasks import TaskRecord
+    from hetd.core.system import Estimates, Resource, ResourceState
+    from hetd.core.tasks import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Scheduler:
         self.system = System(resources, estimates)
         self.policy = policy
         self.ledger = Ledger(self.system, limits or Limits(), first_epoch)
+        self._intake = Intake(self.ledger)
 
     def handle(self, event: Event, now: Nanoseconds) -> list[Action]:
         """Take in what happened; return what to do about it, in order.
@@ -72,14 +74,33 @@ class Scheduler:
         ledger.begin()
         if isinstance(event, e.PolicyChanged):
             self.policy = event.policy
-            ledger.unplace_all()
-        else:
-            ledger.take(event)
+        self._intake.take(event)
         for decision in self.policy.react(event, self.system, now):
             self._apply(decision)
         self._fill()
         self._stage()
         return ledger.finish()
+
+    def handle_all(self, events: Sequence[Event], now: Nanoseconds) -> list[Action]:
+        """Take in what happened at one instant, as one; `events` holds no `PolicyChanged`.
+
+        No decision is made on half of it: tasks that arrive together are all there
+        before the first one is placed.
+
+        Raises:
+            BugError: an event is impossible in the present state.
+
+        """
+        self.system.now = now
+        self.ledger.begin()
+        for event in events:
+            self._intake.take(event)
+        for event in events:
+            for decision in self.policy.react(event, self.system, now):
+                self._apply(decision)
+        self._fill()
+        self._stage()
+        return self.ledger.finish()
 
     def check(self) -> None:
         """Raise `BugError` where an invariant of the state does not hold."""
@@ -100,23 +121,27 @@ class Scheduler:
 
     def _fill(self) -> None:
         """Let every free slot take the head of its queue."""
-        for state in self.system.states.values():
-            while state.usable and len(state.running) < state.resource.slots:
+        for state in self.system.usable_states():
+            while state.queue and len(state.running) < state.resource.slots:
                 task = state.queue.pop()
-                if task is None:
-                    break
                 self.ledger.dispatch(task, state)
 
     def _stage(self) -> None:
         """Bind the next tasks of every busy resource to workers."""
-        limits = self.ledger.limits
-        for state in self.system.states.values():
-            if not state.queue or not limits.stage:
+        for state in self.system.usable_states():
+            queue = state.queue
+            if not queue.touched:
                 continue
-            for task in state.queue.first(limits.stage * state.resource.slots):
-                if not task.bound and self._worth_staging(task, state.resource):
-                    self.ledger.stage(task)
+            queue.touched = False
+            # Most queues of very short tasks hold nothing else: not worth a walk.
+            if any(self._worth_staging(row, state.resource) for row in queue.rows()):
+                self._stage_first(state)
 
-    def _worth_staging(self, task: TaskRecord, resource: Resource) -> bool:
-        seconds = self.system.estimates.seconds(task.row, resource)
+    def _stage_first(self, state: ResourceState) -> None:
+        for task in state.queue.first(self.ledger.limits.stage * state.resource.slots):
+            if not task.bound and self._worth_staging(task.row, state.resource):
+                self.ledger.stage(task)
+
+    def _worth_staging(self, row: Row, resource: Resource) -> bool:
+        seconds = self.system.estimates.seconds(row, resource)
         return seconds >= self.ledger.limits.stage_above_s

@@ -67,8 +67,22 @@ class Estimates(Protocol):
         ...
 
     def seconds(self, row: Row, resource: Resource) -> float:
-        """Expected time of a whole task of `row` alone on `resource`, in seconds."""
+        """Return the expected seconds of a whole task of `row` alone on `resource`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How well the resources that can run a row now fit it.
+
+    Attributes:
+        affinities: resource name -> affinity, in [0, 1].
+        best: the one with the highest; None: no resource can run the row now.
+
+    """
+
+    affinities: dict[str, float]
+    best: str | None
 
 
 class System:
@@ -81,15 +95,34 @@ class System:
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.unplaced = RunQueue()
         """Tasks that wait for a resource and that the policy has not placed yet."""
+        self.departing: dict[TaskId, TaskRecord] = {}
+        """Running tasks that were asked to yield or to give up."""
         self.now: Nanoseconds = 0
-        self._affinities: dict[Row, dict[str, float]] = {}
+        self._fits: dict[Row, Fit] = {}
         self._version = -1
+        self._usable = list(self.states.values())
 
     # ------------------------------------------------------------ resources
 
     def usable(self) -> Iterator[str]:
         """Names of the resources that take tasks."""
-        return (name for name, state in self.states.items() if state.usable)
+        return (state.resource.name for state in self._usable)
+
+    def usable_states(self) -> list[ResourceState]:
+        """List what the resources that take tasks do at the moment."""
+        return self._usable
+
+    def idle(self) -> list[str]:
+        """Names of the resources with a slot that no task takes or is about to take."""
+        found = [
+            state.resource.name
+            for state in self._usable
+            if len(state.running) < state.resource.slots
+            and len(state.running) + len(state.queue) < state.resource.slots
+        ]
+        if found and self.departing:
+            return [name for name in found if self.spare(name) > self.inbound(name)]
+        return found
 
     def queue(self, resource: str) -> RunQueue:
         return self.states[resource].queue
@@ -107,24 +140,28 @@ class System:
     def waiting(self, resource: str) -> Iterator[TaskRecord]:
         """First waiting task of each row, but for those that a free slot takes next.
 
-        A slot counts as free when it is, or when its task was asked to yield.
+        A slot counts as free when it is, or when its task was asked to leave it.
         """
         state = self.states[resource]
-        taken = state.resource.slots - len(state.running) + self.leaving(resource)
-        return state.queue.heads(max(taken, 0) if state.usable else 0)
+        return state.queue.heads(self.opening(resource) if state.usable else 0)
+
+    def opening(self, resource: str) -> int:
+        """Count the slots that are free or whose task was asked to leave."""
+        state = self.states[resource]
+        free = state.resource.slots - len(state.running)
+        return free + self.leaving(resource)
 
     def leaving(self, resource: str) -> int:
-        """Count the running tasks that were asked to yield."""
-        return sum(task.preempting for task in self.states[resource].running.values())
+        """Count the running tasks that were asked to yield or to give up."""
+        if not self.departing:
+            return 0
+        return sum(task.resource == resource for task in self.departing.values())
 
     def inbound(self, resource: str) -> int:
         """Count the running tasks that will move to `resource` at their next checkpoint."""
-        return sum(
-            task.destination == resource
-            for state in self.states.values()
-            for task in state.running.values()
-            if task.preempting
-        )
+        if not self.departing:
+            return 0
+        return sum(task.destination == resource for task in self.departing.values())
 
     # ------------------------------------------------------------ estimates
 
@@ -132,24 +169,27 @@ class System:
         """Names of the resources that can run tasks of `row` now."""
         return list(self.affinities(row))
 
+    def fit(self, row: Row) -> Fit:
+        """Weigh the resources that can run `row` now; kept until an estimate changes."""
+        if self._version != self.estimates.version:
+            self._fits.clear()
+            self._version = self.estimates.version
+        found = self._fits.get(row)
+        if found is None:
+            found = self._fits[row] = self._measure(row)
+        return found
+
     def affinities(self, row: Row) -> dict[str, float]:
         """Affinity of `row` to each resource that can run it now (loesch-2016, III-C)."""
-        if self._version != self.estimates.version:
-            self._affinities.clear()
-            self._version = self.estimates.version
-        found = self._affinities.get(row)
-        if found is None:
-            found = self._affinities[row] = self._measure(row)
-        return found
+        return self.fit(row).affinities
 
     def affinity(self, row: Row, resource: str) -> float:
         """A(p, R) = t(p, R_best) / t(p, R), in [0, 1]; 0 where `row` cannot run on it."""
-        return self.affinities(row).get(resource, 0.0)
+        return self.fit(row).affinities.get(resource, 0.0)
 
     def best(self, row: Row) -> str | None:
         """Resource with the highest affinity; the first by name among equals."""
-        affinities = self.affinities(row)
-        return min(affinities, key=lambda r: (-affinities[r], r), default=None)
+        return self.fit(row).best
 
     def seconds(self, row: Row, resource: str) -> float:
         """EET of a whole task on `resource`; infinite where it cannot run."""
@@ -169,23 +209,33 @@ class System:
         """Seconds that the rest of a task would take on `resource`."""
         return self.seconds(task.row, resource) * (1.0 - self.progress(task))
 
-    def forget_affinities(self) -> None:
-        """Called by the scheduler when a resource came or went."""
-        self._affinities.clear()
+    def resources_changed(self) -> None:
+        """Look anew at which resources are usable. Called when one came or went."""
+        self._usable = [state for state in self.states.values() if state.usable]
+        self._fits.clear()
 
-    def _measure(self, row: Row) -> dict[str, float]:
-        seconds = {
-            name: self.estimates.seconds(row, self.resources[name])
-            for name in self.usable()
-            if self._can_run(row, name)
-        }
-        fastest = min(seconds.values(), default=math.inf)
-        return {
-            name: (fastest / value if value > 0 else 1.0)
-            for name, value in seconds.items()
-            if value < math.inf
-        }
+    def forget_fits(self) -> None:
+        """Weigh anew. Called when rows are forgotten."""
+        self._fits.clear()
 
-    def _can_run(self, row: Row, name: str) -> bool:
+    def possible(self, row: Row) -> bool:
+        """Whether any resource can run `row`, if not now then when it is back."""
+        return any(self._expected(row, name) < math.inf for name in self.resources)
+
+    def _measure(self, row: Row) -> Fit:
+        expected = {name: self._expected(row, name) for name in self.usable()}
+        fastest = min(expected.values(), default=math.inf)
+        affinities = {
+            name: (fastest / seconds if seconds > 0 else 1.0)
+            for name, seconds in expected.items()
+            if seconds < math.inf
+        }
+        best = min(affinities, key=lambda r: (-affinities[r], r), default=None)
+        return Fit(affinities, best)
+
+    def _expected(self, row: Row, name: str) -> float:
+        resource = self.resources[name]
         allowed = not row.resources or name in row.resources
-        return allowed and self.resources[name].kind in row.kinds
+        if not allowed or resource.kind not in row.kinds:
+            return math.inf
+        return self.estimates.seconds(row, resource)

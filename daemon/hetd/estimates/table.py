@@ -45,7 +45,7 @@ class EstimateTable:
         self.version = 0
 
     def seconds(self, row: Row, resource: Resource) -> float:
-        """Expected seconds of a whole task of `row` alone on `resource`."""
+        """Return the expected seconds of a whole task of `row` alone on `resource`."""
         key = (row, resource.name)
         found = self._cache.get(key)
         if found is None:

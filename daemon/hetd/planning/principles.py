@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hetd.core.events import Nanoseconds
     from hetd.core.system import System
-    from hetd.core.tasks import Row, TaskRecord
+    from hetd.core.tasks import TaskRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Overhead:
 
     def allows(self, task: TaskRecord, destination: str | None, system: System) -> bool:
         """Whether a running task may be moved to `destination` now."""
-        if task.preempting or task.cancelling is not None or task.resource is None:
+        if task.id in system.departing or task.resource is None:
             return False
         if destination == task.came_from and system.now < self.settled_at(task):
             return False
@@ -62,100 +62,114 @@ def fill_idle(system: System) -> Iterator[Place]:
 
     Of several idle resources, the one that the task fits best takes it.
     """
-    while (found := _best_steal(system)) is not None:
+    while idle := system.idle():
+        found = _best_steal(system, idle)
+        if found is None:
+            return
         task, name = found
         yield Place(task.id, name)
 
 
 def preempt_for_better(system: System, overhead: Overhead) -> Iterator[Preempt]:
-    """Principle C: a task that fits its resource badly makes way for one that fits better."""
-    for name in list(system.usable()):
-        wanted = -system.spare(name) - system.leaving(name)
-        while wanted > 0:
-            victim = _worst_fitting(system, name, overhead)
-            if victim is None:
+    """Principle C: a task that fits its resource badly makes way for one that fits better.
+
+    The worst fitting task makes way first, for the waiting task that would go first.
+    """
+    for name, misfits in _misfits(system).items():
+        victims = _allowed(misfits, system, overhead)
+        waiting = _next(system, name, len(victims))
+        for task, victim in zip(waiting, victims, strict=False):
+            if system.affinity(task.row, name) <= system.affinity(victim.row, name):
                 break
             yield Preempt(victim.id, system.best(victim.row))
-            wanted -= 1
 
 
 def migrate_to_idle(system: System, overhead: Overhead) -> Iterator[Preempt]:
     """Principle D: a running task moves to an idle resource that fits it better."""
-    while (found := _best_move(system, overhead)) is not None:
+    misfits = [task for found in _misfits(system).values() for task in found]
+    while misfits and (idle := system.idle()):
+        found = _best_move(system, misfits, idle, overhead)
+        if found is None:
+            return
         task, name = found
         yield Preempt(task.id, name)
 
 
 def wake_when_settled(system: System, overhead: Overhead) -> Iterator[Wake]:
-    """Look again when the next task that the heuristic kept back may be moved."""
+    """Look again when the next task that the heuristic may keep back has settled."""
     settled = (
         overhead.settled_at(task)
-        for state in system.states.values()
-        for task in state.running.values()
-        if task.came_from is not None and not task.preempting
+        for misfits in _misfits(system).values()
+        for task in misfits
+        if task.came_from is not None
     )
     at = min((at for at in settled if at > system.now), default=None)
     if at is not None:
         yield Wake(at)
 
 
-def _idle(system: System) -> list[str]:
-    """Names of the resources with a slot that no task takes or is about to take."""
-    return [r for r in system.usable() if system.spare(r) > system.inbound(r)]
+def _misfits(system: System) -> dict[str, list[TaskRecord]]:
+    """Find the running tasks that fit another resource best, by where they run.
+
+    Those that were asked to leave already are not among them.
+    """
+    found: dict[str, list[TaskRecord]] = {}
+    for name, state in system.states.items():
+        for task in state.running.values():
+            best = system.fit(task.row).best
+            if best != name and best is not None and task.id not in system.departing:
+                found.setdefault(name, []).append(task)
+    return found
 
 
-def _best_steal(system: System) -> tuple[TaskRecord, str] | None:
+def _allowed(
+    misfits: list[TaskRecord], system: System, overhead: Overhead
+) -> list[TaskRecord]:
+    """List those that may move to where they fit best, the worst fitting first."""
+    movable = [t for t in misfits if overhead.allows(t, system.best(t.row), system)]
+    movable.sort(key=lambda t: (_affinity_here(system, t), t.sequence))
+    return movable
+
+
+def _next(system: System, name: str, count: int) -> list[TaskRecord]:
+    """List the first waiting tasks that no free slot takes."""
+    if not count or not system.queue(name):
+        return []
+    taken = max(system.opening(name), 0)
+    return system.queue(name).first(taken + count)[taken:]
+
+
+def _best_steal(system: System, idle: list[str]) -> tuple[TaskRecord, str] | None:
     """Find the waiting task and idle resource with the highest affinity.
 
     Ties go to the first to arrive.
     """
-    pairs = (
-        (-system.affinity(task.row, name), task.sequence, name, task)
-        for name in _idle(system)
-        for other in system.states
-        if other != name and len(system.queue(other))
+    pairs = [
+        (-affinity, task.sequence, name, task)
+        for other, state in system.states.items()
+        if state.queue
         for task in system.waiting(other)
-        if system.affinity(task.row, name) > 0
-    )
-    best = min(pairs, key=lambda pair: pair[:3], default=None)
+        for name, affinity in system.affinities(task.row).items()
+        if name in idle and name != other and affinity > 0
+    ]
+    best = min(pairs, default=None)
     return (best[3], best[2]) if best is not None else None
 
 
-def _worst_fitting(system: System, name: str, overhead: Overhead) -> TaskRecord | None:
-    """Find the running task with the lowest affinity, below that of the queue's head."""
-    head = system.queue(name).head()
-    if head is None:
-        return None
-    wanted = system.affinity(head.row, name)
-    worse = [
-        (system.affinity(task.row, name), task.sequence, task)
-        for task in system.running(name)
-        if _may_leave(system, task.row, name, wanted)
-        and overhead.allows(task, system.best(task.row), system)
-    ]
-    lowest = min(worse, key=lambda found: found[:2], default=None)
-    return lowest[2] if lowest is not None else None
-
-
-def _may_leave(system: System, row: Row, name: str, wanted: float) -> bool:
-    return system.affinity(row, name) < wanted and system.best(row) not in (None, name)
-
-
-def _best_move(system: System, overhead: Overhead) -> tuple[TaskRecord, str] | None:
+def _best_move(
+    system: System, misfits: list[TaskRecord], idle: list[str], overhead: Overhead
+) -> tuple[TaskRecord, str] | None:
     """Find the running task and idle resource where affinity would grow most."""
-    pairs = (
-        (
-            system.affinity(task.row, task.resource or "")
-            - system.affinity(task.row, name),
-            task.sequence,
-            name,
-            task,
-        )
-        for name in _idle(system)
-        for other in system.states
-        if other != name
-        for task in system.running(other)
-        if overhead.allows(task, name, system)
-    )
-    best = min(pairs, key=lambda pair: pair[:3], default=None)
+    pairs = [
+        (_affinity_here(system, task) - affinity, task.sequence, name, task)
+        for task in misfits
+        for name, affinity in system.affinities(task.row).items()
+        if name in idle and overhead.allows(task, name, system)
+    ]
+    best = min(pairs, default=None)
     return (best[3], best[2]) if best is not None and best[0] < 0 else None
+
+
+def _affinity_here(system: System, task: TaskRecord) -> float:
+    """Affinity of a running task to where it runs; 0 where it may not any more."""
+    return system.affinity(task.row, task.resource or "")

@@ -1,0 +1,254 @@
+"""The intake: what each event of the world changes in the ledger.
+
+One method an event. Called by the scheduler only; every method leaves the invariants
+of `checks` true. An event about a task that has ended, or of an older epoch than the
+task's present binding, came too late and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hetd.core import actions as a
+from hetd.core import events as e
+from hetd.core.policy import FRONT
+from hetd.core.tasks import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetd.core.events import Event
+    from hetd.core.ledger import Ledger
+    from hetd.core.tasks import TaskRecord
+
+
+class Intake:
+    """Takes events into the ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.system = ledger.system
+        self._handlers: dict[type, Callable[..., None]] = {
+            e.TaskSubmitted: self._on_submitted,
+            e.TaskRestored: self._on_restored,
+            e.StripsDone: self._on_strips_done,
+            e.TaskYielded: self._on_yielded,
+            e.TaskFinished: self._on_finished,
+            e.TaskFailed: self._on_failed,
+            e.TaskAborted: self._on_aborted,
+            e.TaskCancelled: self._on_cancelled,
+            e.TaskHeld: self._on_held,
+            e.TaskReleased: self._on_released,
+            e.TaskMoved: self._on_moved,
+            e.WorkerLost: self._on_worker_lost,
+            e.ResourceLost: self._on_resource_lost,
+            e.ResourceReturned: self._on_resource_returned,
+            e.ResourceDrained: self._on_resource_drained,
+            e.PolicyChanged: self._on_policy_changed,
+        }
+
+    def take(self, event: Event) -> None:
+        """Apply an event. `TaskReady`, `TaskStarted`, `TimerFired` change nothing here."""
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+
+    # ------------------------------------------------------------ events of users
+
+    def _on_submitted(self, event: e.TaskSubmitted) -> None:
+        task = self.ledger.admit(event)
+        if event.hold:
+            self.ledger.hold(task)
+        elif task.unmet:
+            task.advance("DependenciesAwaited", self.system.now)
+        else:
+            self.ledger.enqueue(task)
+        self.ledger.record(task, "submitted")
+
+    def _on_restored(self, event: e.TaskRestored) -> None:
+        task = self.ledger.admit(event.submitted)
+        state = self.system.states.get(event.resource)
+        if state is None or not state.up or len(state.running) >= state.resource.slots:
+            self.ledger.actions.append(a.Abort(task.id, event.epoch))
+            self.ledger.enqueue(task)
+        else:
+            task.advance("Restored", self.system.now)
+            task.epoch = event.epoch
+            task.bound = True
+            task.progress = event.progress
+            self.ledger.occupy(task, state)
+        self.ledger.record(task, "restored")
+
+    def _on_cancelled(self, event: e.TaskCancelled) -> None:
+        task = self.system.tasks.get(event.task)
+        if task is None or task.cancelling is not None:
+            return
+        if task.state is not State.RUNNING:
+            self.ledger.withdraw(task)
+            self.ledger.end(task, "TaskCancelled", event.reason)
+            return
+        task.cancelling = event.reason
+        task.destination = None
+        self.system.departing[task.id] = task
+        self.ledger.actions.append(a.Abort(task.id, task.epoch))
+
+    def _on_held(self, event: e.TaskHeld) -> None:
+        task = self.system.tasks.get(event.task)
+        if task is None or task.state is State.HELD:
+            return
+        if task.state is State.RUNNING:
+            task.holding = True
+            self.ledger.preempt(task.id, None)
+            return
+        self.ledger.withdraw(task)
+        self.ledger.hold(task)
+        self.ledger.record(task, "held")
+
+    def _on_released(self, event: e.TaskReleased) -> None:
+        task = self.system.tasks.get(event.task)
+        if task is None:
+            return
+        task.holding = False
+        if task.state is not State.HELD:
+            return
+        if task.unmet:
+            task.advance("DependenciesAwaited", self.system.now)
+        else:
+            task.advance("TaskReleased", self.system.now)
+            self.ledger.enqueue(task)
+        self.ledger.record(task, "released")
+
+    def _on_moved(self, event: e.TaskMoved) -> None:
+        task = self.system.tasks.get(event.task)
+        if task is None:
+            return
+        task.pinned = event.resource
+        if task.state is State.RUNNING:
+            self.ledger.rerow(task)
+            if task.preempting or task.resource != event.resource:
+                self.ledger.preempt(task.id, event.resource)
+            return
+        self.ledger.withdraw(task)
+        self.ledger.rerow(task)
+        task.rank = FRONT
+        if task.state.placeable:
+            self.ledger.enqueue(task, event.resource)
+            self.ledger.record(task, "moved")
+
+    # ------------------------------------------------------------ events of workers
+
+    def _running(self, event: _OfWorker) -> TaskRecord | None:
+        task = self.ledger.current(event.task, event.epoch)
+        return task if task is not None and task.state is State.RUNNING else None
+
+    def _on_strips_done(self, event: e.StripsDone) -> None:
+        task = self._running(event)
+        if task is not None:
+            task.progress = event.progress
+            task.progress_at = self.system.now
+
+    def _on_yielded(self, event: e.TaskYielded) -> None:
+        task = self._running(event)
+        if task is None:
+            return
+        self.ledger.withdraw(task)
+        destination, task.destination = task.destination, None
+        task.progress = event.progress
+        task.rank = FRONT
+        task.advance("TaskYielded", self.system.now)
+        if task.cancelling is not None:
+            self.ledger.end(task, "TaskCancelled", task.cancelling)
+            return
+        if task.holding:
+            self.ledger.hold(task)
+        else:
+            self.ledger.enqueue(task, destination)
+        self.ledger.record(task, task.state.value)
+
+    def _on_finished(self, event: e.TaskFinished) -> None:
+        task = self._running(event)
+        if task is None:
+            return
+        self.ledger.withdraw(task)
+        task.bound = False
+        self.ledger.end(task, "TaskFinished", None)
+
+    def _on_failed(self, event: e.TaskFailed) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None:
+            return
+        ran_on = task.resource if task.state is State.RUNNING else None
+        task.bound = False
+        task.progress = 0.0
+        if task.state is State.HELD:
+            return  # it had been staged; it is staged anew when released
+        self.ledger.withdraw(task)
+        if event.elsewhere and ran_on is not None and self._goes_on(task, ran_on):
+            self.ledger.retry(task, "Retried", event.reason)
+        else:
+            self.ledger.end(task, "TaskFailed", event.reason)
+
+    def _goes_on(self, task: TaskRecord, failed_on: str) -> bool:
+        """Leave out where a task failed; whether it can still run somewhere."""
+        task.excluded |= {failed_on}
+        task.pinned = None
+        self.ledger.rerow(task)
+        return task.cancelling is None and self.system.possible(task.row)
+
+    def _on_aborted(self, event: e.TaskAborted) -> None:
+        task = self._running(event)
+        if task is not None:
+            self._lose(task, "given up by its worker")
+
+    def _on_worker_lost(self, event: e.WorkerLost) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is not None:
+            self._lose(task, event.reason)
+
+    def _lose(self, task: TaskRecord, reason: str) -> None:
+        """Take it that no worker holds the task any more, nor its progress."""
+        self.ledger.withdraw(task)
+        task.bound = False
+        task.attempts += 1
+        limit = self.ledger.limits.attempts
+        if task.cancelling is not None:
+            self.ledger.end(task, "TaskAborted", task.cancelling)
+        elif task.attempts >= limit and task.state is not State.HELD:
+            reason = f"{reason}; {task.attempts} attempts are the limit"
+            self.ledger.end(task, "TaskFailed", reason)
+        else:
+            self.ledger.retry(task, "WorkerLost", reason)
+
+    # ------------------------------------------------------------ events of resources
+
+    def _on_resource_lost(self, event: e.ResourceLost) -> None:
+        state = self.system.states[event.resource]
+        state.up = False
+        self.system.resources_changed()
+        self.ledger.unplace(state)
+        reason = f"{event.resource} was lost: {event.reason}"
+        for task in list(state.running.values()):
+            self.ledger.release_worker(task)
+            self._lose(task, reason)
+
+    def _on_resource_returned(self, event: e.ResourceReturned) -> None:
+        state = self.system.states[event.resource]
+        state.up = True
+        state.draining = False
+        self.system.resources_changed()
+
+    def _on_resource_drained(self, event: e.ResourceDrained) -> None:
+        state = self.system.states[event.resource]
+        state.draining = True
+        self.system.resources_changed()
+        self.ledger.unplace(state)
+        for task in state.running.values():
+            # What can run nowhere else goes on to its end; what leaves, leaves.
+            if not task.preempting and self.system.affinities(task.row):
+                self.ledger.preempt(task.id, None)
+
+    def _on_policy_changed(self, event: e.PolicyChanged) -> None:
+        self.ledger.unplace_all()
+
+
+_OfWorker = e.StripsDone | e.TaskYielded | e.TaskFinished | e.TaskAborted
