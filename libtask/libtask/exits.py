@@ -1,0 +1,69 @@
+"""Exit records: how a launcher's workers ended, kept until hetd certainly knows.
+
+One small file for each, written whole or not at all. They outlive the launcher; a
+machine that goes down takes hetd with it, so they are not forced to the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from libtask.errors import InputError
+from libtask.messages import WorkerExited, decode_to_daemon, encode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTLED = 60.0
+"""Seconds after which a hetd that was told and is still there has taken note."""
+
+
+class ExitRecords:
+    """The exits that hetd may not know of.
+
+    Args:
+        folder: where the records lie.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._told_at: dict[str, float] = {}
+
+    def keep(self, exited: WorkerExited) -> None:
+        """Write an exit down, before it is told."""
+        path = self._folder / exited.name
+        draft = path.with_name(f".{exited.name}.new")
+        draft.write_bytes(encode(exited))
+        draft.replace(path)
+        self._told_at[exited.name] = time.monotonic()
+
+    def to_tell(self) -> list[WorkerExited]:
+        """Return what to tell a new hetd, oldest first."""
+        paths = [path for path in self._folder.iterdir() if path.name[0] != "."]
+        found = [self._read(path) for path in sorted(paths, key=_changed)]
+        now = time.monotonic()
+        self._told_at = {exited.name: now for exited in found if exited}
+        return [exited for exited in found if exited]
+
+    def forget_settled(self) -> None:
+        """Remove what hetd was told long enough ago; call it while hetd is there."""
+        limit = time.monotonic() - SETTLED
+        for name in [name for name, at in self._told_at.items() if at < limit]:
+            del self._told_at[name]
+            (self._folder / name).unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> WorkerExited | None:
+        with contextlib.suppress(InputError, OSError):
+            message = decode_to_daemon(path.read_bytes())
+            if isinstance(message, WorkerExited):
+                return message
+        path.unlink(missing_ok=True)  # nobody can make sense of it
+        return None
+
+
+def _changed(path: Path) -> int:
+    return path.stat().st_mtime_ns

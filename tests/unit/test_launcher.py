@@ -1,0 +1,294 @@
+"""The launcher: forks workers, tells how they end, and outlives its daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from libtask.launcher import default_folder, start_launcher
+from libtask.messages import (
+    Finished,
+    Hello,
+    KillWorker,
+    Retire,
+    StartWorkers,
+    WorkerExited,
+)
+from unit.scripted_daemon import PATIENCE, ScriptedDaemon, cpu, run, stage, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+APP = '''
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from libtask import Task
+
+
+@dataclass
+class Look(Task):
+    """Looks around in its process."""
+
+    spawn: bool = False
+    deaf: bool = False
+
+    def save(self, checkpoint):
+        print("hello from", os.getpid())
+        found = {"files": len(os.listdir("/proc/self/fd")), "leads": os.getsid(0) == os.getpid()}
+        found["draws"] = int(np.random.randint(1 << 40))
+        if self.deaf:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self.spawn:
+            command = [sys.executable, "-c", "input()"]
+            found["pid"] = subprocess.Popen(command, stdin=subprocess.PIPE).pid
+        return found
+
+
+@Look.on("cpu")
+def look(task, device, checkpoint):
+    for strip in checkpoint.strips():
+        yield
+'''
+
+
+class Played:
+    """A launcher process, and the daemon that the test plays for it."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder / "launcher"
+        self.app = folder / "look.py"
+        self.app.write_text(APP)
+        self.daemon = ScriptedDaemon(folder / "hetd.sock")
+        self.options = options
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "libtask.launcher"]
+        places = ["--socket", str(self.daemon.path), "--directory", str(self.folder)]
+        return subprocess.Popen([*command, *places, *self.options])
+
+    def say(self, message: Any) -> None:
+        self.daemon.say("launcher", message)
+
+    def start_workers(self, *names: str) -> dict[str, int]:
+        """Start workers; return their pids."""
+        self.say(StartWorkers(names=list(names)))
+        hellos = [self.daemon.greet() for _ in names]
+        return {hello.worker: hello.pid for hello in hellos}
+
+    def look(self, worker: str, **params: Any) -> dict[str, Any]:
+        """Run the app on a worker; return what it saw."""
+        order = stage(1, f"{self.app}:Look", params=params)
+        self.daemon.say(worker, order, run(1, cpu()))
+        result: dict[str, Any] = self.daemon.expect(Finished).result
+        return result
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.daemon.close()
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Played]:
+    played = Played(tmp_path)
+    hello = played.daemon.greet()
+    assert hello == Hello(role="launcher", pid=played.process.pid)
+    yield played
+    played.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process is there and no zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def children_of(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+def test_starts_workers_and_tells_which_signal_ended_one(launcher: Played) -> None:
+    pids = launcher.start_workers("w1", "w2")
+    assert sorted(children_of(launcher.process.pid)) == sorted(pids.values())
+
+    os.kill(pids["w1"], signal.SIGKILL)
+
+    exited = launcher.daemon.expect(WorkerExited)
+    reason = "killed by signal 9 (SIGKILL)"
+    assert exited == WorkerExited(name="w1", status=-9, reason=reason)
+    assert children_of(launcher.process.pid) == [pids["w2"]]
+    assert launcher.look("w2")["leads"]
+
+
+def test_workers_inherit_nothing_they_should_not(launcher: Played) -> None:
+    launcher.start_workers("w1", "w2")
+    seen = [launcher.look("w1"), launcher.look("w2")]
+
+    assert seen[0]["draws"] != seen[1]["draws"]
+    assert launcher.process.poll() is None
+    # A worker that held the lock would keep the next launcher out.
+    launcher.process.kill()
+    launcher.process.wait()
+    launcher.process = launcher.start()
+    assert launcher.daemon.greet().role == "launcher"
+
+
+def test_output_of_a_worker_is_in_its_log(launcher: Played) -> None:
+    pids = launcher.start_workers("w1")
+    launcher.look("w1")
+
+    log = launcher.folder / "logs" / "w1.log"
+
+    assert log.read_text() == f"hello from {pids['w1']}\n"
+
+
+def test_what_a_task_started_ends_with_its_worker(launcher: Played) -> None:
+    pids = launcher.start_workers("w1")
+    grandchild = launcher.look("w1", spawn=True)["pid"]
+    assert is_alive(grandchild)
+
+    os.kill(pids["w1"], signal.SIGKILL)
+
+    assert launcher.daemon.expect(WorkerExited).name == "w1"
+    until(lambda: not is_alive(grandchild), "the grandchild ends")
+
+
+def test_kills_as_told(launcher: Played) -> None:
+    launcher.start_workers("w1")
+
+    launcher.say(KillWorker(name="nobody", reason="?"))
+    launcher.say(KillWorker(name="w1", reason="does not obey"))
+
+    exited = launcher.daemon.expect(WorkerExited)
+    assert (exited.name, exited.status) == ("w1", -15)
+    assert exited.reason == "killed by signal 15 (SIGTERM): does not obey"
+
+
+def test_kills_a_deaf_worker_for_certain(launcher: Played) -> None:
+    launcher.start_workers("w1")
+    launcher.look("w1", deaf=True)
+
+    launcher.say(KillWorker(name="w1", reason="hangs"))
+
+    assert launcher.daemon.expect(WorkerExited).status == -9
+
+
+def test_a_retired_worker_leaves_with_status_0(launcher: Played) -> None:
+    launcher.start_workers("w1")
+
+    launcher.daemon.say("w1", Retire())
+
+    exited = launcher.daemon.expect(WorkerExited)
+    assert exited == WorkerExited(name="w1", status=0, reason="exit status 0")
+
+
+def test_the_same_name_is_not_started_twice(launcher: Played) -> None:
+    pids = launcher.start_workers("w1")
+
+    launcher.say(StartWorkers(names=["w1", "../w2"]))
+
+    assert launcher.daemon.expect(WorkerExited).name == "../w2"
+    assert children_of(launcher.process.pid) == [pids["w1"]]
+
+
+def test_tells_a_new_daemon_of_exits_that_nobody_heard(launcher: Played) -> None:
+    pids = launcher.start_workers("w1", "w2")
+
+    launcher.daemon.die()
+    os.kill(pids["w1"], signal.SIGKILL)
+    until(lambda: len(children_of(launcher.process.pid)) == 1, "the worker is reaped")
+    launcher.daemon.rise()
+
+    told = [launcher.daemon.hear() for _ in range(3)]
+    messages = [message for _, message in told]
+    by_launcher = [message for peer, message in told if peer == "launcher"]
+    assert WorkerExited("w1", -9, "killed by signal 9 (SIGKILL)") in messages
+    assert isinstance(by_launcher[0], Hello)
+    assert {message.worker for message in messages if isinstance(message, Hello)} == {
+        "w2",
+        "",
+    }
+
+
+def test_exits_outlive_the_launcher(launcher: Played) -> None:
+    pids = launcher.start_workers("w1")
+    os.kill(pids["w1"], signal.SIGKILL)
+    launcher.daemon.expect(WorkerExited)
+    launcher.process.kill()
+    launcher.process.wait()
+
+    launcher.process = launcher.start()
+
+    launcher.daemon.greet()
+    assert launcher.daemon.expect(WorkerExited).name == "w1"
+
+
+def test_idle_workers_leave_with_their_launcher(launcher: Played) -> None:
+    pids = launcher.start_workers("w1", "w2")
+
+    launcher.process.kill()
+    launcher.process.wait()
+
+    until(lambda: not any(map(is_alive, pids.values())), "the workers leave")
+
+
+def test_retires_with_its_workers(launcher: Played) -> None:
+    launcher.start_workers("w1", "w2")
+
+    launcher.say(Retire())
+
+    exits = [launcher.daemon.expect(WorkerExited) for _ in range(2)]
+    assert {exited.name for exited in exits} == {"w1", "w2"}
+    assert launcher.process.wait(PATIENCE) == 0
+
+
+def test_there_is_one_launcher_for_a_socket(launcher: Played) -> None:
+    second = launcher.start()
+
+    assert second.wait(PATIENCE) == 0
+    assert launcher.start_workers("w1")
+
+
+@pytest.mark.parametrize("option", ["--alone", "--idle"])
+def test_leaves_when_nobody_needs_it(tmp_path: Path, option: str) -> None:
+    played = Played(tmp_path, option, "0.1")
+    if option == "--idle":
+        played.daemon.greet()
+    assert played.process.wait(PATIENCE) == 0
+    played.close()
+
+
+def test_starting_one_leaves_no_child(tmp_path: Path) -> None:
+    daemon = ScriptedDaemon(tmp_path / "hetd.sock")
+    before = children_of(os.getpid())
+
+    start_launcher(daemon.path)
+
+    hello = daemon.greet()
+    assert children_of(os.getpid()) == before
+    assert os.getsid(hello.pid) != os.getsid(0)
+    daemon.say("launcher", Retire())
+    until(lambda: not is_alive(hello.pid), "the launcher leaves")
+    daemon.close()
+
+
+def test_logs_never_fill_the_memory_behind_run(tmp_path: Path) -> None:
+    assert default_folder(tmp_path / "hetd.sock") == tmp_path / "hetd.launcher"
+    assert not default_folder(Path("/run/hetd.sock")).is_relative_to("/run")
