@@ -1,0 +1,74 @@
+"""`hetsim`: runs scenarios through the daemon's own scheduler, in modelled time.
+
+One file a command, in `hetsim.commands`; a command is imported only when it is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from libtask.errors import HetError, InputError, NotFoundError
+
+COMMANDS = {
+    "run": "Run a scenario under a policy.",
+    "paper": "Re-make the tables and figures of a paper.",
+}
+"""Name of each command and of its module, with the line that describes it."""
+
+FAILED = 1
+BAD_INPUT = 2
+
+
+class LazyGroup(click.Group):
+    """Lists its commands without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"hetsim.commands.{cmd_name}")
+        command = module.command
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Simulate schedules of a heterogeneous node with the daemon's own scheduler."""
+
+
+def main() -> None:
+    """Run the command line; a user's error is one line and a status."""
+    try:
+        cli.main(prog_name="hetsim", standalone_mode=False)
+    except click.ClickException as error:
+        _say(error.format_message())
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except HetError as error:
+        _say(str(error))
+        sys.exit(_status(error))
+
+
+def _status(error: HetError) -> int:
+    bad = isinstance(error, InputError | NotFoundError)
+    return BAD_INPUT if bad else FAILED
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+if __name__ == "__main__":
+    main()

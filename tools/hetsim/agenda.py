@@ -1,0 +1,64 @@
+"""The agenda: a heap of what will happen, ordered by (time, order, sequence)."""
+
+from __future__ import annotations
+
+import heapq
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from hetd.core.events import Event, Nanoseconds
+
+Ticket: TypeAlias = int
+"""Number of an entry. Who makes a new entry for the same thing outdates the older one."""
+
+
+class Order(IntEnum):
+    """What comes first of that which happens at the same instant."""
+
+    RESOURCE = 0
+    WORKER = 1
+    ARRIVAL = 2
+    DEADLINE = 3
+    """A task that finishes at its deadline is in time."""
+    TIMER = 4
+
+
+class Occurrence(Protocol):
+    """Something that will happen."""
+
+    def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
+        """Let it happen; return what the scheduler is told, None: nothing."""
+        ...
+
+
+class Agenda:
+    """What will happen. Entries are never removed, only outdated by who made them."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Nanoseconds, int, Ticket, Occurrence]] = []
+        self._sequence = 0
+        self.handled = 0
+        """Entries taken off so far: the simulator's events."""
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def add(self, at: Nanoseconds, order: Order, occurrence: Occurrence) -> Ticket:
+        """Enter an occurrence; return the number of the entry."""
+        self._sequence += 1
+        heapq.heappush(self._heap, (at, order, self._sequence, occurrence))
+        return self._sequence
+
+    def next_instant(self) -> tuple[Nanoseconds, list[Event]]:
+        """Let everything of the next instant happen; return it and what to tell of it."""
+        heap = self._heap
+        now = heap[0][0]
+        events = []
+        while heap and heap[0][0] == now:
+            _, _, ticket, occurrence = heapq.heappop(heap)
+            self.handled += 1
+            event = occurrence.happen(now, ticket)
+            if event is not None:
+                events.append(event)
+        return now, events

@@ -1,0 +1,127 @@
+"""The result document: what `hetsim run --json` prints, and its form as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Struct, UnsetType
+
+from hetd.core.system import SECOND
+from hetd.core.tasks import State
+from hetsim.energy import Energy, energy_of
+
+if TYPE_CHECKING:
+    from hetd.core.events import Nanoseconds
+    from hetd.core.system import Resource
+    from hetsim.workload import Job
+
+STATES = ("completed", "missed", "cancelled", "evicted", "failed")
+
+
+class Segment(Struct, frozen=True):
+    """A stretch of a task on one resource."""
+
+    resource: str
+    start: float
+    finish: float
+
+
+class TaskResult(Struct, frozen=True):
+    """What happened to one task. Times are seconds."""
+
+    id: str | int
+    state: str
+    arrival: float
+    start: float | None
+    finish: float | None
+    migrations: int
+    segments: list[Segment]
+
+
+class Result(Struct, frozen=True):
+    """What happened to all. `rates`: share completed in time, by type."""
+
+    policy: str
+    makespan: float
+    tasks: list[TaskResult]
+    counts: dict[str, int]
+    energy: Energy
+    rates: dict[str, float]
+    events: int
+    simulation_seconds: float
+    lower_bound: float | UnsetType = UNSET
+    format: str = "hetsim/result-1"
+
+
+def state_of(job: Job) -> str:
+    """Name the state in which a job ended, as the document knows it."""
+    match job.outcome:
+        case State.COMPLETED:
+            return "missed" if job.late else "completed"
+        case State.FAILED:
+            return "failed"
+        case State.DROPPED if job.placed and not _expired(job):
+            return "evicted"
+    return "missed" if job.placed else "cancelled"
+
+
+def _expired(job: Job) -> bool:
+    return job.deadline is not None and (job.finish or 0) >= job.deadline
+
+
+def makespan_of(jobs: list[Job]) -> Nanoseconds:
+    """Time from the first arrival to the end of the last task that ran."""
+    ends = [segment[2] for job in jobs for segment in job.segments]
+    return max(ends) - min(job.arrival for job in jobs) if ends else 0
+
+
+def task_result(job: Job, state: str) -> TaskResult:
+    """Describe one job that has ended."""
+    ran = _joined(job.segments)
+    finish = None if job.finish is None else job.finish / SECOND
+    return TaskResult(
+        id=job.name,
+        state=state,
+        arrival=job.arrival / SECOND,
+        start=ran[0].start if ran else None,
+        finish=finish if ran else None,
+        migrations=job.migrations,
+        segments=ran,
+    )
+
+
+def _joined(segments: list[tuple[str, Nanoseconds, Nanoseconds]]) -> list[Segment]:
+    """Make one segment of those that follow each other without a break."""
+    joined: list[tuple[str, Nanoseconds, Nanoseconds]] = []
+    for name, start, finish in segments:
+        if joined and joined[-1][0] == name and joined[-1][2] == start:
+            joined[-1] = (name, joined[-1][1], finish)
+        else:
+            joined.append((name, start, finish))
+    return [Segment(n, start / SECOND, finish / SECOND) for n, start, finish in joined]
+
+
+def summarize(
+    policy: str, resources: list[Resource], jobs: list[Job], events: int, seconds: float
+) -> Result:
+    """Make the document of jobs that have ended."""
+    states = {job: state_of(job) for job in jobs}
+    useless = {job for job, state in states.items() if state != "completed"}
+    makespan = makespan_of(jobs)
+    return Result(
+        policy=policy,
+        makespan=makespan / SECOND,
+        tasks=[task_result(job, states[job]) for job in jobs],
+        counts={state: list(states.values()).count(state) for state in STATES},
+        energy=energy_of(resources, jobs, useless, makespan),
+        rates=_rates(jobs, useless),
+        events=events,
+        simulation_seconds=seconds,
+    )
+
+
+def _rates(jobs: list[Job], useless: set[Job]) -> dict[str, float]:
+    good: dict[str, list[bool]] = {}
+    for job in jobs:
+        good.setdefault(job.kind.name, []).append(job not in useless)
+    return {name: sum(marks) / len(marks) for name, marks in good.items()}

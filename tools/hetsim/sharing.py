@@ -1,0 +1,176 @@
+"""Processor sharing: n computing tasks each progress at 1/n of full speed.
+
+The processor keeps a virtual clock that counts the work which each of its tasks was
+given; a task stops when the clock has gone on by its work. One entry in the agenda
+serves the whole processor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hetd.core import events as e
+from hetsim.agenda import Order
+from hetsim.workers import REPORT_NS, REPORTS_PER_RUN
+
+if TYPE_CHECKING:
+    from hetd.core.events import Event, Nanoseconds
+    from hetsim.agenda import Agenda, Ticket
+    from hetsim.workers import Preparation
+    from hetsim.workload import Job
+
+TICKS = 720_720
+"""Virtual ticks a nanosecond: divisible by 1 to 16, so that shares stay exact."""
+
+
+class SharedProcessor:
+    """A resource whose tasks share it evenly, as under the Linux scheduler."""
+
+    def __init__(self, name: str, preparation: Preparation, agenda: Agenda) -> None:
+        self.name = name
+        self.agenda = agenda
+        self.clock = 0
+        self._preparation = preparation
+        self._computing: dict[SharedRun, None] = {}
+        self._seen: Nanoseconds = 0
+        self._ticket = -1
+
+    def start(self, job: Job, epoch: int, now: Nanoseconds) -> SharedRun:
+        begin = self._preparation.begin(job, self.name, now)
+        run = SharedRun(self, job, epoch, begin)
+        if begin > now:
+            run.ticket = self.agenda.add(begin, Order.WORKER, run)
+        else:
+            self.join(run, now)
+        return run
+
+    def join(self, run: SharedRun, now: Nanoseconds) -> None:
+        """Let a task compute from now on."""
+        self.advance(now)
+        self._computing[run] = None
+        run.enter(self.clock)
+        self.aim(now)
+
+    def leave(self, run: SharedRun, now: Nanoseconds) -> None:
+        """Let a task compute no longer."""
+        self.advance(now)
+        self._computing.pop(run, None)
+        self.aim(now)
+
+    def advance(self, now: Nanoseconds) -> None:
+        """Move the virtual clock on to now."""
+        if self._computing:
+            self.clock += (now - self._seen) * TICKS // len(self._computing)
+        self._seen = now
+
+    def aim(self, now: Nanoseconds) -> None:
+        """Enter the next instant at which a task stops or reports."""
+        if not self._computing:
+            self._ticket = -1
+            return
+        work = max(min(run.stop for run in self._computing) - self.clock, 0)
+        wait = -(-work * len(self._computing) // TICKS)
+        self._ticket = self.agenda.add(now + wait, Order.WORKER, self)
+
+    def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
+        """Let the task that is due stop or report."""
+        if ticket != self._ticket:
+            return None
+        self.advance(now)
+        due = min(self._computing, key=lambda run: run.stop)
+        event = due.reach(now)
+        self.aim(now)
+        return event
+
+
+class SharedRun:
+    """A stretch of a task on a shared processor.
+
+    Attributes:
+        stop: tick of the virtual clock at which it stops or reports next.
+        ticket: its entry in the agenda while its state is being moved here.
+
+    """
+
+    def __init__(
+        self, processor: SharedProcessor, job: Job, epoch: int, begin: Nanoseconds
+    ) -> None:
+        self.job = job
+        self.epoch = epoch
+        self.stop = 0
+        self.ticket = -1
+        self._processor = processor
+        self._begin = begin
+        self._work = job.actual[processor.name] * TICKS
+        self._origin: int | None = None
+        self._strips = job.done
+        self._asked = False
+
+    def enter(self, clock: int) -> None:
+        """Start to compute at this tick."""
+        self._origin = clock
+        self._aim(self._next_report(clock))
+
+    def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
+        """Start to compute, or yield where that was asked for in the meantime."""
+        if ticket != self.ticket:
+            return None
+        if self._asked:
+            job = self.job
+            job.run = None
+            return e.TaskYielded(job.id, self.epoch, job.done / job.strips)
+        self._processor.join(self, now)
+        return None
+
+    def preempt(self, now: Nanoseconds) -> None:
+        self._asked = True
+        if self._origin is not None:
+            self._processor.advance(now)
+            self._aim(self._strips_by(self._processor.clock))
+            self._processor.aim(now)
+
+    def abandon(self, now: Nanoseconds) -> None:
+        self.ticket = -1
+        self._leave(now)
+        self.job.done = 0
+        self.job.home = None
+
+    def reach(self, now: Nanoseconds) -> Event:
+        """Finish, yield or report: the clock has come to `stop`."""
+        job = self.job
+        share = self._strips / job.strips
+        if not self._asked and self._strips < job.strips:
+            self._aim(self._next_report(self._processor.clock))
+            return e.StripsDone(job.id, self.epoch, share)
+        self._leave(now)
+        job.done = self._strips
+        if job.done == job.strips:
+            return e.TaskFinished(job.id, self.epoch)
+        return e.TaskYielded(job.id, self.epoch, share)
+
+    def _leave(self, now: Nanoseconds) -> None:
+        self.job.run = None
+        self._processor.leave(self, now)
+        if now > self._begin:
+            self.job.segments.append((self._processor.name, self._begin, now))
+
+    def _next_report(self, clock: int) -> int:
+        pause = max(REPORT_NS * TICKS, self._work // REPORTS_PER_RUN)
+        return self._strips_by(clock + pause)
+
+    def _aim(self, strips: int) -> None:
+        self._strips = strips
+        self.stop = self._tick_of(strips)
+
+    def _tick_of(self, strips: int) -> int:
+        """Tell at which tick so many strips will be done."""
+        job = self.job
+        work = (strips - job.done) * self._work
+        return (self._origin or 0) - (-work // job.strips)
+
+    def _strips_by(self, clock: int) -> int:
+        """Count the strips done at the first checkpoint from this tick on."""
+        job = self.job
+        elapsed = max(clock - (self._origin or 0), 0)
+        strips = job.done - (-elapsed * job.strips // max(self._work, 1))
+        return min(strips, job.strips)

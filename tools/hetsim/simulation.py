@@ -1,0 +1,201 @@
+"""The simulator's shell around the scheduler: the agenda plays the world.
+
+It does what the daemon's loop does, with modelled workers in place of processes: events
+go into `Scheduler.handle`, actions come out and are carried out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hetd.core import actions as a
+from hetd.core import events as e
+from hetd.core.scheduler import Limits, Scheduler
+from hetd.core.tasks import State
+from hetsim.agenda import Agenda, Order
+from hetsim.sharing import SharedProcessor
+from hetsim.workers import Preparation, SlotWorkers
+from hetsim.workload import Expectations, jobs_of, nanoseconds, resources_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetd.core.actions import Action
+    from hetd.core.events import Event, Nanoseconds
+    from hetd.core.policy import Policy
+    from hetsim.agenda import Ticket
+    from hetsim.scenario import Outage, Scenario
+    from hetsim.workers import Workers
+    from hetsim.workload import Job
+
+LIMITS = Limits(stage=0)
+"""Nothing is staged: inputs load in no time, so a staged task would start no sooner."""
+
+
+class Simulation:
+    """One scenario under one policy.
+
+    Attributes:
+        jobs: the tasks and, after `run`, what happened to them.
+        recorder: called with every batch of events, its instant and the actions.
+
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        policy: Policy,
+        expected: dict[str, dict[str, float]],
+        recorder: Callable[[list[Event], Nanoseconds, list[Action]], None]
+        | None = None,
+    ) -> None:
+        resources = resources_of(scenario)
+        self.jobs = jobs_of(scenario, expected)
+        self.agenda = Agenda()
+        self.recorder = recorder
+        self.scheduler = Scheduler(
+            resources, Expectations(expected), policy, limits=LIMITS
+        )
+        self.kinds = frozenset(resource.kind for resource in resources)
+        self._by_id = {job.id: job for job in self.jobs}
+        self._timer: Ticket = -1
+        self._workers = _workers_of(scenario, self.agenda)
+        self._do: dict[type, Callable[[Any, Nanoseconds], None]] = {
+            a.Run: self._start,
+            a.Preempt: self._preempt,
+            a.Abort: self._abort,
+            a.Record: self._note,
+            a.SetTimer: self._set_timer,
+        }
+        self._enter_jobs()
+        for outage in scenario.outages:
+            self._enter_outage(outage)
+
+    def run(self) -> None:
+        """Let everything happen."""
+        agenda = self.agenda
+        while agenda:
+            now, events = agenda.next_instant()
+            if events:
+                self._tell(events, now)
+
+    def _tell(self, events: list[Event], now: Nanoseconds) -> None:
+        if len(events) == 1:
+            actions = self.scheduler.handle(events[0], now)
+        else:
+            actions = self.scheduler.handle_all(events, now)
+        for action in actions:
+            self._do[type(action)](action, now)
+        if self.recorder is not None:
+            self.recorder(events, now, actions)
+
+    # ------------------------------------------------------------ before the start
+
+    def _enter_jobs(self) -> None:
+        for job in sorted(self.jobs, key=lambda job: (job.told_at, job.depth)):
+            self.agenda.add(job.told_at, Order.ARRIVAL, Arrival(job, self.kinds))
+            if job.stop_at_deadline and job.deadline is not None:
+                self.agenda.add(job.deadline, Order.DEADLINE, DeadlinePassed(job))
+
+    def _enter_outage(self, outage: Outage) -> None:
+        lost = e.ResourceDrained if outage.drain else e.ResourceLost
+        begin = Told(lost(outage.resource))
+        self.agenda.add(nanoseconds(outage.start), Order.RESOURCE, begin)
+        if outage.finish is not None:
+            end = Told(e.ResourceReturned(outage.resource))
+            self.agenda.add(nanoseconds(outage.finish), Order.RESOURCE, end)
+
+    # ------------------------------------------------------------ actions
+
+    def _start(self, action: a.Run, now: Nanoseconds) -> None:
+        job = self._by_id[action.task]
+        job.placed = True
+        if action.resource not in job.actual:
+            reason = f"does not run on {action.resource}"
+            failed = e.TaskFailed(job.id, action.epoch, reason, elsewhere=True)
+            self.agenda.add(now, Order.WORKER, Told(failed))
+            return
+        workers = self._workers[action.resource]
+        job.run = workers.start(job, action.epoch, now)
+
+    def _preempt(self, action: a.Preempt, now: Nanoseconds) -> None:
+        run = self._by_id[action.task].run
+        if run is not None:
+            run.preempt(now)
+
+    def _abort(self, action: a.Abort, now: Nanoseconds) -> None:
+        run = self._by_id[action.task].run
+        if run is None:
+            return
+        run.abandon(now)
+        gone = e.TaskAborted(action.task, action.epoch)
+        self.agenda.add(now, Order.WORKER, Told(gone))
+
+    def _note(self, action: a.Record, now: Nanoseconds) -> None:
+        if action.state.ended:
+            job = self._by_id[action.task]
+            job.outcome = action.state
+            job.finish = now
+            job.placed = job.placed or action.resource is not None
+
+    def _set_timer(self, action: a.SetTimer, now: Nanoseconds) -> None:
+        self._timer = self.agenda.add(max(action.at, now), Order.TIMER, self)
+
+    def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
+        """Let the timer fire, unless another one replaced it."""
+        return e.TimerFired() if ticket == self._timer else None
+
+
+class Told:
+    """Something that the scheduler is told as it is."""
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+
+    def happen(self, now: Nanoseconds, ticket: Ticket) -> Event:
+        return self._event
+
+
+class Arrival:
+    """A task arrives, unless it could not run any more."""
+
+    __slots__ = ("_job", "_kinds")
+
+    def __init__(self, job: Job, kinds: frozenset[str]) -> None:
+        self._job = job
+        self._kinds = kinds
+
+    def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
+        job = self._job
+        hopeless = any(
+            other.outcome not in (None, State.COMPLETED) for other in job.after
+        )
+        expired = job.stop_at_deadline and job.deadline is not None
+        if hopeless or (expired and now >= (job.deadline or 0)):
+            job.outcome = State.CANCELLED
+            return None
+        return job.submission(self._kinds)
+
+
+class DeadlinePassed:
+    """A task that is not to overrun its deadline is taken away."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
+        if self._job.outcome is not None:
+            return None
+        return e.TaskCancelled(self._job.id, "its deadline has passed")
+
+
+def _workers_of(scenario: Scenario, agenda: Agenda) -> dict[str, Workers]:
+    """Make the workers of each resource."""
+    preparation = Preparation({r.name: r for r in resources_of(scenario)})
+    kinds = {"processor": SharedProcessor}
+    return {
+        model.name: kinds.get(model.sharing or "", SlotWorkers)(
+            model.name, preparation, agenda
+        )
+        for model in scenario.resources
+    }

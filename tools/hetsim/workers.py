@@ -1,0 +1,181 @@
+"""Modelled workers: how long tasks take on a resource, and where their checkpoints lie.
+
+No strip is an event of its own: the next checkpoint is computed when somebody wants it.
+Strips of a task are equal. A checkpoint that falls on this very instant counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from hetd.core import events as e
+from hetd.core.system import SECOND
+from hetsim.agenda import Order
+from hetsim.workload import nanoseconds
+
+if TYPE_CHECKING:
+    from hetd.core.events import Event, Nanoseconds
+    from hetd.core.system import Resource
+    from hetsim.agenda import Agenda, Ticket
+    from hetsim.workload import Job
+
+REPORT_NS = SECOND
+"""Least time between two reports of progress. A worker reports only where the scheduler's
+own extrapolation goes wrong."""
+
+REPORTS_PER_RUN = 100
+
+
+class Run(Protocol):
+    """One stretch of a task on one resource."""
+
+    job: Job
+    epoch: int
+
+    def preempt(self, now: Nanoseconds) -> None:
+        """Stop at the next checkpoint."""
+
+    def abandon(self, now: Nanoseconds) -> None:
+        """Stop at once and lose the state."""
+
+
+class Workers(Protocol):
+    """The workers of one resource."""
+
+    def start(self, job: Job, epoch: int, now: Nanoseconds) -> Run:
+        """Set a task going or let it go on."""
+        ...
+
+
+class Preparation:
+    """Time that passes before a task computes: moving its state, loading its program."""
+
+    def __init__(self, resources: dict[str, Resource]) -> None:
+        self._resources = resources
+        self._programs: dict[str, str] = {}
+
+    def begin(self, job: Job, name: str, now: Nanoseconds) -> Nanoseconds:
+        """Return when the task starts to compute; it now lives on this resource."""
+        at = now + self._loading(job, name)
+        if job.home is not None and job.home != name:
+            job.migrations += 1
+            at += self._moving(job, name)
+        job.home = name
+        return at
+
+    def _loading(self, job: Job, name: str) -> Nanoseconds:
+        program = job.kind.name.rpartition("/")[0] or job.kind.name
+        if self._programs.get(name) == program:
+            return 0
+        self._programs[name] = program
+        return nanoseconds(self._resources[name].reconfigure_s)
+
+    def _moving(self, job: Job, name: str) -> Nanoseconds:
+        seconds = job.kind.migration_s or 0.0
+        for side in (job.home or name, name):
+            link = self._resources[side].link_bytes_per_s
+            if link is not None:
+                seconds += (job.kind.state_bytes or 0) / link
+        return nanoseconds(seconds)
+
+
+class SlotWorkers:
+    """Slots that share nothing: each runs at full speed."""
+
+    def __init__(self, name: str, preparation: Preparation, agenda: Agenda) -> None:
+        self.name = name
+        self.agenda = agenda
+        self._preparation = preparation
+
+    def start(self, job: Job, epoch: int, now: Nanoseconds) -> SlotRun:
+        begin = self._preparation.begin(job, self.name, now)
+        return SlotRun(self, job, epoch, begin)
+
+
+class SlotRun:
+    """A stretch of a task that has a slot for itself."""
+
+    __slots__ = (
+        "_asked",
+        "_begin",
+        "_reported",
+        "_stop",
+        "_ticket",
+        "_total",
+        "_workers",
+        "epoch",
+        "job",
+    )
+
+    def __init__(
+        self, workers: SlotWorkers, job: Job, epoch: int, begin: Nanoseconds
+    ) -> None:
+        self.job = job
+        self.epoch = epoch
+        self._workers = workers
+        self._begin = begin
+        self._total = job.actual[workers.name]
+        self._asked = False
+        self._reported = (
+            begin if self._total == job.expected.get(workers.name) else None
+        )
+        self._aim_at_next(begin)
+
+    def preempt(self, now: Nanoseconds) -> None:
+        self._asked = True
+        self._aim(self._strips_by(now))
+
+    def abandon(self, now: Nanoseconds) -> None:
+        self._ticket = -1
+        self._leave(now)
+        self.job.done = 0
+        self.job.home = None
+
+    def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
+        """Finish, yield or report."""
+        if ticket != self._ticket:
+            return None
+        job = self.job
+        if not self._asked and self._stop < job.strips:
+            share = self._stop / job.strips
+            self._aim_at_next(now)
+            return e.StripsDone(job.id, self.epoch, share)
+        self._leave(now)
+        job.done = self._stop
+        if self._stop == job.strips:
+            return e.TaskFinished(job.id, self.epoch)
+        return e.TaskYielded(job.id, self.epoch, job.done / job.strips)
+
+    def _aim_at_next(self, now: Nanoseconds) -> None:
+        """Go on to the end, or to the next report where one is needed."""
+        strips = self.job.strips
+        if self._reported is None and strips > 1:
+            pause = max(REPORT_NS, self._total // REPORTS_PER_RUN)
+            strips = min(self._strips_by(now + pause), strips)
+        self._aim(strips)
+
+    def _aim(self, strips: int) -> None:
+        """Plan to stop, or report, after so many strips."""
+        self._stop = strips
+        at = self._instant_of(strips)
+        self._ticket = self._workers.agenda.add(at, Order.WORKER, self)
+
+    def _instant_of(self, strips: int) -> Nanoseconds:
+        """Tell when so many strips will be done."""
+        job = self.job
+        work = (strips - job.done) * self._total
+        return self._begin + (2 * work + job.strips) // (2 * job.strips)
+
+    def _strips_by(self, now: Nanoseconds) -> int:
+        """Count the strips done at the first checkpoint from now on."""
+        job = self.job
+        elapsed = max(now - self._begin, 0)
+        strips = job.done + elapsed * job.strips // max(self._total, 1)
+        while strips < job.strips and self._instant_of(strips) < now:
+            strips += 1
+        return min(strips, job.strips)
+
+    def _leave(self, now: Nanoseconds) -> None:
+        self.job.run = None
+        if now > self._begin:
+            self.job.segments.append((self._workers.name, self._begin, now))

@@ -1,0 +1,189 @@
+"""The workload: a scenario in the simulator's own terms, integer nanoseconds throughout.
+
+A `Job` is a task together with what happened to it so far. Here also the scheduler's
+expectations are made, with errors where those are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING
+
+from hetd.core import events as e
+from hetd.core.events import TaskId
+from hetd.core.system import SECOND, Resource
+
+if TYPE_CHECKING:
+    import random
+
+    from hetd.core.events import Nanoseconds
+    from hetd.core.tasks import Row, State
+    from hetsim.scenario import ResourceModel, Scenario, TaskModel, TypeModel
+    from hetsim.workers import Run
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """A task and what happened to it so far.
+
+    Attributes:
+        told_at: instant at which the scheduler hears of it: its arrival, but not
+            before all those it comes after have arrived.
+        depth: length of the longest chain of tasks that it comes after.
+        actual: nanoseconds of the whole task on each resource that can run it.
+        expected: nanoseconds that the scheduler expects there.
+        done: strips computed.
+        home: resource where its state lies; None: not started, or lost.
+        run: the stretch that it is in; None: it does not run.
+        segments: (resource, start, finish) of the stretches in which it computed.
+        outcome: state in which the scheduler's task ended; `finish`: when.
+        placed: whether it was ever mapped to a resource.
+
+    """
+
+    id: TaskId
+    name: str | int
+    kind: TypeModel
+    arrival: Nanoseconds
+    deadline: Nanoseconds | None
+    priority: int
+    after: list[Job]
+    actual: dict[str, Nanoseconds]
+    expected: dict[str, Nanoseconds]
+    strips: int
+    stop_at_deadline: bool
+    told_at: Nanoseconds
+    depth: int = 0
+    done: int = 0
+    home: str | None = None
+    run: Run | None = None
+    placed: bool = False
+    migrations: int = 0
+    segments: list[tuple[str, Nanoseconds, Nanoseconds]] = field(default_factory=list)
+    outcome: State | None = None
+    finish: Nanoseconds | None = None
+
+    @property
+    def late(self) -> bool:
+        """Whether it ended after its deadline."""
+        over = self.finish if self.finish is not None else self.told_at
+        return self.deadline is not None and over > self.deadline
+
+    def submission(self, kinds: frozenset[str]) -> e.TaskSubmitted:
+        """Make the event that tells the scheduler of it."""
+        return e.TaskSubmitted(
+            self.id,
+            self.kind.name,
+            kinds,
+            priority=self.priority,
+            after=tuple(job.id for job in self.after),
+            input_bytes=int(self.kind.input_bytes or 0),
+            state_bytes=int(self.kind.state_bytes or 0),
+            deadline=self.deadline,
+            strips=self.strips,
+            migration_s=self.kind.migration_s or 0.0,
+        )
+
+
+class Expectations:
+    """What the scheduler expects: the table `seconds` of the types. An `Estimates`."""
+
+    version = 0
+
+    def __init__(self, seconds: dict[str, dict[str, float]]) -> None:
+        self._seconds = seconds
+
+    def seconds(self, row: Row, resource: Resource) -> float:
+        """Return the expected seconds of a whole task; infinite: cannot run there."""
+        return self._seconds[row.type].get(resource.name, math.inf)
+
+
+def nanoseconds(seconds: float) -> Nanoseconds:
+    """Round seconds to whole nanoseconds."""
+    return round(seconds * SECOND)
+
+
+def resources_of(scenario: Scenario) -> list[Resource]:
+    """Describe the resources to the scheduler."""
+    return [_resource(model) for model in scenario.resources]
+
+
+def _resource(model: ResourceModel) -> Resource:
+    return Resource(
+        name=model.name,
+        kind=model.kind or model.name.rstrip("0123456789"),
+        slots=model.slots,
+        busy_watts=model.busy_watts or 0.0,
+        idle_watts=model.idle_watts or 0.0,
+        link_bytes_per_s=model.link_bytes_per_s,
+        reconfigure_s=model.reconfigure_s or 0.0,
+        queue_limit=model.queue_limit,
+    )
+
+
+def expected_seconds(
+    scenario: Scenario, noise: float = 0.0, generator: random.Random | None = None
+) -> dict[str, dict[str, float]]:
+    """Tabulate what the scheduler expects: type -> resource -> seconds.
+
+    Args:
+        scenario: where the true expectations stand.
+        noise: each is wrong by a factor drawn evenly from 1 - noise to 1 + noise.
+        generator: draws the factors, type by type and resource by resource.
+
+    """
+    table: dict[str, dict[str, float]] = {}
+    for kind in scenario.types:
+        row = table[kind.name] = {}
+        for name, seconds in kind.seconds.items():
+            if seconds is not None:
+                error = generator.uniform(-noise, noise) if generator and noise else 0.0
+                row[name] = seconds * (1.0 + error)
+    return table
+
+
+def jobs_of(scenario: Scenario, expected: dict[str, dict[str, float]]) -> list[Job]:
+    """Make the jobs, in the order of the document."""
+    kinds = {kind.name: kind for kind in scenario.types}
+    told = {
+        name: {resource: nanoseconds(seconds) for resource, seconds in row.items()}
+        for name, row in expected.items()
+    }
+    jobs = {
+        task.id: _job(number, task, kinds[task.type], told[task.type])
+        for number, task in enumerate(scenario.all_tasks(), start=1)
+    }
+    _link(scenario, jobs)
+    return list(jobs.values())
+
+
+def _job(
+    number: int, task: TaskModel, kind: TypeModel, told: dict[str, Nanoseconds]
+) -> Job:
+    seconds = {**kind.seconds, **(task.actual_seconds or {})}
+    return Job(
+        id=TaskId(number),
+        name=task.id,
+        kind=kind,
+        arrival=nanoseconds(task.arrival or 0.0),
+        deadline=None if task.deadline is None else nanoseconds(task.deadline),
+        priority=task.priority or 0,
+        after=[],
+        actual={r: nanoseconds(s) for r, s in seconds.items() if s is not None},
+        expected=told,
+        strips=kind.strips,
+        stop_at_deadline=kind.overrun == "stop_at_deadline",
+        told_at=nanoseconds(task.arrival or 0.0),
+    )
+
+
+def _link(scenario: Scenario, jobs: dict[str | int, Job]) -> None:
+    """Tell the jobs whom they come after, and let none arrive before those."""
+    graph = {task.id: task.after for task in scenario.tasks if task.after}
+    for name in TopologicalSorter(graph).static_order():
+        job = jobs[name]
+        job.after = [jobs[other] for other in graph.get(name, [])]
+        job.told_at = max([job.told_at, *(other.told_at for other in job.after)])
+        job.depth = max([0, *(other.depth + 1 for other in job.after)])
