@@ -23,6 +23,7 @@ from hetd.policies import make_policy
 from hetd.store import Store
 from hetd.transport.router import Router
 from hetd.workers import WorkerPool
+from libtask.endpoint import run_directory
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
@@ -51,10 +52,9 @@ def main() -> None:
 
 
 def _parse() -> argparse.Namespace:
-    runtime = Path(platformdirs.user_runtime_dir("hetd"))
     state = Path(platformdirs.user_state_dir("hetd"))
     parser = argparse.ArgumentParser(prog="hetd", description=__doc__)
-    parser.add_argument("--socket", type=Path, default=runtime / "hetd.sock")
+    parser.add_argument("--socket", type=Path, default=run_directory() / "hetd.sock")
     parser.add_argument("--state", type=Path, default=state, help="state directory")
     parser.add_argument("--config", type=Path, help="hetd.toml")
     parser.add_argument("--policy", help="instead of the configured one")

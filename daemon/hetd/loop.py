@@ -109,7 +109,8 @@ class Loop:
         if peer.uid < 0 or isinstance(message, InputError):
             self.refused += 1
             text = str(message) if isinstance(message, InputError) else "unknown peer"
-            self._router.send(peer.route, m.Error(0, "bad-input", text))
+            request = message.request if isinstance(message, m.MalformedError) else 0
+            self._router.send(peer.route, m.Error(request, "bad-input", text))
             return
         try:
             self._dispatch(peer, message)

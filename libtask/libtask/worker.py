@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from libtask.apps import resolve
 from libtask.checkpoint import StripSizer
 from libtask.equipment import OpenDevices
-from libtask.errors import InputError
+from libtask.errors import DaemonUnreachableError, InputError
 from libtask.execution import (
     NANOSECONDS,
     Abandoned,
@@ -67,6 +67,8 @@ INTERVAL_NS = 50_000_000
 """Target interval between checkpoints, until hetd says another."""
 IDLE_MS = 2000
 """How often an idle worker looks whether anybody still needs it."""
+JOIN_SECONDS = 10.0
+"""How long hetd may take to answer the hello of a user's own program."""
 PATIENCE = 600.0
 """Seconds that an idle worker waits for a hetd that went away."""
 BIG = 64 << 20
@@ -137,6 +139,26 @@ class Worker:
         self._memory_limit = _memory() + terms.growth
         self._link = Link(terms.socket, self._greeting)
 
+    def join(self, timeout: float = JOIN_SECONDS) -> None:
+        """Wait until hetd knows this worker; what it orders already is kept.
+
+        Raises:
+            DaemonUnreachableError: it does not answer.
+
+        """
+        deadline = time.monotonic() + timeout
+        early: list[FromDaemon] = []
+        while self._link.welcome is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self._link.close()
+                raise DaemonUnreachableError(
+                    f"{self._terms.socket}: the daemon gives no answer in {timeout:g} s"
+                )
+            message = self._link.receive(max(1, int(1000 * left)))
+            early += [message] if message else []
+        self._link.put_back(early)
+
     def run(self) -> None:
         """Obey hetd until it is time to leave."""
         try:
@@ -184,7 +206,7 @@ class Worker:
 
     # ------------------------------------------------------------ staging
 
-    def _stage(self, order: Stage) -> None:
+    def _stage(self, order: Stage, *, tell: bool = True) -> None:
         held = self._held
         if held and (held.task, held.epoch) == (order.task, order.epoch):
             self._repeat_last_word()
@@ -197,7 +219,8 @@ class Worker:
         except BaseException as error:  # noqa: BLE001  whatever an app raises is its own failure, the worker lives on
             self._fail(order, error)
             return
-        self._tell_ready(order)
+        if tell:
+            self._tell_ready(order)
 
     def _load(self, order: Stage) -> Holding:
         spec = order.spec
@@ -228,6 +251,9 @@ class Worker:
     # ------------------------------------------------------------ running
 
     def _run(self, order: Run) -> None:
+        if order.spec is not None:
+            unstaged = Stage(order.task, order.epoch, order.spec, order.checkpoint)
+            self._stage(unstaged, tell=False)
         held = self._held
         if held is None or (held.task, held.epoch) != (order.task, order.epoch):
             self._refuse(order)

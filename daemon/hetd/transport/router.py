@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import os
-import socket as socketlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zmq
 
+from libtask.endpoint import check_length, probe
 from libtask.errors import DaemonUnreachableError, InputError
 from libtask.messages import MAX_FRAME, Hello, ToDaemon, decode_to_daemon, encode
 
 if TYPE_CHECKING:
     from libtask.messages import Message
-
-PATH_LIMIT = 107
-"""Bytes in an AF_UNIX path (sun_path), without the closing NUL."""
 
 BATCH = 256
 """Messages taken in one turn of the loop: bounds the time until the next commit."""
@@ -54,10 +51,7 @@ class Router:
     """
 
     def __init__(self, path: Path, mode: int = 0o600) -> None:
-        if len(os.fsencode(path)) > PATH_LIMIT:
-            raise InputError(
-                f"socket path {path} is longer than {PATH_LIMIT} bytes; choose a shorter one"
-            )
+        check_length(path)
         _seed_routing_ids()
         self.path = path
         self._context = zmq.Context()
@@ -94,13 +88,13 @@ class Router:
             DaemonUnreachableError: peers cannot be told apart on this system.
 
         """
-        probe = self._context.socket(zmq.DEALER)
-        probe.setsockopt(zmq.LINGER, 0)
-        probe.connect(f"ipc://{self.path}")
-        probe.send(encode(Hello("client", pid=os.getpid())))
+        tester = self._context.socket(zmq.DEALER)
+        tester.setsockopt(zmq.LINGER, 0)
+        tester.connect(f"ipc://{self.path}")
+        tester.send(encode(Hello("client", pid=os.getpid())))
         answered = self.socket.poll(2000)
         peers = [envelope.peer for envelope in self.receive()] if answered else []
-        probe.close()
+        tester.close()
         if [(peer.uid, peer.pid) for peer in peers] != [(os.getuid(), os.getpid())]:
             raise DaemonUnreachableError(
                 f"the kernel does not tell who connects to {self.path}: refusing to serve"
@@ -141,12 +135,10 @@ def _bind(socket: zmq.Socket[bytes], path: Path, mode: int) -> None:
 
 def _demand_unserved(path: Path) -> None:
     """Refuse a path that another daemon serves: binding would steal its clients."""
-    with socketlib.socket(socketlib.AF_UNIX) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(os.fspath(path))
-        except OSError:
-            return
+    try:
+        probe(path)
+    except DaemonUnreachableError:
+        return
     raise InputError(f"another daemon serves {path}")
 
 

@@ -1,0 +1,33 @@
+"""What all messages are made of: base classes, limits and the words of the wire."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+PROTOCOL = 1
+MAX_FRAME = 1 << 20
+"""Bytes in one message; larger data travels in files, the message holds the path."""
+
+Kind = Literal["cpu", "gpu", "fpga"]
+TaskState = Literal[
+    "held",
+    "waiting",
+    "queued",
+    "running",
+    "preempted",
+    "completed",
+    "failed",
+    "cancelled",
+    "dropped",
+]
+ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled", "dropped"})
+
+
+class Message(msgspec.Struct, frozen=True, tag_field="t", tag=str, omit_defaults=True):
+    """Base of all messages. `tag=str` names each by its class."""
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of the parts that messages carry."""

@@ -1,0 +1,166 @@
+"""The codec: one message, one frame. `decode_*` is the only way in."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgpack
+import msgspec
+
+from libtask.errors import InputError
+from libtask.messages.base import MAX_FRAME, Message
+from libtask.messages.orders import (
+    Abort,
+    Aborted,
+    Failed,
+    Finished,
+    KillWorker,
+    Preempt,
+    Progress,
+    Ready,
+    Retire,
+    Run,
+    Stage,
+    StartWorkers,
+    WorkerExited,
+    Yielded,
+)
+from libtask.messages.requests import (
+    Control,
+    DeviceList,
+    Devices,
+    Done,
+    Error,
+    Hello,
+    Learn,
+    ListTasks,
+    Migrate,
+    ModelList,
+    Models,
+    Occupy,
+    Policies,
+    PolicyInfo,
+    Stop,
+    Submit,
+    Submitted,
+    TaskChanged,
+    TaskList,
+    Watch,
+    Welcome,
+)
+
+ToDaemon = (
+    Hello
+    | Submit
+    | ListTasks
+    | Control
+    | Migrate
+    | Watch
+    | Devices
+    | Policies
+    | Learn
+    | Models
+    | Occupy
+    | Stop
+    | WorkerExited
+    | Ready
+    | Progress
+    | Yielded
+    | Finished
+    | Failed
+    | Aborted
+)
+FromDaemon = (
+    Welcome
+    | Submitted
+    | TaskList
+    | Done
+    | DeviceList
+    | PolicyInfo
+    | ModelList
+    | Error
+    | TaskChanged
+    | StartWorkers
+    | KillWorker
+    | Stage
+    | Run
+    | Preempt
+    | Abort
+    | Retire
+)
+
+
+def encode(message: Message) -> bytes:
+    """Encode a message into one frame.
+
+    Raises:
+        InputError: the frame would exceed `MAX_FRAME`.
+
+    """
+    frame = msgspec.msgpack.encode(message)
+    if len(frame) > MAX_FRAME:
+        kind = type(message).__name__
+        raise InputError(
+            f"{kind} of {len(frame)} bytes exceeds the limit of {MAX_FRAME}"
+        )
+    return frame
+
+
+_TO_DAEMON = {kind.__name__: kind for kind in get_args(ToDaemon)}
+_FROM_DAEMON = {kind.__name__: kind for kind in get_args(FromDaemon)}
+
+
+class MalformedError(InputError):
+    """A frame that is no known message; `request` says which one, where that can be told."""
+
+    def __init__(self, text: str, request: int) -> None:
+        super().__init__(text)
+        self.request = request
+
+
+def _decode(frame: bytes, kinds: dict[str, Any]) -> Any:
+    plain: Any = None
+    try:
+        plain = msgpack.unpackb(
+            frame,
+            max_str_len=MAX_FRAME,
+            max_bin_len=MAX_FRAME,
+            max_array_len=65_536,
+            max_map_len=65_536,
+        )
+        # Converting to the one class is 20 times faster than to the union of all.
+        return msgspec.convert(plain, kinds[plain["t"]])
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        RecursionError,
+        msgspec.MsgspecError,
+    ) as error:
+        request = plain.get("request") if isinstance(plain, dict) else 0
+        raise MalformedError(
+            f"malformed message: {type(error).__name__}: {error}",
+            request if isinstance(request, int) else 0,
+        ) from error
+
+
+def decode_to_daemon(frame: bytes) -> ToDaemon:
+    """Decode and validate what a peer sent to hetd.
+
+    Raises:
+        InputError: not a well-formed, known message.
+
+    """
+    message: ToDaemon = _decode(frame, _TO_DAEMON)
+    return message
+
+
+def decode_from_daemon(frame: bytes) -> FromDaemon:
+    """Decode and validate what hetd sent.
+
+    Raises:
+        InputError: not a well-formed, known message.
+
+    """
+    message: FromDaemon = _decode(frame, _FROM_DAEMON)
+    return message

@@ -1,0 +1,136 @@
+"""The parts that messages carry: tasks, checkpoints, segments, resources."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from libtask.messages.base import Kind, Record, TaskState
+
+
+class DeviceSpec(Record, frozen=True):
+    """How a worker opens a resource: everything it needs to know of it."""
+
+    name: str
+    kind: Kind
+    driver: Literal["cpu", "opencl", "null"] = "cpu"
+    platform: str = ""
+    """OpenCL platform name; matched exactly."""
+    device: str = ""
+    """OpenCL device name; matched exactly."""
+    index: int = 0
+    """Which of several devices with the same name."""
+    threads: int = 1
+    """CPU threads a task may use."""
+    emulated: bool = False
+    binaries: dict[str, str] = {}
+    """Prebuilt programs of a board: kernel package name -> .aocx/.xclbin path."""
+
+
+class TaskSpec(Record, frozen=True):
+    """A task as submitted: what to run, and what the scheduler should know."""
+
+    app: str
+    """Entry-point name, or `/abs/path/file.py:Class`."""
+    params: dict[str, Any] = {}
+    type: str = ""
+    """(app, size signature), e.g. `heat/4096`."""
+    kinds: list[Kind] = msgspec.field(default_factory=lambda: ["cpu"])
+    """Kinds the app has an implementation for."""
+    work: float = 1.0
+    """Amount of work, in units the app chooses; same app, twice the work: about twice the time."""
+    input_bytes: int = 0
+    state_bytes: int = 0
+    """Bytes that a migration moves."""
+    priority: int = 0
+    after: list[int] = []
+    """Ids of tasks that must complete first; `-k` means the k-th task before in the same submit."""
+    hold: bool = False
+    resources: list[str] = []
+    """Allowed resource names; empty: any."""
+    strip: int | None = None
+    """Fixed strip size in iterations; None: sized to the target interval."""
+    name: str = ""
+    cwd: str = ""
+
+
+class CheckpointRecord(Record, frozen=True):
+    """The small record of progress between two strips."""
+
+    done: int = 0
+    total: int | None = None
+    extra: dict[str, Any] = {}
+    """What the app itself keeps there (residuals, flags): small plain values."""
+
+
+class Segment(Record, frozen=True):
+    """A stretch of a task on one resource. Times are seconds since the epoch."""
+
+    resource: str
+    start: float
+    finish: float | None = None
+    seconds: float = 0.0
+    """Computing time of the strips, without transfers."""
+    strips: int = 0
+    computing: float | None = None
+    """When the first strip began, where the worker reported it."""
+    computed: float | None = None
+    """When the last strip ended."""
+    transfer_in: float = 0.0
+    """Seconds copying to the device before the first strip."""
+    transfer_out: float = 0.0
+    log: str = ""
+    """Log file that holds the output of this stretch."""
+    log_start: int = 0
+    log_end: int | None = None
+
+
+class TaskInfo(Record, frozen=True):
+    """A task as users see it (formats.md section 5)."""
+
+    id: int
+    app: str
+    type: str
+    state: TaskState
+    owner: str
+    name: str = ""
+    resource: str | None = None
+    progress: float = 0.0
+    submitted: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    migrations: int = 0
+    checkpoint_at: float | None = None
+    segments: list[Segment] = []
+    reason: str | None = None
+    result: Any = None
+    priority: int = 0
+    params: dict[str, Any] = {}
+    after: list[int] = []
+    kinds: list[Kind] = []
+    destination: str | None = None
+    """Where a preempted or queued task goes next."""
+
+
+class DeviceInfo(Record, frozen=True):
+    """A resource as users see it."""
+
+    spec: DeviceSpec
+    slots: int = 1
+    state: Literal["up", "draining", "lost"] = "up"
+    running: list[int] = []
+    queued: int = 0
+    busy_watts: float = 0.0
+    idle_watts: float = 0.0
+    link_bytes_per_s: float | None = None
+    reconfigure_s: float = 0.0
+
+
+class Sample(Record, frozen=True):
+    """A characterisation measurement of one task type on one resource."""
+
+    type: str
+    resource: str
+    seconds: float
+    work: float = 1.0

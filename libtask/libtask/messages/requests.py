@@ -1,0 +1,179 @@
+"""Hello, what clients ask, and what hetd answers and tells them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from libtask.messages.base import PROTOCOL, Message, TaskState
+from libtask.messages.parts import DeviceInfo, Sample, TaskInfo, TaskSpec
+
+
+class Hello(Message, frozen=True):
+    """First message of every peer."""
+
+    role: Literal["client", "launcher", "worker"]
+    protocol: int = PROTOCOL
+    pid: int = 0
+    worker: str = ""
+    """Worker's name, given by its launcher (`libtask.main`: by itself)."""
+    task: int | None = None
+    """Worker: the task it still holds, after a reconnect."""
+    epoch: int = 0
+    own: bool = False
+    """Worker started by the user's own program: it runs just the task it submits."""
+
+
+class Welcome(Message, frozen=True):
+    """hetd's answer to Hello."""
+
+    protocol: int
+    version: str
+    pid: int
+    launcher: bool
+    """Whether the caller's launcher is connected."""
+    interval_ns: int = 50_000_000
+    """Target interval between checkpoints."""
+
+
+class Request(Message, frozen=True):
+    """Base of what a client asks; the reply carries the same `request`."""
+
+    request: int
+
+
+class Submit(Request, frozen=True):
+    """Accept these tasks, all or none."""
+
+    tasks: list[TaskSpec]
+    key: str = ""
+    """Idempotency key: the same key again gives the same ids."""
+    worker: str = ""
+    """Name of the submitting worker that will run the single task itself."""
+
+
+class ListTasks(Request, frozen=True):
+    """List tasks, newest first."""
+
+    ids: list[int] | None = None
+    """None: all that the caller may see."""
+    mine: bool = False
+    limit: int = 1000
+    before: int | None = None
+    """Page: only ids below this one. Newest first."""
+    detail: bool = False
+    """With segments and parameters."""
+
+
+class Control(Request, frozen=True):
+    """Cancel, hold or release tasks."""
+
+    verb: Literal["cancel", "hold", "release"]
+    ids: list[int]
+
+
+class Migrate(Request, frozen=True):
+    """Move a task to this resource at its next checkpoint; it stays there."""
+
+    id: int
+    resource: str
+
+
+class Watch(Request, frozen=True):
+    """Send `TaskChanged` for these tasks (None: all visible) from now on."""
+
+    ids: list[int] | None = None
+    progress: bool = True
+
+
+class Devices(Request, frozen=True):
+    """List the resources."""
+
+
+class Policies(Request, frozen=True):
+    """Show the policy in force; with `set`, change it first."""
+
+    set: str | None = None
+    parameters: dict[str, Any] = {}
+
+
+class Learn(Request, frozen=True):
+    """Store characterisation samples."""
+
+    samples: list[Sample]
+
+
+class Models(Request, frozen=True):
+    """List the measured execution times."""
+
+
+class Occupy(Request, frozen=True):
+    """Keep a resource free of tasks (drain) or give it back."""
+
+    resource: str
+    drain: bool
+
+
+class Stop(Request, frozen=True):
+    """End the daemon; running tasks go on."""
+
+
+class Submitted(Request, frozen=True):
+    """The tasks are durable, under these ids."""
+
+    ids: list[int]
+
+
+class TaskList(Request, frozen=True):
+    """Tasks, as asked for; `total` counts those that have not ended."""
+
+    tasks: list[TaskInfo]
+    total: int = 0
+
+
+class Done(Request, frozen=True):
+    """It is done, for these tasks."""
+
+    ids: list[int] = []
+
+
+class DeviceList(Request, frozen=True):
+    """The resources."""
+
+    devices: list[DeviceInfo]
+
+
+class PolicyInfo(Request, frozen=True):
+    """The policy in force, and those there are."""
+
+    name: str
+    parameters: dict[str, Any]
+    available: dict[str, str]
+    """Policy name -> one-line description."""
+
+
+class ModelList(Request, frozen=True):
+    """The measured execution times."""
+
+    samples: list[Sample]
+
+
+class Error(Request, frozen=True):
+    """A refused request: why, in one line."""
+
+    code: str
+    text: str
+
+
+class TaskChanged(Message, frozen=True):
+    """Pushed to watchers: a task entered another state, or made progress."""
+
+    id: int
+    state: TaskState
+    at: float
+    resource: str | None = None
+    progress: float = 0.0
+    reason: str | None = None
+    result: Any = None
+    what: str = ""
+    """The event's name: submitted, placed, started, progress, yielded, finished…"""
+    type: str = ""
