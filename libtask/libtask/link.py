@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from libtask.errors import InputError
+from libtask.errors import DaemonUnreachableError, InputError
 from libtask.messages import Welcome, decode_from_daemon, decode_to_daemon, encode
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Link:
         self.welcome: Welcome | None = None
         self.connections = 0
         self.silent_since = time.monotonic()
-        self._address = f"ipc://{path}"
+        self._path = path
         self._greeting = greeting
         self._inbox: deque[FromDaemon] = deque()
         self._poller = zmq.Poller()
@@ -75,6 +75,27 @@ class Link:
             self._poller.poll(timeout_ms)
             self._take()
         return self._inbox.popleft() if self._inbox else None
+
+    def await_welcome(self, timeout: float) -> None:
+        """Wait until hetd has answered the Hello; what it orders already is kept.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DaemonUnreachableError: it does not answer.
+
+        """
+        deadline = time.monotonic() + timeout
+        early: list[FromDaemon] = []
+        while self.welcome is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                text = f"{self._path}: the daemon gives no answer in {timeout:g} s"
+                raise DaemonUnreachableError(text)
+            message = self.receive(max(1, int(1000 * left)))
+            early += [message] if message else []
+        self.put_back(early)
 
     def put_back(self, messages: list[FromDaemon]) -> None:
         """Make these the next messages to be received."""
@@ -105,9 +126,10 @@ class Link:
         self._socket.send(frame)
 
     def close(self) -> None:
-        """Close the line; what was sent last still leaves."""
-        self._disconnect(LINGER_MS)
-        self._context.term()
+        """Close the line, once or again; what was sent last still leaves."""
+        if not self._context.closed:
+            self._disconnect(LINGER_MS)
+            self._context.term()
 
     def _take(self) -> bool:
         """Move what has come into the inbox; renew a lost connection."""
@@ -151,7 +173,7 @@ class Link:
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         for readable in (self._socket, self._monitor):
             self._poller.register(readable, zmq.POLLIN)
-        self._socket.connect(self._address)
+        self._socket.connect(f"ipc://{self._path}")
         for message in self._greeting():
             self.send(message)
 

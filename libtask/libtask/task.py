@@ -12,7 +12,7 @@ implementation for each kind of device: a generator that yields at checkpoints.
         with device.resident(task.grid, task.scratch) as (grid, scratch):
             for strip in checkpoint.strips():
                 kernels.steps(device, grid, scratch, strip)
-                yield
+                yield  # a checkpoint
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 from libtask.messages import Kind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from libtask.checkpoint import Checkpoint
 
 Implementation: TypeAlias = Callable[[Any, Any, "Checkpoint"], Iterator[None]]
@@ -74,6 +76,19 @@ class Task:
             return implementation
 
         return declare
+
+    @classmethod
+    def samples(cls, folder: Path) -> list[Task]:
+        """Return the small tasks that characterisation measures; none: it is not measured.
+
+        Times of other sizes follow from these by `Size.work`: give two or three sizes,
+        far enough apart to fit caches differently, of at most about a second each.
+
+        Args:
+            folder: an empty folder for input files that they need; removed afterwards.
+
+        """
+        return []
 
     def size(self) -> Size:
         """Say how big the task is. Called before submission: read headers, not data."""

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from libtask.apps import resolve
 from libtask.checkpoint import StripSizer
 from libtask.equipment import OpenDevices
-from libtask.errors import DaemonUnreachableError, InputError
+from libtask.errors import InputError
 from libtask.execution import (
     NANOSECONDS,
     Abandoned,
@@ -139,25 +139,14 @@ class Worker:
         self._memory_limit = _memory() + terms.growth
         self._link = Link(terms.socket, self._greeting)
 
-    def join(self, timeout: float = JOIN_SECONDS) -> None:
-        """Wait until hetd knows this worker; what it orders already is kept.
+    def join(self) -> None:
+        """Wait until hetd knows this worker.
 
         Raises:
             DaemonUnreachableError: it does not answer.
 
         """
-        deadline = time.monotonic() + timeout
-        early: list[FromDaemon] = []
-        while self._link.welcome is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                self._link.close()
-                raise DaemonUnreachableError(
-                    f"{self._terms.socket}: the daemon gives no answer in {timeout:g} s"
-                )
-            message = self._link.receive(max(1, int(1000 * left)))
-            early += [message] if message else []
-        self._link.put_back(early)
+        self._link.await_welcome(JOIN_SECONDS)
 
     def run(self) -> None:
         """Obey hetd until it is time to leave."""
@@ -169,8 +158,12 @@ class Worker:
                 else:
                     self._obey(message)
         finally:
-            self._devices.close()
-            self._link.close()
+            self.close()
+
+    def close(self) -> None:
+        """Give devices and socket back."""
+        self._devices.close()
+        self._link.close()
 
     def _greeting(self) -> list[Message]:
         held = self._held
