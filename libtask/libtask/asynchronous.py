@@ -1,0 +1,135 @@
+"""The client for asyncio: the same session, awaited.
+
+Short requests go through a thread, long waits through futures, so that one event
+loop follows any number of tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from libtask.client import Client, OptionFields, Selection
+from libtask.errors import HetError
+from libtask.handles import outcome
+from libtask.messages import TaskChanged
+from libtask.watching import subscribe
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from libtask.connection import Connection
+    from libtask.handles import TaskHandle
+    from libtask.messages import DeviceInfo, TaskInfo
+    from libtask.task import Task
+
+
+class AsyncTask:
+    """A submitted task, to be awaited."""
+
+    def __init__(self, handle: TaskHandle) -> None:
+        self.handle = handle
+        self.id = handle.id
+
+    async def wait(self) -> str:
+        """Wait for the end; return the state."""
+        change = await asyncio.shield(asyncio.wrap_future(self.handle.ended))
+        return change.state
+
+    async def result(self) -> Any:
+        """Wait for the end; return the result, or raise as `TaskHandle.result` does."""
+        # shielded: giving up waiting must not mark the handle's future as cancelled
+        return outcome(await asyncio.shield(asyncio.wrap_future(self.handle.ended)))
+
+    async def cancel(self) -> None:
+        await asyncio.to_thread(self.handle.cancel)
+
+    async def info(self) -> TaskInfo:
+        return await asyncio.to_thread(self.handle.info)
+
+
+class AsyncClient:
+    """Use as `async with AsyncClient() as client`; arguments as for `Client`."""
+
+    def __init__(
+        self, socket: str | Path | None = None, *, timeout: float = 10.0
+    ) -> None:
+        self._socket = socket
+        self._timeout = timeout
+        self._opened: Client | None = None
+
+    async def __aenter__(self) -> Self:
+        self._opened = await asyncio.to_thread(
+            Client, self._socket, timeout=self._timeout
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.client.close)
+
+    @property
+    def client(self) -> Client:
+        """The client below, for requests that have no form of their own here."""
+        if self._opened is None:
+            raise RuntimeError("AsyncClient: enter it first, with `async with`")
+        return self._opened
+
+    async def submit(
+        self,
+        app: Task | str,
+        params: Mapping[str, Any] | None = None,
+        **options: Unpack[OptionFields],
+    ) -> AsyncTask:
+        """Submit a task, as `Client.submit`."""
+        return AsyncTask(
+            await asyncio.to_thread(self.client.submit, app, params, **options)
+        )
+
+    async def submit_many(
+        self, tasks: Iterable[Task], **options: Unpack[OptionFields]
+    ) -> list[AsyncTask]:
+        """Submit many tasks with the same options."""
+        handles = await asyncio.to_thread(self.client.submit_many, tasks, **options)
+        return [AsyncTask(handle) for handle in handles]
+
+    async def tasks(self, selection: Selection | None = None) -> list[TaskInfo]:
+        return await asyncio.to_thread(self.client.tasks, selection)
+
+    async def devices(self) -> list[DeviceInfo]:
+        return await asyncio.to_thread(self.client.devices)
+
+    async def watch(
+        self, *ids: int, progress: bool = True
+    ) -> AsyncGenerator[TaskChanged, None]:
+        """Iterate over the changes of these tasks (none named: all visible) from now on."""
+        loop = asyncio.get_running_loop()
+        changes: asyncio.Queue[TaskChanged | HetError] = asyncio.Queue()
+
+        def sink(item: TaskChanged | HetError) -> None:
+            loop.call_soon_threadsafe(changes.put_nowait, item)
+
+        connection = await asyncio.to_thread(
+            subscribe, self.client.path, ids, sink, progress=progress
+        )
+        try:
+            while True:
+                yield _checked(await changes.get())
+        finally:
+            await _closed(connection)
+
+
+async def _closed(connection: Connection) -> None:
+    await asyncio.to_thread(connection.close)
+
+
+def _checked(item: TaskChanged | HetError) -> TaskChanged:
+    if isinstance(item, HetError):
+        raise item
+    return item

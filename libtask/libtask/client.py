@@ -1,0 +1,362 @@
+"""The client: submit tasks to hetd and follow them. Safe to share between threads."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import uuid
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+
+import msgspec
+
+from libtask import messages
+from libtask.apps import Options, build, describe, name_of, resolve
+from libtask.endpoint import default_socket
+from libtask.errors import InputError, NotFoundError
+from libtask.handles import Registry, TaskHandle
+from libtask.messages import (
+    MAX_FRAME,
+    DeviceInfo,
+    PolicyInfo,
+    Sample,
+    TaskInfo,
+    TaskSpec,
+    Welcome,
+)
+from libtask.session import Session
+from libtask.task import Task
+from libtask.watching import Watching
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from libtask.executor import TaskExecutor
+    from libtask.messages import Kind
+
+BATCH = 500
+"""Tasks in one submit: one commit of the daemon's store for all of them."""
+ROOM = MAX_FRAME - 4096
+"""Bytes of task descriptions in one submit; the rest of the frame is its envelope."""
+PAGE = 1000
+DETAIL_PAGE = 100
+
+
+class OptionFields(TypedDict, total=False):
+    """Keyword options of a submission; see `libtask.apps.Options`."""
+
+    priority: int
+    after: Sequence[int]
+    hold: bool
+    resources: Sequence[str]
+    strip: int | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which tasks to list.
+
+    Attributes:
+        ids: only these; None: all that the caller may see.
+        mine: only the caller's own.
+        limit: at most so many, the newest.
+        detail: with segments and parameters.
+
+    """
+
+    ids: tuple[int, ...] | None = None
+    mine: bool = False
+    limit: int = PAGE
+    detail: bool = False
+
+
+class Client:
+    """A connection to the daemon of this machine.
+
+    Args:
+        socket: the daemon's socket; None: `$HETD_SOCKET`, the user's, the system's.
+        timeout: seconds to wait for one reply.
+        patience: seconds to wait for a daemon that went away (a restart).
+
+    Raises:
+        DaemonUnreachableError: nobody answers at the socket; says why.
+
+    """
+
+    def __init__(
+        self,
+        socket: str | Path | None = None,
+        *,
+        timeout: float = 10.0,
+        patience: float = 30.0,
+    ) -> None:
+        self.path = Path(socket) if socket else default_socket()
+        self._registry = Registry(self)
+        self._session = Session(
+            self.path, self._registry, timeout=timeout, patience=patience
+        )
+        self._launcher_lock = threading.Lock()
+        self._launcher_asked = False
+        # the registry knows this client, so that this runs at exit at the latest
+        self._finalizer = weakref.finalize(self, self._session.close)
+
+    # ------------------------------------------------------------ submit
+
+    def submit(
+        self,
+        app: Task | str,
+        params: Mapping[str, Any] | None = None,
+        **options: Unpack[OptionFields],
+    ) -> TaskHandle:
+        """Submit a task: a `Task` object, or an application's name with parameters.
+
+        Raises:
+            InputError: a bad parameter, option or input.
+
+        """
+        task = app if isinstance(app, Task) else build(resolve(app), params or {})
+        name = app if isinstance(app, str) else name_of(type(task))
+        return self.submit_specs([describe(task, name, _options(options))])[0]
+
+    def submit_many(
+        self, tasks: Iterable[Task], **options: Unpack[OptionFields]
+    ) -> list[TaskHandle]:
+        """Submit many tasks with the same options, in few messages."""
+        chosen = _options(options)
+        return self.submit_specs(
+            [describe(task, name_of(type(task)), chosen) for task in tasks]
+        )
+
+    def submit_specs(self, specs: Sequence[TaskSpec]) -> list[TaskHandle]:
+        """Submit tasks that are described already; `after: -k` counts within `specs`."""
+        self._ensure_launcher()
+        handles: list[TaskHandle] = []
+        for chunk in _chunks(specs):
+            ready = [
+                _anchored(spec, index, handles) for index, spec in enumerate(chunk)
+            ]
+            handles += self._submit(ready)
+        return handles
+
+    def _submit(self, specs: list[TaskSpec]) -> list[TaskHandle]:
+        handles: list[TaskHandle] = []
+
+        def follow(reply: messages.Submitted) -> None:
+            # in the connection's thread: no change of these tasks can slip through
+            handles[:] = [self._registry.follow(task_id) for task_id in reply.ids]
+
+        before = self._session.connection()
+        message = messages.Submit(request=0, tasks=specs, key=uuid.uuid4().hex)
+        reply = self._session.request(message, follow)
+        after = self._session.connection()
+        if after is not before:  # pushes went to a connection that is no more
+            self._registry.subscribe(after, reply.ids)
+        return handles
+
+    def _ensure_launcher(self) -> None:
+        if self._launcher_asked or self.welcome.launcher:
+            return
+        with self._launcher_lock:
+            if not self._launcher_asked:
+                from libtask.launcher import start_launcher
+
+                start_launcher(self.path)
+                self._launcher_asked = True
+
+    # ------------------------------------------------------------ look
+
+    @property
+    def welcome(self) -> Welcome:
+        """The daemon's version and process, as it told them last."""
+        return self._session.welcome
+
+    def handle(self, task_id: int) -> TaskHandle:
+        """Follow a task that was submitted elsewhere."""
+        return self.handles([task_id])[0]
+
+    def handles(self, ids: Iterable[int]) -> list[TaskHandle]:
+        """Follow tasks that were submitted elsewhere."""
+        handles = [self._registry.follow(task_id) for task_id in ids]
+        self._registry.subscribe(
+            self._session.connection(), [each.id for each in handles]
+        )
+        return handles
+
+    def tasks(self, selection: Selection | None = None) -> list[TaskInfo]:
+        """List tasks, newest first."""
+        return list(self.iterate(selection or Selection()))
+
+    def iterate(self, selection: Selection) -> Iterator[TaskInfo]:
+        """List tasks, newest first, page by page."""
+        left = selection.limit
+        before = None
+        while left > 0:
+            page = self._page(selection, left, before)
+            yield from page
+            left -= len(page)
+            if len(page) < min(_page_size(selection), left + len(page)):
+                return
+            before = page[-1].id
+
+    def _page(
+        self, selection: Selection, left: int, before: int | None
+    ) -> list[TaskInfo]:
+        message = messages.ListTasks(
+            request=0,
+            ids=None if selection.ids is None else list(selection.ids),
+            mine=selection.mine,
+            limit=min(_page_size(selection), left),
+            before=before,
+            detail=selection.detail,
+        )
+        tasks: list[TaskInfo] = self._session.request(message).tasks
+        return tasks
+
+    def show(self, task_id: int) -> TaskInfo:
+        """Return the full record of a task.
+
+        Raises:
+            NotFoundError: there is no such task.
+
+        """
+        found = self.tasks(Selection(ids=(task_id,), detail=True))
+        if not found:
+            raise NotFoundError(f"no task {task_id}")
+        return found[0]
+
+    def watch(self, *ids: int, progress: bool = True) -> Watching:
+        """Iterate over the changes of these tasks (none named: all visible) from now on."""
+        return Watching(self.path, ids, progress=progress)
+
+    def devices(self) -> list[DeviceInfo]:
+        """List the resources."""
+        found: list[DeviceInfo] = self._session.request(
+            messages.Devices(request=0)
+        ).devices
+        return found
+
+    # ------------------------------------------------------------ control
+
+    def cancel(self, *ids: int) -> list[int]:
+        """Cancel tasks; a running one ends at its next checkpoint."""
+        return self._control("cancel", ids)
+
+    def hold(self, *ids: int) -> list[int]:
+        """Keep waiting tasks from starting."""
+        return self._control("hold", ids)
+
+    def release(self, *ids: int) -> list[int]:
+        """Let held tasks start."""
+        return self._control("release", ids)
+
+    def _control(
+        self, verb: Literal["cancel", "hold", "release"], ids: Sequence[int]
+    ) -> list[int]:
+        message = messages.Control(request=0, verb=verb, ids=list(ids))
+        done: list[int] = self._session.request(message).ids
+        return done
+
+    def migrate(self, task_id: int, resource: str) -> None:
+        """Move a task to a resource, at its next checkpoint where it runs."""
+        self._session.request(
+            messages.Migrate(request=0, id=task_id, resource=resource)
+        )
+
+    def drain(self, resource: str) -> None:
+        """Keep a resource free of tasks; running ones leave at their next checkpoint."""
+        self._session.request(messages.Occupy(request=0, resource=resource, drain=True))
+
+    def resume(self, resource: str) -> None:
+        """Give a drained resource back to the scheduler."""
+        self._session.request(
+            messages.Occupy(request=0, resource=resource, drain=False)
+        )
+
+    def policy(self, name: str | None = None, **parameters: Any) -> PolicyInfo:
+        """Return the policy in force; with a name, set it first."""
+        message = messages.Policies(request=0, set=name, parameters=parameters)
+        info: PolicyInfo = self._session.request(message)
+        return info
+
+    def learn(self, samples: Sequence[Sample]) -> None:
+        """Store measured execution times."""
+        self._session.request(messages.Learn(request=0, samples=list(samples)))
+
+    def models(self) -> list[Sample]:
+        """Return the execution times that the daemon expects."""
+        samples: list[Sample] = self._session.request(
+            messages.Models(request=0)
+        ).samples
+        return samples
+
+    def stop(self) -> None:
+        """Ask the daemon to end; tasks stay with their launchers."""
+        self._session.request(messages.Stop(request=0))
+
+    # ------------------------------------------------------------ life
+
+    def executor(self, kind: Kind = "cpu") -> TaskExecutor:
+        """Return a `concurrent.futures.Executor` whose calls run as tasks."""
+        from libtask.executor import TaskExecutor
+
+        return TaskExecutor(self, kind)
+
+    def close(self) -> None:
+        """End the session; tasks go on."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _options(fields: OptionFields) -> Options:
+    after = tuple(fields.get("after", ()))
+    resources = tuple(fields.get("resources", ()))
+    return dataclasses.replace(Options(**fields), after=after, resources=resources)  # type: ignore[arg-type]  # lists become tuples right here
+
+
+def _page_size(selection: Selection) -> int:
+    return DETAIL_PAGE if selection.detail else PAGE
+
+
+def _chunks(specs: Sequence[TaskSpec]) -> Iterator[list[TaskSpec]]:
+    """Cut into runs that fit a message, by number and by size."""
+    chunk: list[TaskSpec] = []
+    filled = 0
+    for spec in specs:
+        length = len(msgspec.msgpack.encode(spec))
+        if chunk and (len(chunk) == BATCH or filled + length > ROOM):
+            yield chunk
+            chunk, filled = [], 0
+        chunk.append(spec)
+        filled += length
+    if chunk:
+        yield chunk
+
+
+def _anchored(spec: TaskSpec, index: int, earlier: list[TaskHandle]) -> TaskSpec:
+    """Name tasks of earlier messages by id: `-k` counts within one message only."""
+    if all(number > 0 or -number <= index for number in spec.after):
+        return spec
+    known = len(earlier)
+    if any(-number > index + known for number in spec.after):
+        raise InputError(
+            f"after: {min(spec.after)} is before the first task of the submit"
+        )
+    absolute = [
+        number if number > 0 or -number <= index else earlier[known + index + number].id
+        for number in spec.after
+    ]
+    return msgspec.structs.replace(spec, after=absolute)

@@ -1,0 +1,241 @@
+"""One connection to hetd: a socket, and the thread that owns it.
+
+ZeroMQ sockets belong to one thread. Any thread may `ask`; the connection's thread
+sends what they leave in the outbox, resolves their futures with the replies, and
+hands pushed messages on. A connection is used once: when it is lost, it stays so,
+and `libtask.session` opens another.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import zmq
+
+from libtask.endpoint import probe
+from libtask.errors import DaemonUnreachableError, HetError, InputError
+from libtask.messages import (
+    PROTOCOL,
+    Error,
+    Hello,
+    Request,
+    TaskChanged,
+    Welcome,
+    decode_from_daemon,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HELLO_SECONDS = 10.0
+"""How long a daemon may take to answer the hello before it counts as hung."""
+
+
+class ConnectionLostError(DaemonUnreachableError):
+    """The daemon went away while the connection was open."""
+
+
+class Connection:
+    """An open, greeted connection.
+
+    Args:
+        path: the daemon's socket.
+        on_push: called in the connection's thread with each pushed change.
+        on_lost: called in the connection's thread, once, when the daemon goes away.
+
+    Raises:
+        DaemonUnreachableError: nobody answers; says why.
+        HetError: the daemon speaks another protocol.
+
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        on_push: Callable[[TaskChanged], None],
+        on_lost: Callable[[Connection], None],
+    ) -> None:
+        probe(path)
+        self._path = path
+        self._on_push = on_push
+        self._on_lost = on_lost
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, Future[Any]] = {}
+        self._outbox: deque[bytes] = deque()
+        self._lock = threading.Lock()
+        self._closing = False
+        self._dead = False
+        self._greeted = False
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._welcomed: Future[Welcome] = Future()
+        self._thread = threading.Thread(
+            target=self._run, name="hetd-client", daemon=True
+        )
+        self._thread.start()
+        self.welcome = self._greet()
+        self._greeted = True
+
+    def ask(self, message: Request) -> Future[Any]:
+        """Send a request; its reply (or the daemon's error) comes in the future.
+
+        Raises:
+            InputError: the message is too large.
+            ConnectionLostError: the connection is no more.
+
+        """
+        number = next(self._numbers)
+        frame = encode(msgspec.structs.replace(message, request=number))
+        reply: Future[Any] = Future()
+        self._pending[number] = reply
+        self._send(frame)
+        return reply
+
+    def is_current_thread(self) -> bool:
+        """Whether the caller runs in the connection's thread, which must not wait."""
+        return threading.current_thread() is self._thread
+
+    def close(self) -> None:
+        """Close the socket and end the thread; pending requests fail."""
+        self._closing = True
+        with self._lock:
+            if not self._dead:
+                os.eventfd_write(self._wake, 1)
+        if not self.is_current_thread():
+            self._thread.join()
+
+    def _greet(self) -> Welcome:
+        self._send(encode(Hello(role="client", pid=os.getpid())))
+        try:
+            welcome = self._welcomed.result(HELLO_SECONDS)
+        except TimeoutError:
+            self.close()
+            raise DaemonUnreachableError(
+                f"{self._path}: something listens but gives no answer in {HELLO_SECONDS:.0f} s"
+            ) from None
+        except HetError:
+            self.close()
+            raise
+        self._check_protocol(welcome)
+        return welcome
+
+    def _check_protocol(self, welcome: Welcome) -> None:
+        if welcome.protocol != PROTOCOL:
+            self.close()
+            raise HetError(
+                f"{self._path}: hetd {welcome.version} speaks protocol {welcome.protocol},"
+                f" this program speaks {PROTOCOL}; install the same version of both"
+            )
+
+    def _send(self, frame: bytes) -> None:
+        with self._lock:
+            if self._dead:
+                raise ConnectionLostError(f"{self._path}: the daemon went away")
+            self._outbox.append(frame)
+            os.eventfd_write(self._wake, 1)
+
+    # ------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        context = zmq.Context()
+        dealer = self._open(context)
+        monitor = dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        dealer.connect(f"ipc://{self._path}")
+        try:
+            self._serve(dealer, monitor)
+        finally:
+            dealer.disable_monitor()
+            monitor.close(linger=0)
+            dealer.close(linger=0)
+            context.term()
+            self._bury()
+
+    def _open(self, context: zmq.Context[Any]) -> zmq.Socket[bytes]:
+        dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        dealer.setsockopt(zmq.SNDHWM, 0)  # the thread must never block in a send
+        dealer.setsockopt(zmq.RCVHWM, 0)
+        dealer.setsockopt(zmq.RECONNECT_IVL, -1)  # a new daemon needs a new hello
+        return dealer
+
+    def _serve(self, dealer: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+        poller = zmq.Poller()
+        for readable in (dealer, monitor, self._wake):
+            poller.register(readable, zmq.POLLIN)
+        while not self._closing:
+            ready = dict(poller.poll())
+            if self._wake in ready:
+                self._flush(dealer)
+            if dealer in ready:
+                self._receive(dealer)
+            if monitor in ready:
+                return
+
+    def _flush(self, dealer: zmq.Socket[bytes]) -> None:
+        os.eventfd_read(self._wake)
+        while self._outbox:
+            dealer.send(self._outbox.popleft())
+
+    def _receive(self, dealer: zmq.Socket[bytes]) -> None:
+        """Take all that has come; a busy daemon may put several messages in one."""
+        while True:
+            try:
+                frames = dealer.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            for frame in frames:
+                self._take(frame)
+
+    def _take(self, frame: bytes) -> None:
+        try:
+            message = decode_from_daemon(frame)
+        except InputError:
+            return  # a message of a newer daemon, not meant for this program
+        if isinstance(message, TaskChanged):
+            self._on_push(message)
+        elif isinstance(message, Welcome):
+            self._welcomed.set_result(message)
+        elif isinstance(message, Request):
+            self._resolve(message)
+
+    def _resolve(self, message: Request) -> None:
+        waiting = self._pending.pop(message.request, None)
+        if isinstance(message, Error):
+            refused = waiting or self._welcomed  # number 0: the hello was refused
+            if not refused.done():
+                refused.set_exception(error_of(message))
+        elif waiting is not None:
+            waiting.set_result(message)
+
+    def _bury(self) -> None:
+        with self._lock:
+            self._dead = True
+            os.close(self._wake)
+        lost = ConnectionLostError(f"{self._path}: the daemon went away")
+        for waiting in [*self._pending.values(), self._welcomed]:
+            if not waiting.done():
+                waiting.set_exception(lost)
+        if self._greeted and not self._closing:
+            self._on_lost(self)
+
+
+def error_of(message: Error) -> HetError:
+    """Make the matching exception of an error that hetd reports."""
+    return _BY_CODE.get(message.code, HetError)(message.text)
+
+
+def _all_errors(base: type[HetError]) -> list[type[HetError]]:
+    return [base] + [
+        found for child in base.__subclasses__() for found in _all_errors(child)
+    ]
+
+
+_BY_CODE = {
+    kind.code: kind for kind in _all_errors(HetError) if kind is not ConnectionLostError
+}

@@ -1,0 +1,84 @@
+"""The daemon's socket: where it is by default, and why nobody answers there.
+
+ZeroMQ gives no errno when it cannot connect, so `probe` asks the kernel first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import warnings
+from pathlib import Path
+
+import platformdirs
+
+from libtask.errors import DaemonUnreachableError, InputError
+
+SYSTEM_SOCKET = Path("/run/hetd/hetd.sock")
+LONGEST = 107
+"""Bytes in the path of a UNIX socket (`sun_path` less its final zero)."""
+START = "start one with `hetctl daemon start`"
+
+
+def run_directory() -> Path:
+    """Return this user's runtime directory for hetd; it may not exist yet."""
+    with warnings.catch_warnings():
+        # Without XDG_RUNTIME_DIR it falls back to a folder in /tmp, which serves.
+        warnings.simplefilter("ignore")
+        return Path(platformdirs.user_runtime_dir("hetd"))
+
+
+def default_socket() -> Path:
+    """Return the socket that is meant when none is given.
+
+    That is `$HETD_SOCKET`, else the one in the user's runtime directory, else the
+    system's. Where neither exists, it is the user's: there one would be started.
+    """
+    named = os.environ.get("HETD_SOCKET")
+    if named:
+        return Path(named)
+    own = run_directory() / "hetd.sock"
+    return SYSTEM_SOCKET if SYSTEM_SOCKET.exists() and not own.exists() else own
+
+
+def check_length(path: Path) -> None:
+    """Refuse a path that the kernel cannot bind.
+
+    Raises:
+        InputError: the path is too long.
+
+    """
+    length = len(os.fsencode(path))
+    if length > LONGEST:
+        raise InputError(
+            f"socket path of {length} bytes is too long, the limit is {LONGEST}: {path}"
+        )
+
+
+def probe(path: Path) -> None:
+    """Check that something listens at `path`.
+
+    Raises:
+        DaemonUnreachableError: nothing does; says why and what to do.
+
+    """
+    check_length(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+        try:
+            trial.connect(str(path))
+        except OSError as error:
+            raise DaemonUnreachableError(_reason(path, error)) from error
+
+
+def _reason(path: Path, error: OSError) -> str:
+    if error.errno == errno.ENOENT:
+        return f"daemon absent: there is no socket {path}; {START}"
+    if error.errno == errno.ECONNREFUSED:
+        return f"connection refused: no daemon runs at {path} any more; {START}"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return (
+            f"no permission to use {path}; ask its owner, or start your own daemon"
+            " with `hetctl daemon start --socket PATH`"
+        )
+    return f"cannot connect to {path}: {error.strerror or error}; {START}"

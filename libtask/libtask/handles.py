@@ -1,0 +1,201 @@
+"""Handles: tasks that a client follows, and the registry that keeps them current."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError, Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from libtask.errors import HetError, NotFoundError, TaskFailedError
+from libtask.messages import ENDED, ListTasks, TaskChanged, TaskInfo, TaskList, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from libtask.connection import Connection
+    from libtask.watching import Watching
+
+PAGE = 500
+"""Tasks asked for in one message; their full records stay below the frame limit."""
+
+
+class Follower(Protocol):
+    """What a handle needs of its client."""
+
+    def cancel(self, *ids: int) -> list[int]: ...
+    def show(self, task_id: int) -> TaskInfo: ...
+    def watch(self, *ids: int, progress: bool = True) -> Watching: ...
+
+
+class TaskHandle:
+    """A task that was submitted, as its submitter follows it.
+
+    Attributes:
+        id: the task's id.
+        ended: future of the change that ended the task.
+        last: the latest change heard of.
+
+    """
+
+    __slots__ = ("_client", "_listeners", "ended", "id", "last")
+
+    def __init__(self, client: Follower, task_id: int) -> None:
+        self._client = client
+        self.id = task_id
+        self.last: TaskChanged | None = None
+        self.ended: Future[TaskChanged] = Future()
+        self._listeners: list[Callable[[TaskChanged], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<TaskHandle {self.id} {self.state}>"
+
+    @property
+    def state(self) -> str:
+        """State as last heard of."""
+        return self.last.state if self.last else "queued"
+
+    @property
+    def progress(self) -> float:
+        """Share done, 0 to 1, as last heard of."""
+        return self.last.progress if self.last else 0.0
+
+    def done(self) -> bool:
+        return self.ended.done()
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Wait for the end; return the state.
+
+        Raises:
+            TimeoutError: not ended within `timeout` seconds.
+
+        """
+        return self.ended.result(timeout).state
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the end; return what the application's `save` returned.
+
+        Raises:
+            TaskFailedError: the task failed or was dropped; says why.
+            CancelledError: the task was cancelled.
+            TimeoutError: not ended within `timeout` seconds.
+
+        """
+        return outcome(self.ended.result(timeout))
+
+    def cancel(self) -> None:
+        """Ask for the end of the task, now or at its next checkpoint."""
+        self._client.cancel(self.id)
+
+    def info(self) -> TaskInfo:
+        """Ask for the task's full record."""
+        return self._client.show(self.id)
+
+    def events(self, *, progress: bool = True) -> Iterator[TaskChanged]:
+        """Follow the task from how it is now, change by change, to its end."""
+        with self._client.watch(self.id, progress=progress) as changes:
+            now = as_change(self.info())
+            yield now
+            while now.state not in ENDED:
+                now = next(changes)
+                yield now
+
+    def on_change(self, listener: Callable[[TaskChanged], None]) -> None:
+        """Call `listener` with each further change; it must not wait."""
+        self._listeners.append(listener)
+
+    def changed(self, change: TaskChanged) -> None:
+        """Take a change in; called by the registry."""
+        if self.ended.done():
+            return
+        self.last = change
+        for listener in self._listeners:
+            listener(change)
+        if change.state in ENDED:
+            self.ended.set_result(change)
+
+
+def outcome(change: TaskChanged) -> Any:
+    """Return the result of an ended task, or raise what it ended with."""
+    if change.state == "completed":
+        return change.result
+    reason = change.reason or "no reason given"
+    if change.state == "cancelled":
+        raise CancelledError(f"task {change.id} was cancelled: {reason}")
+    raise TaskFailedError(f"task {change.id} {change.state}: {reason}")
+
+
+class Registry:
+    """The followed tasks that have not ended; the session's audience."""
+
+    def __init__(self, client: Follower) -> None:
+        self._client = client
+        self._handles: dict[int, TaskHandle] = {}
+
+    def follow(self, task_id: int) -> TaskHandle:
+        """Return the handle of a task; a new one where it is not followed yet."""
+        handle = self._handles.get(task_id)
+        if handle is None:
+            # setdefault is atomic: two threads get the same handle
+            handle = self._handles.setdefault(
+                task_id, TaskHandle(self._client, task_id)
+            )
+        return handle
+
+    def pushed(self, change: TaskChanged) -> None:
+        handle = self._handles.get(change.id)
+        if handle is None:
+            return
+        handle.changed(change)
+        if change.state in ENDED:
+            self._handles.pop(change.id, None)
+
+    def renewed(self, connection: Connection) -> None:
+        self.subscribe(connection, list(self._handles))
+
+    def gone(self, error: HetError) -> None:
+        for task_id in list(self._handles):
+            self._fail(task_id, error)
+
+    def subscribe(self, connection: Connection, ids: list[int]) -> None:
+        """Hear of these tasks over `connection`, starting with how they are now."""
+        for start in range(0, len(ids), PAGE):
+            page = ids[start : start + PAGE]
+            connection.ask(Watch(request=0, ids=page, progress=False))
+            reply = connection.ask(ListTasks(request=0, ids=page, limit=len(page)))
+            reply.add_done_callback(partial(self._refresh, page))
+
+    def _refresh(self, asked: list[int], done: Future[TaskList]) -> None:
+        error = done.exception()
+        if isinstance(error, NotFoundError):
+            self._forgotten(asked)
+        if error is not None:
+            return  # another connection lost: the next one asks again
+        tasks = done.result().tasks
+        for info in tasks:
+            self.pushed(as_change(info))
+        self._forgotten(set(asked) - {info.id for info in tasks})
+
+    def _forgotten(self, ids: Iterable[int]) -> None:
+        for task_id in ids:
+            self._fail(task_id, NotFoundError(f"the daemon knows no task {task_id}"))
+
+    def _fail(self, task_id: int, error: HetError) -> None:
+        handle = self._handles.pop(task_id, None)
+        if handle is not None and not handle.done():
+            handle.ended.set_exception(error)
+
+
+def as_change(info: TaskInfo) -> TaskChanged:
+    """Write how a task is now in the form of a change."""
+    at = info.finished or info.started or info.submitted
+    return TaskChanged(
+        id=info.id,
+        state=info.state,
+        at=at,
+        resource=info.resource,
+        progress=info.progress,
+        reason=info.reason,
+        result=info.result,
+        what="seen",
+        type=info.type,
+    )

@@ -1,0 +1,163 @@
+"""A client's session with hetd: it outlives the connections that carry it.
+
+A request that gets no answer is asked once more over a new connection; hetd knows
+a repeated submit by its key. When the daemon goes away (a restart, an update), the
+session waits for its return and subscribes again to what it was waiting for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from libtask.connection import Connection, ConnectionLostError
+from libtask.errors import DaemonUnreachableError, HetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from libtask.messages import Request, TaskChanged, Welcome
+
+    Then = Callable[[Any], None]
+
+ATTEMPTS = 2
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+"""Seconds between two looks for a daemon that went away."""
+
+
+class Audience(Protocol):
+    """Who hears of what the daemon says unasked. None of the methods may wait."""
+
+    def pushed(self, change: TaskChanged) -> None:
+        """Take a pushed change; in the connection's thread."""
+
+    def renewed(self, connection: Connection) -> None:
+        """Subscribe again; called with each connection after the first."""
+
+    def gone(self, error: HetError) -> None:
+        """Give up waiting: the daemon did not come back."""
+
+
+class Session:
+    """Requests and pushes, over one connection after the other.
+
+    Args:
+        path: the daemon's socket.
+        audience: who hears the pushes.
+        timeout: seconds to wait for one reply.
+        patience: seconds to wait for a daemon that went away.
+
+    """
+
+    def __init__(
+        self, path: Path, audience: Audience, *, timeout: float, patience: float
+    ) -> None:
+        self._path = path
+        self._audience = audience
+        self._timeout = timeout
+        self._patience = patience
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        self._connection: Connection | None = self._open()
+
+    @property
+    def welcome(self) -> Welcome:
+        """What the daemon answered to the last hello."""
+        return self.connection().welcome
+
+    def request(self, message: Request, then: Then | None = None) -> Any:
+        """Ask, and wait for the reply.
+
+        Args:
+            message: the request; its number is set here.
+            then: called in the connection's thread with the reply, before anything
+                that hetd sends after it is looked at.
+
+        Raises:
+            HetError: hetd's refusal, as the matching class.
+            DaemonUnreachableError: no answer, twice.
+
+        """
+        for _ in range(ATTEMPTS):
+            connection = self.connection()
+            if connection.is_current_thread():
+                raise RuntimeError(
+                    "a callback of a task cannot ask the daemon and wait"
+                )
+            try:
+                return self._ask(connection, message, then)
+            except ConnectionLostError:
+                self._forget(connection)
+            except TimeoutError:
+                self._forget(connection)
+                connection.close()
+        raise DaemonUnreachableError(
+            f"{self._path}: the daemon gives no answer in {self._timeout:g} s"
+        )
+
+    def connection(self) -> Connection:
+        """Return the open connection; where it was lost, wait for a new one.
+
+        Raises:
+            DaemonUnreachableError: the daemon did not come back.
+
+        """
+        with self._lock:
+            if self._connection is None:
+                self._connection = self._renew()
+            return self._connection
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+
+    def _ask(self, connection: Connection, message: Request, then: Then | None) -> Any:
+        reply = connection.ask(message)
+        if then is not None:
+            reply.add_done_callback(
+                lambda done: None if done.exception() else then(done.result())
+            )
+        return reply.result(self._timeout)
+
+    def _open(self) -> Connection:
+        return Connection(self._path, self._audience.pushed, self._lost)
+
+    def _forget(self, connection: Connection) -> None:
+        with self._lock:
+            if self._connection is connection:
+                self._connection = None
+
+    def _lost(self, connection: Connection) -> None:
+        """Take note, in the connection's thread, which must not wait."""
+        restore = threading.Thread(
+            target=self._restore, args=(connection,), daemon=True
+        )
+        restore.start()
+
+    def _restore(self, connection: Connection) -> None:
+        self._forget(connection)
+        if self._closed.is_set():
+            return
+        try:
+            self.connection()
+        except HetError as error:
+            self._audience.gone(error)
+
+    def _renew(self) -> Connection:
+        deadline = time.monotonic() + self._patience
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                connection = self._open()
+            except DaemonUnreachableError:
+                if time.monotonic() + pause > deadline or self._closed.wait(pause):
+                    raise
+                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                self._audience.renewed(connection)
+                return connection

@@ -1,0 +1,182 @@
+"""A daemon that answers from a script: the client side's tests run against it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from libtask.messages import (
+    PROTOCOL,
+    Control,
+    DeviceInfo,
+    DeviceList,
+    Devices,
+    DeviceSpec,
+    Done,
+    Error,
+    Hello,
+    ListTasks,
+    Message,
+    Migrate,
+    ModelList,
+    Models,
+    Policies,
+    PolicyInfo,
+    Sample,
+    Submit,
+    Submitted,
+    TaskChanged,
+    TaskInfo,
+    TaskList,
+    Welcome,
+    decode_to_daemon,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Answer = Callable[[Any], list[Message]]
+
+
+class FakeDaemon:
+    """Answers every request; `answers[kind]` replaces what it says to one kind.
+
+    Attributes:
+        seen: the requests, in order of arrival.
+        tasks: what it lists; tests put `TaskInfo` there.
+        peers: identities of those who said hello.
+
+    """
+
+    def __init__(
+        self, path: Path, *, protocol: int = PROTOCOL, launcher: bool = True
+    ) -> None:
+        self.path = path
+        self.seen: list[Any] = []
+        self.tasks: dict[int, TaskInfo] = {}
+        self.keys: dict[str, list[int]] = {}
+        self.peers: list[bytes] = []
+        self.mute: set[type] = set()
+        self.answers: dict[type, Answer] = {}
+        self._welcome = Welcome(
+            protocol=protocol, version="9.9", pid=42, launcher=launcher
+        )
+        self._stop = threading.Event()
+        self._outbox: list[tuple[bytes, list[bytes]]] = []
+        self._context = zmq.Context()
+        self._router = self._context.socket(zmq.ROUTER)
+        self._router.bind(f"ipc://{path}")
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._router.close(linger=0)
+        self._context.term()
+
+    def push(self, *changes: TaskChanged, together: bool = False) -> None:
+        """Send changes to everybody who said hello."""
+        frames = [encode(change) for change in changes]
+        parts = [frames] if together else [[frame] for frame in frames]
+        for peer in self.peers:
+            self._outbox.extend((peer, part) for part in parts)
+
+    def requests(self, kind: type) -> list[Any]:
+        return [message for message in self.seen if isinstance(message, kind)]
+
+    def _serve(self) -> None:
+        while not self._stop.is_set():
+            while self._outbox:
+                peer, frames = self._outbox.pop(0)
+                self._router.send_multipart([peer, *frames])
+            if self._router.poll(5):
+                peer, frame = self._router.recv_multipart()
+                self._take(peer, decode_to_daemon(frame))
+
+    def _take(self, peer: bytes, message: Any) -> None:
+        self.seen.append(message)
+        if isinstance(message, Hello):
+            self.peers.append(peer)
+        kind = type(message)
+        if kind in self.mute:
+            self.mute.discard(kind)  # silent once
+            return
+        answer = self.answers.get(kind, self._answer)
+        for reply in answer(message):
+            self._router.send_multipart([peer, encode(reply)])
+
+    def _answer(self, message: Any) -> list[Message]:
+        number = getattr(message, "request", 0)
+        match message:
+            case Hello():
+                return [self._welcome]
+            case Submit():
+                return [Submitted(number, self._submitted(message))]
+            case ListTasks():
+                return [self._listed(message)]
+            case _:
+                return [_plain_answer(message)]
+
+    def _submitted(self, message: Submit) -> list[int]:
+        if message.key not in self.keys:
+            first = max(self.tasks, default=0) + 1
+            ids = list(range(first, first + len(message.tasks)))
+            for task_id, spec in zip(ids, message.tasks, strict=True):
+                self.tasks[task_id] = a_task(task_id, app=spec.app, type=spec.type)
+            self.keys[message.key] = ids
+        return self.keys[message.key]
+
+    def _listed(self, message: ListTasks) -> TaskList:
+        chosen = [
+            self.tasks[number]
+            for number in sorted(self.tasks, reverse=True)
+            if (message.ids is None or number in message.ids)
+            and (message.before is None or number < message.before)
+        ]
+        return TaskList(message.request, chosen[: message.limit], len(chosen))
+
+
+def _plain_answer(message: Any) -> Message:
+    number = message.request
+    if isinstance(message, Migrate) and message.resource == "nowhere":
+        return Error(number, "not-found", "no resource 'nowhere'")
+    answers: dict[type, Message] = {
+        Devices: DeviceList(number, a_node()),
+        Models: ModelList(number, [Sample("heat/64", "cpu", 1.5)]),
+        Policies: PolicyInfo(
+            number, getattr(message, "set", None) or "migration", {}, POLICIES
+        ),
+        Control: Done(number, getattr(message, "ids", [])),
+    }
+    return answers.get(type(message), Done(number))
+
+
+POLICIES = {"migration": "moves running tasks", "affinity": "runs each on its best"}
+
+
+def a_task(number: int, **fields: Any) -> TaskInfo:
+    known: dict[str, Any] = {
+        "app": "heat",
+        "type": "heat/64",
+        "state": "queued",
+        "owner": "uid:0",
+    }
+    return TaskInfo(id=number, **(known | fields))
+
+
+def a_change(number: int, state: Any, **fields: Any) -> TaskChanged:
+    return TaskChanged(id=number, state=state, at=1.0, **fields)
+
+
+def a_node() -> list[DeviceInfo]:
+    return [
+        DeviceInfo(DeviceSpec("cpu", "cpu", threads=2), slots=2),
+        DeviceInfo(
+            DeviceSpec("gpu0", "gpu", "opencl", "Portable", "pthread", emulated=True)
+        ),
+    ]

@@ -1,0 +1,204 @@
+"""Calls through `Client.executor()`, run by a scripted daemon in this process."""
+
+from __future__ import annotations
+
+import stat
+import time
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from libtask.apps import build, resolve
+from libtask.call import INLINE, Call, RemoteTraceback, current_device
+from libtask.checkpoint import Checkpoint, StripSizer
+from libtask.client import Client
+from libtask.errors import InputError
+from libtask.messages import (
+    CheckpointRecord,
+    Control,
+    DeviceSpec,
+    Message,
+    Submit,
+    Submitted,
+    TaskSpec,
+)
+from unit.fake_daemon import FakeDaemon, a_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from libtask.executor import TaskExecutor
+
+
+class Device:
+    spec = DeviceSpec("cpu", "cpu")
+
+
+def executed(spec: TaskSpec, number: int) -> Message:
+    """Do what a worker does."""
+    task = build(resolve(spec.app), spec.params)
+    checkpoint = Checkpoint(CheckpointRecord(0, task.total()), StripSizer(1))
+    try:
+        task.load()
+        list(task.implementations["cpu"](task, Device(), checkpoint))
+        return a_change(number, "completed", result=task.save(checkpoint))
+    except Exception as error:  # noqa: BLE001  as a worker does
+        return a_change(number, "failed", reason=f"{type(error).__name__}: {error}")
+
+
+def run_all(message: Submit) -> list[Message]:
+    ids = list(range(1, len(message.tasks) + 1))
+    changes = [
+        executed(spec, number) for number, spec in zip(ids, message.tasks, strict=True)
+    ]
+    return [Submitted(message.request, ids), *changes]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    fake = FakeDaemon(tmp_path / "s")
+    fake.answers[Submit] = run_all
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def executor(daemon: FakeDaemon) -> Iterator[TaskExecutor]:
+    with Client(daemon.path) as client, client.executor() as made:
+        yield made
+
+
+def files(folder: Path) -> list[Path]:
+    return list((folder / "hetd" / "calls").glob("*"))
+
+
+def test_value_comes_back(executor: TaskExecutor) -> None:
+    assert executor.submit(divmod, 7, 2).result(5) == (3, 1)
+    assert executor.submit(sorted, [1, 2], reverse=True).result(5) == [2, 1]
+
+
+def test_closures_and_lambdas_travel(executor: TaskExecutor) -> None:
+    offset = 10
+    assert list(executor.map(lambda x, y: x * y + offset, [1, 2, 3], [4, 5])) == [
+        14,
+        20,
+    ]
+
+
+def test_map_goes_in_one_message(executor: TaskExecutor, daemon: FakeDaemon) -> None:
+    assert list(executor.map(str, range(100))) == [str(number) for number in range(100)]
+    assert len(daemon.requests(Submit)) == 1
+
+
+def test_large_payload_and_result_go_through_private_files(
+    executor: TaskExecutor, daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    modes: list[int] = []
+
+    def look_and_run(message: Submit) -> list[Message]:
+        modes.extend(stat.S_IMODE(each.stat().st_mode) for each in files(tmp_path))
+        return run_all(message)
+
+    daemon.answers[Submit] = look_and_run
+    data = b"x" * (INLINE + 1)
+
+    assert executor.submit(bytes.upper, data).result(5) == data.upper()
+    executor.shutdown()
+    assert modes == [0o600]
+    assert files(tmp_path) == []
+
+
+def test_exception_comes_back_with_the_remote_traceback(
+    executor: TaskExecutor, tmp_path: Path
+) -> None:
+    error = executor.submit({"a": 1}.pop, "absent").exception(5)
+
+    assert isinstance(error, KeyError)
+    assert error.args == ("absent",)
+    assert isinstance(error.__cause__, RemoteTraceback)
+    assert "in run" in str(error.__cause__)
+    executor.shutdown()
+    assert files(tmp_path) == []
+
+
+def test_exception_that_cannot_be_unpickled(executor: TaskExecutor) -> None:
+    class OddError(Exception):
+        def __init__(self, first: int, second: int) -> None:
+            super().__init__(f"{first} {second}")
+
+    def fail() -> None:
+        raise OddError(1, 2)
+
+    assert "OddError: 1 2" in str(executor.submit(fail).exception(5))
+
+
+def iter_forever() -> Any:
+    return (number for number in [1])
+
+
+def test_result_that_cannot_be_pickled(executor: TaskExecutor) -> None:
+    assert isinstance(executor.submit(iter_forever).exception(5), TypeError)
+
+
+def test_pending_call_can_be_cancelled(
+    executor: TaskExecutor, daemon: FakeDaemon
+) -> None:
+    daemon.answers[Submit] = lambda message: [Submitted(message.request, [1])]
+    future = executor.submit(str, 1)
+
+    assert future.cancel()
+    assert future.cancelled()
+    daemon.push(a_change(1, "cancelled"))
+    assert wait([future], timeout=5).done == {future}
+    assert daemon.requests(Control)[0].verb == "cancel"
+
+
+def test_running_call_cannot_be_cancelled(
+    executor: TaskExecutor, daemon: FakeDaemon
+) -> None:
+    def running(message: Submit) -> list[Message]:
+        return [Submitted(message.request, [1]), a_change(1, "running")]
+
+    daemon.answers[Submit] = running
+    future = executor.submit(str, 1)
+    deadline = time.monotonic() + 5
+    while not future.running():
+        assert time.monotonic() < deadline
+
+    assert not future.cancel()
+    daemon.push(a_change(1, "failed", reason="gone"))
+    assert "gone" in str(future.exception(5))
+
+
+def test_callback_may_submit_more(executor: TaskExecutor) -> None:
+    second: Future[Future[int]] = Future()
+
+    def more(done: Future[int]) -> None:
+        second.set_result(executor.submit(abs, -done.result()))
+
+    executor.submit(abs, -3).add_done_callback(more)
+
+    assert second.result(5).result(5) == 3
+
+
+def test_no_call_after_shutdown(executor: TaskExecutor) -> None:
+    executor.shutdown()
+
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(abs, 1)
+
+
+def test_call_runs_only_on_its_kind() -> None:
+    assert Call("f", kind="gpu").kinds() == ["gpu"]
+
+
+def test_current_device(executor: TaskExecutor) -> None:
+    def name() -> str:
+        return current_device().spec.name
+
+    assert executor.submit(name).result(5) == "cpu"
+    with pytest.raises(InputError):
+        current_device()
