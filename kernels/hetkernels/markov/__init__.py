@@ -1,0 +1,1 @@
+"""Steady state of a Markov chain by power iteration, dense or sparse."""
