@@ -97,7 +97,9 @@ def cpu() -> DeviceInfo:
     slots = min(max(2, cores // 2), MOST_CPU_SLOTS)
     busy, idle = WATTS["cpu"]
     return DeviceInfo(
-        spec=DeviceSpec("cpu", "cpu", device=_cpu_model(), threads=max(1, cores // slots)),
+        spec=DeviceSpec(
+            "cpu", "cpu", device=_cpu_model(), threads=max(1, cores // slots)
+        ),
         slots=slots,
         busy_watts=busy * cores,
         idle_watts=idle * cores,

@@ -23,6 +23,8 @@ from libtask import messages as m
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hetd.journal import Journal
     from hetd.store import Store
     from hetd.transport.router import Envelope, Peer, Router
@@ -70,6 +72,7 @@ class Loop:
             ready = dict(self._poller.poll(self._timeout_ms()))
             self._turn(ready)
         self._commit()
+        self._answer(self._store.flush())
 
     def stop(self) -> None:
         """Leave the loop after this turn."""
@@ -81,9 +84,16 @@ class Loop:
         for envelope in self._router.receive():
             self._handle(envelope)
         self._node.tick()
-        for route, message in self._store.committed():
-            self._router.send(route, message)
+        self._answer(self._store.committed())
         self._commit()
+
+    def _answer(self, replies: Iterable[tuple[bytes, m.Message]]) -> None:
+        """Send what is durable now; each peer's messages go in one piece."""
+        by_route: dict[bytes, list[m.Message]] = {}
+        for route, message in replies:
+            by_route.setdefault(route, []).append(message)
+        for route, messages in by_route.items():
+            self._router.send(route, *messages)
 
     def _timeout_ms(self) -> int:
         deadline = self._node.next_deadline()

@@ -116,7 +116,9 @@ class Service:
             return True
         entry = self._own(peer, task)
         if entry.state in m.ENDED - {"completed"}:
-            raise InputError(f"task {task}, which it comes after, ended as {entry.state}")
+            raise InputError(
+                f"task {task}, which it comes after, ended as {entry.state}"
+            )
         return entry.state != "completed"
 
     def _known(self, uid: int, key: str) -> list[int] | None:

@@ -1,8 +1,10 @@
 """The store: tasks, idempotency keys and measurements in SQLite, durable.
 
-WAL with FULL synchronisation. A writer thread takes everything that waits into one
-transaction (group commit), so that the loop never waits for the disk; what must not
-be told before it is durable is handed back by `committed()` after its commit.
+WAL with FULL synchronisation. What the loop's turns change gathers in batches; the
+loop writes them into one transaction, and a thread does nothing but commit it (group
+commit), so that the loop never waits for the disk. The thread holds the interpreter's
+lock only for a moment: writing rows there would make the two threads fight for it.
+What must not be told before it is durable is handed back by `committed()`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import queue
 import sqlite3
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from libtask.errors import HetError, InputError
 
@@ -79,17 +81,23 @@ class Store:
         self._reader = _open(path)
         self.incarnation = self._count_start()
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
-        self._failure: BaseException | None = None
-        self._writer = threading.Thread(target=self._write, name="store", daemon=True)
-        self._writer.start()
+        self._writer = _connect(path)
+        self._waiting: list[Batch] = []
+        self._committing: list[Batch] = []
+        self._orders: queue.SimpleQueue[Literal["commit", "end"]] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[sqlite3.Error | None] = queue.SimpleQueue()
+        self._committer = threading.Thread(
+            target=self._commit, name="commit", daemon=True
+        )
+        self._committer.start()
 
     # ------------------------------------------------------------ writing
 
     def submit(self, batch: Batch) -> None:
-        """Hand a batch to the writer."""
-        self._batches.put(batch)
+        """Take a batch into the next transaction."""
+        self._waiting.append(batch)
+        if not self._committing:
+            self._begin()
 
     def committed(self) -> Iterable[Any]:
         """Return the replies of the batches committed since the last call, in order.
@@ -98,20 +106,57 @@ class Store:
             StoreError: a batch could not be written; nothing after it was.
 
         """
-        if self._failure is not None:
-            raise StoreError(f"{self.path}: {self._failure}") from self._failure
+        if not self._committing or self._outcomes.empty():
+            return []
         _drain_eventfd(self.wake_fd)
+        return self._finish()
+
+    def flush(self) -> list[Any]:
+        """Wait until all is durable; return the replies not yet handed back."""
         replies: list[Any] = []
-        while not self._done.empty():
-            replies.extend(self._done.get())
+        while self._committing:
+            replies.extend(self._finish())
         return replies
 
     def close(self) -> None:
-        """Write what is left, and close."""
-        self._batches.put(None)
-        self._writer.join()
+        """Close; what was not flushed is lost."""
+        self._orders.put("end")
+        self._committer.join()
+        self._writer.close()
         self._reader.close()
         os.close(self.wake_fd)
+
+    def _begin(self) -> None:
+        """Write what waits into a transaction, and order its commit."""
+        self._committing, self._waiting = self._waiting, []
+        try:
+            _write(self._writer, self._committing)
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: {error}") from error
+        self._orders.put("commit")
+
+    def _finish(self) -> list[Any]:
+        """Wait for the commit under way; begin the next one."""
+        outcome = self._outcomes.get()
+        if outcome is not None:
+            # A failed sync is never tried again: the state on disk is unknown.
+            raise StoreError(f"{self.path}: {outcome}") from outcome
+        replies = [reply for batch in self._committing for reply in batch.replies]
+        self._committing = []
+        if self._waiting:
+            self._begin()
+        return replies
+
+    def _commit(self) -> None:
+        """Commit what is ordered; the thread's whole life."""
+        while self._orders.get() == "commit":
+            outcome: sqlite3.Error | None = None
+            try:
+                self._writer.execute("COMMIT")
+            except sqlite3.Error as error:
+                outcome = error
+            self._outcomes.put(outcome)
+            os.eventfd_write(self.wake_fd, 1)
 
     # ------------------------------------------------------------ reading
 
@@ -150,37 +195,6 @@ class Store:
         query = "SELECT type, resource, seconds, work FROM samples"
         return self._reader.execute(query).fetchall()
 
-    # ------------------------------------------------------------ the writer thread
-
-    def _write(self) -> None:
-        connection = _connect(self.path)
-        try:
-            while (batches := self._gather()) is not None:
-                _commit(connection, batches)
-                for batch in batches:
-                    self._done.put(batch.replies)
-                os.eventfd_write(self.wake_fd, 1)
-        except sqlite3.Error as error:
-            # A failed sync is never tried again: the state on disk is unknown.
-            self._failure = error
-            os.eventfd_write(self.wake_fd, 1)
-        finally:
-            connection.close()
-
-    def _gather(self) -> list[Batch] | None:
-        """Wait for a batch; take all that wait with it. None: close."""
-        first = self._batches.get()
-        if first is None:
-            return None
-        batches = [first]
-        while not self._batches.empty():
-            following = self._batches.get()
-            if following is None:
-                self._batches.put(None)
-                break
-            batches.append(following)
-        return batches
-
     def _count_start(self) -> int:
         """Count the daemon's starts; the count makes its epochs newer than all before."""
         with self._reader:
@@ -192,7 +206,8 @@ class Store:
         return int(self._reader.execute(query).fetchone()[0])
 
 
-def _commit(connection: sqlite3.Connection, batches: list[Batch]) -> None:
+def _write(connection: sqlite3.Connection, batches: list[Batch]) -> None:
+    """Write batches into a transaction that is left open."""
     connection.execute("BEGIN IMMEDIATE")
     for batch in batches:
         if batch.tasks:
@@ -208,7 +223,6 @@ def _commit(connection: sqlite3.Connection, batches: list[Batch]) -> None:
         if batch.samples:
             sample = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?)"
             connection.executemany(sample, batch.samples)
-    connection.execute("COMMIT")
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -192,24 +192,32 @@ class Client:
 
     def iterate(self, selection: Selection) -> Iterator[TaskInfo]:
         """List tasks, newest first, page by page."""
+        if selection.ids is not None:
+            yield from self._those(selection, sorted(selection.ids, reverse=True))
+            return
         left = selection.limit
-        before = None
-        while left > 0:
-            page = self._page(selection, left, before)
+        page = self._page(selection, min(left, _page_size(selection)))
+        while page and left > 0:
             yield from page
             left -= len(page)
-            if len(page) < min(_page_size(selection), left + len(page)):
-                return
-            before = page[-1].id
+            page = self._page(selection, min(left, _page_size(selection)), page[-1].id)
+
+    def _those(self, selection: Selection, ids: list[int]) -> Iterator[TaskInfo]:
+        size = _page_size(selection)
+        for start in range(0, len(ids), size):
+            some = dataclasses.replace(selection, ids=tuple(ids[start : start + size]))
+            yield from self._page(some, size)
 
     def _page(
-        self, selection: Selection, left: int, before: int | None
+        self, selection: Selection, limit: int, before: int | None = None
     ) -> list[TaskInfo]:
+        if limit <= 0:
+            return []
         message = messages.ListTasks(
             request=0,
             ids=None if selection.ids is None else list(selection.ids),
             mine=selection.mine,
-            limit=min(_page_size(selection), left),
+            limit=limit,
             before=before,
             detail=selection.detail,
         )

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    Then = Callable[[Any], None]
+
 HELLO_SECONDS = 10.0
 """How long a daemon may take to answer the hello before it counts as hung."""
 
@@ -83,8 +85,13 @@ class Connection:
         self.welcome = self._greet()
         self._greeted = True
 
-    def ask(self, message: Request) -> Future[Any]:
+    def ask(self, message: Request, then: Then | None = None) -> Future[Any]:
         """Send a request; its reply (or the daemon's error) comes in the future.
+
+        Args:
+            message: the request; its number is set here.
+            then: called in the connection's thread with the reply, before anything
+                that hetd sends after it is looked at.
 
         Raises:
             InputError: the message is too large.
@@ -94,6 +101,10 @@ class Connection:
         number = next(self._numbers)
         frame = encode(msgspec.structs.replace(message, request=number))
         reply: Future[Any] = Future()
+        if then is not None:  # before it is sent: the answer may be quick
+            reply.add_done_callback(
+                lambda done: None if done.exception() else then(done.result())
+            )
         self._pending[number] = reply
         self._send(frame)
         return reply

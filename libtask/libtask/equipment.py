@@ -1,8 +1,10 @@
-"""The devices that a worker has opened."""
+"""What a worker has at hand: open devices, and the memory it uses."""
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.devices import open_device
@@ -54,3 +56,10 @@ class OpenDevices:
 
 def _hardware(spec: DeviceSpec) -> tuple[str, str, str, int]:
     return spec.driver, spec.platform, spec.device, spec.index
+
+
+def memory_in_use() -> int:
+    """Bytes of memory that this process has in use."""
+    with Path("/proc/self/statm").open(encoding="ascii") as statistics:
+        pages = int(statistics.read().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from libtask.call import Call, cleaned, collected, prepared, raised
 from libtask.endpoint import run_directory
-from libtask.handles import outcome
+from libtask.handles import as_change, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,17 +35,20 @@ class CallFuture(Future[Any]):
         self.handle = handle
         self._started: bool | None = None
         self._start_lock = threading.Lock()
-        handle.on_change(self._changed)
-        if handle.last is not None:  # it may have come before this future did
-            self._changed(handle.last)
 
     def cancel(self) -> bool:
         if self.cancelled():
             return True
-        if not super().cancel():
+        if self.running() or not super().cancel():
             return False
         self.handle.cancel()
         return True
+
+    def running(self) -> bool:
+        """Ask the daemon, which does not tell by itself when a task starts."""
+        if self._started is None and not self.done():
+            self._changed(as_change(self.handle.info()))
+        return super().running()
 
     def conclude(self) -> None:
         """Take the value or the exception over from the task, which has ended."""

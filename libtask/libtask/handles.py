@@ -6,17 +6,20 @@ from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from libtask.errors import HetError, NotFoundError, TaskFailedError
+from libtask.connection import ConnectionLostError
+from libtask.errors import HetError, TaskFailedError
 from libtask.messages import ENDED, ListTasks, TaskChanged, TaskInfo, TaskList, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from libtask.connection import Connection
     from libtask.watching import Watching
 
 PAGE = 500
-"""Tasks asked for in one message; their full records stay below the frame limit."""
+"""Tasks asked for in one message; their records stay below the frame limit."""
+MOST_WATCHED = 60_000
+"""Ids in one watch; a message's arrays are limited. Beyond it, all tasks are watched."""
 
 
 class Follower(Protocol):
@@ -158,28 +161,34 @@ class Registry:
 
     def subscribe(self, connection: Connection, ids: list[int]) -> None:
         """Hear of these tasks over `connection`, starting with how they are now."""
+        if not ids:
+            return
+        everything = list(self._handles)  # a watch replaces the one before it
+        watched = everything if len(everything) <= MOST_WATCHED else None
+        connection.ask(Watch(request=0, ids=watched, progress=False))
         for start in range(0, len(ids), PAGE):
-            page = ids[start : start + PAGE]
-            connection.ask(Watch(request=0, ids=page, progress=False))
-            reply = connection.ask(ListTasks(request=0, ids=page, limit=len(page)))
-            reply.add_done_callback(partial(self._refresh, page))
+            self._refresh(connection, ids[start : start + PAGE])
 
-    def _refresh(self, asked: list[int], done: Future[TaskList]) -> None:
+    def _refresh(self, connection: Connection, ids: list[int]) -> None:
+        reply = connection.ask(ListTasks(request=0, ids=ids, limit=len(ids)))
+        reply.add_done_callback(partial(self._refreshed, connection, ids))
+
+    def _refreshed(
+        self, connection: Connection, ids: list[int], done: Future[TaskList]
+    ) -> None:
         error = done.exception()
-        if isinstance(error, NotFoundError):
-            self._forgotten(asked)
-        if error is not None:
-            return  # another connection lost: the next one asks again
-        tasks = done.result().tasks
-        for info in tasks:
-            self.pushed(as_change(info))
-        self._forgotten(set(asked) - {info.id for info in tasks})
+        if error is None:
+            for info in done.result().tasks:
+                self.pushed(as_change(info))
+        elif isinstance(error, ConnectionLostError):
+            return  # the next connection asks again
+        elif len(ids) == 1:
+            self._fail(ids[0], error)
+        else:
+            for task_id in ids:  # one of them is refused; which one?
+                self._refresh(connection, [task_id])
 
-    def _forgotten(self, ids: Iterable[int]) -> None:
-        for task_id in ids:
-            self._fail(task_id, NotFoundError(f"the daemon knows no task {task_id}"))
-
-    def _fail(self, task_id: int, error: HetError) -> None:
+    def _fail(self, task_id: int, error: BaseException) -> None:
         handle = self._handles.pop(task_id, None)
         if handle is not None and not handle.done():
             handle.ended.set_exception(error)

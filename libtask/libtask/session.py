@@ -15,12 +15,10 @@ from libtask.connection import Connection, ConnectionLostError
 from libtask.errors import DaemonUnreachableError, HetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
+    from libtask.connection import Then
     from libtask.messages import Request, TaskChanged, Welcome
-
-    Then = Callable[[Any], None]
 
 ATTEMPTS = 2
 FIRST_PAUSE = 0.05
@@ -72,9 +70,8 @@ class Session:
         """Ask, and wait for the reply.
 
         Args:
-            message: the request; its number is set here.
-            then: called in the connection's thread with the reply, before anything
-                that hetd sends after it is looked at.
+            message: the request.
+            then: as for `Connection.ask`.
 
         Raises:
             HetError: hetd's refusal, as the matching class.
@@ -88,7 +85,7 @@ class Session:
                     "a callback of a task cannot ask the daemon and wait"
                 )
             try:
-                return self._ask(connection, message, then)
+                return connection.ask(message, then).result(self._timeout)
             except ConnectionLostError:
                 self._forget(connection)
             except TimeoutError:
@@ -115,14 +112,6 @@ class Session:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
-
-    def _ask(self, connection: Connection, message: Request, then: Then | None) -> Any:
-        reply = connection.ask(message)
-        if then is not None:
-            reply.add_done_callback(
-                lambda done: None if done.exception() else then(done.result())
-            )
-        return reply.result(self._timeout)
 
     def _open(self) -> Connection:
         return Connection(self._path, self._audience.pushed, self._lost)

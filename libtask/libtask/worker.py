@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from libtask.apps import resolve
 from libtask.checkpoint import StripSizer
-from libtask.equipment import OpenDevices
+from libtask.equipment import OpenDevices, memory_in_use
 from libtask.errors import InputError
 from libtask.execution import (
     NANOSECONDS,
@@ -136,7 +136,7 @@ class Worker:
         self._folder = str(Path.cwd())
         self._devices = OpenDevices()
         self._output = Output(terms.log)
-        self._memory_limit = _memory() + terms.growth
+        self._memory_limit = memory_in_use() + terms.growth
         self._link = Link(terms.socket, self._greeting)
 
     def join(self) -> None:
@@ -369,7 +369,7 @@ class Worker:
         if big:
             gc.collect()
         if big or seconds > 1 or self._tasks % LOOKED_AT_MEMORY == 0:
-            self._leaving |= _memory() > self._memory_limit
+            self._leaving |= memory_in_use() > self._memory_limit
         self._leaving |= self._tasks >= self._terms.tasks
 
     def _is_forsaken(self) -> bool:
@@ -397,10 +397,3 @@ def _holds_users_values(message: Message) -> bool:
     if isinstance(message, Finished):
         return message.result is not None
     return isinstance(message, Yielded) and bool(message.checkpoint.extra)
-
-
-def _memory() -> int:
-    """Bytes of memory that this process has in use."""
-    with Path("/proc/self/statm").open(encoding="ascii") as statistics:
-        pages = int(statistics.read().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -118,7 +118,7 @@ class FakeDaemon:
             case Submit():
                 return [Submitted(number, self._submitted(message))]
             case ListTasks():
-                return [self._listed(message)]
+                return [self._asked(message) or self._listed(message)]
             case _:
                 return [_plain_answer(message)]
 
@@ -130,6 +130,12 @@ class FakeDaemon:
                 self.tasks[task_id] = a_task(task_id, app=spec.app, type=spec.type)
             self.keys[message.key] = ids
         return self.keys[message.key]
+
+    def _asked(self, message: ListTasks) -> Message | None:
+        missing = sorted(set(message.ids or ()) - set(self.tasks))
+        if missing:
+            return Error(message.request, "not-found", f"no task {missing[0]}")
+        return None
 
     def _listed(self, message: ListTasks) -> TaskList:
         chosen = [

@@ -290,8 +290,30 @@ def test_listing_goes_page_by_page(client: Client, daemon: FakeDaemon) -> None:
     found = client.tasks(Selection(detail=True))
 
     assert [info.id for info in found] == list(range(250, 0, -1))
-    assert [each.before for each in daemon.requests(ListTasks)] == [None, 151, 51]
+    assert [each.before for each in daemon.requests(ListTasks)] == [None, 151, 51, 1]
     assert len(client.tasks(Selection(limit=7))) == 7
+
+
+def test_listing_of_many_ids_is_split(client: Client, daemon: FakeDaemon) -> None:
+    daemon.tasks = {number: a_task(number) for number in range(1, 251)}
+
+    found = client.tasks(Selection(ids=tuple(range(1, 251)), detail=True))
+
+    assert len(found) == len({info.id for info in found}) == 250
+    assert [len(each.ids) for each in daemon.requests(ListTasks)] == [100, 100, 50]
+
+
+def test_one_forgotten_task_does_not_spoil_the_others(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    daemon.tasks = {number: a_task(number, state="completed") for number in (1, 3)}
+
+    first, second, third = client.handles([1, 2, 3])
+
+    assert (first.wait(5), third.wait(5)) == ("completed", "completed")
+    with pytest.raises(NotFoundError, match="no task 2"):
+        second.result(5)
+    assert daemon.requests(Watch)[0].ids == [1, 2, 3]
 
 
 def test_missing_task(client: Client) -> None:

@@ -260,7 +260,9 @@ class Ledger:
                 continue
             task.unmet -= {ended.id}
             if ended.state is not State.COMPLETED:
-                reason = f"task {ended.id}, which it comes after, ended as {ended.state}"
+                reason = (
+                    f"task {ended.id}, which it comes after, ended as {ended.state}"
+                )
                 self._close(task, "DependencyEnded", reason)
                 yield task
             elif not task.unmet and task.state is State.WAITING:

@@ -16,7 +16,15 @@ import zmq
 
 from libtask.endpoint import check_length, probe
 from libtask.errors import DaemonUnreachableError, InputError
-from libtask.messages import MAX_FRAME, Hello, ToDaemon, decode_to_daemon, encode
+from libtask.messages import (
+    MAX_FRAME,
+    Error,
+    Hello,
+    Request,
+    ToDaemon,
+    decode_to_daemon,
+    encode,
+)
 
 if TYPE_CHECKING:
     from libtask.messages import Message
@@ -72,10 +80,11 @@ class Router:
             envelopes.append(_open(frames))
         return envelopes
 
-    def send(self, route: bytes, message: Message) -> bool:
+    def send(self, route: bytes, *messages: Message) -> bool:
         """Send without waiting; False where the peer is gone or does not read."""
+        frames = [route, *map(_frame, messages)]
         try:
-            self.socket.send_multipart((route, encode(message)), zmq.NOBLOCK)
+            self.socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.ZMQError:
             self.dropped += 1
             return False
@@ -104,6 +113,16 @@ class Router:
         self.socket.close(linger=500)
         self._context.term()
         self.path.unlink(missing_ok=True)
+
+
+def _frame(message: Message) -> bytes:
+    """Encode; in place of a reply that is too large, say so."""
+    try:
+        return encode(message)
+    except InputError as error:
+        if not isinstance(message, Request):
+            raise
+        return encode(Error(message.request, "bad-input", f"{error}; ask for less"))
 
 
 def _configure(socket: zmq.Socket[bytes]) -> None:
