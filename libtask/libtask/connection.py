@@ -70,7 +70,7 @@ class Connection:
         self._on_push = on_push
         self._on_lost = on_lost
         self._numbers = itertools.count(1)
-        self._pending: dict[int, Future[Any]] = {}
+        self._pending: dict[int, tuple[Future[Any], Then | None]] = {}
         self._outbox: deque[bytes] = deque()
         self._lock = threading.Lock()
         self._closing = False
@@ -90,8 +90,8 @@ class Connection:
 
         Args:
             message: the request; its number is set here.
-            then: called in the connection's thread with the reply, before anything
-                that hetd sends after it is looked at.
+            then: called in the connection's thread with the reply, before the asker
+                wakes up and before anything that hetd sends after it is looked at.
 
         Raises:
             InputError: the message is too large.
@@ -101,11 +101,7 @@ class Connection:
         number = next(self._numbers)
         frame = encode(msgspec.structs.replace(message, request=number))
         reply: Future[Any] = Future()
-        if then is not None:  # before it is sent: the answer may be quick
-            reply.add_done_callback(
-                lambda done: None if done.exception() else then(done.result())
-            )
-        self._pending[number] = reply
+        self._pending[number] = (reply, then)
         self._send(frame)
         return reply
 
@@ -216,20 +212,24 @@ class Connection:
             self._resolve(message)
 
     def _resolve(self, message: Request) -> None:
-        waiting = self._pending.pop(message.request, None)
+        # number 0, which nobody asked: the hello was refused
+        waiting, then = self._pending.pop(message.request, (self._welcomed, None))
+        if waiting.done():
+            return
         if isinstance(message, Error):
-            refused = waiting or self._welcomed  # number 0: the hello was refused
-            if not refused.done():
-                refused.set_exception(error_of(message))
-        elif waiting is not None:
-            waiting.set_result(message)
+            waiting.set_exception(error_of(message))
+            return
+        if then is not None:
+            then(message)  # before the asker wakes up
+        waiting.set_result(message)
 
     def _bury(self) -> None:
         with self._lock:
             self._dead = True
             os.close(self._wake)
         lost = ConnectionLostError(f"{self._path}: the daemon went away")
-        for waiting in [*self._pending.values(), self._welcomed]:
+        asked = [waiting for waiting, _ in self._pending.values()]
+        for waiting in [*asked, self._welcomed]:
             if not waiting.done():
                 waiting.set_exception(lost)
         if self._greeted and not self._closing:
