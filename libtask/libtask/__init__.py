@@ -1,0 +1,68 @@
+"""The library that applications are written against.
+
+Names are imported when they are first used: a program that only defines a task does
+not wait for sockets, and one that only submits does not wait for devices.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from libtask.errors import (
+    DaemonUnreachableError,
+    DeviceError,
+    HetError,
+    InputError,
+    NotAllowedError,
+    NotFoundError,
+    ProgramError,
+    TaskFailedError,
+)
+
+if TYPE_CHECKING:
+    from libtask.checkpoint import Checkpoint
+    from libtask.client import Client
+    from libtask.devices import Device
+    from libtask.standalone import main
+    from libtask.task import Size, Task
+
+__all__ = [
+    "Checkpoint",
+    "Client",
+    "DaemonUnreachableError",
+    "Device",
+    "DeviceError",
+    "HetError",
+    "InputError",
+    "NotAllowedError",
+    "NotFoundError",
+    "ProgramError",
+    "Size",
+    "Task",
+    "TaskFailedError",
+    "main",
+]
+
+_PLACES = {
+    "Checkpoint": "libtask.checkpoint",
+    "Client": "libtask.client",
+    "Device": "libtask.devices",
+    "Size": "libtask.task",
+    "Task": "libtask.task",
+    "main": "libtask.standalone",
+}
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(place), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

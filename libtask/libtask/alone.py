@@ -1,0 +1,91 @@
+"""A task without a daemon: run here and now, to its end, on one resource."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import sys
+from typing import TYPE_CHECKING, Any
+
+from libtask.apps import Options, describe
+from libtask.checkpoint import StripSizer
+from libtask.devices import open_device
+from libtask.errors import HetError, TaskFailedError
+from libtask.execution import Course, Execution
+from libtask.local import choose
+from libtask.messages import CheckpointRecord
+from libtask.stretch import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from libtask.execution import Demand, Watch
+    from libtask.messages import DeviceSpec
+    from libtask.task import Task
+
+INTERVAL_NS = 50_000_000
+REDRAW_NS = 100_000_000
+
+
+def run_alone(task: Task, name: str | None) -> Any:
+    """Run a task on the resource of that name, or on the best; return its result.
+
+    Raises:
+        HetError: bad input, no such resource, or a failure of the task.
+
+    """
+    describe(task, type(task).__name__, Options())  # refuses what cannot fit
+    spec = choose(task, name)
+    try:
+        return _execute(task, spec)
+    except HetError:
+        raise
+    except Exception as error:
+        raise TaskFailedError(f"{type(task).__name__}: {one_line(error)}") from error
+
+
+def _execute(task: Task, spec: DeviceSpec) -> Any:
+    task.load()
+    total = task.total()
+    if total is not None:
+        total = operator.index(total)
+    sizer = StripSizer(INTERVAL_NS)
+    course = Course(CheckpointRecord(0, total), sizer)
+    device = open_device(spec)
+    with contextlib.closing(device), _progress(task, spec, course) as watch:
+        implementation = task.implementations[spec.kind]
+        Execution(implementation, task, device, course, watch).run()
+    return task.save(course)
+
+
+@contextlib.contextmanager
+def _progress(task: Task, spec: DeviceSpec, course: Course) -> Iterator[Watch]:
+    """Show a bar on a terminal; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield _go_on
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    emulated = " (emulated)" if spec.emulated else ""
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, auto_refresh=False
+    ) as bar:
+        line = bar.add_task(
+            f"{type(task).__name__} on {spec.name}{emulated}", total=course.total
+        )
+        due_ns = 0
+
+        def watch(now_ns: int) -> Demand | None:
+            nonlocal due_ns
+            if now_ns >= due_ns:
+                due_ns = now_ns + REDRAW_NS
+                bar.update(line, completed=course.done, refresh=True)
+            return None
+
+        yield watch
+
+
+def _go_on(_now_ns: int) -> Demand | None:
+    return None
