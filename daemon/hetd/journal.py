@@ -32,7 +32,7 @@ RECENT = 10_000
 """Ended tasks kept in memory; older ones are read from the store."""
 
 
-class Entry(msgspec.Struct):
+class Entry(msgspec.Struct, omit_defaults=True):
     """A task's page in the journal. All times are seconds since the epoch."""
 
     id: int
@@ -87,38 +87,8 @@ class Entry(msgspec.Struct):
         )
 
 
-class Page(msgspec.Struct, omit_defaults=True):
-    """What of an entry changes over time, as stored."""
-
-    submitted: float
-    state: TaskState = "queued"
-    resource: str | None = None
-    epoch: int = 0
-    started: float | None = None
-    finished: float | None = None
-    checkpoint: CheckpointRecord = CheckpointRecord()
-    checkpoint_at: float | None = None
-    segments: list[Segment] = []
-    migrations: int = 0
-    reason: str | None = None
-    result: Any = None
-
-
-_PAGE_FIELDS = Page.__struct_fields__
 _encode = msgspec.msgpack.Encoder().encode
-_spec_decoder = msgspec.msgpack.Decoder(TaskSpec)
-_page_decoder = msgspec.msgpack.Decoder(Page)
-
-
-def _encode_page(entry: Entry) -> bytes:
-    return _encode(Page(*[getattr(entry, name) for name in _PAGE_FIELDS]))
-
-
-def _decode_entry(row: tuple[int, int, bytes, bytes]) -> Entry:
-    task, owner, spec, info = row
-    page = _page_decoder.decode(info)
-    fields = {name: getattr(page, name) for name in _PAGE_FIELDS}
-    return Entry(id=task, owner=owner, spec=_spec_decoder.decode(spec), **fields)
+_decode = msgspec.msgpack.Decoder(Entry).decode
 
 
 class Journal:
@@ -130,6 +100,7 @@ class Journal:
         self._recent: OrderedDict[int, Entry] = OrderedDict()
         self._next = store.last_id() + 1
         self.batch = Batch()
+        self._unsaved: dict[int, Entry] = {}
         self.changes: list[tuple[Entry, TaskChanged]] = []
         """What the watchers have not been told yet."""
 
@@ -138,22 +109,22 @@ class Journal:
     def find(self, task: int) -> Entry | None:
         entry = self.live.get(task) or self._recent.get(task)
         if entry is None:
-            row = self._store.task(task)
-            entry = _decode_entry(row) if row is not None else None
+            stored = self._store.task(task)
+            entry = _decode(stored) if stored is not None else None
         return entry
 
     def newest_first(self, before: int | None, limit: int) -> Iterator[Entry]:
         """Iterate over all tasks with smaller ids than `before`."""
         top = self._next if before is None else before
         known = [task for task in (*self.live, *self._recent) if task < top]
-        stored = {row[0]: row for row in self._store.ended(top, limit)}
+        stored = dict(self._store.ended(top, limit))
         for task in sorted({*known, *stored}, reverse=True):
             entry = self.live.get(task) or self._recent.get(task)
-            yield entry or _decode_entry(stored[task])
+            yield entry or _decode(stored[task])
 
     def restore(self) -> list[Entry]:
         """Read the tasks that had not ended when the daemon stopped."""
-        entries = [_decode_entry(row) for row in self._store.unended()]
+        entries = [_decode(stored) for stored in self._store.unended()]
         self.live.update({entry.id: entry for entry in entries})
         return entries
 
@@ -164,8 +135,7 @@ class Journal:
         entry = Entry(self._next, owner, spec, now, submitter=submitter)
         self._next += 1
         self.live[entry.id] = entry
-        row = (entry.id, owner, False, _encode(spec), _encode_page(entry))
-        self.batch.tasks.append(row)
+        self.save(entry)
         return entry
 
     def next_id(self) -> int:
@@ -173,7 +143,7 @@ class Journal:
 
     def save(self, entry: Entry) -> None:
         """Write the page with the next commit."""
-        self.batch.changes[entry.id] = (entry.state in ENDED, _encode_page(entry))
+        self._unsaved[entry.id] = entry
 
     def record(self, record: Record, now: float) -> None:
         """Take in a change of state."""
@@ -219,9 +189,22 @@ class Journal:
         while len(self._recent) > RECENT:
             self._recent.popitem(last=False)
 
+    @property
+    def dirty(self) -> bool:
+        """Whether there is anything to write or to tell."""
+        return bool(self._unsaved or self.changes or self.batch)
+
     def take_batch(self) -> Batch:
-        """Hand over what is to be written."""
+        """Hand over what is to be written, and what to tell when it is durable.
+
+        However often a task changed in a turn, its page is written once.
+        """
         batch, self.batch = self.batch, Batch()
+        batch.tasks.extend(
+            (entry.id, entry.state in ENDED, _encode(entry))
+            for entry in self._unsaved.values()
+        )
+        self._unsaved.clear()
         return batch
 
     def _start_segment(self, entry: Entry, resource: str, now: float) -> None:

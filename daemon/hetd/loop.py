@@ -103,14 +103,13 @@ class Loop:
 
     def _commit(self) -> None:
         """Hand what this turn changed to the writer, and what to tell afterwards."""
-        batch = self._journal.batch
-        if self._journal.changes:
-            told = self._watchers.address(self._journal.changes, self._rulers)
-            batch.replies.extend(told)
-            self._journal.changes.clear()
-        if batch:
-            self._store.submit(self._journal.take_batch())
-            self._journal.forget_oldest()
+        if not self._journal.dirty:
+            return
+        told = self._watchers.address(self._journal.changes, self._rulers)
+        self._journal.batch.replies.extend(told)
+        self._journal.changes.clear()
+        self._store.submit(self._journal.take_batch())
+        self._journal.forget_oldest()
 
     # ------------------------------------------------------------ messages
 

@@ -28,10 +28,8 @@ TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,
-    owner INTEGER NOT NULL,
     ended INTEGER NOT NULL,
-    spec BLOB NOT NULL,
-    info BLOB NOT NULL
+    entry BLOB NOT NULL
 );
 CREATE INDEX unended ON tasks (id) WHERE ended = 0;
 CREATE TABLE keys (owner INTEGER, key TEXT, first INTEGER, count INTEGER,
@@ -51,18 +49,14 @@ class StoreError(HetError):
 class Batch:
     """What one turn of the loop writes, and what is told once it is durable."""
 
-    tasks: list[tuple[Any, ...]] = field(default_factory=list)
-    """(id, owner, ended, spec, info) of new tasks."""
-    changes: dict[int, tuple[bool, bytes]] = field(default_factory=dict)
-    """id -> (ended, info); the last one of a batch counts."""
+    tasks: list[tuple[int, bool, bytes]] = field(default_factory=list)
+    """(id, ended, entry) of new and changed tasks."""
     keys: list[tuple[Any, ...]] = field(default_factory=list)
     samples: list[tuple[Any, ...]] = field(default_factory=list)
     replies: list[Any] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.tasks or self.changes or self.keys or self.samples or self.replies
-        )
+        return bool(self.tasks or self.keys or self.samples or self.replies)
 
 
 class Store:
@@ -160,24 +154,24 @@ class Store:
 
     # ------------------------------------------------------------ reading
 
-    def unended(self) -> list[tuple[int, int, bytes, bytes]]:
-        """Read (id, owner, spec, info) of all tasks that have not ended, by id."""
-        query = "SELECT id, owner, spec, info FROM tasks WHERE ended = 0 ORDER BY id"
-        return self._reader.execute(query).fetchall()
+    def unended(self) -> list[bytes]:
+        """Read the entries of all tasks that have not ended, by id."""
+        query = "SELECT entry FROM tasks WHERE ended = 0 ORDER BY id"
+        return [row[0] for row in self._reader.execute(query)]
 
-    def ended(self, before: int, limit: int) -> list[tuple[int, int, bytes, bytes]]:
-        """Read ended tasks with smaller ids than `before`, newest first."""
+    def ended(self, before: int, limit: int) -> list[tuple[int, bytes]]:
+        """Read (id, entry) of ended tasks with smaller ids than `before`, newest first."""
         query = (
-            "SELECT id, owner, spec, info FROM tasks "
+            "SELECT id, entry FROM tasks "
             "WHERE ended = 1 AND id < ? ORDER BY id DESC LIMIT ?"
         )
         return self._reader.execute(query, (before, limit)).fetchall()
 
-    def task(self, task_id: int) -> tuple[int, int, bytes, bytes] | None:
-        query = "SELECT id, owner, spec, info FROM tasks WHERE id = ?"
-        row: tuple[int, int, bytes, bytes] | None
+    def task(self, task_id: int) -> bytes | None:
+        """Read the entry of a task."""
+        query = "SELECT entry FROM tasks WHERE id = ?"
         row = self._reader.execute(query, (task_id,)).fetchone()
-        return row
+        return row[0] if row is not None else None
 
     def last_id(self) -> int:
         found = self._reader.execute("SELECT max(id) FROM tasks").fetchone()[0]
@@ -211,13 +205,8 @@ def _write(connection: sqlite3.Connection, batches: list[Batch]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     for batch in batches:
         if batch.tasks:
-            connection.executemany(
-                "INSERT INTO tasks VALUES (?, ?, ?, ?, ?)", batch.tasks
-            )
-        if batch.changes:
-            rows = [(ended, info, key) for key, (ended, info) in batch.changes.items()]
-            change = "UPDATE tasks SET ended = ?, info = ? WHERE id = ?"
-            connection.executemany(change, rows)
+            task = "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)"
+            connection.executemany(task, batch.tasks)
         if batch.keys:
             connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?)", batch.keys)
         if batch.samples:
