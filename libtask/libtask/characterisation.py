@@ -1,0 +1,245 @@
+"""Characterisation: measure how long applications take on each resource of a node.
+
+Called by `hetctl characterize` and by whoever wants a node to know its applications.
+Each application names its own small tasks (`Task.samples`); each of them runs alone,
+pinned to one resource after the other: once to warm up (programs compile, files come
+into memory), then for measure. It goes from the least work to the most and stops where
+the next would take too long there: a slow or emulated device is judged by small tasks,
+a fast one by tasks that are more than its start-up costs. What is measured is stored in
+the daemon at once, so that an interrupted run keeps what it has.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Protocol
+
+from libtask.apps import Options, available, describe, name_of, resolve
+from libtask.errors import HetError, InputError
+from libtask.messages import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from libtask.messages import DeviceInfo, TaskInfo
+    from libtask.task import Task
+
+QUICK_RUNS, THOROUGH_RUNS = 1, 5
+"""Measured runs of each task on each resource; their median counts."""
+
+QUICK_LIMIT_S, THOROUGH_LIMIT_S = 0.5, 10.0
+"""Seconds that one run may be expected to take."""
+
+PREFIX = "characterise"
+"""First word of the names of the tasks that are submitted."""
+
+
+class Run(Protocol):
+    """A submitted task; `libtask.handles.TaskHandle` is one."""
+
+    def wait(self, timeout: float | None = None) -> str: ...
+    def info(self) -> TaskInfo: ...
+    def cancel(self) -> None: ...
+
+
+class Node(Protocol):
+    """What characterisation needs of a node; `libtask.Client` is one."""
+
+    def devices(self) -> list[DeviceInfo]: ...
+    def submit(self, app: Task, /, *, resources: Sequence[str], name: str) -> Run: ...
+    def learn(self, samples: Sequence[Sample]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A task to be measured on a resource."""
+
+    app: str
+    type: str
+    work: float
+    resource: str
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run of the characterisation; reported when it begins and when it has ended.
+
+    Attributes:
+        subject: what runs, and where.
+        number: which run it is of `count` runs at most, from 1; skips some where larger
+            tasks would take too long.
+        warm_up: it does not count.
+        seconds: what it took; None: it has not ended, or has failed.
+        problem: why it failed; the resource then gets no sample of this task.
+
+    """
+
+    subject: Subject
+    number: int
+    count: int
+    warm_up: bool
+    seconds: float | None = None
+    problem: str = ""
+
+
+def _silent(_trial: Trial) -> None:
+    """Report nothing."""
+
+
+def characterise(
+    node: Node,
+    apps: Sequence[str] = (),
+    *,
+    quick: bool = True,
+    report: Callable[[Trial], None] = _silent,
+) -> list[Sample]:
+    """Measure applications on every resource that can run them; store the samples.
+
+    Args:
+        node: a client of the daemon.
+        apps: names of applications; empty: all installed ones that offer samples.
+        quick: one measured run of each task instead of five.
+        report: called before and after each run.
+
+    Raises:
+        InputError: unknown application, one without samples, or the node is not idle.
+
+    """
+    with TemporaryDirectory(prefix="hetd-") as folder:
+        series = list(_series(node.devices(), apps, Path(folder)))
+        bench = _Bench(node, series, report, quick=quick)
+        return [sample for each in series for sample in bench.measure_all(each)]
+
+
+def _series(
+    devices: list[DeviceInfo], apps: Sequence[str], folder: Path
+) -> Iterator[list[Subject]]:
+    """List what to measure: a series for each application and resource, least work first."""
+    resources = [device.spec for device in devices if device.state == "up"]
+    for app, tasks in _samples(apps, folder):
+        described = [(task, describe(task, app, Options())) for task in tasks]
+        described.sort(key=lambda pair: pair[1].work)
+        for resource in resources:
+            yield [
+                Subject(app, spec.type, spec.work, resource.name, task)
+                for task, spec in described
+                if resource.kind in spec.kinds
+            ]
+
+
+def _samples(apps: Sequence[str], folder: Path) -> Iterator[tuple[str, list[Task]]]:
+    """List each application's name and samples; their files lie in folders of its own."""
+    for number, app in enumerate(apps or available()):
+        own = folder / str(number)
+        own.mkdir()
+        application = resolve(app)
+        tasks = application.samples(own)
+        if apps and not tasks:
+            raise InputError(f"{app}: offers no samples to measure (Task.samples)")
+        yield name_of(application), tasks
+
+
+class _Bench:
+    """Runs subjects one at a time."""
+
+    def __init__(
+        self,
+        node: Node,
+        series: list[list[Subject]],
+        report: Callable[[Trial], None],
+        *,
+        quick: bool,
+    ) -> None:
+        self._node = node
+        self._report = report
+        self._repeats = QUICK_RUNS if quick else THOROUGH_RUNS
+        self._limit_s = QUICK_LIMIT_S if quick else THOROUGH_LIMIT_S
+        self._count = sum(len(each) for each in series) * (1 + self._repeats)
+        self._number = 0
+
+    def measure_all(self, series: list[Subject]) -> list[Sample]:
+        """Measure subjects of growing work, as long as they are quick enough."""
+        after = self._number + len(series) * (1 + self._repeats)
+        samples: list[Sample] = []
+        for subject in series:
+            if samples and _expected(samples[-1], subject) > self._limit_s:
+                break
+            sample = self._measure(subject)
+            samples += [sample] if sample is not None else []
+        self._number = after
+        return samples
+
+    def _measure(self, subject: Subject) -> Sample | None:
+        """Run a subject, warm up first; None where it fails."""
+        try:
+            self._run(subject, warm_up=True)
+            runs = [self._run(subject, warm_up=False) for _ in range(self._repeats)]
+        except _RunFailedError as failure:
+            self._report(self._trial(subject, warm_up=False, problem=str(failure)))
+            return None
+        seconds = statistics.median(runs)
+        sample = Sample(subject.type, subject.resource, seconds, subject.work)
+        self._node.learn([sample])
+        return sample
+
+    def _run(self, subject: Subject, *, warm_up: bool) -> float:
+        self._demand_idle()
+        self._number += 1
+        self._report(self._trial(subject, warm_up=warm_up))
+        seconds = self._seconds(subject)
+        self._report(self._trial(subject, warm_up=warm_up, seconds=seconds))
+        return seconds
+
+    def _seconds(self, subject: Subject) -> float:
+        name = f"{PREFIX} {subject.type}"
+        run = self._node.submit(subject.task, resources=[subject.resource], name=name)
+        try:
+            state = run.wait()
+        except BaseException:  # also of Ctrl-C: the next run must be alone again
+            run.cancel()
+            raise
+        info = run.info()
+        if state != "completed":
+            raise _RunFailedError(info.reason or state)
+        return execution_seconds(info)
+
+    def _trial(
+        self,
+        subject: Subject,
+        *,
+        warm_up: bool,
+        seconds: float | None = None,
+        problem: str = "",
+    ) -> Trial:
+        return Trial(subject, self._number, self._count, warm_up, seconds, problem)
+
+    def _demand_idle(self) -> None:
+        """Check that nothing else runs or is about to: it would falsify the times."""
+        busy = [each for each in self._node.devices() if each.running or each.queued]
+        if busy:
+            names = ", ".join(device.spec.name for device in busy)
+            raise InputError(
+                f"the node is not idle: tasks run or wait on {names};"
+                " characterisation needs it alone, wait for them to end"
+            )
+
+
+def _expected(sample: Sample, subject: Subject) -> float:
+    """Return the seconds that a subject will take, by a sample of the same series."""
+    return sample.seconds * subject.work / sample.work
+
+
+class _RunFailedError(HetError):
+    """A run ended without a result; the reason is the task's."""
+
+
+def execution_seconds(info: TaskInfo) -> float:
+    """Sum up what an ended task took on its resource: strips and transfers."""
+    return sum(
+        segment.seconds + segment.transfer_in + segment.transfer_out
+        for segment in info.segments
+    )
