@@ -17,7 +17,6 @@ anyway.
 from __future__ import annotations
 
 import gc
-import operator
 import os
 import sys
 import time
@@ -37,12 +36,12 @@ from libtask.execution import (
     Execution,
     Stopped,
 )
+from libtask.holding import Holding
 from libtask.link import Link
 from libtask.lookout import Lookout
 from libtask.messages import (
     Abort,
     Aborted,
-    CheckpointRecord,
     Error,
     Failed,
     Finished,
@@ -53,15 +52,14 @@ from libtask.messages import (
     Stage,
     Yielded,
 )
-from libtask.parameters import build
 from libtask.stretch import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from libtask.execution import Outcome
-    from libtask.messages import DeviceSpec, FromDaemon, Message, TaskSpec
-    from libtask.task import Implementation, Task
+    from libtask.messages import FromDaemon, Message, TaskSpec
+    from libtask.task import Task
 
 INTERVAL_NS = 50_000_000
 """Target interval between checkpoints, until hetd says another."""
@@ -97,17 +95,6 @@ class Terms:
     own: bool = False
     tasks: int = 10_000
     growth: int = 1 << 30
-
-
-@dataclass(slots=True)
-class Holding:
-    """The task that a worker holds: staged, running or yielded."""
-
-    task: int
-    epoch: int
-    spec: TaskSpec
-    app: Task
-    record: CheckpointRecord
 
 
 class Worker:
@@ -166,18 +153,26 @@ class Worker:
         self._link.close()
 
     def _greeting(self) -> list[Message]:
-        held = self._held
+        task, epoch = self._concerns()
         hello = Hello(
             role="worker",
             pid=os.getpid(),
             worker=self._terms.name,
-            task=held.task if held else None,
-            epoch=held.epoch if held else 0,
+            task=task,
+            epoch=epoch,
             own=self._terms.own,
         )
         # The last word may have been lost with the last connection; hetd knows an
         # old one by its epoch.
         return [hello] if self._last_word is None else [hello, self._last_word]
+
+    def _concerns(self) -> tuple[int | None, int]:
+        """Return the task held, or else the one whose end hetd may not know."""
+        if self._held is not None:
+            return self._held.task, self._held.epoch
+        if self._last_word is not None and self.ended is not None:
+            return self.ended.task, self.ended.epoch
+        return None, 0
 
     def _obey(self, message: FromDaemon) -> None:
         match message:
@@ -201,7 +196,7 @@ class Worker:
 
     def _stage(self, order: Stage, *, tell: bool = True) -> None:
         held = self._held
-        if held and (held.task, held.epoch) == (order.task, order.epoch):
+        if held and held.is_for(order):
             self._repeat_last_word()
             return
         self._held = None
@@ -216,15 +211,9 @@ class Worker:
             self._tell_ready(order)
 
     def _load(self, order: Stage) -> Holding:
-        spec = order.spec
-        self._enter(spec.cwd)
-        app = build(self._find_app(spec.app), spec.params)
-        app.load()
-        total = app.total()
-        if total is not None:
-            total = operator.index(total)
-        record = CheckpointRecord(order.checkpoint.done, total, order.checkpoint.extra)
-        return Holding(order.task, order.epoch, spec, app, record)
+        self._enter(order.spec.cwd)
+        app_class = self._find_app(order.spec.app)
+        return Holding.load(order, app_class)
 
     def _tell_ready(self, order: Stage) -> None:
         """Say that the task is loaded, unless hetd has already said to run it."""
@@ -248,7 +237,7 @@ class Worker:
             unstaged = Stage(order.task, order.epoch, order.spec, order.checkpoint)
             self._stage(unstaged, tell=False)
         held = self._held
-        if held is None or (held.task, held.epoch) != (order.task, order.epoch):
+        if held is None or not held.is_for(order):
             self._refuse(order)
             return
         self._last_word = None
@@ -273,7 +262,7 @@ class Worker:
 
     def _execute(self, held: Holding, order: Run) -> None:
         self._enter(held.spec.cwd)
-        implementation = _implementation(held, order.device)
+        implementation = held.implementation(order.device)
         device = self._devices.open(order.device)
         welcome = self._link.welcome
         interval_ns = welcome.interval_ns if welcome else INTERVAL_NS
@@ -320,14 +309,15 @@ class Worker:
         self._output.begin()
 
     def _abort(self, order: Abort) -> None:
-        held, ended = self._held, self.ended
+        """Give a task up; hetd awaits an answer also for one that is not held."""
+        held = self._held
         aborted = Aborted(task=order.task, epoch=order.epoch)
-        if held and (held.task, held.epoch) == (order.task, order.epoch):
+        if held and held.is_for(order):
             spec = held.spec
             del held
             self._end(aborted)
             self._tidy_up(spec, 0.0)
-        elif not ended or (ended.task, ended.epoch) != (order.task, order.epoch):
+        else:
             self._link.send(aborted)
 
     # ------------------------------------------------------------ what is said
@@ -376,21 +366,11 @@ class Worker:
         """Say whether nobody needs this idle worker any more."""
         if self._held is not None or self._terms.own:
             return False
-        if os.getppid() != self._parent:
+        alone = self._link.welcome is None
+        has_news = alone and self._last_word is not None
+        if os.getppid() != self._parent and not has_news:
             return True
-        silence = time.monotonic() - self._link.silent_since
-        return self._link.welcome is None and silence > PATIENCE
-
-
-def _implementation(held: Holding, device: DeviceSpec) -> Implementation:
-    found = held.app.implementations.get(device.kind)
-    if found is None:
-        kinds = ", ".join(held.app.implementations) or "nothing"
-        raise InputError(
-            f"{held.spec.app} has no implementation for {device.kind} ({device.name}); "
-            f"it runs on: {kinds}"
-        )
-    return found
+        return alone and time.monotonic() - self._link.silent_since > PATIENCE
 
 
 def _holds_users_values(message: Message) -> bool:
