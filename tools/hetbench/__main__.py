@@ -1,0 +1,64 @@
+"""`python -m hetbench [NAME …]`: run benchmarks, print one JSON object.
+
+Every bench is a module with `run() -> list of rows`; `BENCHES` is the table.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import sys
+from typing import Any
+
+import psutil
+
+BENCHES = {
+    "tasks": "no-op tasks through the real daemon: rate and latency",
+    "checkpoints": "cost of a checkpoint, and of being preemptible",
+    "moves": "time of a migration by bytes moved",
+    "start": "start-up of hetctl",
+    "core": "decisions: microseconds an event",
+    "simulator": "events a second",
+    "kernels_heat": "heat against NumPy, SciPy and plain Numba",
+    "kernels_gaussian_blur": "Gaussian blur against SciPy, OpenCV and scikit-image",
+    "kernels_markov": "steady states against BLAS and SciPy",
+    "kernels_correlation": "correlation against NumPy and pandas",
+}
+
+
+def main() -> None:
+    """Run what is named, or all."""
+    names = sys.argv[1:] or list(BENCHES)
+    for name in names:
+        if name not in BENCHES:
+            sys.exit(f"hetbench: no bench {name!r}; there are: {', '.join(BENCHES)}")
+    results: dict[str, Any] = {}
+    for name in names:
+        print(f"{name}: {BENCHES[name]}", file=sys.stderr)
+        results[name] = importlib.import_module(f"hetbench.{name}").run()
+    document = {"format": "hetbench-1", "machine": _machine(), "benches": results}
+    print(json.dumps(document, indent=1))
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def _cpu_model() -> str:
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123  one line of it
+        names = (
+            line.partition(":")[2].strip() for line in lines if "model name" in line
+        )
+        return next(names, platform.machine())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""What preemptibility costs: a checkpoint's poll, and strips against one long run.
+
+The kernel is heat on the CPU, driven by the same `Execution` that a worker uses, with
+the worker's own lookout on a socket that nobody writes to.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from hetapps.heat import Heat
+from libtask.checkpoint import StripSizer
+from libtask.devices import open_device
+from libtask.execution import Course, Execution
+from libtask.link import Link
+from libtask.lookout import Lookout
+from libtask.messages import CheckpointRecord, DeviceSpec
+
+if TYPE_CHECKING:
+    from libtask.devices import Device
+
+POLLS = 1_000_000
+ROUNDS = 7
+INTERVAL_NS = 50_000_000
+STEPS = 3000
+SIDE = 1024
+
+
+def run() -> list[dict[str, Any]]:
+    """Measure both; the uncut and the strip-mined runs alternate."""
+    with tempfile.TemporaryDirectory() as folder:
+        socket = Path(folder) / "s"
+        router = zmq.Context.instance().socket(zmq.ROUTER)
+        router.bind(f"ipc://{socket}")
+        link = Link(socket, list)
+        lookout = Lookout(link, 1, 1)
+        rows = [_poll(lookout), _strips(lookout)]
+        link.close()
+        router.close(0)
+    return rows
+
+
+def _poll(lookout: Lookout) -> dict[str, Any]:
+    """Time what the main thread does at each checkpoint to learn of a preemption."""
+    device = open_device(DeviceSpec("cpu", "cpu"))
+    execution = _execution(device, lookout, fixed=STEPS)
+    lookout.follow(execution, time.perf_counter_ns())
+    begin = time.perf_counter_ns()
+    for _ in range(POLLS):
+        lookout(time.perf_counter_ns())
+    mean = (time.perf_counter_ns() - begin) / POLLS
+    lookout.leave()
+    return {"case": "checkpoint poll", "mean_ns": round(mean), "polls": POLLS}
+
+
+def _strips(lookout: Lookout) -> dict[str, Any]:
+    device = open_device(DeviceSpec("cpu", "cpu", threads=1))
+    times: dict[str, list[float]] = {"uncut": [], "strips": []}
+    strips = 0
+    for _ in range(ROUNDS):
+        for case, fixed in (("uncut", STEPS), ("strips", None)):
+            execution = _execution(device, lookout, fixed=fixed)
+            lookout.follow(execution, time.perf_counter_ns())
+            begin = time.perf_counter()
+            execution.run()
+            times[case].append(time.perf_counter() - begin)
+            lookout.leave()
+            strips = execution.measures.strips
+    ratios = [b / a for a, b in zip(times["uncut"], times["strips"], strict=True)]
+    return {
+        "case": f"heat {SIDE}x{SIDE}, {STEPS} steps, 1 thread",
+        "uncut_s": round(statistics.median(times["uncut"]), 4),
+        "strips_s": round(statistics.median(times["strips"]), 4),
+        "strips": strips,
+        "cost_percent": round(100 * (statistics.median(ratios) - 1), 2),
+    }
+
+
+def _execution(device: Device, lookout: Lookout, fixed: int | None) -> Execution:
+    task = Heat(n=SIDE, steps=STEPS)
+    task.load()
+    sizer = StripSizer(INTERVAL_NS, fixed=fixed)
+    course = Course(CheckpointRecord(total=STEPS), sizer)
+    return Execution(Heat.implementations["cpu"], task, device, course, lookout)
