@@ -36,7 +36,7 @@ def run() -> list[dict[str, Any]]:
     """Measure both; the uncut and the strip-mined runs alternate."""
     with tempfile.TemporaryDirectory() as folder:
         socket = Path(folder) / "s"
-        router = zmq.Context.instance().socket(zmq.ROUTER)
+        router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         router.bind(f"ipc://{socket}")
         link = Link(socket, list)
         lookout = Lookout(link, 1, 1)

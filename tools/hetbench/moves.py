@@ -7,6 +7,7 @@ to do in the same run, so the row gives the transfers and what came on top of th
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from typing import TYPE_CHECKING, Any
@@ -54,11 +55,8 @@ def _move(client: Client, side: int, pair: tuple[str, str]) -> dict[str, Any]:
     finally:
         task.cancel()
         task.wait(60)
-    gaps = [_gap(a, b) for a, b in zip(segments, segments[1:], strict=False)]
-    copies = [
-        a.transfer_out + b.transfer_in
-        for a, b in zip(segments, segments[1:], strict=False)
-    ]
+    gaps = [_gap(a, b) for a, b in itertools.pairwise(segments)]
+    copies = [a.transfer_out + b.transfer_in for a, b in itertools.pairwise(segments)]
     over = [gap - copy for gap, copy in zip(gaps, copies, strict=True)]
     return {
         "state_bytes": 4 * side * side,
