@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from libtask.messages import FromDaemon, Message
 
-PRELOADED = ("numpy", "numba", "pyopencl", "libtask.apps", "libtask.devices.cpu")
+PRELOADED = ("numpy", "numba", "pyopencl", "threadpoolctl", "libtask.devices.cpu")
 GRACE = 2.0
 """Seconds between the polite and the certain end of a worker."""
 TICK = 5.0

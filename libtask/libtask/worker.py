@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libtask.apps import resolve
 from libtask.checkpoint import StripSizer
-from libtask.equipment import OpenDevices, memory_in_use
+from libtask.equipment import KnownApps, OpenDevices, memory_in_use
 from libtask.errors import InputError
 from libtask.execution import (
     NANOSECONDS,
@@ -102,7 +101,7 @@ class Worker:
 
     Args:
         terms: what it is told at its start.
-        find_app: finds the class of an application by name.
+        find_app: finds the class of an application by name; None: as everybody does.
 
     Attributes:
         ended: how the last task ended.
@@ -110,11 +109,11 @@ class Worker:
     """
 
     def __init__(
-        self, terms: Terms, find_app: Callable[[str], type[Task]] = resolve
+        self, terms: Terms, find_app: Callable[[str], type[Task]] | None = None
     ) -> None:
         self.ended: Finished | Failed | Aborted | None = None
         self._terms = terms
-        self._find_app = find_app
+        self._find_app = find_app or KnownApps().find
         self._parent = os.getppid()
         self._held: Holding | None = None
         self._last_word: Message | None = None

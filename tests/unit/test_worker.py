@@ -361,6 +361,16 @@ def test_refuses_what_it_cannot_run(worker: Played) -> None:
     worker.still_works()
 
 
+def test_an_edited_app_is_another_app(worker: Played) -> None:
+    worker.still_works()
+
+    worker.apps.write_text("raise RuntimeError('half written')\n")
+
+    worker.say(stage(1, worker.app("Nothing")))
+    failed = worker.daemon.expect(Failed)
+    assert "half written" in failed.error
+
+
 def test_a_trace_is_cut_at_its_beginning(worker: Played) -> None:
     deep = worker.folder / "deep.py"
     deep.write_text(
