@@ -213,9 +213,14 @@ class PrivateDaemon:
         if not self.is_up():
             self.start()
         self.give_up_tasks()
+        # one that has just been started does not know yet that it is to leave
+        eventually(self._knows_its_launcher, "the launcher at the daemon")
         status = self.terminate()
         eventually(lambda: not self.processes(), "the end of all processes")
         return [] if status == 0 else [f"hetd ended with status {status}"]
+
+    def _knows_its_launcher(self) -> bool:
+        return not self._crew() or self.connect().welcome.launcher
 
     def _end_by_force(self) -> Iterable[str]:
         for pid, words in self.processes().items():

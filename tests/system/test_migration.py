@@ -52,7 +52,7 @@ def test_a_moved_task_stays_though_the_policy_prefers_where_it_was(
     daemon.client.policy("migration", minimum_run_s=0.0)
     fast, slow = (Sample("traced:Traced/traced", n, s) for n, s in FAST_AND_SLOW)
     daemon.client.learn([fast, slow])
-    task = trace(gate_at=3, total_strips=60, only="cpu,gpu")
+    task = trace(gate_at=3, total_strips=60, only="cpu,gpu", resources=[])
     task.await_gate()
     assert task.resources() == ["gpu0"]
 
