@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetbench.noop import Noop, nothing
 from hetbench.private import CPU_ONLY, private_daemon
-from libtask.apps import describe, name_of
+from libtask.apps import Options, describe, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ WORKERS = 2
 def run() -> list[dict[str, Any]]:
     """Measure; return one row a system."""
     with private_daemon(CPU_ONLY) as client, ProcessPoolExecutor(WORKERS) as pool:
-        spec = describe(Noop(), name_of(Noop))
+        spec = describe(Noop(), name_of(Noop), Options())
         client.submit_specs([spec] * 200)[-1].result(60)
         systems: dict[str, Callable[[], float]] = {
             "hetd": lambda: _rate(lambda: _through_hetd(client, spec)),
