@@ -72,6 +72,7 @@ class Played:
         self.app.write_text(APP)
         self.daemon = ScriptedDaemon(folder / "hetd.sock")
         self.options = options
+        self.workers: list[int] = []
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -86,6 +87,7 @@ class Played:
         """Start workers; return their pids."""
         self.say(StartWorkers(names=list(names)))
         hellos = [self.daemon.greet() for _ in names]
+        self.workers += [hello.pid for hello in hellos]
         return {hello.worker: hello.pid for hello in hellos}
 
     def look(self, worker: str, **params: Any) -> dict[str, Any]:
@@ -98,6 +100,9 @@ class Played:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+        for pid in filter(is_alive, self.workers):
+            # One with a result that nobody may have heard of would stay for long.
+            os.kill(pid, signal.SIGKILL)
         self.daemon.close()
 
 
