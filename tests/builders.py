@@ -1,0 +1,80 @@
+"""Builders: tasks, resources, estimates and schedulers in a line each.
+
+Times given to these are seconds; the scheduler's own are nanoseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hetd.core.events import TaskId, TaskSubmitted
+from hetd.core.scheduler import Limits, Scheduler
+from hetd.core.system import SECOND, Resource
+from hetd.estimates.table import EstimateTable
+from hetd.policies import make_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hetd.core.actions import Action
+    from hetd.core.events import Event
+
+UNSTAGED = Limits(stage=0)
+"""Nothing is staged ahead: shorter lists of actions to assert."""
+
+
+def a_task(task: int = 1, task_type: str = "any", **fields: Any) -> TaskSubmitted:
+    """Make a submission; by default every kind of resource can run it."""
+    every = TaskSubmitted(TaskId(task), task_type, frozenset({"cpu", "gpu", "fpga"}))
+    for name in ("kinds", "resources"):
+        if name in fields:
+            fields[name] = frozenset(fields[name])
+    if "after" in fields:
+        fields["after"] = tuple(TaskId(other) for other in fields["after"])
+    return replace(every, **fields)
+
+
+def a_resource(kind: str = "cpu", name: str | None = None, slots: int = 1) -> Resource:
+    """Make a resource, named `cpu`, `gpu0` or `fpga0` if not otherwise."""
+    return Resource(name or (kind if kind == "cpu" else f"{kind}0"), kind, slots)
+
+
+def estimates(seconds: dict[str, dict[str, float]]) -> EstimateTable:
+    """Make a table from task type -> resource -> seconds."""
+    table = EstimateTable()
+    for task_type, times in seconds.items():
+        for resource, time in times.items():
+            table.learn(task_type, resource, time, 1.0)
+    return table
+
+
+class Harness:
+    """A scheduler whose invariants are checked after every event."""
+
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        seconds: dict[str, dict[str, float]] | None = None,
+        policy: str = "affinity",
+        limits: Limits = UNSTAGED,
+        **parameters: Any,
+    ) -> None:
+        self.scheduler = Scheduler(
+            resources,
+            estimates(seconds or {}),
+            make_policy(policy, parameters),
+            limits=limits,
+        )
+
+    def handle(self, event: Event, at: float = 0.0) -> list[Action]:
+        """Handle an event at an instant (seconds), and check."""
+        actions = self.scheduler.handle(event, int(at * SECOND))
+        self.scheduler.check()
+        return actions
+
+    def handle_all(self, *events: Event, at: float = 0.0) -> list[Action]:
+        """Handle events of one instant together, and check."""
+        actions = self.scheduler.handle_all(events, int(at * SECOND))
+        self.scheduler.check()
+        return actions

@@ -1,0 +1,26 @@
+"""Fixtures that every folder of tests may use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builders import Harness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def a_scheduler() -> Iterator[Callable[..., Harness]]:
+    """Make schedulers (see `Harness`) that are checked after every event and at the end."""
+    made: list[Harness] = []
+
+    def make(*args: Any, **kwargs: Any) -> Harness:
+        made.append(Harness(*args, **kwargs))
+        return made[-1]
+
+    yield make
+    for harness in made:
+        harness.scheduler.check()
