@@ -1,0 +1,1 @@
+"""Pearson correlation of a table's columns: the upper triangle of Z^T Z."""

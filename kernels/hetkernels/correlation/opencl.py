@@ -1,0 +1,55 @@
+"""Correlation on OpenCL devices: enqueues the pieces of a strip.
+
+Compilers may fuse multiply and add as they like: kinds differ in the last bits, but on
+one device any cut into strips gives the same ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyopencl
+
+from hetkernels.correlation.plan import BLOCK, DEPTH, Plan
+
+if TYPE_CHECKING:
+    from libtask.devices.opencl import OpenCLDevice
+
+PACKAGE = "hetkernels.correlation"
+SIDE = 16
+"""Work-items of a group in each direction; as in gpu.cl."""
+TILES = BLOCK // 64
+"""Tiles of a group's results in a block; as in gpu.cl."""
+
+
+def multiply_gpu(
+    device: OpenCLDevice, plan: Plan, buffers: tuple[Any, Any], strip: range
+) -> None:
+    """Enqueue a strip; `buffers` hold the standardised table and the matrix."""
+    kernel = _kernel(device, "gpu.cl", plan)
+    for piece in plan.pieces(strip):
+        sizes = (plan.rows, plan.columns, piece.first_pair, *piece[2:])
+        kernel.set_args(*buffers, *map(np.uint32, sizes))
+        shape = ((plan.blocks + 1) * TILES * SIDE, TILES * SIDE, piece.pairs)
+        pyopencl.enqueue_nd_range_kernel(device.queue, kernel, shape, (SIDE, SIDE, 1))
+
+
+def multiply_fpga(
+    device: OpenCLDevice, plan: Plan, buffers: tuple[Any, Any], strip: range
+) -> None:
+    """Enqueue a strip; `buffers` hold the standardised table and the matrix."""
+    kernel = _kernel(device, "fpga.cl", plan)
+    for piece in plan.pieces(strip):
+        kernel.set_args(*buffers, *map(np.uint32, (plan.rows, plan.columns, *piece)))
+        pyopencl.enqueue_nd_range_kernel(device.queue, kernel, (1,), (1,))
+
+
+def _kernel(device: OpenCLDevice, source: str, plan: Plan) -> pyopencl.Kernel:
+    double = plan.real == np.float64
+    macros: dict[str, object] = {"REAL": "double" if double else "float"}
+    if double:
+        macros["DOUBLE"] = 1
+    return device.kernel(
+        PACKAGE, source, "multiply", BLOCK=BLOCK, DEPTH=DEPTH, **macros
+    )
