@@ -60,7 +60,7 @@ class EstimateTable:
         """Enter a characterisation measurement; replaces an earlier one."""
         entry = Entry(seconds, work)
         self._entries[task_type, resource] = entry
-        app = task_type.rpartition("/")[0] or task_type
+        app = application(task_type)
         self._by_app.setdefault((app, resource), {})[task_type] = entry
         self._cache.clear()
         self.version += 1
@@ -94,10 +94,15 @@ class EstimateTable:
 
     def _nearest(self, row: Row, resource: str) -> Entry | None:
         """Find the measured size of the same app with the closest amount of work."""
-        app = row.type.rpartition("/")[0] or row.type
+        app = application(row.type)
         sizes = self._by_app.get((app, resource), {})
 
         def distance(entry: Entry) -> float:
             return abs(math.log(max(entry.work, 1e-9) / max(row.work, 1e-9)))
 
         return min(sizes.values(), key=distance, default=None)
+
+
+def application(task_type: str) -> str:
+    """Return the application of a task type; size signatures may hold slashes."""
+    return task_type.partition("/")[0]
