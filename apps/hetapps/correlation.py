@@ -22,7 +22,7 @@ from libtask.errors import InputError
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -82,6 +82,12 @@ class Correlation(Task):
         for name in ("rows", "columns"):
             if not 1 <= getattr(self, name) < 2**31:
                 raise ValueError(f"{name} is {getattr(self, name)}; give at least 1")
+
+    @classmethod
+    def samples(cls, folder: Path) -> Sequence[Task]:
+        """Measure tables from small ones to some that keep a fast GPU busy."""
+        wanted = ((1000, 256), (2000, 1000), (4000, 2000))
+        return [cls(rows=rows, columns=columns) for rows, columns in wanted]
 
     def size(self) -> Size:
         """Size the task by the multiplications of the upper triangle."""

@@ -18,7 +18,7 @@ from libtask.errors import InputError
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -88,6 +88,12 @@ class Heat(Task):
             raise ValueError("hotspots and seed must not be negative")
         _check_suffix("output", self.output, ".npy")
         _check_suffix("picture", self.picture, ".png")
+
+    @classmethod
+    def samples(cls, folder: Path) -> Sequence[Task]:
+        """Measure a grid that fits a cache and one that does not, briefly and longer."""
+        wanted = ((256, 64), (1024, 16), (256, 4096), (1024, 1024))
+        return [cls(n=n, steps=steps) for n, steps in wanted]
 
     def size(self) -> Size:
         """Size the grid by its cells: a step updates each of them once."""

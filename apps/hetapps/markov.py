@@ -20,7 +20,7 @@ from libtask.errors import InputError
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hetkernels.markov.cpu import CpuWalk
     from hetkernels.markov.layout import Chain, Scratch, Walk
@@ -86,6 +86,15 @@ class Markov(Task):
             )
         if not 0 <= self.stay < 1:
             raise ValueError(f"stay is {self.stay:g}; give a probability below 1")
+
+    @classmethod
+    def samples(cls, folder: Path) -> Sequence[Task]:
+        """Measure dense and sparse chains, for too few steps to converge."""
+        sparse = cls(n=20_000, density=0.002, stay=0.99, tolerance=1e-7, iterations=32)
+        wanted = ((1024, 32), (2048, 128))
+        return [sparse] + [
+            cls(n=n, stay=0.99, tolerance=1e-7, iterations=steps) for n, steps in wanted
+        ]
 
     def size(self) -> Size:
         """Size the chain by its stored entries: a step reads each of them once."""

@@ -131,7 +131,7 @@ def _series(
             ]
 
 
-def _samples(apps: Sequence[str], folder: Path) -> Iterator[tuple[str, list[Task]]]:
+def _samples(apps: Sequence[str], folder: Path) -> Iterator[tuple[str, Sequence[Task]]]:
     """List each application's name and samples; their files lie in folders of its own."""
     for number, app in enumerate(apps or available()):
         own = folder / str(number)

@@ -17,7 +17,7 @@ implementation for each kind of device: a generator that yields at checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
@@ -78,7 +78,7 @@ class Task:
         return declare
 
     @classmethod
-    def samples(cls, folder: Path) -> list[Task]:
+    def samples(cls, folder: Path) -> Sequence[Task]:
         """Return the small tasks that characterisation measures; none: it is not measured.
 
         Times of other sizes follow from these by `Size.work`: give two or three sizes,
@@ -88,7 +88,7 @@ class Task:
             folder: an empty folder for input files that they need; removed afterwards.
 
         """
-        return []
+        return ()
 
     def size(self) -> Size:
         """Say how big the task is. Called before submission: read headers, not data."""

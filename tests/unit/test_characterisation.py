@@ -28,7 +28,7 @@ class Sized(Task):
     amount: int = 1
 
     @classmethod
-    def samples(cls, folder: Path) -> list[Task]:
+    def samples(cls, folder: Path) -> Sequence[Task]:
         (folder / "input").write_text("given")
         return [cls(10), cls(1), cls(1000)]
 
