@@ -1,7 +1,7 @@
 """The store: tasks, idempotency keys and measurements in SQLite, durable.
 
-WAL with FULL synchronisation. What the loop's turns change gathers in batches; the
-loop writes them into one transaction, and a thread does nothing but commit it (group
+WAL with FULL synchronisation. What the loop's turns change gathers in a batch; the
+loop writes it into one transaction, and a thread does nothing but commit it (group
 commit), so that the loop never waits for the disk. The thread holds the interpreter's
 lock only for a moment: writing rows there would make the two threads fight for it.
 What must not be told before it is durable is handed back by `committed()`.
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
 SCHEMA = 1
@@ -47,7 +46,7 @@ class StoreError(HetError):
 
 @dataclass(slots=True)
 class Batch:
-    """What one turn of the loop writes, and what is told once it is durable."""
+    """What one commit makes durable, and what is told then."""
 
     tasks: list[tuple[int, bool, bytes]] = field(default_factory=list)
     """(id, ended, entry) of new and changed tasks."""
@@ -76,8 +75,7 @@ class Store:
         self.incarnation = self._count_start()
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._writer = _connect(path)
-        self._waiting: list[Batch] = []
-        self._committing: list[Batch] = []
+        self._committing: Batch | None = None
         self._orders: queue.SimpleQueue[Literal["commit", "end"]] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[sqlite3.Error | None] = queue.SimpleQueue()
         self._committer = threading.Thread(
@@ -87,30 +85,52 @@ class Store:
 
     # ------------------------------------------------------------ writing
 
-    def submit(self, batch: Batch) -> None:
-        """Take a batch into the next transaction."""
-        self._waiting.append(batch)
-        if not self._committing:
-            self._begin()
+    @property
+    def idle(self) -> bool:
+        """Whether no commit is under way."""
+        return self._committing is None
 
-    def committed(self) -> Iterable[Any]:
-        """Return the replies of the batches committed since the last call, in order.
+    def submit(self, batch: Batch) -> None:
+        """Write a batch into a transaction and order its commit; only while idle.
 
         Raises:
-            StoreError: a batch could not be written; nothing after it was.
+            StoreError: the batch could not be written.
 
         """
-        if not self._committing or self._outcomes.empty():
+        self._committing = batch
+        try:
+            _write(self._writer, batch)
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: {error}") from error
+        self._orders.put("commit")
+
+    def committed(self) -> list[Any]:
+        """Return the replies of the batch whose commit has just ended, if one has.
+
+        Raises:
+            StoreError: the commit failed; nothing of the batch may be told.
+
+        """
+        if self._outcomes.empty():
             return []
         _drain_eventfd(self.wake_fd)
-        return self._finish()
+        return self.flush()
 
     def flush(self) -> list[Any]:
-        """Wait until all is durable; return the replies not yet handed back."""
-        replies: list[Any] = []
-        while self._committing:
-            replies.extend(self._finish())
-        return replies
+        """Wait for the commit under way; return the replies that it makes durable.
+
+        Raises:
+            StoreError: as for `committed`.
+
+        """
+        if self._committing is None:
+            return []
+        outcome = self._outcomes.get()
+        if outcome is not None:
+            # A failed sync is never tried again: the state on disk is unknown.
+            raise StoreError(f"{self.path}: {outcome}") from outcome
+        batch, self._committing = self._committing, None
+        return batch.replies
 
     def close(self) -> None:
         """Close; what was not flushed is lost."""
@@ -119,27 +139,6 @@ class Store:
         self._writer.close()
         self._reader.close()
         os.close(self.wake_fd)
-
-    def _begin(self) -> None:
-        """Write what waits into a transaction, and order its commit."""
-        self._committing, self._waiting = self._waiting, []
-        try:
-            _write(self._writer, self._committing)
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path}: {error}") from error
-        self._orders.put("commit")
-
-    def _finish(self) -> list[Any]:
-        """Wait for the commit under way; begin the next one."""
-        outcome = self._outcomes.get()
-        if outcome is not None:
-            # A failed sync is never tried again: the state on disk is unknown.
-            raise StoreError(f"{self.path}: {outcome}") from outcome
-        replies = [reply for batch in self._committing for reply in batch.replies]
-        self._committing = []
-        if self._waiting:
-            self._begin()
-        return replies
 
     def _commit(self) -> None:
         """Commit what is ordered; the thread's whole life."""
@@ -200,18 +199,17 @@ class Store:
         return int(self._reader.execute(query).fetchone()[0])
 
 
-def _write(connection: sqlite3.Connection, batches: list[Batch]) -> None:
-    """Write batches into a transaction that is left open."""
+def _write(connection: sqlite3.Connection, batch: Batch) -> None:
+    """Write a batch into a transaction that is left open."""
     connection.execute("BEGIN IMMEDIATE")
-    for batch in batches:
-        if batch.tasks:
-            task = "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)"
-            connection.executemany(task, batch.tasks)
-        if batch.keys:
-            connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?)", batch.keys)
-        if batch.samples:
-            sample = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?)"
-            connection.executemany(sample, batch.samples)
+    if batch.tasks:
+        task = "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)"
+        connection.executemany(task, batch.tasks)
+    if batch.keys:
+        connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?)", batch.keys)
+    if batch.samples:
+        sample = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?)"
+        connection.executemany(sample, batch.samples)
 
 
 def _open(path: Path) -> sqlite3.Connection:
