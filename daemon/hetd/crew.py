@@ -64,9 +64,14 @@ class CrewDesk:
 
     def worker_exited(self, peer: Peer, message: m.WorkerExited) -> None:
         """Believe a launcher about the workers of its own user."""
-        if self._node.pool.holds(peer.uid, message.name):
-            reason = message.reason or f"its worker exited with status {message.status}"
-            self.worker_left(message.name, reason)
+        if not self._node.pool.holds(peer.uid, message.name):
+            return
+        reason = message.reason or f"its worker exited with status {message.status}"
+        task = self._node.pool.stillborn(peer.uid, message.name)
+        if task is not None:
+            # counts as an attempt: a worker that never comes up must not be made forever
+            self._lose(task, reason)
+        self.worker_left(message.name, reason)
 
     def _lose(self, task: int, reason: str) -> None:
         record = self._node.scheduler.system.tasks.get(TaskId(task))

@@ -84,6 +84,8 @@ class Entry(msgspec.Struct, omit_defaults=True):
             after=self.spec.after,
             kinds=self.spec.kinds,
             destination=self.destination,
+            input_bytes=self.spec.input_bytes,
+            state_bytes=self.spec.state_bytes,
         )
 
 

@@ -6,6 +6,9 @@ service what users ask; it carries the scheduler's actions out.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
 from collections import deque
 from typing import TYPE_CHECKING, assert_never
@@ -115,7 +118,18 @@ class Node:
             reason = "its worker did not report after a restart of hetd"
             self.happen(e.WorkerLost(task, epoch, reason))
         elif record.cancelling is not None:
-            self.pool.kill(task, "did not reach a checkpoint after it was cancelled")
+            self._kill_worker(task)
+
+    def _kill_worker(self, task: TaskId) -> None:
+        """End a worker that reaches no checkpoint; never a user's own program."""
+        worker = self.pool.worker_of(task)
+        if worker is None or worker.own:
+            return
+        reason = "did not reach a checkpoint after it was cancelled"
+        if not self.pool.kill(task, reason):
+            # Its launcher is gone: the kernel lets us where its user is our own.
+            with contextlib.suppress(OSError):
+                os.killpg(worker.pid, signal.SIGKILL)
 
     # ------------------------------------------------------------ actions
 

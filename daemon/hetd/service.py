@@ -68,9 +68,10 @@ class Service:
     # ------------------------------------------------------------ submission
 
     def _submit(self, peer: Peer, request: m.Submit) -> m.Message:
+        launcher = self._node.pool.has_launcher(peer.uid)
         known = self._known(peer.uid, request.key)
         if known is not None:
-            return m.Submitted(request.request, known)
+            return m.Submitted(request.request, known, launcher)
         if request.worker and not self._node.pool.free(request.worker, peer.uid):
             raise InputError(f"worker {request.worker!r} is not here or has a task")
         first = self._node.journal.next_id()
@@ -80,7 +81,7 @@ class Service:
         ]
         ids = [self._admit(peer, spec, request.worker) for spec in specs]
         self._remember(peer.uid, request.key, ids)
-        return m.Submitted(request.request, ids)
+        return m.Submitted(request.request, ids, launcher)
 
     def _admit(self, peer: Peer, spec: m.TaskSpec, worker: str) -> int:
         entry = self._node.journal.admit(spec, peer.uid, wall(), peer.route)

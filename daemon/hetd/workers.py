@@ -130,14 +130,13 @@ class WorkerPool:
     def worker_of(self, task: int) -> Worker | None:
         return self._by_task.get(task)
 
-    def kill(self, task: int, reason: str) -> None:
-        """Have the launcher end the worker of a task that does not obey."""
-        worker = self._by_task.get(task)
-        if worker is None:
-            return
+    def kill(self, task: int, reason: str) -> bool:
+        """Have the launcher end the worker of a task; False: there is no launcher."""
+        worker = self._by_task[task]
         launcher = self._crews[worker.uid].launcher
-        if launcher is not None and not worker.own:
-            self._send(launcher.route, KillWorker(worker.name, reason))
+        if launcher is None:
+            return False
+        return self._send(launcher.route, KillWorker(worker.name, reason))
 
     # ------------------------------------------------------------ peers
 
@@ -177,6 +176,14 @@ class WorkerPool:
             self._idle(worker)
         return worker
 
+    def stillborn(self, uid: int, name: str) -> int | None:
+        """Take note that a worker ended before it came; return a task that lacks it."""
+        crew = self._crews[uid]
+        if name not in crew.starting:
+            return None
+        crew.starting.remove(name)
+        return crew.waiting[0] if len(crew.waiting) > len(crew.starting) else None
+
     def free(self, name: str, uid: int) -> bool:
         """Whether this user's worker of that name is here and holds no task."""
         worker = self._by_name.get(name)
@@ -192,8 +199,6 @@ class WorkerPool:
         """Forget a worker; return what was known of it."""
         worker = self._by_name.pop(name, None)
         if worker is None:
-            for crew in self._crews.values():
-                crew.starting.discard(name)
             return None
         self._by_route.pop(worker.route, None)
         crew = self._crews[worker.uid]
@@ -217,6 +222,8 @@ class WorkerPool:
     def retire_launchers(self) -> None:
         """Send home every launcher none of whose workers holds a task."""
         for uid, crew in self._crews.items():
+            for worker in crew.idle:  # a launcher of before may have left orphans
+                self._send(worker.route, Retire())
             busy = any(worker.task is not None for worker in self.workers_of(uid))
             if crew.launcher is not None and not busy:
                 self._send(crew.launcher.route, Retire())

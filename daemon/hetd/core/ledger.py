@@ -117,6 +117,7 @@ class Ledger:
         if event.after:
             self._await(task)
         self.system.tasks[task.id] = task
+        self.system.tally.arrive(event.type)
         return task
 
     def current(self, task_id: TaskId, epoch: int) -> TaskRecord | None:
@@ -251,6 +252,10 @@ class Ledger:
         self.release_worker(task)
         task.advance(event, self.system.now)
         del self.system.tasks[task.id]
+        deadline = task.submitted.deadline
+        in_time = deadline is None or self.system.now <= deadline
+        if task.state is State.COMPLETED and in_time:
+            self.system.tally.complete(task.submitted.type)
         self.record(task, task.state.value, reason)
 
     def _follow(self, ended: TaskRecord) -> Iterator[TaskRecord]:

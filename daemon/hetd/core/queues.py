@@ -11,6 +11,8 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
+from hetd.core.deadlines import DeadlineOrder
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -41,6 +43,8 @@ class RunQueue:
         self._entries: dict[TaskRecord, Entry] = {}
         self._buckets: dict[Row, list[Entry]] = {}
         self._stale = 0
+        # Made when a policy asks for the deadlines of a row; None: nobody ever did.
+        self._orders: dict[Row, DeadlineOrder[TaskRecord]] | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -60,11 +64,15 @@ class RunQueue:
             self._buckets[task.row] = [entry]
         else:
             heappush(bucket, entry)
+        if self._orders is not None and task.row in self._orders:
+            self._orders[task.row].add(task, task.sequence, task.submitted.deadline)
         self.touched = True
 
     def remove(self, task: TaskRecord) -> None:
         del self._entries[task]
         self._stale += 1
+        if self._orders is not None and task.row in self._orders:
+            self._orders[task.row].remove(task, task.submitted.deadline)
         self._settle(task.row)
         if self._stale > len(self._entries) + _SLACK:
             self._compact()
@@ -87,6 +95,17 @@ class RunQueue:
     def head_of(self, row: Row) -> TaskRecord:
         """Look at the first task of a row in `rows()`."""
         return self._buckets[row][0][1]
+
+    def deadlines_of(self, row: Row) -> DeadlineOrder[TaskRecord]:
+        """Look at the tasks of a row in `rows()` by deadline; kept up from then on."""
+        if self._orders is None:
+            self._orders = {}
+        order = self._orders.get(row)
+        if order is None:
+            order = self._orders[row] = DeadlineOrder()
+            for _, task in sorted(self._buckets[row]):
+                order.add(task, task.sequence, task.submitted.deadline)
+        return order
 
     def count_of(self, row: Row) -> int:
         """Bound the number of waiting tasks of a row from above (lazy deletion)."""
@@ -143,6 +162,8 @@ class RunQueue:
             self._stale -= 1
         if not bucket:
             del self._buckets[row]
+            if self._orders is not None:
+                self._orders.pop(row, None)
 
     def _compact(self) -> None:
         """Make the buckets anew without the removed tasks."""

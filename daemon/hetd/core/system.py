@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from hetd.core.queues import RunQueue
+from hetd.core.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +31,7 @@ class Resource:
         link_bytes_per_s: bandwidth between host memory and the device; None: the host.
         reconfigure_s: time to load another program (FPGA).
         queue_limit: tasks that may wait in its queue, for policies that bound it.
+        shared: its tasks share its speed: each of n takes n times as long as alone.
 
     """
 
@@ -41,6 +43,7 @@ class Resource:
     link_bytes_per_s: float | None = None
     reconfigure_s: float = 0.0
     queue_limit: int | None = None
+    shared: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -78,11 +81,13 @@ class Fit:
     Attributes:
         affinities: resource name -> affinity, in [0, 1].
         best: the one with the highest; None: no resource can run the row now.
+        expected: resource name -> EET in whole nanoseconds, so that sums compare exactly.
 
     """
 
     affinities: dict[str, float]
     best: str | None
+    expected: dict[str, Nanoseconds]
 
 
 class System:
@@ -97,6 +102,8 @@ class System:
         """Tasks that wait for a resource and that the policy has not placed yet."""
         self.departing: dict[TaskId, TaskRecord] = {}
         """Running tasks that were asked to yield or to give up."""
+        self.tally = Tally()
+        """How many tasks of each type arrived and completed in time."""
         self.now: Nanoseconds = 0
         self._fits: dict[Row, Fit] = {}
         self._version = -1
@@ -231,7 +238,8 @@ class System:
             if seconds < math.inf
         }
         best = min(affinities, key=lambda r: (-affinities[r], r), default=None)
-        return Fit(affinities, best)
+        whole = {name: round(expected[name] * SECOND) for name in affinities}
+        return Fit(affinities, best, whole)
 
     def _expected(self, row: Row, name: str) -> float:
         resource = self.resources[name]

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from libtask.errors import InputError
+
 if TYPE_CHECKING:
     from hetd.core.system import Resource
     from hetd.core.tasks import Row
@@ -25,6 +27,10 @@ LIVE_WEIGHT = 0.2
 LIVE_STEP = 2.0
 """Factor by which one live measurement can change an entry at most: a paging machine or a
 first compilation must not poison the table."""
+
+
+CACHED = 20_000
+"""Answers kept at hand; rows come and go for years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,8 @@ class EstimateTable:
         key = (row, resource.name)
         found = self._cache.get(key)
         if found is None:
+            if len(self._cache) >= CACHED:
+                self._cache.clear()
             found = self._cache[key] = self._look_up(row, resource.name)
         return found
 
@@ -57,7 +65,17 @@ class EstimateTable:
         return (row.type, resource.name) in self._entries
 
     def learn(self, task_type: str, resource: str, seconds: float, work: float) -> None:
-        """Enter a characterisation measurement; replaces an earlier one."""
+        """Enter a characterisation measurement; replaces an earlier one.
+
+        Raises:
+            InputError: `seconds` is not a time.
+
+        """
+        if not 0 < seconds < math.inf:
+            raise InputError(
+                f"{task_type} on {resource}: a time must be positive and finite, "
+                f"got {seconds}"
+            )
         entry = Entry(seconds, work)
         self._entries[task_type, resource] = entry
         app = application(task_type)
@@ -71,10 +89,13 @@ class EstimateTable:
         Args:
             row: the task's row.
             resource: where the strips ran.
-            seconds: time of a whole task, extrapolated from live strips.
+            seconds: time of a whole task, extrapolated from live strips; anything
+                that is not a time is ignored.
 
         """
         known = self.seconds(row, resource)
+        if not 0 < seconds < math.inf:
+            return known
         if (row.type, resource.name) in self._entries:
             seconds = min(max(seconds, known / LIVE_STEP), known * LIVE_STEP)
             seconds = (1 - LIVE_WEIGHT) * known + LIVE_WEIGHT * seconds
@@ -104,5 +125,6 @@ class EstimateTable:
 
 
 def application(task_type: str) -> str:
-    """Return the application of a task type; size signatures may hold slashes."""
-    return task_type.partition("/")[0]
+    """Return the application of a task type; paths and size signatures may hold slashes."""
+    path, mark, rest = task_type.rpartition(".py:")
+    return path + mark + rest.partition("/")[0]

@@ -102,6 +102,7 @@ def wake_when_settled(system: System, overhead: Overhead) -> Iterator[Wake]:
         for misfits in _misfits(system).values()
         for task in misfits
         if task.came_from is not None
+        and system.affinity(task.row, task.came_from) > _affinity_here(system, task)
     )
     at = min((at for at in settled if at > system.now), default=None)
     if at is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hetd.policies.affinity import Affinity
+from hetd.policies.finish_time import FinishTime
 from hetd.policies.migration import Migration
 from hetd.policies.work_conserving import WorkConserving
 from libtask.errors import InputError, NotFoundError
@@ -22,6 +23,7 @@ POLICIES: dict[str, type[Policy]] = {
     "affinity": Affinity,
     "work-conserving": WorkConserving,
     "migration": Migration,
+    "finish-time": FinishTime,
 }
 
 

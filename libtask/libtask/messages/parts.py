@@ -111,6 +111,8 @@ class TaskInfo(Record, frozen=True):
     kinds: list[Kind] = []
     destination: str | None = None
     """Where a preempted or queued task goes next."""
+    input_bytes: int = 0
+    state_bytes: int = 0
 
 
 class DeviceInfo(Record, frozen=True):

@@ -1,0 +1,140 @@
+"""`hetctl`: ask the daemon, from a terminal or a script.
+
+The table names each command's module; a module is imported when its command runs.
+All errors end here: one line on standard error, and the exit status that tells the
+kinds of failure apart.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from libtask.errors import (
+    DaemonUnreachableError,
+    HetError,
+    InputError,
+    NotAllowedError,
+    NotFoundError,
+)
+
+COMMANDS = {
+    "submit": ("submit", "Submit a task of an application."),
+    "batch": ("batch", "Submit the tasks of a TOML file."),
+    "list": ("list", "List tasks."),
+    "show": ("show", "Show all about tasks."),
+    "wait": ("wait", "Wait for tasks to end."),
+    "progress": ("progress", "Show how far running tasks are."),
+    "cancel": ("control", "Cancel tasks."),
+    "hold": ("control", "Keep waiting tasks from starting."),
+    "release": ("control", "Let held tasks start."),
+    "migrate": ("migrate", "Move a task to another resource."),
+    "logs": ("logs", "Print what a task printed."),
+    "events": ("events", "Print what happened to tasks."),
+    "devices": ("devices", "List the resources of the node."),
+    "drain": ("control", "Keep a resource free of tasks."),
+    "resume": ("control", "Give a drained resource back."),
+    "policy": ("policy", "Show, list or set the policy."),
+    "gantt": ("gantt", "Draw what ran where."),
+    "trace": ("tracing", "Write what ran as a scenario or a Chrome trace."),
+    "daemon": ("daemon", "Start, stop or look at the daemon."),
+    "completion": ("completion", "Print shell completion code."),
+}
+"""Name -> (module below `hetctl.commands`, line for the help)."""
+
+ALIASES = {"ls": "list", "ps": "list"}
+
+EXIT_FAILED = 1
+EXIT_INPUT = 2
+EXIT_UNREACHABLE = 3
+EXIT_NOT_FOUND = 4
+EXIT_NOT_ALLOWED = 5
+EXIT_INTERRUPTED = 130
+
+STATUS = (
+    (DaemonUnreachableError, EXIT_UNREACHABLE),
+    (NotFoundError, EXIT_NOT_FOUND),
+    (NotAllowedError, EXIT_NOT_ALLOWED),
+    (InputError, EXIT_INPUT),
+    (HetError, EXIT_FAILED),
+)
+"""Exit status by error; the first that fits."""
+
+
+class Root(click.Group):
+    """The command group: loads commands when asked for, and reports errors."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in COMMANDS:
+            return None
+        module = import_module(f"hetctl.commands.{COMMANDS[name][0]}")
+        command: click.Command = getattr(module, name + "_command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and args[0] not in ALIASES:
+            near = difflib.get_close_matches(args[0], [*COMMANDS, *ALIASES], n=1)
+            hint = f"; did you mean {near[0]}?" if near else "; see hetctl --help"
+            raise click.UsageError(f"no command {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["standalone_mode"] = False
+        sys.exit(self._status(*args, **kwargs))
+
+    def _status(self, *args: Any, **kwargs: Any) -> int:
+        try:
+            status = super().main(*args, **kwargs)
+        except (HetError, click.ClickException, OSError) as error:
+            return _complain(error)
+        except (KeyboardInterrupt, click.Abort):
+            return EXIT_INTERRUPTED
+        return status if isinstance(status, int) else 0
+
+
+def _complain(error: HetError | click.ClickException | OSError) -> int:
+    if isinstance(error, BrokenPipeError):
+        # the reader of a pipe has enough; Python would complain again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if isinstance(error, click.ClickException):
+        lines, status = error.format_message(), EXIT_INPUT
+    else:
+        lines, status = str(error), status_of(error)
+    for line in lines.splitlines():
+        click.echo(f"hetctl: {line}", err=True)
+    return status
+
+
+def status_of(error: Exception) -> int:
+    """Return the exit status that tells this kind of failure."""
+    return next(
+        (status for kind, status in STATUS if isinstance(error, kind)), EXIT_FAILED
+    )
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hetd")
+def main() -> None:
+    """Submit tasks to hetd, follow them, and move them between processors."""
+
+
+if __name__ == "__main__":
+    main(prog_name="hetctl")

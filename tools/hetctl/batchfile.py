@@ -1,0 +1,184 @@
+"""Batch files: a TOML list of tasks, checked whole before anything is submitted.
+
+    [[task]]
+    app = "heat"
+    name = "first"
+    params = { n = 4096, steps = 100 }
+
+    [[task]]
+    app = "correlation"
+    after = ["first"]
+    priority = 5
+
+Every mistake is named by its place, `batch.toml: task[1].priority: …`; tasks count
+from 0.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from libtask.apps import Options, build, describe, resolve
+from libtask.errors import InputError
+from libtask.parameters import one_line, suggestion
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from libtask.messages import TaskSpec
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[task]]` table."""
+
+    app: str
+    params: dict[str, Any] = {}
+    name: str = ""
+    after: list[str | int] = []
+    """Names of earlier tasks of the file, or ids of submitted ones."""
+    priority: int = 0
+    count: int = 1
+    hold: bool = False
+    on: list[str] = []
+    """Allowed resources; empty: any."""
+    strip: int | None = None
+
+
+KEYS = Entry.__struct_fields__
+
+
+class BatchFile:
+    """Reads a file into task descriptions, gathering all mistakes on the way."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._mistakes: list[str] = []
+        self._specs: list[TaskSpec] = []
+        self._named: dict[str, list[int]] = {}
+
+    def read(self) -> list[TaskSpec]:
+        """Return the tasks in order.
+
+        Raises:
+            InputError: a line for each mistake.
+
+        """
+        for index, table in enumerate(self._tables()):
+            self._add(index, table)
+        if self._mistakes:
+            raise InputError("\n".join(self._mistakes))
+        return self._specs
+
+    def _tables(self) -> list[Any]:
+        try:
+            with self._path.open("rb") as file:
+                document = tomllib.load(file)
+        except OSError as error:
+            raise InputError(f"{self._path}: {error.strerror}") from error
+        except ValueError as error:  # not TOML, or not UTF-8
+            raise InputError(f"{self._path}: {one_line(error)}") from error
+        for key in set(document) - {"task"}:
+            self._mistake(
+                key,
+                f"unknown key{suggestion(key, ['task'])}; tasks are [[task]] tables",
+            )
+        tables = document.get("task", [])
+        if not isinstance(tables, list) or not tables:
+            self._mistake("task", "expected one or more [[task]] tables")
+            return []
+        return tables
+
+    def _add(self, index: int, table: dict[str, Any]) -> None:
+        where = f"task[{index}]"
+        before = len(self._mistakes)
+        self._check_keys(where, table)
+        if len(self._mistakes) > before:
+            return
+        entry = msgspec.convert(table, Entry)
+        after = self._references(where, entry)
+        spec = self._described(where, entry)
+        first = len(self._specs)
+        self._name(where, entry, first)
+        if spec is not None:
+            self._specs += [
+                _after(spec, after, first + copy) for copy in range(entry.count)
+            ]
+
+    def _check_keys(self, where: str, table: dict[str, Any]) -> None:
+        for key in table:
+            if key not in KEYS:
+                self._mistake(f"{where}.{key}", f"unknown key{suggestion(key, KEYS)}")
+        if "app" not in table:
+            self._mistake(f"{where}.app", "missing")
+        for field in msgspec.structs.fields(Entry):
+            if field.name in table:
+                self._check_value(
+                    f"{where}.{field.name}", table[field.name], field.type
+                )
+        for key in ("count", "strip"):
+            if isinstance(table.get(key), int) and table[key] < 1:
+                self._mistake(
+                    f"{where}.{key}", f"expected at least 1, got {table[key]}"
+                )
+
+    def _check_value(self, where: str, value: Any, kind: Any) -> None:
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            text = one_line(error).replace("`", "").replace("Expected", "expected")
+            self._mistake(where, text.split(" - at")[0] + f": {value!r}")
+
+    def _references(self, where: str, entry: Entry) -> list[int]:
+        """Return positions in the file as they are, ids of submitted tasks negated."""
+        found: list[int] = []
+        for index, name in enumerate(entry.after):
+            if isinstance(name, int) and name > 0:
+                found.append(-name)
+            elif isinstance(name, str) and name in self._named:
+                found += self._named[name]
+            else:
+                hint = suggestion(str(name), self._named)
+                self._mistake(
+                    f"{where}.after[{index}]", f"no earlier task {name!r}{hint}"
+                )
+        return found
+
+    def _described(self, where: str, entry: Entry) -> TaskSpec | None:
+        options = Options(
+            priority=entry.priority,
+            hold=entry.hold,
+            resources=tuple(entry.on),
+            strip=entry.strip,
+            name=entry.name,
+        )
+        try:
+            app_class = resolve(entry.app)
+        except InputError as error:
+            self._mistake(f"{where}.app", str(error))
+            return None
+        try:
+            return describe(build(app_class, entry.params), entry.app, options)
+        except InputError as error:
+            self._mistake(f"{where}.params", str(error))
+            return None
+
+    def _name(self, where: str, entry: Entry, first: int) -> None:
+        if not entry.name:
+            return
+        if entry.name in self._named:
+            self._mistake(
+                f"{where}.name", f"{entry.name!r} is taken by an earlier task"
+            )
+        self._named[entry.name] = list(range(first, first + entry.count))
+
+    def _mistake(self, where: str, text: str) -> None:
+        self._mistakes.append(f"{self._path}: {where}: {text}")
+
+
+def _after(spec: TaskSpec, references: list[int], position: int) -> TaskSpec:
+    """Write references as the wire has them: `-k` is the k-th task before this one."""
+    after = [-each if each < 0 else each - position for each in references]
+    return msgspec.structs.replace(spec, after=after)

@@ -1,0 +1,160 @@
+"""The Gantt chart: what really ran where, drawn with matplotlib.
+
+One row a slot, one colour an application, one shade a task; a move is an arrow from
+where the task left to where it went on. Paler ends of a bar are copies to and from
+the device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, Patch
+
+from hetctl.moves import moves
+from libtask.apps import short_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hetctl.lanes import Lane, Stretch
+
+COLOURS = (
+    "#4477aa",
+    "#ee8866",
+    "#228833",
+    "#aa3377",
+    "#ccbb44",
+    "#66ccee",
+    "#994455",
+    "#bbbbbb",
+)
+"""Paul Tol's bright scheme: told apart by colour-blind readers too."""
+SHADES = (0.0, 0.16, 0.32)
+"""How much lighter neighbouring tasks of one application are drawn."""
+BAR = 0.72
+INK = "#222222"
+WIDTH = 12.0
+SMALLEST_LABEL = 0.011
+"""Share of the picture's width below which a bar gets no label."""
+COPY = 0.55
+"""How much lighter copies are drawn than computing."""
+
+
+def draw(lanes: list[Lane], stretches: list[Stretch], path: Path) -> None:
+    """Draw the chart into `path`; the suffix says the format (png, svg, pdf)."""
+    figure = Figure(figsize=(WIDTH, 1.7 + 0.55 * len(lanes)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    origin = min(each.start for each in stretches)
+    span = max(each.finish for each in stretches) - origin or 1.0
+    colours = _colours(stretches)
+    for each in stretches:
+        _bar(axes, each, origin, colours[short_name(each.task.app)])
+        _label(axes, each, origin, span)
+    for before, after in moves(stretches):
+        _arrow(axes, before, after, origin)
+    _finish(axes, lanes, span)
+    _title(axes, stretches, span)
+    _legend(figure, axes, colours)
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(path, dpi=160)
+
+
+def _colours(stretches: list[Stretch]) -> dict[str, str]:
+    names = dict.fromkeys(
+        short_name(each.task.app)
+        for each in sorted(stretches, key=lambda each: each.task.id)
+    )
+    return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
+
+
+def _lighter(colour: str, share: float) -> tuple[float, float, float]:
+    red, green, blue = (part + (1 - part) * share for part in to_rgb(colour))
+    return red, green, blue
+
+
+def _bar(axes: Any, each: Stretch, origin: float, colour: str) -> None:
+    shade = SHADES[each.task.id % len(SHADES)]
+    start, length = each.start - origin, each.finish - each.start
+    low = each.lane - BAR / 2
+    face = _lighter(colour, shade)
+    edge = "#cc3311" if each.task.state == "failed" else "white"
+    axes.broken_barh(
+        [(start, length)], (low, BAR), facecolors=[face], edgecolor=edge, linewidth=0.8
+    )
+    pale = [_lighter(colour, max(shade, COPY))]
+    copied_in = min(each.segment.transfer_in, length)
+    copied_out = min(each.segment.transfer_out, length - copied_in)
+    ends = [(start, copied_in), (start + length - copied_out, copied_out)]
+    axes.broken_barh(ends, (low, BAR), facecolors=pale, linewidth=0)
+
+
+def _label(axes: Any, each: Stretch, origin: float, span: float) -> None:
+    length = each.finish - each.start
+    if length < SMALLEST_LABEL * span * len(str(each.task.id)):
+        return
+    middle = each.start - origin + length / 2
+    axes.text(
+        middle, each.lane, str(each.task.id), ha="center", va="center", fontsize=8, color="white",
+        fontweight="bold", clip_on=True,
+    )  # fmt: skip
+
+
+def _arrow(axes: Any, before: Stretch, after: Stretch, origin: float) -> None:
+    down = 1 if after.lane > before.lane else -1
+    arrow = FancyArrowPatch(
+        (before.finish - origin, before.lane + down * BAR / 2),
+        (after.start - origin, after.lane - down * BAR / 2),
+        arrowstyle="-|>",
+        mutation_scale=9,
+        shrinkA=0,
+        shrinkB=0,
+        color=INK,
+        linewidth=1.1,
+        zorder=5,
+    )
+    axes.add_patch(arrow)
+
+
+def _finish(axes: Any, lanes: list[Lane], span: float) -> None:
+    axes.set_yticks(range(len(lanes)), [lane.label for lane in lanes])
+    axes.set_ylim(len(lanes) - 0.45, -0.55)
+    axes.set_xlim(-0.005 * span, 1.005 * span)
+    axes.set_xlabel("seconds since the first start", color=INK)
+    axes.set_axisbelow(True)
+    axes.grid(axis="x", color="#dddddd", linewidth=0.7)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    for upper, lower in zip(range(len(lanes)), range(1, len(lanes)), strict=False):
+        if lanes[upper].resource != lanes[lower].resource:
+            axes.axhline(upper + 0.5, color="#dddddd", linewidth=0.7, zorder=0)
+
+
+def _title(axes: Any, stretches: list[Stretch], span: float) -> None:
+    tasks = len({each.task.id for each in stretches})
+    count = len(moves(stretches))
+    title = f"{tasks} task{'s' * (tasks != 1)}, {count} migration{'s' * (count != 1)}, {span:.3g} s"
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
+
+
+def _legend(figure: Figure, axes: Any, colours: dict[str, str]) -> None:
+    handles: list[Any] = [
+        Patch(facecolor=colour, label=name) for name, colour in colours.items()
+    ]
+    handles.append(
+        FancyArrowPatch((0, 0), (1, 0), color=INK, arrowstyle="-|>", label="migration")
+    )
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(len(handles), 6),
+        frameon=False,
+        fontsize=9,
+    )
+    axes.set_frame_on(True)

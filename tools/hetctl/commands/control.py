@@ -1,0 +1,102 @@
+"""`hetctl cancel`, `hold`, `release`, `drain`, `resume`: one word to the daemon each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hetctl.options import connect, shared
+from hetctl.output import emit
+from hetctl.selectors import selected
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE = 10_000
+"""Ids in one message."""
+
+selectors_argument = click.argument(
+    "selectors", nargs=-1, required=True, metavar="SELECTOR..."
+)
+DONE = {"cancel": "cancelled", "hold": "held", "release": "released"}
+
+
+@click.command("cancel")
+@selectors_argument
+@shared
+def cancel_command(
+    *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
+) -> None:
+    """Cancel tasks; a running one ends at its next checkpoint."""
+    _control("cancel", selectors, socket, as_json=as_json)
+
+
+@click.command("hold")
+@selectors_argument
+@shared
+def hold_command(
+    *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
+) -> None:
+    """Keep waiting tasks from starting."""
+    _control("hold", selectors, socket, as_json=as_json)
+
+
+@click.command("release")
+@selectors_argument
+@shared
+def release_command(
+    *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
+) -> None:
+    """Let held tasks start."""
+    _control("release", selectors, socket, as_json=as_json)
+
+
+@click.command("drain")
+@click.argument("resource")
+@shared
+def drain_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
+    """Keep a resource free of tasks; running ones leave at their next checkpoint."""
+    with connect(socket) as client:
+        client.drain(resource)
+    _report_resource(resource, "draining", as_json=as_json)
+
+
+@click.command("resume")
+@click.argument("resource")
+@shared
+def resume_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
+    """Give a drained resource back to the scheduler."""
+    with connect(socket) as client:
+        client.resume(resource)
+    _report_resource(resource, "up", as_json=as_json)
+
+
+def _control(
+    verb: str, selectors: tuple[str, ...], socket: Path | None, *, as_json: bool
+) -> None:
+    with connect(socket) as client:
+        ask = getattr(client, verb)
+        ids = selected(client, selectors, live=True)
+        pages = [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)]
+        done = [task for page in pages for task in ask(*page)]
+    if as_json:
+        emit({"format": "hetctl/control-1", "verb": verb, "ids": done})
+        return
+    _report(verb, done, set(ids) - set(done))
+
+
+def _report(verb: str, done: list[int], left: set[int]) -> None:
+    for task in done:
+        click.echo(f"task {task} {DONE[verb]}")
+    for task in sorted(left):
+        click.echo(f"task {task} had ended", err=True)
+    if not done and not left:
+        click.echo("no tasks", err=True)
+
+
+def _report_resource(resource: str, state: str, *, as_json: bool) -> None:
+    if as_json:
+        emit({"format": "hetctl/resource-1", "name": resource, "state": state})
+    else:
+        click.echo(f"{resource} is {state}")

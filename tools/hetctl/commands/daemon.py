@@ -1,0 +1,202 @@
+"""`hetctl daemon start`, `stop`, `status`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hetctl.options import connect, shared
+from hetctl.output import emit
+from hetctl.units import Duration
+from libtask.endpoint import check_length, default_socket, probe
+from libtask.errors import DaemonUnreachableError, HetError
+
+PAUSE = 0.02
+"""Seconds between two looks whether the daemon has come, or gone."""
+
+
+@click.group("daemon")
+def daemon_command() -> None:
+    """Start, stop or look at the daemon."""
+
+
+@daemon_command.command("start")
+@click.option(
+    "--state", type=click.Path(path_type=Path), help="Folder of the task store."
+)
+@click.option(
+    "--config", type=click.Path(path_type=Path, exists=True), help="A hetd.toml."
+)
+@click.option("--policy", help="Instead of the configured one.")
+@click.option("--foreground", is_flag=True, help="Stay in the foreground.")
+@click.option(
+    "--timeout", type=Duration(), default="30s", help="Time it has to answer."
+)
+@shared
+def start(*, socket: Path | None, as_json: bool, **given: Any) -> None:
+    """Start the daemon as yourself, and wait until it answers."""
+    path = (socket or default_socket()).absolute()
+    check_length(path)
+    if _listens(path):
+        _print_status(path, "already running", as_json=as_json)
+        return
+    state = (given["state"] or _state_of(path)).absolute()
+    command = _command(path, state, given)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if given["foreground"]:
+        os.execv(command[0], command)  # noqa: S606  our own interpreter and module
+    _await_answer(path, _spawn(command, state), state, given["timeout"])
+    _print_status(path, "started", as_json=as_json)
+
+
+@daemon_command.command("stop")
+@click.option("--timeout", type=Duration(), default="30s", help="Time it has to end.")
+@shared
+def stop(*, timeout: float, socket: Path | None, as_json: bool) -> None:
+    """Stop the daemon and wait until it is gone; running tasks wait for its return."""
+    with connect(socket) as client:
+        pid, path = client.welcome.pid, client.path
+        client.stop()
+    deadline = time.monotonic() + timeout
+    while _listens(path) or _lives(pid):
+        if time.monotonic() > deadline:
+            raise HetError(f"the daemon (process {pid}) still runs after {timeout:g} s")
+        time.sleep(PAUSE)
+    if as_json:
+        emit(
+            {
+                "format": "hetctl/daemon-1",
+                "running": False,
+                "pid": pid,
+                "socket": str(path),
+            }
+        )
+    else:
+        click.echo(f"stopped (process {pid})")
+
+
+@daemon_command.command("status")
+@shared
+def status(*, socket: Path | None, as_json: bool) -> None:
+    """Show whether the daemon runs; exit status 3 where it does not."""
+    _print_status(socket or default_socket(), "running", as_json=as_json)
+
+
+def _print_status(path: Path, word: str, *, as_json: bool) -> None:
+    with connect(path) as client:
+        welcome, policy = client.welcome, client.policy().name
+        resources = [(each.spec.name, each.spec.emulated) for each in client.devices()]
+    if as_json:
+        document = {
+            "format": "hetctl/daemon-1",
+            "running": True,
+            "pid": welcome.pid,
+            "version": welcome.version,
+            "protocol": welcome.protocol,
+            "socket": str(path),
+            "policy": policy,
+            "resources": [name for name, _ in resources],
+        }
+        emit(document)
+        return
+    names = ", ".join(
+        f"{name} (emulated)" if mark else name for name, mark in resources
+    )
+    click.echo(f"{word}: hetd {welcome.version}, process {welcome.pid}, socket {path}")
+    click.echo(f"policy {policy}; resources {names}")
+
+
+def _state_of(path: Path) -> Path:
+    """Keep the state of a private daemon beside its socket, so that no two share one."""
+    import platformdirs
+
+    from libtask.endpoint import run_directory
+
+    if path.parent == run_directory():
+        return Path(platformdirs.user_state_dir("hetd"))
+    return path.with_name(path.name + ".state")
+
+
+def _command(path: Path, state: Path, given: dict[str, Any]) -> list[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "hetd",
+        "--socket",
+        str(path),
+        "--state",
+        str(state),
+    ]
+    if given["config"] is not None:
+        command += ["--config", str(given["config"].absolute())]  # it starts in /
+    if given["policy"] is not None:
+        command += ["--policy", given["policy"]]
+    return command
+
+
+def _spawn(command: list[str], state: Path) -> subprocess.Popen[bytes]:
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (state / "hetd.log").open("ab") as log:
+        return subprocess.Popen(  # noqa: S603  our own interpreter and module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+def _await_answer(
+    path: Path, daemon: subprocess.Popen[bytes], state: Path, timeout: float
+) -> None:
+    deadline = time.monotonic() + timeout
+    while not _listens(path):
+        if daemon.poll() is not None:
+            raise HetError(
+                f"the daemon ended at once: {_last_line(state / 'hetd.log')}"
+            )
+        if time.monotonic() > deadline:
+            daemon.terminate()
+            raise HetError(
+                f"the daemon did not answer in {timeout:g} s; see {state}/hetd.log"
+            )
+        time.sleep(PAUSE)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"it said nothing; see {log}"
+
+
+def _listens(path: Path) -> bool:
+    try:
+        probe(path)
+    except DaemonUnreachableError:
+        return False
+    return True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _zombie(pid)
+
+
+def _zombie(pid: int) -> bool:
+    """Whether the process has ended and only its parent has not looked yet."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return True
+    return text.rpartition(")")[2].split()[0] == "Z"

@@ -1,0 +1,124 @@
+"""`hetctl events`: what happened to tasks, and with `-f` what happens next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hetctl.options import connect, shared
+from hetctl.output import clock_time, emit, iso
+from hetctl.places import emulated_names, marked
+from hetctl.selectors import listed, selected
+from libtask.client import Selection
+from libtask.messages import ENDED, TaskChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from libtask.client import Client
+    from libtask.messages import TaskInfo
+
+
+@click.command("events")
+@click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Go on; with tasks named, until they end."
+)
+@click.option("--progress", is_flag=True, help="Progress too, when following.")
+@shared
+def events_command(
+    *,
+    selectors: tuple[str, ...],
+    follow: bool,
+    progress: bool,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Print what happened to tasks, in order of time; one JSON object a line with --json."""
+    with connect(socket) as client:
+        emulated = emulated_names(client)
+        if follow:
+            changes = _live(client, selectors, progress=progress)
+        else:
+            changes = past(listed(client, Selection(detail=True), selectors))
+        for change in changes:
+            _print(change, emulated, as_json=as_json)
+
+
+def past(tasks: list[TaskInfo]) -> Iterator[TaskChanged]:
+    """Tell the story of tasks from their records."""
+    yield from sorted(
+        (change for info in tasks for change in _story(info)), key=lambda each: each.at
+    )
+
+
+def _story(info: TaskInfo) -> Iterator[TaskChanged]:
+    def change(at: float, what: str, state: Any, **more: Any) -> TaskChanged:
+        return TaskChanged(info.id, state, at, what=what, type=info.type, **more)
+
+    yield change(info.submitted, "submitted", "queued")
+    for number, segment in enumerate(info.segments):
+        what = "started" if number == 0 else "continued"
+        yield change(segment.start, what, "running", resource=segment.resource)
+        if segment.finish is not None and number + 1 < len(info.segments):
+            yield change(
+                segment.finish, "yielded", "preempted", resource=segment.resource
+            )
+    if info.finished is not None:
+        yield change(
+            info.finished,
+            "ended",
+            info.state,
+            resource=info.resource,
+            progress=info.progress,
+            reason=info.reason,
+        )
+
+
+def _live(
+    client: Client, selectors: tuple[str, ...], *, progress: bool
+) -> Iterator[TaskChanged]:
+    ids = selected(client, selectors, live=True)
+    with client.watch(*ids, progress=progress) as changes:
+        ended = {info.id for info in _now(client, ids) if info.state in ENDED}
+        while not ids or len(ended) < len(ids):
+            change = next(changes)
+            yield change
+            if change.state in ENDED:
+                ended.add(change.id)
+
+
+def _now(client: Client, ids: list[int]) -> list[TaskInfo]:
+    return client.tasks(Selection(ids=tuple(ids))) if ids else []
+
+
+def _print(change: TaskChanged, emulated: frozenset[str], *, as_json: bool) -> None:
+    if as_json:
+        emit(_document(change, emulated))
+        return
+    where = f" on {marked(change.resource, emulated)}" if change.resource else ""
+    share = f" {100 * change.progress:.0f} %" if change.what == "progress" else ""
+    state = f" ({change.state})" if change.what != change.state else ""
+    reason = f": {change.reason}" if change.reason else ""
+    moment = clock_time(change.at)
+    click.echo(
+        f"{moment}  task {change.id} {change.type} {change.what}{where}{share}{state}{reason}"
+    )
+
+
+def _document(change: TaskChanged, emulated: frozenset[str]) -> dict[str, Any]:
+    return {
+        "format": "hetctl/event-1",
+        "at": iso(change.at),
+        "id": change.id,
+        "type": change.type,
+        "what": change.what,
+        "state": change.state,
+        "resource": change.resource,
+        "emulated": change.resource in emulated,
+        "progress": change.progress,
+        "reason": change.reason,
+        "result": change.result,
+    }

@@ -1,0 +1,37 @@
+"""`hetctl migrate`: move a task to another resource."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hetctl.options import connect, shared
+from hetctl.output import emit
+from hetctl.selectors import selected
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("migrate")
+@click.argument("selectors", nargs=-1, required=True, metavar="SELECTOR...")
+@click.option("--to", "resource", required=True, help="The resource to move to.")
+@shared
+def migrate_command(
+    *,
+    selectors: tuple[str, ...],
+    resource: str,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Move tasks to RESOURCE; a running one moves at its next checkpoint."""
+    with connect(socket) as client:
+        ids = selected(client, selectors, live=True)
+        for task in ids:
+            client.migrate(task, resource)
+    if as_json:
+        emit({"format": "hetctl/migrate-1", "ids": ids, "resource": resource})
+        return
+    for task in ids:
+        click.echo(f"task {task} goes to {resource}")

@@ -1,0 +1,77 @@
+"""`hetctl policy show`, `list`, `set`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hetctl.options import assignments, connect, shared
+from hetctl.output import emit, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from libtask.messages import PolicyInfo
+
+
+@click.group("policy")
+def policy_command() -> None:
+    """Show, list or set the policy."""
+
+
+@policy_command.command("show")
+@shared
+def show(*, socket: Path | None, as_json: bool) -> None:
+    """Show the policy in force and its parameters."""
+    with connect(socket) as client:
+        _print(client.policy(), as_json=as_json)
+
+
+@policy_command.command("list")
+@shared
+def list_all(*, socket: Path | None, as_json: bool) -> None:
+    """List the policies there are."""
+    with connect(socket) as client:
+        info = client.policy()
+    if as_json:
+        names = [
+            {"name": name, "summary": line} for name, line in info.available.items()
+        ]
+        emit({"format": "hetctl/policies-1", "current": info.name, "policies": names})
+        return
+    rows = [
+        ("*" if name == info.name else "", name, line)
+        for name, line in info.available.items()
+    ]
+    table(("", "name", "what it does"), rows)
+
+
+@policy_command.command("set")
+@click.argument("name")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter."
+)
+@shared
+def set_one(
+    *, name: str, settings: tuple[str, ...], socket: Path | None, as_json: bool
+) -> None:
+    """Put another policy in force, from now on."""
+    parameters = assignments(settings)
+    with connect(socket) as client:
+        _print(client.policy(name, **parameters), as_json=as_json)
+
+
+def _print(info: PolicyInfo, *, as_json: bool) -> None:
+    if as_json:
+        emit(
+            {
+                "format": "hetctl/policy-1",
+                "name": info.name,
+                "parameters": info.parameters,
+            }
+        )
+        return
+    click.echo(f"{info.name}: {info.available.get(info.name, '')}")
+    for key, value in info.parameters.items():
+        click.echo(f"  {key} = {value}")

@@ -1,0 +1,95 @@
+"""`hetctl show`: all that is known about tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from hetctl.options import connect, shared
+from hetctl.output import emit, iso, table, task_document, tasks_document
+from hetctl.places import elapsed, emulated_names, marked, place_of
+from hetctl.selectors import selected
+from hetctl.units import readable_duration
+from libtask.client import Selection
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from libtask.messages import Segment, TaskInfo
+
+LONGEST = 200
+"""Characters of a parameter's or result's value; `--json` has them whole."""
+
+
+@click.command("show")
+@click.argument("selectors", nargs=-1, required=True, metavar="SELECTOR...")
+@shared
+def show_command(
+    *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
+) -> None:
+    """Show all about tasks."""
+    with connect(socket) as client:
+        ids = tuple(selected(client, selectors))
+        found = sorted(
+            client.tasks(Selection(ids=ids, detail=True)), key=lambda info: info.id
+        )
+        emulated = emulated_names(client)
+    if not as_json:
+        for info in found:
+            _print(info, emulated)
+    elif len(found) == 1:
+        emit(task_document(found[0], emulated))
+    else:
+        emit(tasks_document(found, emulated))
+
+
+def _print(info: TaskInfo, emulated: frozenset[str]) -> None:
+    click.echo(f"task {info.id}  {info.type}  {info.state}")
+    for name, value in [*_facts(info), ("where", place_of(info, emulated))]:
+        if value not in (None, "", "-", "[]", "{}", "null"):
+            click.echo(f"  {name:<12}{value}")
+    if info.segments:
+        click.echo("")
+        table(
+            ("on", "start", "took", "strips", "copied in", "copied out"),
+            [_segment_row(segment, emulated) for segment in info.segments],
+        )
+
+
+def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
+    return [
+        ("name", info.name),
+        ("app", info.app),
+        ("owner", info.owner),
+        ("progress", f"{100 * info.progress:.1f} %"),
+        ("priority", str(info.priority) if info.priority else ""),
+        ("after", ", ".join(str(task) for task in info.after)),
+        ("kinds", ", ".join(info.kinds)),
+        ("submitted", iso(info.submitted)),
+        ("started", iso(info.started)),
+        ("finished", iso(info.finished)),
+        ("took", readable_duration(elapsed(info))),
+        ("migrations", str(info.migrations)),
+        ("params", _value(info.params)),
+        ("reason", info.reason),
+        ("result", _value(info.result)),
+    ]
+
+
+def _value(value: object) -> str:
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _segment_row(segment: Segment, emulated: frozenset[str]) -> tuple[str, ...]:
+    took = None if segment.finish is None else segment.finish - segment.start
+    return (
+        marked(segment.resource, emulated),
+        iso(segment.start) or "-",
+        readable_duration(took),
+        str(segment.strips),
+        readable_duration(segment.transfer_in),
+        readable_duration(segment.transfer_out),
+    )

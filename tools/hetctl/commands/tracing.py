@@ -1,0 +1,73 @@
+"""`hetctl trace`: what ran, as a scenario for hetsim or a trace for a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+import msgspec
+
+from hetctl.options import connect, shared
+from hetctl.output import now
+from hetctl.selectors import listed
+from libtask.client import Selection
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from libtask.client import Client
+    from libtask.messages import TaskInfo
+
+
+@click.command("trace")
+@click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["scenario", "chrome"]),
+    default="scenario",
+    show_default=True,
+    help="scenario: for `hetsim run`; chrome: for ui.perfetto.dev.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Instead of printing it."
+)
+@shared
+def trace_command(
+    *,
+    selectors: tuple[str, ...],
+    form: Literal["scenario", "chrome"],
+    output: Path | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Write what ran; none named: all tasks. The output is JSON in any case."""
+    with connect(socket) as client:
+        tasks = listed(client, Selection(detail=True), selectors)
+        document = _document(client, tasks, form)
+    text = msgspec.json.format(
+        msgspec.json.encode(document), indent=0 if as_json else 2
+    )
+    if output is None:
+        click.echo(text.decode())
+    else:
+        _write(output, text)
+
+
+def _document(
+    client: Client, tasks: list[TaskInfo], form: Literal["scenario", "chrome"]
+) -> dict[str, Any]:
+    if form == "chrome":
+        from hetctl.perfetto import chrome_document
+
+        return chrome_document(tasks, client.devices(), now())
+    from hetctl.scenario import ScenarioWriter
+
+    return ScenarioWriter(client.devices(), client.models()).document(tasks)
+
+
+def _write(output: Path, text: bytes) -> None:
+    try:
+        output.write_bytes(text + b"\n")
+    except OSError as error:
+        raise InputError(f"{output}: {error.strerror}") from error

@@ -1,0 +1,101 @@
+"""Lanes: which slot of its resource each stretch of a task took, for pictures.
+
+hetd counts slots and does not number them; a stretch takes the first lane that is
+free when it starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from libtask.messages import DeviceInfo, Segment, TaskInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A segment in its lane. Times are seconds since the epoch."""
+
+    task: TaskInfo
+    segment: Segment
+    number: int
+    """Place among the task's segments."""
+    start: float
+    finish: float
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A row of the picture."""
+
+    resource: str
+    slot: int
+    of: int
+    """Lanes of this resource in all."""
+    emulated: bool
+
+    @property
+    def label(self) -> str:
+        slot = f" #{self.slot + 1}" if self.of > 1 else ""
+        return f"{self.resource}{slot}" + ("\n(emulated)" if self.emulated else "")
+
+
+def laid_out(
+    tasks: Iterable[TaskInfo], devices: list[DeviceInfo], now: float
+) -> tuple[list[Lane], list[Stretch]]:
+    """Give each segment a lane; running ones last until `now`."""
+    pieces = sorted(
+        (
+            (info, number, segment)
+            for info in tasks
+            for number, segment in enumerate(info.segments)
+        ),
+        key=lambda piece: piece[2].start,
+    )
+    free_at = {device.spec.name: [0.0] * device.slots for device in devices}
+    taken: list[tuple[TaskInfo, int, Segment, int]] = []
+    for info, number, segment in pieces:
+        ends = free_at.setdefault(segment.resource, [0.0])
+        slot = _first_free(ends, segment.start)
+        ends[slot] = now if segment.finish is None else segment.finish
+        taken.append((info, number, segment, slot))
+    lanes = _lanes(free_at, devices)
+    index = {
+        (lane.resource, lane.slot): position for position, lane in enumerate(lanes)
+    }
+    return lanes, [
+        Stretch(
+            info,
+            segment,
+            number,
+            segment.start,
+            _end(segment, now),
+            index[segment.resource, slot],
+        )
+        for info, number, segment, slot in taken
+    ]
+
+
+def _first_free(ends: list[float], start: float) -> int:
+    for slot, end in enumerate(ends):
+        if end <= start:
+            return slot
+    ends.append(0.0)  # a hand-over may overlap a little; the picture must not hide it
+    return len(ends) - 1
+
+
+def _lanes(free_at: dict[str, list[float]], devices: list[DeviceInfo]) -> list[Lane]:
+    emulated = {device.spec.name for device in devices if device.spec.emulated}
+    return [
+        Lane(name, slot, len(ends), name in emulated)
+        for name, ends in free_at.items()
+        for slot in range(len(ends))
+    ]
+
+
+def _end(segment: Segment, now: float) -> float:
+    return now if segment.finish is None else segment.finish

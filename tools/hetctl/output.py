@@ -1,0 +1,148 @@
+"""Output: JSON values, tables, times; the same forms in every command."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from libtask.messages import Segment, TaskInfo
+
+STYLES = {
+    "running": "green",
+    "preempted": "yellow",
+    "completed": "dim",
+    "failed": "bold red",
+    "cancelled": "magenta",
+    "dropped": "magenta",
+    "lost": "bold red",
+    "draining": "yellow",
+}
+"""Colours on a terminal, by the cell's text."""
+
+
+def now() -> float:
+    """Seconds since the epoch."""
+    return time.time()  # noqa: TID251  a command is a shell: it owns its clock
+
+
+def emit(value: dict[str, Any]) -> None:
+    """Print one JSON value on one line; numbers that JSON lacks become null."""
+    click.echo(msgspec.json.encode(value, enc_hook=str).decode())
+
+
+def on_terminal() -> bool:
+    """Whether a person reads standard output."""
+    return sys.stdout.isatty()
+
+
+def iso(seconds: float | None) -> str | None:
+    """Write seconds since the epoch as UTC, e.g. `2026-01-02T03:04:05.678Z`."""
+    if seconds is None:
+        return None
+    moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def clock_time(seconds: float | None) -> str:
+    """Write a moment of today as local wall-clock time; `-` for none."""
+    if seconds is None:
+        return "-"
+    return time.strftime("%H:%M:%S", time.localtime(seconds))
+
+
+def task_document(
+    info: TaskInfo, emulated: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """Write a task as formats.md section 5 has it; `emulated` names such resources."""
+    age = None if info.checkpoint_at is None else max(0.0, now() - info.checkpoint_at)
+    return {
+        "format": "hetctl/task-1",
+        "id": info.id,
+        "app": info.app,
+        "type": info.type,
+        "state": info.state,
+        "owner": info.owner,
+        "name": info.name,
+        "resource": info.resource,
+        "emulated": info.resource in emulated,
+        "destination": info.destination,
+        "progress": info.progress,
+        "priority": info.priority,
+        "submitted": iso(info.submitted),
+        "started": iso(info.started),
+        "finished": iso(info.finished),
+        "migrations": info.migrations,
+        "checkpoint_age_s": age,
+        "segments": [segment_document(each, emulated) for each in info.segments],
+        "after": info.after,
+        "kinds": info.kinds,
+        "params": info.params,
+        "reason": info.reason,
+        "result": info.result,
+    }
+
+
+def segment_document(segment: Segment, emulated: frozenset[str]) -> dict[str, Any]:
+    """Write a stretch on one resource."""
+    return {
+        "resource": segment.resource,
+        "emulated": segment.resource in emulated,
+        "start": iso(segment.start),
+        "finish": iso(segment.finish),
+        "strips": segment.strips,
+        "computing_s": segment.seconds,
+        "transfer_in_s": segment.transfer_in,
+        "transfer_out_s": segment.transfer_out,
+        "log": segment.log,
+        "log_start": segment.log_start,
+        "log_end": segment.log_end,
+    }
+
+
+def tasks_document(
+    found: Iterable[TaskInfo], emulated: frozenset[str]
+) -> dict[str, Any]:
+    """Write several tasks."""
+    return {
+        "format": "hetctl/tasks-1",
+        "tasks": [task_document(info, emulated) for info in found],
+    }
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table: coloured on a terminal, plain aligned columns elsewhere."""
+    kept = [list(row) for row in rows]
+    if on_terminal():
+        _rich_table(headings, kept)
+    else:
+        _plain_table(headings, kept)
+
+
+def _plain_table(headings: Sequence[str], rows: list[list[str]]) -> None:
+    every = [[heading.upper() for heading in headings], *rows]
+    widths = [max(len(row[column]) for row in every) for column in range(len(headings))]
+    for row in every:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        click.echo("  ".join(cells).rstrip())
+
+
+def _rich_table(headings: Sequence[str], rows: list[list[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for heading in headings:
+        drawn.add_column(heading, overflow="fold")
+    for row in rows:
+        drawn.add_row(*[Text(cell, style=STYLES.get(cell, "")) for cell in row])
+    Console().print(drawn)

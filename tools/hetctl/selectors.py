@@ -1,0 +1,103 @@
+"""Selectors: ids, `last`, `all`, `mine`, ranges `3-9`, comma lists."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from libtask.client import Selection
+from libtask.errors import InputError, NotFoundError
+from libtask.messages import ENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from libtask.client import Client
+    from libtask.messages import TaskInfo
+
+WORDS = ("last", "all", "mine")
+MOST = 1_000_000
+"""Tasks that one selector may name; a longer range is a slip of the finger."""
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+def selected(
+    client: Client, selectors: Iterable[str], *, live: bool = False
+) -> list[int]:
+    """Return the ids that the selectors name, in order, each once.
+
+    Args:
+        client: asked where a selector is a word.
+        selectors: as the user wrote them.
+        live: `all` and `mine` mean tasks that have not ended.
+
+    Raises:
+        InputError: not a selector.
+        NotFoundError: `last`, and there is no task.
+
+    """
+    ids: list[int] = []
+    for word in split(selectors):
+        ids += _ids_of(client, word, live=live) if word in WORDS else ids_in(word)
+    return list(dict.fromkeys(ids))
+
+
+def listed(
+    client: Client, selection: Selection, selectors: Iterable[str]
+) -> list[TaskInfo]:
+    """List the tasks that the selectors name; none given: as the selection says."""
+    words = split(selectors)
+    if not words or words == ["all"]:
+        return client.tasks(selection)
+    ids = tuple(selected(client, words))
+    return client.tasks(Selection(ids=ids, detail=selection.detail)) if ids else []
+
+
+def split(selectors: Iterable[str]) -> list[str]:
+    """Cut comma lists into single selectors, each checked.
+
+    Raises:
+        InputError: not a selector.
+
+    """
+    words = [word.strip() for text in selectors for word in text.split(",")]
+    for word in words:
+        if word not in WORDS:
+            ids_in(word)
+    return words
+
+
+def ids_in(word: str) -> range:
+    """Read an id or a range of ids.
+
+    Raises:
+        InputError: neither.
+
+    """
+    found = _RANGE.fullmatch(word)
+    if found is None:
+        raise InputError(
+            f"selector {word!r}: expected an id, a range such as 3-9, last, all or mine"
+        )
+    first = int(found[1])
+    last = int(found[2]) if found[2] else first
+    if not 0 < first <= last:
+        raise InputError(f"selector {word!r}: a range goes upwards, from 1")
+    if last - first >= MOST:
+        raise InputError(f"selector {word!r}: more than {MOST} tasks")
+    return range(first, last + 1)
+
+
+def _ids_of(client: Client, word: str, *, live: bool) -> list[int]:
+    if word == "last":
+        return [_last(client)]
+    found = client.tasks(Selection(mine=word == "mine", limit=MOST))
+    chosen = [info.id for info in found if not (live and info.state in ENDED)]
+    return sorted(chosen)
+
+
+def _last(client: Client) -> int:
+    newest = client.tasks(Selection(mine=True, limit=1))
+    if not newest:
+        raise NotFoundError("last: you have no tasks yet")
+    return newest[0].id

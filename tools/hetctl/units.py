@@ -1,0 +1,92 @@
+"""Durations and sizes: as users write them, as we print them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SECONDS = {
+    "": 1.0,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+BYTES = {
+    "": 1,
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+MINUTE = 60
+HOUR = 3600
+_AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*")
+
+
+def parse_duration(text: str) -> float:
+    """Read `90s`, `1.5min`, `2h`; a bare number is seconds.
+
+    Raises:
+        ValueError: not a duration; says what one looks like.
+
+    """
+    return _amount(text, SECONDS, "a duration such as 90s, 15min or 2h")
+
+
+def parse_size(text: str) -> int:
+    """Read `64MiB`, `2GB`; a bare number is bytes.
+
+    Raises:
+        ValueError: not a size; says what one looks like.
+
+    """
+    return int(_amount(text, BYTES, "a size such as 64MiB or 2GB"))
+
+
+def _amount(text: str, units: Mapping[str, float], expected: str) -> float:
+    found = _AMOUNT.fullmatch(text)
+    if found is None or found[2] not in units:
+        raise ValueError(f"expected {expected}, got {text!r}")
+    return float(found[1]) * units[found[2]]
+
+
+def readable_duration(seconds: float | None) -> str:
+    """Write a duration in two figures that matter: `42 ms`, `3.1 s`, `2 min 05 s`."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < MINUTE:
+        return f"{seconds:.1f} s"
+    if seconds < HOUR:
+        return f"{int(seconds) // MINUTE} min {int(seconds) % MINUTE:02d} s"
+    return f"{int(seconds) // HOUR} h {int(seconds) % HOUR // MINUTE:02d} min"
+
+
+class Duration(click.ParamType[float]):
+    """A duration on the command line, in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

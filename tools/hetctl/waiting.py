@@ -1,0 +1,152 @@
+"""Waiting for tasks, for `wait`, `submit --wait` and `batch --wait`.
+
+On a terminal with `follow`, live progress bars; else a line as each task ends.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hetctl.output import emit, on_terminal, tasks_document
+from hetctl.places import emulated_names, marked
+from libtask.client import Selection
+from libtask.messages import ENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from libtask.client import Client
+    from libtask.handles import TaskHandle
+    from libtask.messages import TaskInfo
+
+EXIT_SOME_FAILED = 10
+EXIT_SOME_CANCELLED = 11
+EXIT_TIMEOUT = 124
+REFRESH = 0.25
+"""Seconds between two looks at the progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How to wait.
+
+    Attributes:
+        timeout: seconds; None: until all have ended.
+        follow: show progress bars, on a terminal.
+        as_json: print the tasks as JSON at the end, and nothing before.
+
+    """
+
+    timeout: float | None = None
+    follow: bool = True
+    as_json: bool = False
+
+
+def wait_for(client: Client, handles: list[TaskHandle], manner: Manner) -> int:
+    """Wait until the tasks have ended; return the exit status that tells how."""
+    if manner.as_json:
+        _wait(handles, manner.timeout, lambda _: None)
+        ids = tuple(handle.id for handle in handles)
+        found = client.tasks(Selection(ids=ids, detail=True))
+        emit(tasks_document(reversed(found), emulated_names(client)))
+    elif manner.follow and on_terminal():
+        _wait_live(client, handles, manner.timeout)
+    else:
+        _wait(handles, manner.timeout, _say_ended)
+    return _status(handles)
+
+
+def _status(handles: list[TaskHandle]) -> int:
+    """Exit status by how the tasks ended; raises what kept one from being followed."""
+    if not all(handle.done() for handle in handles):
+        return EXIT_TIMEOUT
+    states = {handle.wait(0) for handle in handles}
+    if "failed" in states:
+        return EXIT_SOME_FAILED
+    return EXIT_SOME_CANCELLED if states & {"cancelled", "dropped"} else 0
+
+
+def _wait(
+    handles: list[TaskHandle], timeout: float | None, say: Callable[[TaskHandle], None]
+) -> None:
+    by_future = {handle.ended: handle for handle in handles}
+    deadline = None if timeout is None else time.monotonic() + timeout
+    left = set(by_future)
+    while left:
+        remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+        done, left = wait(left, remaining, FIRST_COMPLETED)
+        if not done:
+            return
+        for future in sorted(done, key=lambda future: by_future[future].id):
+            say(by_future[future])
+
+
+def _say_ended(handle: TaskHandle) -> None:
+    change = handle.ended.result()
+    where = f" on {change.resource}" if change.resource else ""
+    reason = f": {change.reason}" if change.reason else ""
+    click.echo(f"task {handle.id} {change.state}{where}{reason}")
+
+
+def _wait_live(
+    client: Client, handles: list[TaskHandle], timeout: float | None
+) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    emulated = emulated_names(client)
+    ids = tuple(handle.id for handle in handles)
+    deadline = None if timeout is None else time.monotonic() + timeout
+
+    def look() -> Any:
+        found = client.tasks(Selection(ids=ids))
+        return _bars(found[::-1], emulated, console.height - 4)
+
+    with Live(look(), console=console, auto_refresh=False) as live:
+        while not all(handle.done() for handle in handles):
+            left = [handle.ended for handle in handles if not handle.done()]
+            wait(left, REFRESH)
+            live.update(look(), refresh=True)
+            if deadline is not None and time.monotonic() > deadline:
+                return
+        live.update(look(), refresh=True)
+
+
+def _bars(found: list[TaskInfo], emulated: frozenset[str], room: int) -> Any:
+    """Draw a line a task; where there is no room for all, those that run come first."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    ordered = found if len(found) <= room else sorted(found, key=_urgency)
+    for info in ordered[: max(room, 1)]:
+        bar = ProgressBar(total=1.0, completed=_share(info), width=30)
+        where = marked(info.resource, emulated) if info.resource else ""
+        moves = f"{info.migrations} moves" if info.migrations else ""
+        grid.add_row(
+            str(info.id),
+            info.type,
+            bar,
+            f"{100 * _share(info):3.0f} %",
+            info.state,
+            where,
+            moves,
+        )
+    ended = sum(info.state in ENDED for info in found)
+    grid.add_row("", f"{ended} of {len(found)} ended")
+    return grid
+
+
+def _share(info: TaskInfo) -> float:
+    return 1.0 if info.state == "completed" else info.progress
+
+
+def _urgency(info: TaskInfo) -> tuple[int, int]:
+    order = {"running": 0, "preempted": 1, "queued": 2, "waiting": 3, "held": 3}
+    return order.get(info.state, 4), info.id
