@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 import uuid
 import weakref
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ BATCH = 500
 """Tasks in one submit: one commit of the daemon's store for all of them."""
 ROOM = MAX_FRAME - 4096
 """Bytes of task descriptions in one submit; the rest of the frame is its envelope."""
+LAUNCHER_SECONDS = 5.0
+"""How long a launcher may take to come before it is started once more."""
 PAGE = 1000
 DETAIL_PAGE = 100
 
@@ -100,7 +103,8 @@ class Client:
             self.path, self._registry, timeout=timeout, patience=patience
         )
         self._launcher_lock = threading.Lock()
-        self._launcher_asked = False
+        self._launcher_there = self.welcome.launcher
+        self._launcher_due = 0.0
         # the registry knows this client, so that this runs at exit at the latest
         self._finalizer = weakref.finalize(self, self._session.close)
 
@@ -133,7 +137,8 @@ class Client:
 
     def submit_specs(self, specs: Sequence[TaskSpec]) -> list[TaskHandle]:
         """Submit tasks that are described already; `after: -k` counts within `specs`."""
-        self._ensure_launcher()
+        if not self._launcher_there:
+            self._start_launcher()
         handles: list[TaskHandle] = []
         for chunk in _chunks(specs):
             ready = [
@@ -155,17 +160,23 @@ class Client:
         after = self._session.connection()
         if after is not before:  # pushes went to a connection that is no more
             self._registry.subscribe(after, reply.ids)
+        self._launcher_there = reply.launcher
+        if reply.launcher:
+            self._launcher_due = 0.0
+        else:  # not there yet, or it has left for want of work
+            self._start_launcher()
         return handles
 
-    def _ensure_launcher(self) -> None:
-        if self._launcher_asked or self.welcome.launcher:
-            return
+    def _start_launcher(self) -> None:
+        """Start the launcher, unless it was started a moment ago."""
         with self._launcher_lock:
-            if not self._launcher_asked:
-                from libtask.launcher import start_launcher
+            now = time.monotonic()
+            if now < self._launcher_due:
+                return
+            self._launcher_due = now + LAUNCHER_SECONDS
+        from libtask.launcher import start_launcher
 
-                start_launcher(self.path)
-                self._launcher_asked = True
+        start_launcher(self.path)
 
     # ------------------------------------------------------------ look
 

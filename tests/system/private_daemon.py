@@ -201,10 +201,11 @@ class PrivateDaemon:
         complaints: list[str] = []
         try:
             complaints += self._end_in_peace()
-        finally:
-            for client in self._clients:
-                client.close()
-            complaints += list(self._end_by_force())
+        except AssertionError as error:
+            complaints.append(str(error))
+        for client in self._clients:
+            client.close()
+        complaints += self._end_by_force()
         if self.socket.exists():
             complaints.append(f"{self.socket} is left")
         return complaints

@@ -57,7 +57,7 @@ class Router:
     """The daemon's end of all connections.
 
     Raises:
-        InputError: the path is too long for a socket.
+        InputError: the socket cannot be made there, or another daemon serves it.
 
     """
 
@@ -68,7 +68,12 @@ class Router:
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.ROUTER)
         _configure(self.socket)
-        _bind(self.socket, path, mode)
+        try:
+            _bind(self.socket, path, mode)
+        except BaseException:
+            self.socket.close(linger=0)
+            self._context.term()
+            raise
         self._early: list[Envelope] = []
         self.dropped = 0
         """Messages that could not be delivered: the peer was gone or did not read."""
@@ -166,13 +171,16 @@ def _configure(socket: zmq.Socket[bytes]) -> None:
 
 def _bind(socket: zmq.Socket[bytes], path: Path, mode: int) -> None:
     """Bind with the file mode set from the start: only the umask can do that."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     _demand_unserved(path)
-    before = os.umask(0o777 & ~mode)
     try:
-        socket.bind(f"ipc://{path}")
-    finally:
-        os.umask(before)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        before = os.umask(0o777 & ~mode)
+        try:
+            socket.bind(f"ipc://{path}")
+        finally:
+            os.umask(before)
+    except (OSError, zmq.ZMQError) as error:
+        raise InputError(f"socket {path}: {error.strerror}") from error
 
 
 def _demand_unserved(path: Path) -> None:

@@ -121,6 +121,8 @@ class Submitted(Request, frozen=True):
     """The tasks are durable, under these ids."""
 
     ids: list[int]
+    launcher: bool = True
+    """Whether the caller's launcher is connected; else nobody makes workers for them."""
 
 
 class TaskList(Request, frozen=True):
