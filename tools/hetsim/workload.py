@@ -120,6 +120,7 @@ def _resource(model: ResourceModel) -> Resource:
         link_bytes_per_s=model.link_bytes_per_s,
         reconfigure_s=model.reconfigure_s or 0.0,
         queue_limit=model.queue_limit,
+        shared=model.sharing == "processor",
     )
 
 

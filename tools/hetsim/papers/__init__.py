@@ -1,0 +1,1 @@
+"""The papers whose tables and figures `hetsim paper` re-makes."""

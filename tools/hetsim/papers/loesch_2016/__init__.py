@@ -1,0 +1,1 @@
+"""loesch-2016: performance-centric scheduling with task migration, re-made."""
