@@ -8,7 +8,7 @@ in its heap until it comes to the top (lazy deletion) or the heap is mostly such
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from hetd.core.deadlines import DeadlineOrder
@@ -103,7 +103,8 @@ class RunQueue:
         order = self._orders.get(row)
         if order is None:
             order = self._orders[row] = DeadlineOrder()
-            for _, task in sorted(self._buckets[row]):
+            waiting = [entry[1] for entry in self._buckets[row] if self._stays(entry)]
+            for task in sorted(waiting, key=attrgetter("sequence")):
                 order.add(task, task.sequence, task.submitted.deadline)
         return order
 
@@ -147,12 +148,16 @@ class RunQueue:
         number = len(heaps)
         while frontier and len(found) < count:
             entry, _, heap, index = heappop(frontier)
-            if self._entries.get(entry[1]) is entry:
+            if self._stays(entry):
                 found.append(entry[1])
             for child in range(2 * index + 1, min(2 * index + 3, len(heap))):
                 number += 1
                 heappush(frontier, (heap[child], number, heap, child))
         return found
+
+    def _stays(self, entry: Entry) -> bool:
+        """Whether an entry of a bucket was not removed."""
+        return self._entries.get(entry[1]) is entry
 
     def _settle(self, row: Row) -> None:
         """Drop removed tasks from the top of a bucket, and the bucket when empty."""

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hetd.policies.affinity import Affinity
+from hetd.policies.elare import EnergyLatencyAware
+from hetd.policies.felare import FairEnergyLatencyAware
 from hetd.policies.finish_time import FinishTime
 from hetd.policies.migration import Migration
+from hetd.policies.mm import MinMin
+from hetd.policies.mmu import MinMaxUrgency
+from hetd.policies.msd import MinSoonestDeadline
 from hetd.policies.work_conserving import WorkConserving
 from libtask.errors import InputError, NotFoundError
 
@@ -24,6 +29,11 @@ POLICIES: dict[str, type[Policy]] = {
     "work-conserving": WorkConserving,
     "migration": Migration,
     "finish-time": FinishTime,
+    "mm": MinMin,
+    "msd": MinSoonestDeadline,
+    "mmu": MinMaxUrgency,
+    "elare": EnergyLatencyAware,
+    "felare": FairEnergyLatencyAware,
 }
 
 

@@ -1,0 +1,59 @@
+"""`felare`: energy- and latency-aware mapping that is fair to task types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from hetd.planning.fairness import Fairness, fair_pass
+from hetd.planning.mapper import react_by_mapping
+from hetd.planning.reading import Mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetd.core.events import Event, Nanoseconds
+    from hetd.core.policy import Decision
+    from hetd.core.system import System
+
+
+@dataclass(frozen=True, slots=True)
+class FairEnergyLatencyAware(Mapping):
+    """FELARE: ELARE with types that fall behind first, and others making way for them.
+
+    Attributes:
+        fairness_factor: f of equation 3.
+        deviation: that of a `population` or a `sample`.
+        suffer_at_limit: a type whose rate equals the fairness limit suffers too.
+        others: while an infeasible task that suffers waits, others `go` or `wait`; None:
+            as the preset says.
+        evict: tasks that do not suffer make way for infeasible ones that do; with
+            `evict_in_vain` even where that does not help.
+        reading, deferrals, ...: see `Mapping`.
+
+    """
+
+    fairness_factor: float = 1.0
+    deviation: Literal["population", "sample"] = "population"
+    suffer_at_limit: bool = False
+    others: Literal["go", "wait"] | None = None
+    evict: bool = True
+    evict_in_vain: bool = False
+
+    def react(
+        self, event: Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        fairness = Fairness(
+            factor=self.fairness_factor,
+            sample=self.deviation == "sample",
+            at_limit=self.suffer_at_limit,
+            block=(self.others or self._preset()) == "wait",
+            evict=self.evict,
+            in_vain=self.evict_in_vain,
+        )
+        heuristic = partial(fair_pass, fairness=fairness)
+        return react_by_mapping(event, system, self.settled(), heuristic)
+
+    def _preset(self) -> str:
+        return "wait" if self.reading == "authors-code" else "go"

@@ -1,0 +1,34 @@
+"""`msd`: minimum completion time, then the soonest deadline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hetd.planning.mapper import react_by_mapping
+from hetd.planning.mapping import baseline_pass, soonest_deadline
+from hetd.planning.reading import Mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetd.core.events import Event, Nanoseconds
+    from hetd.core.policy import Decision
+    from hetd.core.system import System
+
+
+@dataclass(frozen=True, slots=True)
+class MinSoonestDeadline(Mapping):
+    """MSD: each task to where it ends soonest; of those the one due soonest.
+
+    Attributes:
+        reading, deferrals, ...: see `Mapping`.
+
+    """
+
+    def react(
+        self, event: Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        heuristic = partial(baseline_pass, urgency=soonest_deadline)
+        return react_by_mapping(event, system, self.settled(), heuristic)
