@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hetkernels.correlation.cpu import multiply
 from hetkernels.correlation.finish import finish, strongest
-from hetkernels.correlation.plan import BLOCK, DEPTH, Plan
+from hetkernels.correlation.plan import BLOCK, DEPTH, ONE_BLOCK, Plan
 from hetkernels.correlation.reference import correlation
 from hetkernels.correlation.standardise import BAND, standardise
 from libtask.devices import open_device
@@ -53,9 +53,10 @@ def multiplied(
         (2, 1),
         (3, 2),
         (50, 33),
-        (BAND + 1, BLOCK),
-        (40, BLOCK + 1),
-        (20, 2 * BLOCK + 9),  # an odd number of blocks
+        (BAND + 1, 300),
+        (20, ONE_BLOCK),
+        (20, ONE_BLOCK + 9),  # an odd number of blocks
+        (20, 3 * BLOCK + 1),
         (2 * DEPTH + 5, 7),  # three chunks
     ],
 )
@@ -78,7 +79,7 @@ def test_large_offsets_cost_no_digits() -> None:
     np.testing.assert_allclose(matrix, expected, rtol=0, atol=1e-5)
 
 
-TALL, WIDE = a_table(3 * DEPTH + 100, 300), a_table(30, 1100)
+TALL, WIDE = a_table(3 * DEPTH + 100, 300), a_table(30, 2100)
 
 
 @given(st.booleans(), st.lists(st.integers(0, 20), max_size=5))
@@ -91,7 +92,7 @@ def test_cutting_changes_no_bit(wide: bool, cuts: list[int]) -> None:  # noqa: F
     np.testing.assert_array_equal(cut, multiplied(table, FLOAT32, []))
 
 
-@given(st.integers(1, 1500), st.integers(1, 20_000), st.data())
+@given(st.integers(1, 9000), st.integers(1, 20_000), st.data())
 def test_pieces_cover_each_iteration_once(
     columns: int, rows: int, data: st.DataObject
 ) -> None:
@@ -109,7 +110,9 @@ def test_pieces_cover_each_iteration_once(
     assert covered == list(range(start, stop))
 
 
-@pytest.mark.parametrize("columns", [1, BLOCK, BLOCK + 1, 3 * BLOCK, 10 * BLOCK])
+@pytest.mark.parametrize(
+    "columns", [1, BLOCK, ONE_BLOCK, ONE_BLOCK + 1, 4 * BLOCK, 9 * BLOCK]
+)
 def test_pairs_hold_each_block_once(columns: int) -> None:
     plan = Plan(1, columns, FLOAT32)
 
@@ -139,7 +142,7 @@ def test_squares_show_values_that_are_not_finite(value: float) -> None:
 
 
 def test_finish_mirrors_limits_and_marks_constants() -> None:
-    n = BLOCK + 3
+    n = 300
     matrix = np.triu(np.random.default_rng(0).uniform(-1, 1, (n, n)))
     matrix[0, 2] = -1.0000001
     constant = np.zeros(n, bool)

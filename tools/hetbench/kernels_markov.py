@@ -1,15 +1,13 @@
-"""Compares a step of the power iteration with the libraries' matrix-vector product.
+"""Times a step of the power iteration beside the libraries' matrix-vector product.
 
-Prints one JSON object. Our step also sums the L1 change and checks convergence; the
-libraries' product does not. Run it as `python bench/kernels_markov.py [threads]`.
+Our step also sums the L1 change and checks convergence; the libraries' product does
+not. Both take turns, so that a busy machine disturbs both alike.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from hetkernels.markov.layout import Chain
 
 ROUNDS = 7
+THREADS = len(os.sched_getaffinity(0))
 ROUND_SECONDS = 0.25
 SETTLE_SECONDS = 0.1
 """Threads of BLAS spin for a while after a call, and would slow the other side."""
@@ -70,7 +69,7 @@ def library_product(chain: Chain) -> tuple[str, Callable[[], Any]]:
     return "scipy csr @ x", lambda: by_columns @ x
 
 
-def measure(n: int, density: float, dtype: str, threads: int) -> dict[str, Any]:
+def measure(n: int, density: float, dtype: str) -> dict[str, Any]:
     chain = generate_chain(n, density, 0.5, 0, np.dtype(dtype))
     walker = CpuWalk(chain, start(chain), scratch(chain), tolerance=NEVER)
     library, product = library_product(chain)
@@ -86,18 +85,12 @@ def measure(n: int, density: float, dtype: str, threads: int) -> dict[str, Any]:
         "library": library,
         "library_s": library_s,
         "ratio": library_s / ours_s,
-        "threads": threads,
+        "threads": THREADS,
         "note": "one step; ours includes the convergence check",
     }
 
 
-def main() -> None:
-    threads = int(sys.argv[1]) if len(sys.argv) > 1 else os.cpu_count() or 1
-    device = open_device(DeviceSpec(name="cpu", kind="cpu", threads=threads))
+def run() -> list[dict[str, Any]]:
+    device = open_device(DeviceSpec(name="cpu", kind="cpu", threads=THREADS))
     device.mark()()
-    rows = [measure(*chain, threads) for chain in CHAINS]
-    print(json.dumps({"benchmark": "markov", "rows": rows}, indent=2))
-
-
-if __name__ == "__main__":
-    main()
+    return [measure(*chain) for chain in CHAINS]

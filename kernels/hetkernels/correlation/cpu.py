@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetkernels.correlation.plan import BLOCK, DEPTH, Plan
+from hetkernels.correlation.plan import DEPTH, Plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,8 +37,8 @@ def multiply(
         pair, chunk = divmod(iteration, plan.chunks)
         part = table[chunk * DEPTH : (chunk + 1) * DEPTH]
         for block in plan.pair(pair):
-            first = block * BLOCK
-            here = slice(first, min(first + BLOCK, plan.columns))
+            first = block * plan.block
+            here = slice(first, min(first + plan.block, plan.columns))
             right = slice(here.stop, plan.columns)
             _product(part, here, here, (matrix[here, here], chunk > 0))
             _product(part, here, right, (matrix[here, right], chunk > 0))

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetkernels.correlation.plan import BLOCK
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+TILE = 256
+"""Rows and columns transposed at a time: both copies stay in the cache."""
 
 
 def finish(matrix: NDArray[Any], constant: NDArray[np.bool_]) -> None:
@@ -23,8 +24,8 @@ def finish(matrix: NDArray[Any], constant: NDArray[np.bool_]) -> None:
     # Rounding leaves correlations of 1 a little above it.
     np.clip(matrix, -1.0, 1.0, out=matrix)
     np.fill_diagonal(matrix, 1.0)
-    for first in range(0, len(matrix), BLOCK):
-        _mirror(matrix, slice(first, first + BLOCK))
+    for first in range(0, len(matrix), TILE):
+        _mirror(matrix, slice(first, first + TILE))
     matrix[constant] = np.nan
     matrix[:, constant] = np.nan
 
@@ -43,9 +44,9 @@ def strongest(matrix: NDArray[Any]) -> tuple[int, int] | None:
 
 
 def _mirror(matrix: NDArray[Any], rows: slice) -> None:
-    """Copy a block's upper part to below the diagonal, tile by tile."""
+    """Copy a band's upper part to below the diagonal, tile by tile."""
     square = matrix[rows, rows]
     square[:] = np.triu(square) + np.triu(square, 1).T
-    for first in range(rows.stop, len(matrix), BLOCK):
-        columns = slice(first, first + BLOCK)
+    for first in range(rows.stop, len(matrix), TILE):
+        columns = slice(first, first + TILE)
         matrix[columns, rows] = matrix[rows, columns].T

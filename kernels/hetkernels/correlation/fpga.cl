@@ -2,7 +2,7 @@
 // Each table row sends TILE values along both sides of a tile of sums on chip; the
 // ARRAY x ARRAY multipliers sweep over the tile, so that TILE * TILE / ARRAY^2 cycles
 // pass until a sum is needed again, more than an adder's latency.
-// Macros: REAL, BLOCK, DEPTH (see plan.py), DOUBLE where REAL is double.
+// Macros: REAL, BLOCK, DEPTH, RUN (see plan.py), DOUBLE where REAL is double.
 
 #ifdef DOUBLE
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -13,17 +13,17 @@
 #define SWEEP (TILE / ARRAY)
 #define TILES (BLOCK / TILE)
 
-// One tile: sums chunks in order, each by itself, as all kinds do.
+// One tile: sums runs of rows in order, each by itself, as the GPU does.
 void multiply_tile(__global const REAL *restrict table, __global REAL *restrict matrix,
                    const uint rows, const uint columns, const uint first_row,
                    const uint first_column, const uint first_chunk, const uint chunks)
 {
-    for (uint chunk = first_chunk; chunk < first_chunk + chunks; chunk++) {
-        const uint begin = chunk * DEPTH;
-        const uint end = min(rows, begin + DEPTH);
+    const uint end = min(rows, (first_chunk + chunks) * DEPTH);
+    for (uint run = first_chunk * DEPTH; run < end; run += RUN) {
+        const uint run_end = min(end, run + RUN);
         REAL sums[SWEEP][SWEEP][ARRAY][ARRAY];
 
-        for (uint row = begin; row < end; row++) {
+        for (uint row = run; row < run_end; row++) {
             REAL left[TILE], above[TILE];
             #pragma unroll
             for (uint i = 0; i < TILE; i++) {
@@ -38,7 +38,7 @@ void multiply_tile(__global const REAL *restrict table, __global REAL *restrict 
                 for (uint i = 0; i < ARRAY; i++) {
                     #pragma unroll
                     for (uint j = 0; j < ARRAY; j++) {
-                        const REAL before = row == begin ? 0 : sums[v][h][i][j];
+                        const REAL before = row == run ? 0 : sums[v][h][i][j];
                         sums[v][h][i][j] =
                             before + left[v * ARRAY + i] * above[h * ARRAY + j];
                     }
@@ -46,13 +46,16 @@ void multiply_tile(__global const REAL *restrict table, __global REAL *restrict 
             }
         }
 
-        for (uint i = 0; i < TILE; i++) {
-            for (uint j = 0; j < TILE; j++) {
-                const uint r = first_row + i, c = first_column + j;
+        // ARRAY cells a cycle: a small part of what the run took.
+        for (uint step = 0; step < TILE * SWEEP; step++) {
+            const uint i = step / SWEEP, h = step % SWEEP;
+            #pragma unroll
+            for (uint j = 0; j < ARRAY; j++) {
+                const uint r = first_row + i, c = first_column + h * ARRAY + j;
                 const size_t cell = (size_t)r * columns + c;
-                const REAL sum = sums[i / ARRAY][j / ARRAY][i % ARRAY][j % ARRAY];
+                const REAL sum = sums[i / ARRAY][h][i % ARRAY][j];
                 if (r < columns && c < columns)
-                    matrix[cell] = (chunk > 0 ? matrix[cell] : 0) + sum;
+                    matrix[cell] = (run > 0 ? matrix[cell] : 0) + sum;
             }
         }
     }

@@ -1,5 +1,5 @@
 // Upper triangle of Z^T Z on GPUs: tiles in local memory, blocks of results in registers.
-// Macros: REAL, BLOCK, DEPTH (see plan.py), DOUBLE where REAL is double.
+// Macros: REAL, BLOCK, DEPTH, RUN (see plan.py), DOUBLE where REAL is double.
 
 #ifdef DOUBLE
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -74,7 +74,8 @@ void multiply(__global const REAL *restrict table, __global REAL *restrict matri
     // Nothing to do below the diagonal, for the middle block's double, past the edge.
     const bool idle = first_column < first_row || (second && partner == pair)
                    || first_row >= columns || first_column >= columns;
-    const uint last_chunk = idle ? first_chunk : first_chunk + chunks;
+    const uint begin = first_chunk * DEPTH;
+    const uint end = idle ? begin : min(rows, begin + chunks * DEPTH);
 
     // This work-item's results: rows `mine_down` + i, columns `mine_across` + j.
     const uint mine_down = first_row + y * EACH;
@@ -85,16 +86,16 @@ void multiply(__global const REAL *restrict table, __global REAL *restrict matri
                  ? (REAL4)(0)
                  : load_cells(matrix, mine_down + i, mine_across, columns);
 
-    for (uint chunk = first_chunk; chunk < last_chunk; chunk++) {
-        const uint end = min(rows, (chunk + 1) * DEPTH);
+    for (uint run = begin; run < end; run += RUN) {
+        const uint run_end = min(end, run + RUN);
         REAL4 sum[EACH];
         for (uint i = 0; i < EACH; i++)
             sum[i] = 0;
 
-        for (uint row = chunk * DEPTH; row < end; row += STAGE) {
+        for (uint row = run; row < run_end; row += STAGE) {
             barrier(CLK_LOCAL_MEM_FENCE);
-            load_tile(table, left, row, end, first_row, columns);
-            load_tile(table, above, row, end, first_column, columns);
+            load_tile(table, left, row, run_end, first_row, columns);
+            load_tile(table, above, row, run_end, first_column, columns);
             barrier(CLK_LOCAL_MEM_FENCE);
             #pragma unroll
             for (uint k = 0; k < STAGE; k++) {

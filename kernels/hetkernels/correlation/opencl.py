@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyopencl
 
-from hetkernels.correlation.plan import BLOCK, DEPTH, Plan
+from hetkernels.correlation.plan import DEPTH, RUN, Plan
 
 if TYPE_CHECKING:
     from libtask.devices.opencl import OpenCLDevice
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 PACKAGE = "hetkernels.correlation"
 SIDE = 16
 """Work-items of a group in each direction; as in gpu.cl."""
-TILES = BLOCK // 64
-"""Tiles of a group's results in a block; as in gpu.cl."""
+TILE = 64
+"""Rows and columns of a group's results; as in gpu.cl."""
 
 
 def multiply_gpu(
@@ -31,7 +31,8 @@ def multiply_gpu(
     for piece in plan.pieces(strip):
         sizes = (plan.rows, plan.columns, piece.first_pair, *piece[2:])
         kernel.set_args(*buffers, *map(np.uint32, sizes))
-        shape = ((plan.blocks + 1) * TILES * SIDE, TILES * SIDE, piece.pairs)
+        items = plan.block // TILE * SIDE
+        shape = ((plan.blocks + 1) * items, items, piece.pairs)
         pyopencl.enqueue_nd_range_kernel(device.queue, kernel, shape, (SIDE, SIDE, 1))
 
 
@@ -50,6 +51,5 @@ def _kernel(device: OpenCLDevice, source: str, plan: Plan) -> pyopencl.Kernel:
     macros: dict[str, object] = {"REAL": "double" if double else "float"}
     if double:
         macros["DOUBLE"] = 1
-    return device.kernel(
-        PACKAGE, source, "multiply", BLOCK=BLOCK, DEPTH=DEPTH, **macros
-    )
+    macros |= {"BLOCK": plan.block, "DEPTH": DEPTH, "RUN": RUN}
+    return device.kernel(PACKAGE, source, "multiply", **macros)

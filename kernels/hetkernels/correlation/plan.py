@@ -1,9 +1,9 @@
 """How the upper triangle of the correlation matrix is cut into equal iterations.
 
-The matrix is cut into blocks of `BLOCK` rows. Block p reaches from the diagonal to the
+The matrix is cut into blocks of rows. Block p reaches from the diagonal to the
 right edge, so the triangle is folded: iterations treat block p together with block
 `blocks - 1 - p`, and all of them take the same time. Long tables are also cut into
-chunks of `DEPTH` rows, whose products are summed by themselves and then in order.
+chunks of `DEPTH` rows, whose products are added to the matrix in order.
 An iteration is one chunk of one pair of blocks, so every cut gives the same bits.
 """
 
@@ -17,11 +17,18 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-BLOCK = 256
-"""Rows of the matrix in a block: wide enough for BLAS to reach its full speed."""
-
-DEPTH = 4096
+DEPTH = 2048
 """Table rows in a chunk."""
+
+RUN = 256
+"""Table rows whose products GPU and FPGA add one after another: float32 loses digits in
+long runs. Divides DEPTH; BLAS has runs of its own."""
+
+BLOCK = 512
+"""Rows of the matrix in a block: enough for BLAS to come near its full speed."""
+
+ONE_BLOCK = 1024
+"""Columns up to which the matrix is one block: BLAS treats it best in one piece."""
 
 
 class Piece(NamedTuple):
@@ -49,8 +56,13 @@ class Plan:
     real: np.dtype[Any]
 
     @property
+    def block(self) -> int:
+        """Count the rows of the matrix in a block."""
+        return ONE_BLOCK if self.columns <= ONE_BLOCK else BLOCK
+
+    @property
     def blocks(self) -> int:
-        return -(-self.columns // BLOCK)
+        return -(-self.columns // self.block)
 
     @property
     def pairs(self) -> int:
