@@ -91,10 +91,13 @@ class BatchFile:
             return []
         return tables
 
-    def _add(self, index: int, table: dict[str, Any]) -> None:
+    def _add(self, index: int, table: Any) -> None:
         where = f"task[{index}]"
         before = len(self._mistakes)
-        self._check_keys(where, table)
+        if isinstance(table, dict):
+            self._check_keys(where, table)
+        else:
+            self._mistake(where, f"expected a table, got {table!r}")
         if len(self._mistakes) > before:
             return
         entry = msgspec.convert(table, Entry)

@@ -13,7 +13,9 @@ import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
+from matplotlib.patheffects import withStroke
 
 from hetctl.moves import moves
 from libtask.apps import short_name
@@ -34,7 +36,7 @@ COLOURS = (
     "#bbbbbb",
 )
 """Paul Tol's bright scheme: told apart by colour-blind readers too."""
-SHADES = (0.0, 0.16, 0.32)
+SHADES = (0.0, 0.13, 0.26)
 """How much lighter neighbouring tasks of one application are drawn."""
 BAR = 0.72
 INK = "#222222"
@@ -60,7 +62,7 @@ def draw(lanes: list[Lane], stretches: list[Stretch], path: Path) -> None:
         _arrow(axes, before, after, origin)
     _finish(axes, lanes, span)
     _title(axes, stretches, span)
-    _legend(figure, axes, colours)
+    _legend(figure, colours)
     with mpl.rc_context({"svg.fonttype": "none"}):
         figure.savefig(path, dpi=160)
 
@@ -117,6 +119,7 @@ def _arrow(axes: Any, before: Stretch, after: Stretch, origin: float) -> None:
         color=INK,
         linewidth=1.1,
         zorder=5,
+        path_effects=[withStroke(linewidth=3, foreground="white")],
     )
     axes.add_patch(arrow)
 
@@ -143,12 +146,12 @@ def _title(axes: Any, stretches: list[Stretch], span: float) -> None:
     axes.set_title(title, loc="left", fontsize=11, color=INK)
 
 
-def _legend(figure: Figure, axes: Any, colours: dict[str, str]) -> None:
+def _legend(figure: Figure, colours: dict[str, str]) -> None:
     handles: list[Any] = [
         Patch(facecolor=colour, label=name) for name, colour in colours.items()
     ]
     handles.append(
-        FancyArrowPatch((0, 0), (1, 0), color=INK, arrowstyle="-|>", label="migration")
+        Line2D([], [], color=INK, marker=">", markersize=5, label="migration")
     )
     figure.legend(
         handles=handles,
@@ -157,4 +160,3 @@ def _legend(figure: Figure, axes: Any, colours: dict[str, str]) -> None:
         frameon=False,
         fontsize=9,
     )
-    axes.set_frame_on(True)

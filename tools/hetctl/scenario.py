@@ -2,7 +2,7 @@
 
 Every number is measured or configured: what a task took is told where the whole task
 ran on one resource; what is not known is left out, and the simulator then takes what
-the scheduler expects.
+the scheduler expects. Tasks of a type whose times are not known at all are left out.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
-
-from libtask.errors import InputError
 
 if TYPE_CHECKING:
     from libtask.messages import DeviceInfo, Sample, TaskInfo
@@ -21,33 +19,33 @@ Measured = dict[tuple[str, str], list[float]]
 
 
 class ScenarioWriter:
-    """Turns tasks, resources and models into a scenario document."""
+    """Turns tasks, resources and models into a scenario document.
+
+    Attributes:
+        unknown: types that were left out, since no execution time of theirs is known.
+
+    """
 
     def __init__(self, devices: list[DeviceInfo], models: list[Sample]) -> None:
         self._devices = devices
         self._models = {(each.type, each.resource): each.seconds for each in models}
+        self.unknown: list[str] = []
 
     def document(self, tasks: list[TaskInfo]) -> dict[str, Any]:
-        """Return the document.
-
-        Raises:
-            InputError: a type of task has neither a model nor a whole run.
-
-        """
+        """Return the document."""
         ordered = sorted(tasks, key=lambda info: info.id)
-        origin = min((info.submitted for info in ordered), default=0.0)
         measured = whole_runs(ordered)
         by_type: dict[str, list[TaskInfo]] = {}
         for info in ordered:
             by_type.setdefault(info.type, []).append(info)
-        present = {info.id for info in ordered}
+        types = [self._type(name, some, measured) for name, some in by_type.items()]
+        self.unknown = [each["name"] for each in types if not _runs_anywhere(each)]
+        kept = [info for info in ordered if info.type not in self.unknown]
         return {
             "format": "hetsim/scenario-1",
             "resources": [_resource(device) for device in self._devices],
-            "types": [
-                self._type(name, some, measured) for name, some in by_type.items()
-            ],
-            "tasks": [_task(info, origin, present) for info in ordered],
+            "types": [each for each in types if _runs_anywhere(each)],
+            "tasks": _tasks(kept),
         }
 
     def _type(
@@ -78,11 +76,6 @@ class ScenarioWriter:
                 found[device.spec.name] = fmean(measured[key])
             else:
                 found[device.spec.name] = None
-        if all(seconds is None for seconds in found.values()):
-            raise InputError(
-                f"type {name}: no execution time is known on any resource;"
-                " run `hetctl characterize`, or one of its tasks to its end"
-            )
         return found
 
 
@@ -94,6 +87,10 @@ def whole_runs(tasks: list[TaskInfo]) -> Measured:
             seconds = sum(_length(segment) for segment in info.segments)
             found.setdefault((info.type, info.segments[0].resource), []).append(seconds)
     return found
+
+
+def _runs_anywhere(kind: dict[str, Any]) -> bool:
+    return any(seconds is not None for seconds in kind["seconds"].values())
 
 
 def _unmoved(info: TaskInfo) -> bool:
@@ -138,6 +135,12 @@ def _migration_seconds(tasks: list[TaskInfo]) -> float:
         ]
         gaps += [min(own)] if own else []
     return median(gaps) if gaps else 0.0
+
+
+def _tasks(kept: list[TaskInfo]) -> list[dict[str, Any]]:
+    origin = min((info.submitted for info in kept), default=0.0)
+    present = {info.id for info in kept}
+    return [_task(info, origin, present) for info in kept]
 
 
 def _task(info: TaskInfo, origin: float, present: set[int]) -> dict[str, Any]:

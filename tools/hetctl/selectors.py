@@ -38,7 +38,12 @@ def selected(
     """
     ids: list[int] = []
     for word in split(selectors):
-        ids += _ids_of(client, word, live=live) if word in WORDS else ids_in(word)
+        if word in WORDS:
+            ids += _ids_of(client, word, live=live)
+        elif "-" in word:
+            ids += _existing(client, ids_in(word))
+        else:
+            ids += ids_in(word)
     return list(dict.fromkeys(ids))
 
 
@@ -94,6 +99,15 @@ def _ids_of(client: Client, word: str, *, live: bool) -> list[int]:
     found = client.tasks(Selection(mine=word == "mine", limit=MOST))
     chosen = [info.id for info in found if not (live and info.state in ENDED)]
     return sorted(chosen)
+
+
+def _existing(client: Client, ids: range) -> range:
+    """Cut a range at the newest task: `5-99` means those from 5 on."""
+    newest = client.tasks(Selection(limit=1))
+    top = newest[0].id if newest else 0
+    if ids[0] > top:
+        raise NotFoundError(f"no tasks {ids[0]}-{ids[-1]}; the newest is {top}")
+    return range(ids[0], min(ids[-1], top) + 1)
 
 
 def _last(client: Client) -> int:

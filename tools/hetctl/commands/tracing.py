@@ -63,7 +63,13 @@ def _document(
         return chrome_document(tasks, client.devices(), now())
     from hetctl.scenario import ScenarioWriter
 
-    return ScenarioWriter(client.devices(), client.models()).document(tasks)
+    writer = ScenarioWriter(client.devices(), client.models())
+    document = writer.document(tasks)
+    for name in writer.unknown:
+        click.echo(
+            f"left out {name}: none of its tasks ran to its end unmoved", err=True
+        )
+    return document
 
 
 def _write(output: Path, text: bytes) -> None:
