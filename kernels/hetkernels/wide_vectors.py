@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
+import numpy as np
+from numba import njit, types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+VECTOR_BYTES = 64
+REAL_BYTES = 4
 
 
 def _wide_vectors(_typing: Any) -> tuple[Any, Any]:
@@ -29,3 +34,14 @@ wide_vectors: Any = intrinsic(_wide_vectors)
 
 The function is then never inlined: the wish would be lost in its caller.
 """
+
+
+@njit(cache=True)
+def aligned_zeros(count: int) -> NDArray[np.float32]:
+    """Return zeros that begin at a whole vector.
+
+    Elsewhere every load would touch two cache lines and take twice as long.
+    """
+    zeros = np.zeros(count + VECTOR_BYTES // REAL_BYTES, np.float32)
+    skip = -zeros.ctypes.data % VECTOR_BYTES // REAL_BYTES
+    return zeros[skip : skip + count]

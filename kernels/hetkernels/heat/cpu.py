@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from hetkernels.wide_vectors import wide_vectors
+from hetkernels.wide_vectors import aligned_zeros, wide_vectors
 
 if TYPE_CHECKING:
     from hetkernels.heat.plate import Plate
@@ -103,7 +103,7 @@ def _tile(
     n = grid.shape[0]
     low = max(0, left - depth)
     width = min(grid.shape[1], right + depth) - low
-    lines = np.zeros(_at(depth + 1, 0, width) + LANES, np.float32)
+    lines = aligned_zeros(_at(depth + 1, 0, width) + LANES)
     for front in range(max(0, top - depth), bottom + depth, 2):
         for row in range(front, min(n, front + 2)):
             _read_row(lines, grid, row, box, outside)

@@ -1,0 +1,1 @@
+"""Gaussian blur of images: separable, edges reflected, any radius."""

@@ -1,0 +1,99 @@
+"""Gaussian blur on OpenCL devices: the host side of `gpu.cl` and `fpga.cl`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+PIXELS = {"uint8": "uchar", "uint16": "ushort", "float32": "float"}
+"""Type of the pixels -> its OpenCL name."""
+
+WIDTH, HEIGHT, EACH, CHUNK = 32, 8, 4, 16
+"""GPU: groups of 32 x 8 work-items with 4 pixels each; 12 KiB of local memory."""
+SUMS_PIXELS = 1 << 22
+"""GPU: pixels between the two passes at a time (16 MiB), however large the image."""
+
+VECTOR, INNER = 8, 64
+"""FPGA: pixels a cycle; blocks of 64 x 8 columns."""
+LEAST_REACH = 4
+MOST_PAIRS = 16
+"""FPGA: pairs added in a cycle; 2 x 16 x 8 multipliers fit any board in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What the kernels must know of an image of (planes, rows, columns).
+
+    Attributes:
+        shape: planes, rows, columns.
+        pixel: name of its NumPy type.
+        reach: radius of the blur.
+
+    """
+
+    shape: tuple[int, int, int]
+    pixel: str
+    reach: int
+
+    @property
+    def block(self) -> int:
+        """Rows that the GPU takes from one pass to the next at a time."""
+        planes, rows, columns = self.shape
+        return max(1, min(rows, SUMS_PIXELS // (planes * columns)))
+
+
+def gpu_rows(
+    device: Any, buffers: tuple[Any, ...], picture: Picture, strip: range
+) -> None:
+    """Enqueue the blur of the rows `strip`.
+
+    `buffers` are the image, the blurred image, the weights and the sums: float32,
+    planes x `picture.block` x columns.
+    """
+    image, blurred, weights, sums = buffers
+    defines: dict[str, object] = {"PIXEL": PIXELS[picture.pixel]}
+    defines |= {"ROUNDED": picture.pixel != "float32"}
+    defines |= {"WIDTH": WIDTH, "HEIGHT": HEIGHT, "EACH": EACH, "CHUNK": CHUNK}
+    program = ("hetkernels.gaussian_blur", "gpu.cl")
+    down = device.kernel(*program, "blur_down", **defines)
+    along = device.kernel(*program, "blur_along", **defines)
+    planes, rows, columns = picture.shape
+    for top in range(strip.start, strip.stop, picture.block):
+        count = min(picture.block, strip.stop - top)
+        place = _int32(picture.reach, rows, columns, top, count)
+        group = (WIDTH, HEIGHT, 1)
+        whole = (_up(columns, WIDTH), _up(count, HEIGHT * EACH) // EACH, planes)
+        down(device.queue, whole, group, image, sums, weights, *place)
+        whole = (_up(columns, WIDTH * EACH) // EACH, _up(count, HEIGHT), planes)
+        along(device.queue, whole, group, sums, blurred, weights, *place)
+
+
+def fpga_rows(
+    device: Any, buffers: tuple[Any, ...], picture: Picture, strip: range
+) -> None:
+    """Enqueue the blur of the rows `strip`.
+
+    `buffers` are the image, the blurred image and the weights.
+    """
+    reach = LEAST_REACH
+    while reach < picture.reach:
+        reach *= 2
+    defines: dict[str, object] = {"PIXEL": PIXELS[picture.pixel]}
+    defines |= {"ROUNDED": picture.pixel != "float32", "VECTOR": VECTOR}
+    defines |= {"REACH": reach, "SIDE": -(-reach // VECTOR), "INNER": INNER}
+    defines |= {"UNROLL": min(reach, MOST_PAIRS)}
+    program = ("hetkernels.gaussian_blur", "fpga.cl")
+    kernel = device.kernel(*program, "blur_rows", **defines)
+    planes, rows, columns = picture.shape
+    place = _int32(picture.reach, rows, columns, planes, strip.start, strip.stop)
+    kernel(device.queue, (1,), (1,), *buffers, *place)
+
+
+def _int32(*values: int) -> tuple[np.int32, ...]:
+    return tuple(np.int32(value) for value in values)
+
+
+def _up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
