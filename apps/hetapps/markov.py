@@ -171,11 +171,15 @@ def _held(task: Markov, device: Device) -> Iterator[tuple[Walk, Any, Scratch]]:
         yield Walk(*walk), arrays, Scratch(*scratch)
 
 
-def _advance(walker: CpuWalk | OpenCLWalk, checkpoint: Checkpoint) -> Iterator[None]:
+def _advance(
+    task: Markov, walker: CpuWalk | OpenCLWalk, checkpoint: Checkpoint
+) -> Iterator[None]:
     """Step until converged.
 
     A device reports a strip late; the steps that it does until then change nothing.
     """
+    if task.walk.status[1]:
+        return  # it was preempted after it had converged, and before it told
     for strip in checkpoint.strips():
         walker.steps(len(strip))
         yield
@@ -192,7 +196,7 @@ def markov_cpu(task: Markov, device: Device, checkpoint: Checkpoint) -> Iterator
 
     with _held(task, device) as (walk, _, scratch):
         walker = CpuWalk(task.chain, walk, scratch, task.tolerance)
-        yield from _advance(walker, checkpoint)
+        yield from _advance(task, walker, checkpoint)
 
 
 @Markov.on("gpu")
@@ -202,7 +206,7 @@ def markov_gpu(task: Markov, device: Any, checkpoint: Checkpoint) -> Iterator[No
 
     with _held(task, device) as (walk, arrays, scratch):
         walker = GpuWalk(device, task.chain, walk, task.tolerance)
-        yield from _advance(walker.load(arrays, scratch), checkpoint)
+        yield from _advance(task, walker.load(arrays, scratch), checkpoint)
 
 
 @Markov.on("fpga")
@@ -212,4 +216,4 @@ def markov_fpga(task: Markov, device: Any, checkpoint: Checkpoint) -> Iterator[N
 
     with _held(task, device) as (walk, arrays, scratch):
         walker = FpgaWalk(device, task.chain, walk, task.tolerance)
-        yield from _advance(walker.load(arrays, scratch), checkpoint)
+        yield from _advance(task, walker.load(arrays, scratch), checkpoint)

@@ -111,3 +111,13 @@ def test_overshooting_strips_on_a_pipelined_device(device: Device) -> None:
 
     assert checkpoint.drawn - int(task.walk.status[0]) < 3 * 9
     np.testing.assert_array_equal(task.walk.pair, same.walk.pair)
+
+
+def test_a_converged_task_ends_at_once_elsewhere(device: Device) -> None:
+    task = Markov(n=100, stay=0.0)
+    task.load()
+    done = compute(task, open_device(CPU))
+    before = outcome(task)
+
+    assert compute(task, device, start=done) == done
+    assert outcome(task) == before
