@@ -101,7 +101,8 @@ def test_maps_with_wrong_fields_raise_only_our_error(
 
 @given(st.data())
 def test_mutilated_messages_raise_only_our_error(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from([m.Submit, m.Control, m.TaskList, m.Progress]))
+    long: list[type[m.Message]] = [m.Submit, m.Control, m.TaskList, m.Progress]
+    kind = data.draw(st.sampled_from(long))
     frame = bytearray(m.encode(data.draw(structures(kind))))
     place = data.draw(st.integers(0, len(frame) - 1))
 
