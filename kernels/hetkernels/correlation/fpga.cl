@@ -46,14 +46,12 @@ void multiply_tile(__global const REAL *restrict table, __global REAL *restrict 
             }
         }
 
-        // ARRAY cells a cycle: a small part of what the run took.
-        for (uint step = 0; step < TILE * SWEEP; step++) {
-            const uint i = step / SWEEP, h = step % SWEEP;
-            #pragma unroll
-            for (uint j = 0; j < ARRAY; j++) {
-                const uint r = first_row + i, c = first_column + h * ARRAY + j;
+        for (uint i = 0; i < TILE; i++) {
+            #pragma unroll ARRAY
+            for (uint j = 0; j < TILE; j++) {
+                const uint r = first_row + i, c = first_column + j;
                 const size_t cell = (size_t)r * columns + c;
-                const REAL sum = sums[i / ARRAY][h][i % ARRAY][j];
+                const REAL sum = sums[i / ARRAY][j / ARRAY][i % ARRAY][j % ARRAY];
                 if (r < columns && c < columns)
                     matrix[cell] = (run > 0 ? matrix[cell] : 0) + sum;
             }
