@@ -1,4 +1,4 @@
-"""Time the heat kernel on this CPU beside what else one would use; prints JSON.
+"""Time the heat kernel on this CPU beside what else one would use.
 
 All calls advance the same float32 grid by the same steps on the same threads. They
 take turns, and medians are compared, so that a busy machine disturbs all alike.
@@ -6,7 +6,6 @@ take turns, and medians are compared, so that a busy machine disturbs all alike.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import time
@@ -117,12 +116,7 @@ def row(n: int, steps: int, medians: dict[str, float], library: str) -> dict[str
     }
 
 
-def main() -> None:
+def run() -> list[dict[str, Any]]:
     numba.set_num_threads(THREADS)
     cv2.setNumThreads(THREADS)
-    rows = [line for n, steps in SIZES for line in compare(n, steps)]
-    print(json.dumps({"benchmark": "kernels-heat", "rows": rows}, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    return [line for n, steps in SIZES for line in compare(n, steps)]
