@@ -1,0 +1,30 @@
+"""The tables and figures of loesch-2016, by the id that users give."""
+
+from __future__ import annotations
+
+from hetsim.papers.figures import Catalogue, Recipe
+from hetsim.papers.loesch_2016.drawings import (
+    draw_characterisation,
+    draw_comparison,
+    draw_energy,
+    draw_gantt,
+)
+from hetsim.papers.loesch_2016.energy import figure_three
+from hetsim.papers.loesch_2016.sample import figure_two_b
+from hetsim.papers.loesch_2016.sensitivity import sensitivity
+from hetsim.papers.loesch_2016.speedups import table_two, table_two_ours
+from hetsim.papers.loesch_2016.table_one import figure_two_a, table_one
+
+FIGURES = Catalogue(
+    recipes={
+        "table1": Recipe(table_one),
+        "fig2a": Recipe(figure_two_a, draw_characterisation),
+        "fig2b": Recipe(figure_two_b, draw_gantt),
+        "table2": Recipe(table_two),
+        "finish-time": Recipe(table_two_ours, draw_comparison),
+        "fig3": Recipe(figure_three, draw_energy),
+        "sensitivity": Recipe(sensitivity),
+    },
+    seeds=10,
+)
+"""The paper repeats every test with ten random orders of arrival."""

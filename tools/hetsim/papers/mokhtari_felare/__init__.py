@@ -1,0 +1,1 @@
+"""mokhtari-felare: mapping with deadlines, energy and fairness on an edge node."""

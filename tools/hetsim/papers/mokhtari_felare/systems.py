@@ -1,0 +1,69 @@
+"""The two systems of the paper: Table I's, and the two applications of Figs 5 and 8."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeSystem:
+    """Machines and task types.
+
+    Attributes:
+        seconds: type -> machine -> expected execution time (EET).
+        busy_watts: dynamic power by machine; `idle_watts`: the same for all.
+        deadlines: type -> seconds from arrival to deadline; None: equation 4.
+        places: waiting places of a local queue.
+
+    """
+
+    seconds: dict[str, dict[str, float]]
+    busy_watts: dict[str, float]
+    idle_watts: float
+    deadlines: dict[str, float] | None = None
+    places: int = 3
+
+    @property
+    def machines(self) -> list[str]:
+        return list(self.busy_watts)
+
+    def time_allowed(self) -> dict[str, float]:
+        """Work out the seconds from arrival to deadline, by type (equation 4)."""
+        if self.deadlines is not None:
+            return self.deadlines
+        means = {
+            name: sum(row.values()) / len(row) for name, row in self.seconds.items()
+        }
+        collective = sum(means.values()) / len(means)
+        return {name: mean + collective for name, mean in means.items()}
+
+
+TABLE_I = EdgeSystem(
+    seconds={
+        "T1": {"m1": 2.238, "m2": 1.696, "m3": 4.359, "m4": 0.736},
+        "T2": {"m1": 2.256, "m2": 1.828, "m3": 4.377, "m4": 0.868},
+        "T3": {"m1": 2.076, "m2": 1.531, "m3": 5.096, "m4": 0.865},
+        "T4": {"m1": 2.092, "m2": 1.622, "m3": 4.388, "m4": 0.913},
+    },
+    busy_watts={"m1": 1.6, "m2": 3.0, "m3": 1.8, "m4": 1.5},
+    idle_watts=0.05,
+)
+"""Table I with p = 1 W."""
+
+CODE_DEADLINES = {"T1": 5.0, "T2": 5.1, "T3": 5.2, "T4": 5.0}
+"""Seconds from arrival to deadline in the authors' simulator."""
+
+BATTERY_J = 7200.0
+"""Initial energy that Fig. 4 is relative to; the paper does not give it."""
+
+CLOUD = EdgeSystem(
+    seconds={
+        "face": {"t2.xlarge": 1.7, "g3s.xlarge": 0.9},
+        "speech": {"t2.xlarge": 3.4, "g3s.xlarge": 0.8},
+    },
+    busy_watts={"t2.xlarge": 120.0, "g3s.xlarge": 300.0},
+    idle_watts=10.0,
+)
+"""Two applications on a CPU and a GPU. The powers are the paper's (thermal design power);
+it does not print the execution times: these are stand-ins of a plausible size, to be
+replaced by measured ones of two of our own applications."""
