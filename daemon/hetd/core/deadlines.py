@@ -58,6 +58,10 @@ class DeadlineOrder(Generic[T]):
         """Return the soonest deadline, its task's number and the task; not when empty."""
         return self._instants[0], self._numbers[0], self._tasks[0]
 
+    def latest(self) -> tuple[Nanoseconds, int, T]:
+        """Return the latest deadline, its task's number and the task; not when empty."""
+        return self._instants[-1], self._numbers[-1], self._tasks[-1]
+
     def first_from(self, instant: Nanoseconds) -> tuple[Nanoseconds, int, T] | None:
         """Find the soonest deadline that is not before `instant`."""
         index = bisect_left(self._instants, instant)

@@ -140,6 +140,7 @@ class Ledger:
         """Let a task have a slot from now on."""
         task.resource = task.last_resource = state.resource.name
         task.since = task.progress_at = self.system.now
+        task.progress_then = task.progress
         state.running[task.id] = task
 
     def enqueue(self, task: TaskRecord, resource: str | None = None) -> None:

@@ -114,7 +114,8 @@ class TaskRecord:
         pinned: the only resource its owner wants it on; `excluded`: where it failed.
         unmet: unfinished tasks that must complete first.
         progress: share done, 0 to 1, as last reported at `progress_at`.
-        since: instant at which it came to its present resource.
+        since: instant at which it came to its present resource; `progress_then`: the
+            share done by then.
         last_resource: where it runs, or ran last; `came_from`: where it ran before that.
         moves: how often it was preempted and continued on another resource.
 
@@ -140,6 +141,7 @@ class TaskRecord:
     progress: float = 0.0
     progress_at: Nanoseconds = 0
     since: Nanoseconds = 0
+    progress_then: float = 0.0
     last_resource: str | None = None
     came_from: str | None = None
     moves: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -51,11 +51,10 @@ class Fairness:
         """Work out the fairness limit of these completion rates (equation 3)."""
         if not rates:
             return 0.0
-        values = list(rates.values())
-        spread = statistics.pstdev(values)
-        if self.sample and len(values) > 1:
-            spread = statistics.stdev(values)
-        return statistics.fmean(values) - self.factor * spread
+        mean = math.fsum(rates.values()) / len(rates)
+        squares = math.fsum((rate - mean) ** 2 for rate in rates.values())
+        members = max(len(rates) - int(self.sample), 1)
+        return mean - self.factor * math.sqrt(squares / members)
 
     def suffered(self, rates: dict[str, float]) -> set[str]:
         """Name the types whose completion rate is below the fairness limit."""

@@ -12,6 +12,7 @@ import msgspec
 
 from hetd.policies.affinity import Affinity
 from hetd.policies.elare import EnergyLatencyAware
+from hetd.policies.fair_deadline import FairDeadline
 from hetd.policies.felare import FairEnergyLatencyAware
 from hetd.policies.finish_time import FinishTime
 from hetd.policies.migration import Migration
@@ -34,6 +35,7 @@ POLICIES: dict[str, type[Policy]] = {
     "mmu": MinMaxUrgency,
     "elare": EnergyLatencyAware,
     "felare": FairEnergyLatencyAware,
+    "fair-deadline": FairDeadline,
 }
 
 
