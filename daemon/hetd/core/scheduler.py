@@ -122,12 +122,14 @@ class Scheduler:
     def _fill(self) -> None:
         """Let every free slot take the head of its queue."""
         for state in self.system.usable_states():
-            while state.queue and len(state.running) < state.resource.slots:
+            while len(state.running) < state.resource.slots and state.queue:
                 task = state.queue.pop()
                 self.ledger.dispatch(task, state)
 
     def _stage(self) -> None:
         """Bind the next tasks of every busy resource to workers."""
+        if not self.ledger.limits.stage:
+            return
         for state in self.system.usable_states():
             queue = state.queue
             if not queue.touched:

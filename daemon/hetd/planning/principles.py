@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hetd.core.events import Nanoseconds
+    from hetd.core.queues import RunQueue
     from hetd.core.system import System
     from hetd.core.tasks import TaskRecord
 
@@ -95,6 +96,15 @@ def migrate_to_idle(system: System, overhead: Overhead) -> Iterator[Preempt]:
         yield Preempt(task.id, name)
 
 
+def any_misfit(system: System) -> bool:
+    """Whether a running task would fit another resource better; C and D need one."""
+    for name, state in system.states.items():
+        for task in state.running.values():
+            if system.fit(task.row).best != name:
+                return True
+    return False
+
+
 def wake_when_settled(system: System, overhead: Overhead) -> Iterator[Wake]:
     """Look again when the next task that the heuristic may keep back has settled."""
     settled = (
@@ -148,13 +158,20 @@ def _best_steal(system: System, idle: list[str]) -> tuple[TaskRecord, str] | Non
     pairs = [
         (-affinity, task.sequence, name, task)
         for other, state in system.states.items()
-        if state.queue
+        if state.queue and _has_one_for(state.queue, idle, system)
         for task in system.waiting(other)
         for name, affinity in system.affinities(task.row).items()
         if name in idle and name != other and affinity > 0
     ]
     best = min(pairs, default=None)
     return (best[3], best[2]) if best is not None else None
+
+
+def _has_one_for(queue: RunQueue, idle: list[str], system: System) -> bool:
+    """Whether any waiting task can run on an idle resource; quick where none can."""
+    return any(
+        not system.affinities(row).keys().isdisjoint(idle) for row in queue.rows()
+    )
 
 
 def _best_move(

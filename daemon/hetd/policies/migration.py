@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hetd.planning.principles import (
     Overhead,
+    any_misfit,
     enqueue_at_best,
     fill_idle,
     migrate_to_idle,
@@ -38,8 +39,11 @@ class Migration:
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
         overhead = Overhead(self.minimum_run_s, self.minimum_remaining_s)
+        misfit = any_misfit(system)
         yield from enqueue_at_best(system)
-        yield from preempt_for_better(system, overhead)
+        if misfit:
+            yield from preempt_for_better(system, overhead)
         yield from fill_idle(system)
-        yield from migrate_to_idle(system, overhead)
-        yield from wake_when_settled(system, overhead)
+        if misfit:
+            yield from migrate_to_idle(system, overhead)
+            yield from wake_when_settled(system, overhead)
