@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hetd.core.actions import Action
     from hetd.core.events import Event, Nanoseconds
     from hetd.core.policy import Policy
+    from hetd.core.system import System
     from hetsim.agenda import Ticket
     from hetsim.scenario import Outage, Scenario
     from hetsim.workers import Workers
@@ -84,8 +85,9 @@ class Simulation:
             actions = self.scheduler.handle(events[0], now)
         else:
             actions = self.scheduler.handle_all(events, now)
+        do = self._do
         for action in actions:
-            self._do[type(action)](action, now)
+            do[type(action)](action, now)
         if self.recorder is not None:
             self.recorder(events, now, actions)
 
@@ -95,7 +97,11 @@ class Simulation:
         for job in sorted(self.jobs, key=lambda job: (job.told_at, job.depth)):
             self.agenda.add(job.told_at, Order.ARRIVAL, Arrival(job, self.kinds))
             if job.stop_at_deadline and job.deadline is not None:
-                self.agenda.add(job.deadline, Order.DEADLINE, DeadlinePassed(job))
+                self._end_at_deadline(job, job.deadline)
+
+    def _end_at_deadline(self, job: Job, at: Nanoseconds) -> None:
+        passed = DeadlinePassed(job, self.scheduler.system)
+        self.agenda.add(at, Order.DEADLINE, passed)
 
     def _enter_outage(self, outage: Outage) -> None:
         lost = e.ResourceDrained if outage.drain else e.ResourceLost
@@ -117,6 +123,8 @@ class Simulation:
             return
         workers = self._workers[action.resource]
         job.run = workers.start(job, action.epoch, now)
+        if job.stop_at_deadline and now >= (job.deadline or now + 1):
+            self._end_at_deadline(job, now)
 
     def _preempt(self, action: a.Preempt, now: Nanoseconds) -> None:
         run = self._by_id[action.task].run
@@ -132,11 +140,14 @@ class Simulation:
         self.agenda.add(now, Order.WORKER, Told(gone))
 
     def _note(self, action: a.Record, now: Nanoseconds) -> None:
-        if action.state.ended:
-            job = self._by_id[action.task]
-            job.outcome = action.state
-            job.finish = now
-            job.placed = job.placed or action.resource is not None
+        state = action.state
+        # Most records are of these two, and looking an enum up in a set is slow.
+        if state is State.RUNNING or state is State.QUEUED or not state.ended:
+            return
+        job = self._by_id[action.task]
+        job.outcome = state
+        job.finish = now
+        job.placed = job.placed or action.resource is not None
 
     def _set_timer(self, action: a.SetTimer, now: Nanoseconds) -> None:
         self._timer = self.agenda.add(max(action.at, now), Order.TIMER, self)
@@ -178,15 +189,24 @@ class Arrival:
 
 
 class DeadlinePassed:
-    """A task that is not to overrun its deadline is taken away."""
+    """A task that is not to overrun its deadline is stopped, or gone before it starts.
 
-    def __init__(self, job: Job) -> None:
+    In a run queue it keeps its place until its turn comes, as in mokhtari-felare.
+    """
+
+    __slots__ = ("_job", "_system")
+
+    def __init__(self, job: Job, system: System) -> None:
         self._job = job
+        self._system = system
 
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
-        if self._job.outcome is not None:
+        task = self._system.tasks.get(self._job.id)
+        if task is None:
             return None
-        return e.TaskCancelled(self._job.id, "its deadline has passed")
+        if task.state.placeable and task.resource is not None:
+            return None
+        return e.TaskCancelled(task.id, "its deadline has passed")
 
 
 def _workers_of(scenario: Scenario, agenda: Agenda) -> dict[str, Workers]:
