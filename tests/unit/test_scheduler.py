@@ -197,6 +197,20 @@ def test_a_running_task_is_held_at_its_next_checkpoint(a_scheduler: Start) -> No
     assert released == [Record(ONE, State.QUEUED, "released"), *ran(ONE, 1, "cpu")]
 
 
+def test_a_held_task_that_its_worker_gives_up_begins_anew(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU])
+    node.handle(a_task(1))
+    node.handle(e.TaskHeld(ONE))
+    node.handle(e.TaskYielded(ONE, 1, 0.5))
+
+    failed = node.handle(e.TaskFailed(ONE, 1, "out of memory"))
+    released = node.handle(e.TaskReleased(ONE))
+
+    assert failed == []
+    assert released == [Record(ONE, State.QUEUED, "released"), *ran(ONE, 2, "cpu")]
+    assert node.scheduler.system.tasks[ONE].progress == 0.0
+
+
 def test_a_cancelled_running_task_is_aborted_once(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
     node.handle(a_task(1))
