@@ -19,7 +19,7 @@ from hetapps import images
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -84,6 +84,12 @@ class GaussianBlur(Task):
     def radius(self) -> int:
         """Pixels on each side that count; the rule of scipy.ndimage."""
         return int(self.truncate * self.sigma + 0.5)
+
+    @classmethod
+    def samples(cls, folder: Path) -> Sequence[Task]:
+        """Measure random images, from a small one to one beyond the caches."""
+        wanted = ((256, 2.0), (1024, 2.0), (2048, 8.0))
+        return [cls(n=n, sigma=sigma) for n, sigma in wanted]
 
     def size(self) -> Size:
         """Size the image by its values times the pairs that each adds up, twice."""

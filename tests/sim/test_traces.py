@@ -172,7 +172,7 @@ def test_priorities_order_a_queue() -> None:
 def test_overrun_decides_what_a_deadline_does(
     overrun: str, expected: dict[str, str]
 ) -> None:
-    tasks = [
+    tasks: list[dict[str, Any]] = [
         {"id": "a", "type": "t", "deadline": 10},
         {"id": "b", "type": "t", "deadline": 15},
         {"id": "c", "type": "t", "deadline": None},

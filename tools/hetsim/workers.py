@@ -119,7 +119,10 @@ class SlotRun:
         self._reported = (
             begin if self._total == job.expected.get(workers.name) else None
         )
-        self._aim_at_next(begin)
+        if self._reported is None:
+            self._aim_at_next(begin)
+        else:
+            self._aim(job.strips)
 
     def preempt(self, now: Nanoseconds) -> None:
         self._asked = True
@@ -163,6 +166,8 @@ class SlotRun:
     def _instant_of(self, strips: int) -> Nanoseconds:
         """Tell when so many strips will be done."""
         job = self.job
+        if not job.done and strips == job.strips:
+            return self._begin + self._total
         work = (strips - job.done) * self._total
         return self._begin + (2 * work + job.strips) // (2 * job.strips)
 

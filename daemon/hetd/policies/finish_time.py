@@ -124,7 +124,7 @@ class FinishTime:
             offers = [
                 ((saved, -task.sequence), task, name)
                 for task in _running(system)
-                if _may_be_sent(task, system)
+                if _may_gain(task, system) and _may_be_sent(task, system)
                 for name in idle
                 if name in system.affinities(task.row)
                 if name not in (task.resource, task.destination)
@@ -141,10 +141,9 @@ class FinishTime:
         while idle := _helpers(system):
             offers = [
                 ((saved, -task.sequence), task, name)
-                for task in _running(system)
+                for donor in _overloaded(system)
+                for task in system.running(donor)
                 if task.id not in system.departing and outlook.settled(task)
-                for donor in [task.resource or ""]
-                if len(system.queue(donor)) > system.opening(donor)
                 for name in idle
                 if name != donor and name in system.affinities(task.row)
                 for saved in [outlook.saved_by_taking(task, donor, name)]
@@ -191,6 +190,25 @@ def _waiting(system: System) -> Iterator[tuple[str, TaskRecord]]:
 
 def _running(system: System) -> list[TaskRecord]:
     return [t for state in system.states.values() for t in state.running.values()]
+
+
+def _overloaded(system: System) -> list[str]:
+    """Names of the resources where tasks wait that no free slot takes."""
+    return [
+        name
+        for name, state in system.states.items()
+        if state.queue and len(state.queue) > system.opening(name)
+    ]
+
+
+def _may_gain(task: TaskRecord, system: System) -> bool:
+    """Whether a running task could be quicker elsewhere.
+
+    Where it fits best it cannot, unless it has to share or was sent away already.
+    """
+    here = task.resource or ""
+    alone = not system.resources[here].shared and task.destination is None
+    return not alone or system.best(task.row) != here
 
 
 def _may_be_sent(task: TaskRecord, system: System) -> bool:

@@ -1,0 +1,139 @@
+"""`python -m hetdemo`: hetd's main job on this machine, from nothing to checked results.
+
+Starts a daemon of its own, measures the applications, runs a mixed batch under the
+`migration` policy, checks every result, and draws what ran where.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from rich.console import Console
+
+from hetdemo.batch import make_batch
+from hetdemo.checks import check_all
+from hetdemo.daemon import private_daemon
+from hetdemo.flow import run_batch
+from hetdemo.inputs import make_inputs
+from hetdemo.progress import Followed, Names, Trials, bars
+from hetdemo.report import Outcome, resource_table, summary, task_table
+from libtask.characterisation import characterise
+from libtask.errors import HetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from hetdemo.batch import Job
+    from libtask.client import Client
+    from libtask.messages import DeviceInfo, TaskInfo
+
+OUTPUT = Path("demo-output")
+POLICY = "migration"
+APPS = ("gaussian-blur", "heat", "markov", "correlation")
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """Run the demo; return its exit status."""
+    console = Console(highlight=False)
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        good = Demo(console, OUTPUT.absolute()).run()
+    except HetError as error:
+        console.print(f"hetdemo: {error}", style="bold red")
+        return 1
+    except KeyboardInterrupt:
+        console.print("hetdemo: interrupted; the daemon was stopped")
+        return INTERRUPTED
+    return 0 if good else 1
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End as after Ctrl-C: tasks are cancelled and the daemon is stopped."""
+    raise KeyboardInterrupt
+
+
+class Demo:
+    """One run of the demo.
+
+    Args:
+        console: where to tell of it.
+        folder: for inputs, results, the daemon's files and the picture.
+
+    """
+
+    def __init__(self, console: Console, folder: Path) -> None:
+        self._console = console
+        self._folder = folder
+        self._began = time.monotonic()
+
+    def run(self) -> bool:
+        """Run the demo; return whether all results are right."""
+        self._step(f"Starting a daemon with the policy {POLICY!r}")
+        with private_daemon(self._folder, POLICY) as client:
+            devices = client.devices()
+            names = Names(devices)
+            for device in devices:
+                what = device.spec.device or device.spec.kind
+                self._console.print(f"  {names(device.spec.name)}: {what}")
+            jobs = self._prepare()
+            self._characterise(client, names)
+            infos = self._flow(client, jobs, names)
+        outcomes = self._check(jobs, infos)
+        self._console.print(task_table(outcomes, names))
+        self._console.print(resource_table(devices, infos, names))
+        self._console.print(summary(outcomes), style="bold")
+        picture = self._draw(devices, infos)
+        self._console.print(f"Gantt picture: {picture}", soft_wrap=True)
+        return all(outcome.good for outcome in outcomes)
+
+    def _prepare(self) -> list[Job]:
+        self._step("Writing inputs: photographs, tables, chains")
+        inputs = make_inputs(self._folder / "inputs")
+        return make_batch(inputs, self._folder / "results")
+
+    def _characterise(self, client: Client, names: Names) -> None:
+        self._step("Measuring each application alone on each resource")
+        with bars(self._console) as progress:
+            trials = Trials(self._console, progress, names)
+            characterise(client, APPS, quick=True, report=trials.changed)
+
+    def _flow(self, client: Client, jobs: list[Job], names: Names) -> list[TaskInfo]:
+        self._step(f"Running {len(jobs)} tasks")
+        with bars(self._console) as progress:
+            return run_batch(client, jobs, Followed(self._console, progress, names))
+
+    def _check(self, jobs: Sequence[Job], infos: Sequence[TaskInfo]) -> list[Outcome]:
+        self._step("Checking every result against a float64 reference")
+        ended = [info.state == "completed" for info in infos]
+        tasks = [job.task for job, good in zip(jobs, ended, strict=True) if good]
+        results = [info.result for info, good in zip(infos, ended, strict=True) if good]
+        verdicts = check_all(tasks, results)
+        return [
+            Outcome(info, next(verdicts) if good else None)
+            for info, good in zip(infos, ended, strict=True)
+        ]
+
+    def _draw(self, devices: list[DeviceInfo], infos: list[TaskInfo]) -> Path:
+        """Draw the batch as `hetctl gantt` does; return the picture's path."""
+        from hetctl.chart import draw
+        from hetctl.lanes import laid_out
+
+        picture = self._folder / "gantt.png"
+        ran = [info for info in infos if info.segments]
+        end = max(info.finished or info.submitted for info in infos)
+        draw(*laid_out(ran, devices, end), picture)
+        return picture
+
+    def _step(self, what: str) -> None:
+        passed = time.monotonic() - self._began
+        self._console.print(f"[bold]{what}[/] [dim]({passed:.0f} s)[/]")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""The report: what ran where, how often it moved, how busy the resources were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hetdemo.checks import Verdict
+    from hetdemo.progress import Names
+    from libtask.messages import DeviceInfo, Segment, TaskInfo
+
+
+CAPTION = """\
+error: largest deviation from a float64 reference; of blurs in grey levels, of plates
+in degrees, of chains as L1 distance, of correlations as such"""
+
+STYLE: dict[str, Any] = {
+    "title_justify": "left",
+    "caption_justify": "left",
+    "box": SIMPLE_HEAD,
+    "pad_edge": False,
+    "padding": (0, 1, 0, 0),
+}
+"""Narrow enough for 80 columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A task that ended, and what the check of its result said; None: it has no result."""
+
+    info: TaskInfo
+    verdict: Verdict | None
+
+    @property
+    def good(self) -> bool:
+        """Whether the task completed, with a right result."""
+        return (
+            self.info.state == "completed"
+            and self.verdict is not None
+            and self.verdict.passed
+        )
+
+
+def seconds_on(segment: Segment) -> float:
+    """Return how long a task had a resource in this stretch."""
+    return (segment.finish or segment.start) - segment.start
+
+
+def running_seconds(info: TaskInfo) -> float:
+    """Return how long a task had a resource, in all."""
+    return sum(seconds_on(segment) for segment in info.segments)
+
+
+def waiting_seconds(info: TaskInfo) -> float:
+    """Return how long an ended task had no resource: queued, or between two."""
+    return max(0.0, (info.finished or 0.0) - info.submitted - running_seconds(info))
+
+
+def makespan(infos: Sequence[TaskInfo]) -> float:
+    """Return the seconds from the first arrival to the last end."""
+    first = min(info.submitted for info in infos)
+    return max(info.finished or first for info in infos) - first
+
+
+def task_table(outcomes: Sequence[Outcome], names: Names) -> Table:
+    """Tabulate the tasks in the order of arrival."""
+    table = Table(title="What ran where", caption=CAPTION, **STYLE)
+    table.add_column("task", no_wrap=True)
+    table.add_column("ran on, seconds", no_wrap=True)
+    for heading in ("moved", "waited s", "ran s", "error", "allowed"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for outcome in outcomes:
+        info = outcome.info
+        table.add_row(
+            info.name,
+            _path(info, names),
+            str(info.migrations),
+            f"{waiting_seconds(info):.1f}",
+            f"{running_seconds(info):.1f}",
+            *_check(outcome),
+        )
+    return table
+
+
+def _path(info: TaskInfo, names: Names) -> str:
+    """Write where a task ran, a line each; stretches that follow on one resource as one."""
+    stretches: list[tuple[str, float]] = []
+    for segment in info.segments:
+        before = 0.0
+        if stretches and stretches[-1][0] == segment.resource:
+            _, before = stretches.pop()
+        stretches.append((segment.resource, before + seconds_on(segment)))
+    return "\n".join(f"{names(name)} {seconds:.1f}" for name, seconds in stretches)
+
+
+def _check(outcome: Outcome) -> tuple[str, str]:
+    """Write the largest error and what is allowed; or why there is no result."""
+    verdict = outcome.verdict
+    if verdict is None:
+        return f"[red]{outcome.info.state}[/]", str(outcome.info.reason)
+    colour = "green" if verdict.passed else "bold red"
+    return f"[{colour}]{verdict.error:.1e}[/]", f"{verdict.tolerance:g}"
+
+
+def resource_table(
+    devices: Sequence[DeviceInfo], infos: Sequence[TaskInfo], names: Names
+) -> Table:
+    """Tabulate the resources: stretches of tasks on each, and its busy share."""
+    table = Table(title="Resources", **STYLE)
+    table.add_column("resource")
+    for heading in ("slots", "stretches", "busy s", "busy share"):
+        table.add_column(heading, justify="right")
+    span = makespan(infos)
+    for device in devices:
+        name = device.spec.name
+        stretches = [
+            seconds_on(segment)
+            for info in infos
+            for segment in info.segments
+            if segment.resource == name
+        ]
+        share = sum(stretches) / (device.slots * span)
+        table.add_row(
+            names(name),
+            str(device.slots),
+            str(len(stretches)),
+            f"{sum(stretches):.1f}",
+            f"{share:.0%}",
+        )
+    return table
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Sum the demo up in a line."""
+    infos = [outcome.info for outcome in outcomes]
+    good = sum(outcome.good for outcome in outcomes)
+    moves = sum(info.migrations for info in infos)
+    moved = sum(info.migrations > 0 for info in infos)
+    return (
+        f"{good} of {len(outcomes)} tasks completed with a right result;"
+        f" {moves} migrations of {moved} tasks; makespan {makespan(infos):.1f} s"
+    )
