@@ -70,7 +70,7 @@ class DeadlineOrder(Generic[T]):
         return self._instants[index], self._numbers[index], self._tasks[index]
 
     def oldest(
-        self, start: Nanoseconds = 0, stop: Nanoseconds = NEVER + 1
+        self, start: Nanoseconds = -NEVER, stop: Nanoseconds = NEVER + 1
     ) -> tuple[Nanoseconds, int, T] | None:
         """Find the first to have arrived of those with a deadline in [start, stop)."""
         low = bisect_left(self._instants, start)

@@ -130,7 +130,7 @@ def _demand(
     ]
     found = bucket.order.oldest(needed[-1], reach)
     fits = found is not None
-    deadline, number, task = found or bucket.order.oldest(0, reach) or (0, 0, None)
+    deadline, number, task = found or bucket.order.oldest(stop=reach) or (0, 0, None)
     if task is None:
         return None
     count = sum(end > deadline for end in needed[:-1]) + 1

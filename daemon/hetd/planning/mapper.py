@@ -7,7 +7,7 @@ A mapping event is the arrival of a task, or a slot that becomes free. The polic
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hetd.core import events as e
 from hetd.core.deadlines import NEVER, DeadlineOrder
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hetd.planning.mapping import Outcome
     from hetd.planning.reading import Reading
 
+T = TypeVar("T")
 QUIET = (
     e.StripsDone,
     e.TaskReady,
@@ -41,7 +42,7 @@ QUIET = (
 class Heuristic(Protocol):
     """One pass of Phase I and Phase II."""
 
-    def __call__(self, scene: Scene[TaskRecord]) -> Outcome[TaskRecord]:
+    def __call__(self, scene: Scene[T]) -> Outcome[T]:
         """Decide who is mapped where, and who makes way."""
         ...
 
@@ -124,18 +125,19 @@ def buckets_of(system: System, reading: Reading) -> list[Bucket[TaskRecord]]:
             buckets.append(Bucket(row.type, expected, order))
     if not reading.drawn:
         return buckets
-    return [one for bucket in buckets for one in _drawn(bucket, system, reading.seed)]
+    now, seed = system.now, reading.seed
+    return [one for bucket in buckets for one in _drawn(bucket, now, seed)]
 
 
 def _drawn(
-    bucket: Bucket[TaskRecord], system: System, seed: int
+    bucket: Bucket[TaskRecord], now: Nanoseconds, seed: int
 ) -> Iterator[Bucket[TaskRecord]]:
     """Make a bucket for each task, with times drawn for this look."""
     for deadline, number, task in bucket.order.entries():
         order: DeadlineOrder[TaskRecord] = DeadlineOrder()
         order.add(task, number, deadline)
         times = {
-            name: drawn(expected, seed, system.now, number * 31 + index)
+            name: drawn(expected, seed, now, number, index)
             for index, (name, expected) in enumerate(bucket.expected.items())
         }
         yield replace(bucket, expected=times, order=order)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hetd.core.events import Event, Nanoseconds
     from hetd.core.policy import Decision
     from hetd.core.system import System
+    from hetd.planning.mapper import Heuristic
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,4 +30,8 @@ class EnergyLatencyAware(Mapping):
     def react(
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
-        return react_by_mapping(event, system, self.settled(), efficient_pass)
+        return react_by_mapping(event, system, self.settled(), self.heuristic())
+
+    def heuristic(self) -> Heuristic:
+        """Return one pass of the heuristic."""
+        return efficient_pass

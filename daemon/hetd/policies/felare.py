@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hetd.core.events import Event, Nanoseconds
     from hetd.core.policy import Decision
     from hetd.core.system import System
+    from hetd.planning.mapper import Heuristic
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +45,20 @@ class FairEnergyLatencyAware(Mapping):
     def react(
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
-        fairness = Fairness(
+        return react_by_mapping(event, system, self.settled(), self.heuristic())
+
+    def heuristic(self) -> Heuristic:
+        """Return one pass of the heuristic."""
+        return partial(fair_pass, fairness=self.fairness())
+
+    def fairness(self) -> Fairness:
+        """Resolve the preset and what is set besides."""
+        preset = "wait" if self.reading == "authors-code" else "go"
+        return Fairness(
             factor=self.fairness_factor,
             sample=self.deviation == "sample",
             at_limit=self.suffer_at_limit,
-            block=(self.others or self._preset()) == "wait",
+            block=(self.others or preset) == "wait",
             evict=self.evict,
             in_vain=self.evict_in_vain,
         )
-        heuristic = partial(fair_pass, fairness=fairness)
-        return react_by_mapping(event, system, self.settled(), heuristic)
-
-    def _preset(self) -> str:
-        return "wait" if self.reading == "authors-code" else "go"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hetd.core.events import Event, Nanoseconds
     from hetd.core.policy import Decision
     from hetd.core.system import System
+    from hetd.planning.mapper import Heuristic
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,10 @@ class MinMaxUrgency(Mapping):
     def react(
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
-        as_printed = self.urgency == "execution"
-        urgency = most_urgent_as_printed if as_printed else most_urgent
-        heuristic = partial(baseline_pass, urgency=urgency)
-        return react_by_mapping(event, system, self.settled(), heuristic)
+        return react_by_mapping(event, system, self.settled(), self.heuristic())
+
+    def heuristic(self) -> Heuristic:
+        """Return one pass of the heuristic."""
+        if self.urgency == "execution":
+            return partial(baseline_pass, urgency=most_urgent_as_printed)
+        return partial(baseline_pass, urgency=most_urgent)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hetd.core.events import Event, Nanoseconds
     from hetd.core.policy import Decision
     from hetd.core.system import System
+    from hetd.planning.mapper import Heuristic
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,5 +31,8 @@ class MinSoonestDeadline(Mapping):
     def react(
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
-        heuristic = partial(baseline_pass, urgency=soonest_deadline)
-        return react_by_mapping(event, system, self.settled(), heuristic)
+        return react_by_mapping(event, system, self.settled(), self.heuristic())
+
+    def heuristic(self) -> Heuristic:
+        """Return one pass of the heuristic."""
+        return partial(baseline_pass, urgency=soonest_deadline)

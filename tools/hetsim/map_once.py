@@ -1,0 +1,201 @@
+"""One mapping event, one pass: the policies' own heuristics on a document's picture."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Struct, UnsetType
+
+from hetd.core.deadlines import NEVER, DeadlineOrder
+from hetd.core.system import SECOND
+from hetd.planning.machines import Machine, Queued
+from hetd.planning.mapping import Bucket, Scene
+from hetd.policies import make_policy
+from hetd.policies.elare import EnergyLatencyAware
+from hetd.policies.felare import FairEnergyLatencyAware
+from hetd.policies.mm import MinMin
+from hetd.policies.mmu import MinMaxUrgency
+from hetd.policies.msd import MinSoonestDeadline
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    from hetd.core.events import Nanoseconds
+    from hetd.planning.mapping import Outcome
+    from hetd.planning.reading import Reading
+    from hetsim.mapping_event import MachineState, MappingEvent, TaskState
+
+    Mapper: TypeAlias = (
+        MinMin
+        | MinSoonestDeadline
+        | MinMaxUrgency
+        | EnergyLatencyAware
+        | FairEnergyLatencyAware
+    )
+
+MAPPERS = (
+    MinMin,
+    MinSoonestDeadline,
+    MinMaxUrgency,
+    EnergyLatencyAware,
+    FairEnergyLatencyAware,
+)
+
+
+class MappingResult(Struct, frozen=True):
+    """What the pass decided, as `hetsim map --json` prints it.
+
+    Attributes:
+        map: task -> machine.
+        expired: dropped, as their deadlines have passed.
+        evicted: dropped from a local queue.
+        unmapped: alive, and still waiting.
+
+    """
+
+    map: dict[str | int, int]
+    expired: list[str | int]
+    evicted: list[str | int]
+    unmapped: list[str | int]
+    fairness_limit: float | UnsetType = UNSET
+    suffered: list[int] | UnsetType = UNSET
+    format: str = "hetsim/mapping-result-1"
+
+
+def mapper_of(policy: str, parameters: dict[str, Any], event: MappingEvent) -> Mapper:
+    """Make the policy; the document's fairness factor is its default.
+
+    Raises:
+        InputError: a policy that does not map tasks in passes.
+
+    """
+    if policy == "felare" and event.fairness_factor is not UNSET:
+        parameters = {"fairness_factor": event.fairness_factor, **parameters}
+    mapper = make_policy(policy, parameters)
+    if not isinstance(mapper, MAPPERS):
+        raise InputError(f"--policy: {policy} is none of mm, msd, mmu, elare, felare")
+    return mapper
+
+
+def map_once(event: MappingEvent, mapper: Mapper) -> MappingResult:
+    """Run one pass of Phase I and Phase II.
+
+    Raises:
+        InputError: the document lacks what the policy goes by.
+
+    """
+    fair = isinstance(mapper, FairEnergyLatencyAware)
+    if fair and event.completion_rates is None:
+        raise InputError("completion_rates: is missing; felare goes by it")
+    outcome = mapper.heuristic()(_scene(event, mapper.settled()))
+    return _result(event, outcome, mapper)
+
+
+def _result(
+    event: MappingEvent, outcome: Outcome[TaskState], mapper: Mapper
+) -> MappingResult:
+    mapped = {n.task.id: int(n.machine.name) for n in outcome.chosen}
+    expired = [task.id for task in event.arriving if _expired(task, event)]
+    gone = {*mapped, *expired}
+    limit: float | UnsetType = UNSET
+    suffered: list[int] | UnsetType = UNSET
+    if isinstance(mapper, FairEnergyLatencyAware):
+        fairness, rates = mapper.fairness(), event.rates()
+        limit = fairness.limit(rates)
+        suffered = sorted(int(name) for name in fairness.suffered(rates))
+    return MappingResult(
+        map=mapped,
+        expired=expired,
+        evicted=[task.id for task in outcome.evicted],
+        unmapped=[task.id for task in event.arriving if task.id not in gone],
+        fairness_limit=limit,
+        suffered=suffered,
+    )
+
+
+def _expired(task: TaskState, event: MappingEvent) -> bool:
+    return task.deadline is not None and _nanoseconds(task.deadline) <= _nanoseconds(
+        event.now
+    )
+
+
+def _scene(event: MappingEvent, reading: Reading) -> Scene[TaskState]:
+    machines = [
+        _machine(event, index, state, reading)
+        for index, state in enumerate(event.machines)
+    ]
+    return Scene(_buckets(event), machines, reading, event.rates())
+
+
+def _buckets(event: MappingEvent) -> list[Bucket[TaskState]]:
+    buckets: dict[int, Bucket[TaskState]] = {}
+    for number, task in enumerate(event.arriving):
+        if _expired(task, event):
+            continue
+        if task.type not in buckets:
+            times = _expected(event, task.type)
+            buckets[task.type] = Bucket(str(task.type), times, DeadlineOrder())
+        buckets[task.type].order.add(task, number, _due(task))
+    return [bucket for bucket in buckets.values() if bucket.expected]
+
+
+def _expected(event: MappingEvent, kind: int) -> dict[str, Nanoseconds]:
+    return {
+        str(machine): _nanoseconds(seconds)
+        for machine, seconds in enumerate(event.eet[kind])
+        if seconds is not None
+    }
+
+
+def _machine(
+    event: MappingEvent, index: int, state: MachineState, reading: Reading
+) -> Machine[TaskState]:
+    """Picture a machine. One whose queue is as long as `slots` takes no task more."""
+    machine: Machine[TaskState] = Machine(
+        name=str(index),
+        watts=event.p_dyn[index] if event.p_dyn is not None else 0.0,
+        ends=[_end(event, index, state, reading)],
+        places=_places(event, state, reading),
+        cut=reading.cut,
+    )
+    machine.queue.extend(
+        Queued(task, str(task.type), _time(event, task, index), _due(task))
+        for task in state.queue
+    )
+    return machine
+
+
+def _places(event: MappingEvent, state: MachineState, reading: Reading) -> float:
+    limit = event.slots if reading.places is None else reading.places
+    if limit is None:
+        return math.inf
+    if state.running is None and not state.queue:
+        return max(limit, 1)
+    return limit - len(state.queue)
+
+
+def _end(
+    event: MappingEvent, index: int, state: MachineState, reading: Reading
+) -> Nanoseconds:
+    """Tell when the running task is expected to end."""
+    now, running = _nanoseconds(event.now), state.running
+    if running is None:
+        return now
+    end = _nanoseconds(running.start) + _time(event, running, index)
+    if reading.cut:
+        end = min(end, _due(running))
+    return max(end, now) if reading.clamped else end
+
+
+def _time(event: MappingEvent, task: TaskState, machine: int) -> Nanoseconds:
+    return _nanoseconds(event.eet[task.type][machine] or 0.0)
+
+
+def _due(task: TaskState) -> Nanoseconds:
+    return NEVER if task.deadline is None else _nanoseconds(task.deadline)
+
+
+def _nanoseconds(seconds: float) -> Nanoseconds:
+    return round(seconds * SECOND)
