@@ -20,7 +20,7 @@ from hetdemo.daemon import private_daemon
 from hetdemo.flow import run_batch
 from hetdemo.inputs import make_inputs
 from hetdemo.progress import Followed, Names, Trials, bars
-from hetdemo.report import Outcome, resource_table, summary, task_table
+from hetdemo.report import LEGEND, Outcome, resource_table, summary, task_table
 from libtask.characterisation import characterise
 from libtask.errors import HetError
 
@@ -86,6 +86,7 @@ class Demo:
             infos = self._flow(client, jobs, names)
         outcomes = self._check(jobs, infos)
         self._console.print(task_table(outcomes, names))
+        self._console.print(LEGEND, style="dim")
         self._console.print(resource_table(devices, infos, names))
         self._console.print(summary(outcomes), style="bold")
         picture = self._draw(devices, infos)

@@ -46,11 +46,11 @@ def _blurs(inputs: Inputs, folder: Path) -> list[Job]:
     """Blur photographs: 8-bit colour, 16-bit colour, 16-bit grey."""
     wanted = [
         ("blur-china-large", inputs.china_large, 24.0),
-        ("blur-flower-grey", inputs.flower_large, 20.0),
+        ("blur-flower-grey", inputs.flower_large, 24.0),
         ("blur-china", inputs.china, 3.0),
-        ("blur-china-soft", inputs.china_large, 60.0),
+        ("blur-china-soft", inputs.china_large, 30.0),
         ("blur-flower", inputs.flower, 8.0),
-        ("blur-grey-soft", inputs.flower_large, 50.0),
+        ("blur-grey-soft", inputs.flower_large, 30.0),
     ]
     return [
         Job(

@@ -46,7 +46,7 @@ def private_daemon(folder: Path, policy: str) -> Iterator[Client]:
     with ExitStack() as parts:
         _lock(folder, parts)
         _empty(folder / "daemon")
-        socket = _socket(folder / "daemon", parts)
+        socket = place_socket(folder / "daemon", parts)
         log = folder / "daemon" / "hetd.log"
         process = _start(socket, folder / "daemon" / "state", log, policy)
         parts.callback(_end, process)
@@ -72,7 +72,7 @@ def _empty(folder: Path) -> None:
     folder.mkdir()
 
 
-def _socket(folder: Path, parts: ExitStack) -> Path:
+def place_socket(folder: Path, parts: ExitStack) -> Path:
     """Place the socket in the folder; in a temporary one where its path is too long."""
     socket = folder / "hetd.sock"
     if len(os.fsencode(socket)) <= LONGEST_SOCKET:

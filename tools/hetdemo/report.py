@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from libtask.messages import DeviceInfo, Segment, TaskInfo
 
 
-CAPTION = """\
-error: largest deviation from a float64 reference; of blurs in grey levels, of plates
-in degrees, of chains as L1 distance, of correlations as such"""
+LEGEND = """\
+error: largest deviation from the float64 reference; of blurs in grey levels,
+of plates in degrees, of chains as L1 distance, of correlations as such."""
 
 STYLE: dict[str, Any] = {
     "title_justify": "left",
-    "caption_justify": "left",
     "box": SIMPLE_HEAD,
     "pad_edge": False,
     "padding": (0, 1, 0, 0),
@@ -70,10 +69,10 @@ def makespan(infos: Sequence[TaskInfo]) -> float:
 
 def task_table(outcomes: Sequence[Outcome], names: Names) -> Table:
     """Tabulate the tasks in the order of arrival."""
-    table = Table(title="What ran where", caption=CAPTION, **STYLE)
+    table = Table(title="What ran where", **STYLE)
     table.add_column("task", no_wrap=True)
-    table.add_column("ran on, seconds", no_wrap=True)
-    for heading in ("moved", "waited s", "ran s", "error", "allowed"):
+    table.add_column("ran on (s)", no_wrap=True)
+    for heading in ("moves", "waited", "ran", "error", "allowed"):
         table.add_column(heading, justify="right", no_wrap=True)
     for outcome in outcomes:
         info = outcome.info

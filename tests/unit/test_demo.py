@@ -1,0 +1,270 @@
+"""Parts of the demo: inputs, arrivals, references and the report; no daemon."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from hetapps.correlation import Correlation
+from hetapps.gaussian_blur import GaussianBlur
+from hetapps.heat import Heat
+from hetapps.markov import Markov
+from hetdemo.batch import CALM, GAP_S, WAVE, Arrivals, Job, make_batch
+from hetdemo.checks import check, check_all, read_planes
+from hetdemo.daemon import place_socket
+from hetdemo.inputs import enlarged, make_inputs, nudged, pixel_pairs
+from hetdemo.progress import Names
+from hetdemo.report import (
+    Outcome,
+    makespan,
+    resource_table,
+    running_seconds,
+    summary,
+    task_table,
+    waiting_seconds,
+)
+from hetdemo.spectral import heat_after
+from hetkernels.heat.reference import heat_reference
+from libtask.apps import size_of
+from libtask.checkpoint import Checkpoint, StripSizer
+from libtask.devices import open_device
+from libtask.messages import (
+    CheckpointRecord,
+    DeviceInfo,
+    DeviceSpec,
+    Segment,
+    TaskInfo,
+)
+
+if TYPE_CHECKING:
+    from hetdemo.inputs import Inputs
+    from libtask.task import Task
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    pytest.importorskip("sklearn", reason="the demo's inputs come with scikit-learn")
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def jobs(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> list[Job]:
+    return make_batch(inputs, tmp_path_factory.mktemp("results"))
+
+
+def run(task: Task) -> dict[str, Any]:
+    """Run a task on one CPU thread, uncut, as a worker would."""
+    task.load()
+    total = task.total()
+    record = CheckpointRecord(total=total)
+    checkpoint = Checkpoint(record, StripSizer(0, fixed=total))
+    device = open_device(DeviceSpec("cpu", "cpu"))
+    for _ in task.implementations["cpu"](task, device, checkpoint):
+        checkpoint.done = checkpoint.drawn
+    result: dict[str, Any] = task.save(checkpoint)
+    return result
+
+
+# ---------------------------------------------------------------- inputs
+
+
+def test_photographs_are_what_they_are_called(inputs: Inputs) -> None:
+    shapes = {
+        path.name: (planes.shape, planes.dtype.name)
+        for path in (inputs.china, inputs.china_large, inputs.flower_large)
+        for planes in [read_planes(path)]
+    }
+
+    assert shapes == {
+        "china.png": ((3, 427, 640), "uint8"),
+        "china-6x-16bit.tiff": ((3, 6 * 427, 6 * 640), "uint16"),
+        "flower-10x-16bit-grey.png": ((1, 10 * 427, 10 * 640), "uint16"),
+    }
+
+
+def test_an_enlarged_image_uses_sixteen_bits() -> None:
+    ramp = np.tile(np.arange(0, 250, 25, dtype=np.uint8), (4, 1))
+
+    large = enlarged(ramp, 4)
+
+    assert large.shape == (16, 40)
+    assert (large % 257 != 0).any()  # 257 = 65535 / 255: more than the 8-bit levels
+    assert large.max() > 50_000
+
+
+def test_tables_hold_what_scikit_learn_ships(inputs: Inputs) -> None:
+    from sklearn.datasets import load_breast_cancer
+
+    header = inputs.cancer.read_text().splitlines()[0]
+    table = np.loadtxt(inputs.cancer, delimiter=",", skiprows=1)
+
+    assert header.startswith("mean radius,mean texture")
+    assert np.array_equal(table, load_breast_cancer().data)
+
+
+def test_pairs_are_products_of_two_pixels() -> None:
+    pixels = np.array([[[1.0, 2.0], [3.0, 4.0]]], np.float32)
+
+    assert pixel_pairs(pixels).tolist() == [
+        [1, 2, 3, 4, 1, 2, 3, 4, 4, 6, 8, 9, 12, 16]
+    ]
+    assert len(nudged(np.ones((7, 8, 8)))) == 5 * 7
+
+
+def test_chains_are_stochastic(inputs: Inputs) -> None:
+    sparse = scipy.sparse.load_npz(inputs.sparse_chain)
+    for chain in (np.load(inputs.dense_chain), sparse):
+        assert np.allclose(np.asarray(chain.sum(axis=1)), 1.0)
+
+
+# ---------------------------------------------------------------- batch
+
+
+def test_the_batch_mixes_all_applications(jobs: list[Job]) -> None:
+    assert {type(job.task) for job in jobs} == {GaussianBlur, Heat, Markov, Correlation}
+    assert 16 <= len(jobs) <= 24
+    assert len({job.name for job in jobs}) == len(jobs)
+    for job in jobs:
+        assert size_of(job.task).work > 0
+
+
+def test_arrivals_come_in_waves_with_a_gap_between_tasks() -> None:
+    arrivals = Arrivals(WAVE + 1)
+
+    later = 100 * GAP_S
+    first_wave = [arrivals.due(number * GAP_S, number) for number in range(WAVE)]
+    asked = [(0.9 * GAP_S, 0), (later, CALM + 1), (later, CALM), (2 * later, 0)]
+
+    assert first_wave == [True] * WAVE
+    # too early, too busy, calm at last, none left
+    assert [arrivals.due(*each) for each in asked] == [False, False, True, False]
+    assert arrivals.over
+
+
+# ---------------------------------------------------------------- checks
+
+
+@pytest.mark.parametrize("edges", ["fixed", "insulated"])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 7), (3, 3), (17, 40)])
+def test_the_closed_form_of_heat_is_what_stepping_gives(
+    shape: tuple[int, int], edges: str
+) -> None:
+    grid = np.random.default_rng(7).random(shape) * 100
+    insulated = edges == "insulated"
+
+    closed = heat_after(grid, 0.2, insulated=insulated, steps=30)
+
+    stepped = heat_reference(grid, 0.2, insulated=insulated, steps=30)
+    np.testing.assert_allclose(closed, stepped, rtol=0, atol=1e-11)
+
+
+def small_tasks(inputs: Inputs, folder: Path) -> list[Task]:
+    out = {name: str(folder / name) for name in ("a.png", "b.npy", "c.npy", "d.npy")}
+    return [
+        GaussianBlur(input=str(inputs.china), output=out["a.png"], sigma=2.0),
+        Heat(n=40, steps=50, output=out["b.npy"]),
+        Markov(n=50, stay=0.5, output=out["c.npy"]),
+        Correlation(input=str(inputs.digits), output=out["d.npy"]),
+    ]
+
+
+def test_right_results_pass(inputs: Inputs, tmp_path: Path) -> None:
+    tasks = small_tasks(inputs, tmp_path)
+    results = [run(task) for task in tasks]
+
+    verdicts = list(check_all(small_tasks(inputs, tmp_path), results))
+
+    assert len(verdicts) == len(tasks)
+    for verdict in verdicts:
+        assert verdict.passed, verdict
+        assert verdict.error > 0
+
+
+def test_wrong_results_fail(inputs: Inputs, tmp_path: Path) -> None:
+    blur, heat, markov, correlation = small_tasks(inputs, tmp_path)
+    results = [run(task) for task in (blur, heat, markov, correlation)]
+    (tmp_path / "a.png").write_bytes(inputs.china.read_bytes())
+    for name in ("b.npy", "c.npy", "d.npy"):
+        array = np.load(tmp_path / name)
+        array.flat[array.size // 4 + 5] += 0.1
+        np.save(tmp_path / name, array)
+
+    for task, result in zip((blur, heat, markov, correlation), results, strict=True):
+        assert not check(task, result).passed, task
+
+
+def test_other_undefined_values_fail(inputs: Inputs, tmp_path: Path) -> None:
+    correlation = small_tasks(inputs, tmp_path)[-1]
+    result = run(correlation)
+    matrix = np.load(tmp_path / "d.npy")
+    assert np.isnan(matrix).any()  # a digit's corner is always empty
+    np.save(tmp_path / "d.npy", np.nan_to_num(matrix))
+
+    assert check(correlation, result).error == np.inf
+
+
+# ---------------------------------------------------------------- daemon
+
+
+def test_a_long_path_gets_its_socket_elsewhere(tmp_path: Path) -> None:
+    with ExitStack() as parts:
+        short = place_socket(Path("/short"), parts)
+        elsewhere = place_socket(tmp_path / ("long" * 30), parts)
+
+        assert short == Path("/short/hetd.sock")
+        assert len(str(elsewhere)) < 100
+        assert elsewhere.parent.is_dir()
+    assert not elsewhere.parent.exists()
+
+
+# ---------------------------------------------------------------- report
+
+DEVICES = [
+    DeviceInfo(DeviceSpec("cpu", "cpu"), slots=2),
+    DeviceInfo(DeviceSpec("gpu0", "gpu", emulated=True)),
+]
+MOVED = TaskInfo(
+    id=1,
+    app="heat",
+    type="heat/64",
+    state="completed",
+    owner="uid:1",
+    name="heat-small",
+    submitted=100.0,
+    started=101.0,
+    finished=110.0,
+    migrations=1,
+    segments=[
+        Segment("gpu0", 101.0, 104.0),
+        Segment("gpu0", 104.0, 105.0),
+        Segment("cpu", 107.0, 110.0),
+    ],
+)
+
+
+def test_waiting_is_the_time_without_a_resource() -> None:
+    assert running_seconds(MOVED) == pytest.approx(7.0)
+    assert waiting_seconds(MOVED) == pytest.approx(3.0)
+    assert makespan([MOVED]) == pytest.approx(10.0)
+
+
+def test_tables_mark_what_is_emulated() -> None:
+    names = Names(DEVICES)
+    outcome = Outcome(MOVED, None)
+
+    where = list(task_table([outcome], names).columns[1].cells)
+    resources = resource_table(DEVICES, [MOVED], names)
+
+    assert where == ["gpu0 (emulated) 4.0\ncpu 3.0"]
+    assert list(resources.columns[0].cells) == ["cpu", "gpu0 (emulated)"]
+    assert list(resources.columns[4].cells) == ["15%", "40%"]
+
+
+def test_a_task_without_a_checked_result_is_not_good() -> None:
+    assert not Outcome(MOVED, None).good
+    assert summary([Outcome(MOVED, None)]).startswith("0 of 1 tasks")
