@@ -314,7 +314,7 @@ class Client:
 
     def stop(self) -> None:
         """Ask the daemon to end; tasks stay with their launchers."""
-        self._session.request(messages.Stop(request=0))
+        self._session.farewell(messages.Stop(request=0))
 
     # ------------------------------------------------------------ life
 

@@ -7,6 +7,7 @@ session waits for its return and subscribes again to what it was waiting for.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -94,6 +95,17 @@ class Session:
         raise DaemonUnreachableError(
             f"{self._path}: the daemon gives no answer in {self._timeout:g} s"
         )
+
+    def farewell(self, message: Request) -> None:
+        """Ask for something after which the daemon goes away, maybe without a word.
+
+        Raises:
+            HetError: hetd's refusal, as the matching class.
+
+        """
+        reply = self.connection().ask(message)
+        with contextlib.suppress(ConnectionLostError):
+            reply.result(self._timeout)
 
     def connection(self) -> Connection:
         """Return the open connection; where it was lost, wait for a new one.

@@ -22,7 +22,7 @@ from libtask.errors import (
     NotFoundError,
     TaskFailedError,
 )
-from libtask.messages import Done, ListTasks, Submit, Submitted, TaskSpec, Watch
+from libtask.messages import Done, ListTasks, Stop, Submit, Submitted, TaskSpec, Watch
 from unit.fake_daemon import FakeDaemon, a_change, a_task
 
 if TYPE_CHECKING:
@@ -334,6 +334,21 @@ def test_each_verb_gets_its_answer(client: Client) -> None:
     assert client.policy("affinity").name == "affinity"
     assert client.models()[0].resource == "cpu"
     assert [each.spec.name for each in client.devices()] == ["cpu", "gpu0"]
+
+
+def test_daemon_that_stops_without_a_word(tmp_path: Path) -> None:
+    fake = FakeDaemon(tmp_path / "s")
+    leaving = threading.Thread(target=fake.close)
+
+    def leave(_: Stop) -> list[Message]:
+        leaving.start()
+        return []
+
+    fake.answers[Stop] = leave
+
+    with Client(fake.path) as client:
+        client.stop()
+    leaving.join()
 
 
 def test_many_threads_share_a_client(client: Client) -> None:

@@ -1,0 +1,341 @@
+"""`hetctl` against the real daemon, as processes: what a user types and sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import pytest
+
+from hetctl.waiting import Manner, wait_for
+from system.private_daemon import (
+    PATIENCE,
+    RESOURCES,
+    SETTINGS,
+    PrivateDaemon,
+    eventually,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HETCTL = (sys.executable, "-m", "hetctl")
+PRINTER = """
+    import time
+    from dataclasses import dataclass
+    from pathlib import Path
+    from libtask import Task
+
+    @dataclass
+    class Printer(Task):
+        gate: str
+        word: str = "hello"
+
+        def total(self):
+            return 10**9
+
+        def save(self, checkpoint):
+            return {"strips": checkpoint.done}
+
+    def run(task, device, checkpoint):
+        print(task.word, "on", device.spec.name, flush=True)
+        for strip in checkpoint.strips():
+            time.sleep(0.001)  # the work
+            if Path(task.gate).exists():
+                checkpoint.total = strip.stop
+            yield
+
+    Printer.on("cpu")(run)
+    Printer.on("gpu")(run)
+"""
+
+
+class Terminal:
+    """Runs commands against one daemon."""
+
+    def __init__(self, daemon: PrivateDaemon) -> None:
+        self._environment = os.environ | {"HETD_SOCKET": str(daemon.socket)}
+
+    def __call__(self, *words: str, status: int = 0) -> str:
+        done = self.completed(*words)
+        assert done.returncode == status, done.stderr
+        return done.stdout
+
+    def json(self, *words: str, status: int = 0) -> Any:
+        return json.loads(self(*words, "--json", status=status))
+
+    def completed(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [*HETCTL, *words]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=self._environment
+        )
+
+    def opened(self, *words: str) -> subprocess.Popen[str]:
+        command = [*HETCTL, *words]
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=self._environment
+        )
+
+
+@pytest.fixture
+def hetctl(daemon: PrivateDaemon) -> Terminal:
+    return Terminal(daemon)
+
+
+@pytest.fixture
+def printer(tmp_path: Path) -> tuple[str, ...]:
+    """The words that submit a task which runs until its gate opens."""
+    (tmp_path / "printer.py").write_text(textwrap.dedent(PRINTER))
+    app = f"{tmp_path}/printer.py:Printer"
+    return ("submit", app, "--strip", "1", "--gate", str(tmp_path / "gate"))
+
+
+def test_a_task_from_submit_to_its_logs(
+    hetctl: Terminal, daemon: PrivateDaemon, printer: tuple[str, ...], tmp_path: Path
+) -> None:
+    (task,) = hetctl.json(*printer, "--word", "good day", "--on", "cpu,gpu0")["ids"]
+    start = daemon.await_state(task, "running").resource
+    other = "gpu0" if start == "cpu" else "cpu"
+
+    hetctl("migrate", str(task), "--to", other)
+    eventually(lambda: daemon.info(task).resource == other, "the move")
+    daemon.await_state(task, "running")
+    assert hetctl("wait", "last", "--timeout", "10ms", status=124) == ""
+    (tmp_path / "gate").touch()
+    assert hetctl("wait", str(task)) == f"task {task} completed on {other}\n"
+
+    shown = hetctl.json("show", "last")
+    assert (shown["id"], shown["state"], shown["migrations"]) == (task, "completed", 1)
+    assert shown["result"]["strips"] > 0
+    assert [each["resource"] for each in shown["segments"]] == [start, other]
+    assert hetctl("logs", str(task)) == f"good day on {start}\ngood day on {other}\n"
+
+
+def test_picture_scenario_and_trace_of_a_move(
+    hetctl: Terminal, daemon: PrivateDaemon, printer: tuple[str, ...], tmp_path: Path
+) -> None:
+    (task,) = hetctl.json(*printer, "--on", "cpu,gpu0")["ids"]
+    daemon.await_state(task, "running")
+    other = "gpu0" if daemon.info(task).resource == "cpu" else "cpu"
+    daemon.client.migrate(task, other)
+    eventually(lambda: daemon.info(task).migrations == 1, "the move")
+    (tmp_path / "gate").touch()
+    hetctl("wait", str(task))
+    picture = tmp_path / "g.svg"
+
+    hetctl("gantt", str(task), "-o", str(picture))
+
+    assert "1 task, 1 migration" in picture.read_text()
+    trace = hetctl.json("trace", str(task), "--format", "chrome")
+    assert [each["ph"] for each in trace["traceEvents"]].count("X") == 2
+
+
+def test_unmoved_tasks_replay_in_the_simulator(
+    hetctl: Terminal, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "scenario.json"
+    words = (
+        "submit",
+        "synthetic",
+        "--seconds",
+        '{"cpu": 0.05}',
+        "--count",
+        "3",
+        "--wait",
+    )
+    hetctl(*words)
+
+    hetctl("trace", "last", "-o", str(scenario))
+
+    command = [
+        sys.executable,
+        "-m",
+        "hetsim",
+        "run",
+        str(scenario),
+        "--policy",
+        "affinity",
+    ]
+    done = subprocess.run(
+        [*command, "--json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["counts"]["completed"] == 1
+
+
+def test_batch_with_dependencies(hetctl: Terminal, tmp_path: Path) -> None:
+    path = tmp_path / "batch.toml"
+    path.write_text("""
+        [[task]]
+        app = "synthetic"
+        name = "first"
+        params = { seconds = { cpu = 0.02 }, strips = 2 }
+        count = 2
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { gpu0 = 0.02 }, strips = 2 }
+        after = ["first"]
+    """)
+
+    tasks = hetctl.json("batch", str(path), "--wait")["tasks"]
+
+    first, second, third = tasks
+    assert [task["state"] for task in tasks] == ["completed"] * 3
+    assert third["started"] >= max(first["finished"], second["finished"])
+
+
+def test_failures_and_cancellations_tell_by_the_status(
+    hetctl: Terminal, printer: tuple[str, ...]
+) -> None:
+    failing = (
+        "submit",
+        "synthetic",
+        "--seconds",
+        '{"cpu": 0.02}',
+        "--fail-at",
+        "1",
+        "--wait",
+    )
+    assert "failed on cpu: RuntimeError" in hetctl(*failing, status=10)
+
+    (task,) = hetctl.json(*printer, "--hold")["ids"]
+    assert hetctl.json("show", str(task))["state"] == "held"
+    assert hetctl("cancel", str(task)) == f"task {task} cancelled\n"
+    assert "cancelled" in hetctl("wait", str(task), status=11)
+
+
+def test_events_follow_to_the_end(
+    hetctl: Terminal, daemon: PrivateDaemon, printer: tuple[str, ...], tmp_path: Path
+) -> None:
+    (task,) = hetctl.json(*printer, "--hold")["ids"]
+    follower = hetctl.opened("events", "-f", str(task), "--json")
+    pipe = follower.stdout
+    assert pipe is not None
+    with follower:
+        # it listens from some moment on: hold and release until it has heard of one
+        eventually(lambda: _nudged(hetctl, task, pipe), "an event")
+        (tmp_path / "gate").touch()
+        hetctl("release", str(task))
+        daemon.await_state(task, "completed")
+        last = pipe.read().splitlines()[-1]
+    assert (json.loads(last)["id"], json.loads(last)["state"]) == (task, "completed")
+
+
+def _nudged(hetctl: Terminal, task: int, pipe: IO[str]) -> bool:
+    hetctl("release", str(task))
+    hetctl("hold", str(task))
+    return bool(select.select([pipe], [], [], 0.1)[0])
+
+
+def test_bad_requests_leave_the_daemon_unharmed(
+    hetctl: Terminal, daemon: PrivateDaemon
+) -> None:
+    seconds = ("--seconds", '{"cpu": 0.02}')
+    for words, status, said in (
+        (("submit", "synthetic", *seconds, "--on", "gpu7"), 4, "gpu7"),
+        (("submit", "synthetic", *seconds, "--on", "gpu0"), 2, "cannot run on gpu0"),
+        (("submit", "synthetic", *seconds, "--after", "999999"), 4, "999999"),
+        (("migrate", "999999", "--to", "cpu"), 4, "999999"),
+        (("policy", "set", "nice"), 4, "nice"),
+        (("policy", "set", "affinity", "--set", "x=1"), 2, "x"),
+        (("drain", "gpu7"), 4, "gpu7"),
+    ):
+        done = hetctl.completed(*words)
+        assert (done.returncode, done.stderr.count("\n")) == (status, 1), done.stderr
+        assert said in done.stderr
+
+    assert daemon.is_up()
+    assert hetctl.json("daemon", "status")["pid"] == daemon.pid
+
+
+def test_drain_and_resume(hetctl: Terminal) -> None:
+    hetctl("drain", "gpu0")
+    states = {each["name"]: each["state"] for each in hetctl.json("devices")["devices"]}
+    assert states == {"cpu": "up", "gpu0": "draining", "fpga0": "up"}
+
+    hetctl("resume", "gpu0")
+    states = {each["name"]: each["state"] for each in hetctl.json("devices")["devices"]}
+    assert states["gpu0"] == "up"
+
+
+# ---------------------------------------------------------------- the daemon's life
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path, as sockets need one."""
+    with tempfile.TemporaryDirectory(prefix="hetctl-") as name:
+        yield Path(name)
+
+
+def test_start_status_and_stop(folder: Path) -> None:
+    config = folder / "hetd.toml"
+    config.write_text(SETTINGS + RESOURCES)
+    place = ("--socket", str(folder / "s"), "--json")
+
+    def hetctl(*words: str) -> Any:
+        done = subprocess.run(
+            [*HETCTL, *words, *place],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder,
+        )
+        return done.returncode, json.loads(done.stdout or "null")
+
+    # a relative path of the configuration means the one here
+    status, started = hetctl("daemon", "start", "--config", "hetd.toml")
+    assert (status, started["running"], started["policy"]) == (0, True, "affinity")
+    assert hetctl("daemon", "start")[1]["pid"] == started["pid"]
+    assert hetctl("daemon", "status")[1]["resources"] == ["cpu", "gpu0", "fpga0"]
+
+    assert hetctl("daemon", "stop") == (
+        0,
+        {
+            "format": "hetctl/daemon-1",
+            "running": False,
+            "pid": started["pid"],
+            "socket": place[1],
+        },
+    )
+    assert hetctl("daemon", "status") == (3, None)
+
+
+def test_written_configuration_can_be_read_again(
+    folder: Path, private_daemon: Callable[..., PrivateDaemon]
+) -> None:
+    first = Terminal(private_daemon())
+    written = folder / "hetd.toml"
+    first("devices", "--write-config", str(written))
+
+    second = Terminal(private_daemon(written.read_text()))
+
+    assert second.json("devices") == first.json("devices")
+
+
+def test_wait_survives_a_restart(
+    private_daemon: Callable[..., PrivateDaemon],
+    printer: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    daemon = private_daemon()
+    (task,) = Terminal(daemon).json(*printer)["ids"]
+    daemon.await_state(task, "running")
+    client = daemon.connect()
+    handle = client.handle(task)
+
+    with ThreadPoolExecutor(1) as pool:
+        status = pool.submit(wait_for, client, [handle], Manner(timeout=PATIENCE))
+        daemon.restart()
+        daemon.await_state(task, "running")
+        (tmp_path / "gate").touch()
+        assert status.result() == 0
+    assert capsys.readouterr().out.startswith(f"task {task} completed")
