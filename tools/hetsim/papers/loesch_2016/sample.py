@@ -13,8 +13,8 @@ from hetsim.simulate import simulate
 if TYPE_CHECKING:
     from hetsim.papers.figures import Row
 
-SAMPLE = Case("Set 1", 0.25, 2)
-"""An order of arrival in which every principle shows; the paper's own is not printed."""
+SAMPLE = Case("Set 1", 0.25, 6)
+"""An order in which each resource helps out another; the paper's own is not printed."""
 
 
 def figure_two_b(seeds: int) -> Figure:
