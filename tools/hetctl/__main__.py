@@ -40,6 +40,7 @@ COMMANDS = {
     "drain": ("control", "Keep a resource free of tasks."),
     "resume": ("control", "Give a drained resource back."),
     "policy": ("policy", "Show, list or set the policy."),
+    "characterize": ("characterize", "Measure applications on every resource."),
     "gantt": ("gantt", "Draw what ran where."),
     "trace": ("tracing", "Write what ran as a scenario or a Chrome trace."),
     "daemon": ("daemon", "Start, stop or look at the daemon."),

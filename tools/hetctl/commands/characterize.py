@@ -1,0 +1,93 @@
+"""`hetctl characterize`: measure how long applications take on each resource."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hetctl.options import connect, shared
+from hetctl.output import emit, on_terminal, table
+from hetctl.places import emulated_names, marked
+from libtask.characterisation import Trial, characterise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from libtask.messages import Sample
+
+
+@click.command("characterize")
+@click.argument("apps", nargs=-1, metavar="[APP]...")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Measure each task once, and briefly; else five times, and longer ones too.",
+)
+@shared
+def characterize_command(
+    *, apps: tuple[str, ...], quick: bool, socket: Path | None, as_json: bool
+) -> int:
+    """Measure applications, each alone, on every resource that can run them.
+
+    None named: all installed ones. The daemon keeps what is measured; nothing else
+    may run meanwhile. Exit status 1: some could not be measured.
+    """
+    with connect(socket) as client:
+        emulated = emulated_names(client)
+        report = _Reporter(emulated)
+        samples = characterise(client, apps, quick=quick, report=report.changed)
+        report.clear()
+    if as_json:
+        documents = [_document(sample, emulated) for sample in samples]
+        emit({"format": "hetctl/characterization-1", "samples": documents})
+    else:
+        table(("type", "resource", "seconds", "work"), _rows(samples, emulated))
+    return 1 if report.problems else 0
+
+
+class _Reporter:
+    """Tells on standard error what is being measured: a line that changes, or lines."""
+
+    def __init__(self, emulated: frozenset[str]) -> None:
+        self._emulated = emulated
+        self.problems = 0
+
+    def changed(self, trial: Trial) -> None:
+        where = marked(trial.subject.resource, self._emulated)
+        what = f"{trial.subject.type} on {where}"
+        if trial.problem:
+            self.clear()
+            self.problems += 1
+            click.echo(f"cannot measure {what}: {trial.problem}", err=True)
+        elif trial.seconds is None and on_terminal():
+            done = f"[{trial.number}/{trial.count}]"
+            click.echo(f"\r\033[K{done} {what}", nl=False, err=True)
+
+    def clear(self) -> None:
+        """Take the changing line away."""
+        if on_terminal():
+            click.echo("\r\033[K", nl=False, err=True)
+
+
+def _document(sample: Sample, emulated: frozenset[str]) -> dict[str, Any]:
+    return {
+        "type": sample.type,
+        "resource": sample.resource,
+        "emulated": sample.resource in emulated,
+        "seconds": sample.seconds,
+        "work": sample.work,
+    }
+
+
+def _rows(samples: Sequence[Sample], emulated: frozenset[str]) -> list[tuple[str, ...]]:
+    return [
+        (
+            sample.type,
+            marked(sample.resource, emulated),
+            f"{sample.seconds:.4f}",
+            f"{sample.work:g}",
+        )
+        for sample in samples
+    ]
