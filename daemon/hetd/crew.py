@@ -14,6 +14,7 @@ from hetd.node import wall
 from libtask import messages as m
 
 if TYPE_CHECKING:
+    from hetd.core.tasks import TaskRecord
     from hetd.journal import Entry
     from hetd.node import Node
     from hetd.transport.router import Peer
@@ -30,6 +31,8 @@ class CrewDesk:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._greeted: set[int] = set()
+        """Tasks whose workers have greeted us, and have not said how they are."""
 
     def launcher_came(self, peer: Peer) -> None:
         self._node.pool.launcher_came(peer)
@@ -41,17 +44,25 @@ class CrewDesk:
 
     def worker_came(self, peer: Peer, hello: m.Hello) -> None:
         """Take in a worker, and what it still holds from before a restart."""
-        self._node.pool.worker_came(peer, hello)
-        if hello.task is None:
-            return
-        record = self._node.scheduler.system.tasks.get(TaskId(hello.task))
-        if record is None or record.epoch != hello.epoch or not record.bound:
-            self._node.pool.send(hello.task, m.Abort(hello.task, hello.epoch))
-            self._node.pool.part(hello.task)
+        record = self._held(peer, hello)
+        pool = self._node.pool
+        lost = pool.worker_came(peer, hello, keeps=record is not None)
+        if lost is not None:
+            self._lose(lost, "the connection to its worker broke")
+        if record is not None:
+            self._greeted.add(record.id)
+            self._node.repeat_orders(record)
 
-    def worker_left(self, name: str, reason: str) -> None:
+    def _held(self, peer: Peer, hello: m.Hello) -> TaskRecord | None:
+        """Find the task that a worker says it holds, if it is to keep it."""
+        entry = self._node.journal.live.get(hello.task or 0)
+        if entry is None or entry.owner != peer.uid:
+            return None
+        return self._node.scheduler.ledger.current(TaskId(entry.id), hello.epoch)
+
+    def worker_left(self, uid: int, name: str, reason: str) -> None:
         """Take note that a worker is gone; what it held begins anew elsewhere."""
-        worker = self._node.pool.worker_left(name)
+        worker = self._node.pool.worker_left(uid, name)
         if worker is None or worker.task is None:
             return
         record = self._node.scheduler.system.tasks.get(TaskId(worker.task))
@@ -71,7 +82,7 @@ class CrewDesk:
         if task is not None:
             # counts as an attempt: a worker that never comes up must not be made forever
             self._lose(task, reason)
-        self.worker_left(message.name, reason)
+        self.worker_left(peer.uid, message.name, reason)
 
     def _lose(self, task: int, reason: str) -> None:
         record = self._node.scheduler.system.tasks.get(TaskId(task))
@@ -91,6 +102,7 @@ class CrewDesk:
         held = node.pool.holder(message.task, peer.route)
         if entry is None or not held or entry.epoch != message.epoch:
             return
+        self._heal(message)
         match message:
             case m.Ready():
                 node.happen(e.TaskReady(TaskId(message.task), message.epoch))
@@ -102,6 +114,13 @@ class CrewDesk:
                 self._on_finished(entry, message)
             case m.Failed():
                 self._on_failed(entry, message)
+
+    def _heal(self, message: Report) -> None:
+        """Repeat the order to run to a worker that missed it before it greeted us."""
+        if message.task in self._greeted:
+            self._greeted.remove(message.task)
+            if isinstance(message, m.Ready):
+                self._node.repeat_run(TaskId(message.task))
 
     def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
         if self._node.pool.holder(message.task, peer.route):

@@ -199,7 +199,8 @@ class Loop:
         self._poller.unregister(descriptor)
         os.close(descriptor)
         if guarded.worker is not None:
-            self._crew.worker_left(guarded.worker, "its worker ended")
+            uid = guarded.peer.uid
+            self._crew.worker_left(uid, guarded.worker, "its worker ended")
             return
         self._crew.launcher_left(guarded.peer)
         for worker in self._node.pool.workers_of(guarded.peer.uid):

@@ -18,6 +18,7 @@ from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.core.scheduler import Limits, Scheduler
 from hetd.core.system import SECOND, Resource
+from hetd.core.tasks import State
 from libtask import messages as m
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hetd.core.actions import Action
     from hetd.core.events import Event, Nanoseconds
     from hetd.core.policy import Policy
+    from hetd.core.tasks import TaskRecord
     from hetd.estimates.table import EstimateTable
     from hetd.journal import Entry, Journal
     from hetd.workers import WorkerPool
@@ -159,6 +161,20 @@ class Node:
             run = m.Run(action.task, action.epoch, device, entry.spec)
             self.pool.bind(action.task, entry.owner)
         self.pool.send(action.task, run)
+
+    def repeat_orders(self, record: TaskRecord) -> None:
+        """Say again what the last connection to a task's worker may have lost."""
+        if record.cancelling is not None:
+            self.pool.send(record.id, m.Abort(record.id, record.epoch))
+        elif record.preempting:
+            self.pool.send(record.id, m.Preempt(record.id, record.epoch))
+
+    def repeat_run(self, task: TaskId) -> None:
+        """Say again where a task is to run whose worker still waits to hear it."""
+        record = self.scheduler.system.tasks[task]
+        if record.state is State.RUNNING and record.resource is not None:
+            device = self.devices[record.resource].spec
+            self.pool.send(task, m.Run(task, record.epoch, device))
 
     def _stage(self, task: int, epoch: int) -> None:
         entry = self.journal.live[task]

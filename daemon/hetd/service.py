@@ -72,7 +72,7 @@ class Service:
         known = self._known(peer.uid, request.key)
         if known is not None:
             return m.Submitted(request.request, known, launcher)
-        if request.worker and not self._node.pool.free(request.worker, peer.uid):
+        if request.worker and not self._node.pool.free(peer.uid, request.worker):
             raise InputError(f"worker {request.worker!r} is not here or has a task")
         first = self._node.journal.next_id()
         specs = [
@@ -86,7 +86,7 @@ class Service:
     def _admit(self, peer: Peer, spec: m.TaskSpec, worker: str) -> int:
         entry = self._node.journal.admit(spec, peer.uid, wall(), peer.route)
         if worker:
-            self._node.pool.reserve(worker, entry.id)
+            self._node.pool.reserve(peer.uid, worker, entry.id)
         self._node.happen(submission(entry))
         return entry.id
 

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from libtask.messages import KillWorker, Message, Retire, StartWorkers
+from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,8 @@ class WorkerPool:
         self._send = send
         self._prefix = prefix
         self._crews: defaultdict[int, Crew] = defaultdict(Crew)
-        self._by_name: dict[str, Worker] = {}
+        self._by_name: dict[tuple[int, str], Worker] = {}
+        """Names are unique for each user: nobody can take another's name."""
         self._by_route: dict[bytes, Worker] = {}
         self._by_task: dict[int, Worker] = {}
         self._backlog: dict[int, list[Message]] = {}
@@ -110,9 +111,7 @@ class WorkerPool:
         if worker is None:
             self.release(task)
             return
-        del self._by_task[task]
-        self._owners.pop(task, None)
-        worker.task = None
+        self._unbind(worker, task)
         worker.aborting = True
 
     def gave_up(self, route: bytes) -> None:
@@ -158,23 +157,30 @@ class WorkerPool:
         crew.starting.clear()
         return list(crew.waiting)
 
-    def worker_came(self, peer: Peer, hello: Hello) -> Worker:
-        """Take in a worker; one that holds a task keeps it."""
-        worker = self._by_name.get(hello.worker)
-        if worker is None or worker.uid != peer.uid:
-            worker = Worker(hello.worker, peer.uid, peer.route, peer.pid, hello.own)
-            self._by_name[hello.worker] = worker
-        self._by_route.pop(worker.route, None)
-        worker.route = peer.route
-        self._by_route[peer.route] = worker
-        self._crews[peer.uid].starting.discard(hello.worker)
-        if hello.task is not None:
-            worker.task = hello.task
-            self._by_task[hello.task] = worker
-            self._owners[hello.task] = peer.uid
-        elif worker.task is None and not worker.own:
+    def worker_came(self, peer: Peer, hello: Hello, *, keeps: bool) -> int | None:
+        """Take in a worker, maybe once more, over a new connection.
+
+        Args:
+            keeps: the task that it says it holds is its own; else it gives it up.
+
+        Returns:
+            A task that it was given and does not hold: the order was lost. It has no
+            worker any more.
+
+        """
+        worker = self._greeted(peer, hello)
+        lost = worker.task
+        if lost is not None:
+            self._unbind(worker, lost)
+        if hello.task is None:
             self._idle(worker)
-        return worker
+        elif keeps:
+            self._owners[hello.task] = peer.uid
+            self._assign(worker, hello.task)
+        else:
+            worker.aborting = True
+            self._send(worker.route, Abort(hello.task, hello.epoch))
+        return None if keeps and lost == hello.task else lost
 
     def stillborn(self, uid: int, name: str) -> int | None:
         """Take note that a worker ended before it came; return a task that lacks it."""
@@ -184,20 +190,19 @@ class WorkerPool:
         crew.starting.remove(name)
         return crew.waiting[0] if len(crew.waiting) > len(crew.starting) else None
 
-    def free(self, name: str, uid: int) -> bool:
-        """Whether this user's worker of that name is here and holds no task."""
-        worker = self._by_name.get(name)
-        return worker is not None and worker.uid == uid and worker.task is None
+    def free(self, uid: int, name: str) -> bool:
+        """Whether this user's own program of that name is here and holds no task."""
+        worker = self._by_name.get((uid, name))
+        return worker is not None and worker.own and worker.task is None
 
-    def reserve(self, name: str, task: int) -> None:
+    def reserve(self, uid: int, name: str, task: int) -> None:
         """Bind a task to the program that submitted it; see `free`."""
-        worker = self._by_name[name]
-        self._owners[task] = worker.uid
-        self._assign(worker, task)
+        self._owners[task] = uid
+        self._assign(self._by_name[uid, name], task)
 
-    def worker_left(self, name: str) -> Worker | None:
+    def worker_left(self, uid: int, name: str) -> Worker | None:
         """Forget a worker; return what was known of it."""
-        worker = self._by_name.pop(name, None)
+        worker = self._by_name.pop((uid, name), None)
         if worker is None:
             return None
         self._by_route.pop(worker.route, None)
@@ -211,10 +216,7 @@ class WorkerPool:
 
     def holds(self, uid: int, name: str) -> bool:
         """Whether a worker of that name belongs to this user, or is about to come."""
-        worker = self._by_name.get(name)
-        if worker is not None:
-            return worker.uid == uid
-        return name in self._crews[uid].starting
+        return (uid, name) in self._by_name or name in self._crews[uid].starting
 
     def workers_of(self, uid: int) -> list[Worker]:
         return [worker for worker in self._by_name.values() if worker.uid == uid]
@@ -229,6 +231,27 @@ class WorkerPool:
                 self._send(crew.launcher.route, Retire())
 
     # ------------------------------------------------------------ steps
+
+    def _greeted(self, peer: Peer, hello: Hello) -> Worker:
+        """Return the worker that speaks, reached by its new connection from now on."""
+        crew = self._crews[peer.uid]
+        crew.starting.discard(hello.worker)
+        worker = self._by_name.get((peer.uid, hello.worker))
+        if worker is None:
+            worker = Worker(hello.worker, peer.uid, peer.route, peer.pid, hello.own)
+            self._by_name[peer.uid, hello.worker] = worker
+        elif worker in crew.idle:
+            crew.idle.remove(worker)
+        self._by_route.pop(worker.route, None)
+        self._by_route[peer.route] = worker
+        worker.route = peer.route
+        worker.aborting = False
+        return worker
+
+    def _unbind(self, worker: Worker, task: int) -> None:
+        worker.task = None
+        self._by_task.pop(task, None)
+        self._owners.pop(task, None)
 
     def _assign(self, worker: Worker, task: int) -> None:
         worker.task = task

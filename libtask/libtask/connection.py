@@ -37,6 +37,14 @@ if TYPE_CHECKING:
 
     Then = Callable[[Any], None]
 
+LOST = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CLOSED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+)
+"""Each is the end: also that of a daemon which dies while it is being connected to."""
+NEVER_MS = 1_000_000_000
 HELLO_SECONDS = 10.0
 """How long a daemon may take to answer the hello before it counts as hung."""
 
@@ -153,7 +161,7 @@ class Connection:
     def _run(self) -> None:
         context = zmq.Context()
         dealer = self._open(context)
-        monitor = dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        monitor = dealer.get_monitor_socket(LOST)
         dealer.connect(f"ipc://{self._path}")
         try:
             self._serve(dealer, monitor)
@@ -168,7 +176,9 @@ class Connection:
         dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
         dealer.setsockopt(zmq.SNDHWM, 0)  # the thread must never block in a send
         dealer.setsockopt(zmq.RCVHWM, 0)
-        dealer.setsockopt(zmq.RECONNECT_IVL, -1)  # a new daemon needs a new hello
+        # A new daemon needs a new hello. Switching reconnection off would make sends
+        # to a daemon that has gone wait for ever, and now and then the context's end.
+        dealer.setsockopt(zmq.RECONNECT_IVL, NEVER_MS)
         return dealer
 
     def _serve(self, dealer: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
@@ -177,12 +187,12 @@ class Connection:
             poller.register(readable, zmq.POLLIN)
         while not self._closing:
             ready = dict(poller.poll())
-            if self._wake in ready:
-                self._flush(dealer)
             if dealer in ready:
                 self._receive(dealer)
             if monitor in ready:
                 return
+            if self._wake in ready:
+                self._flush(dealer)
 
     def _flush(self, dealer: zmq.Socket[bytes]) -> None:
         os.eventfd_read(self._wake)
