@@ -135,7 +135,11 @@ class CrewDesk:
         entry.checkpoint_at = wall()
         if message.started is not None:
             self._node.journal.open_segment(
-                entry, computing=message.started, transfer_in=message.transfer_in
+                entry,
+                computing=message.started,
+                transfer_in=message.transfer_in,
+                log=message.log,
+                log_start=message.log_start,
             )
             self._node.happen(e.TaskStarted(task, message.epoch))
         share = message.iterations / (

@@ -80,7 +80,7 @@ class Entry(msgspec.Struct, omit_defaults=True):
             reason=self.reason,
             result=self.result,
             priority=self.spec.priority,
-            params=self.spec.params if detail else {},
+            params=_legible(self.spec.params) if detail else {},
             after=self.spec.after,
             kinds=self.spec.kinds,
             destination=self.destination,
@@ -91,6 +91,14 @@ class Entry(msgspec.Struct, omit_defaults=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
+
+
+def _legible(params: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what only the application can read: a listing must fit into a message."""
+    return {
+        name: f"<{len(value)} bytes>" if isinstance(value, bytes) else value
+        for name, value in params.items()
+    }
 
 
 class Journal:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from libtask.execution import Course, Execution
     from libtask.link import Link
     from libtask.messages import FromDaemon
+    from libtask.stretch import Output
 
 LOOK_NS = 1_000_000
 """A look costs about 5 µs, so it is 0.5 % of this interval; a preemption is late by
@@ -29,11 +30,13 @@ class Lookout:
         link: the line to hetd.
         task: the task's id.
         epoch: the epoch of its run.
+        output: where what it prints goes.
 
     """
 
-    def __init__(self, link: Link, task: int, epoch: int) -> None:
+    def __init__(self, link: Link, task: int, epoch: int, output: Output) -> None:
         self._link = link
+        self._output = output
         self._task = task
         self._epoch = epoch
         self._connections = link.connections
@@ -104,4 +107,6 @@ class Lookout:
             strips=done.strips - reported.strips,
             started=done.first_strip_at_ns / NANOSECONDS if first else None,
             transfer_in=done.transfer_in if first else 0.0,
+            log=self._output.path if first else "",
+            log_start=self._output.start if first else 0,
         )

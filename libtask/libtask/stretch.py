@@ -35,11 +35,11 @@ class Output:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._start = self._position()
+        self.start = self._position()
 
     def begin(self) -> None:
         """Begin a stretch."""
-        self._start = self._position()
+        self.start = self._position()
 
     def account(self, measures: Measures) -> dict[str, Any]:
         """Return what `Finished` and `Yielded` say of a whole stretch."""
@@ -73,7 +73,7 @@ class Output:
     def _stretch(self) -> tuple[str, int, int]:
         """Return path, start and end of the stretch so far, bytes."""
         self._flush()
-        return self.path, self._start, self._position()
+        return self.path, self.start, self._position()
 
     def _position(self) -> int:
         return os.lseek(1, 0, os.SEEK_END) if self.path else 0

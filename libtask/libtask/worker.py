@@ -267,7 +267,7 @@ class Worker:
         interval_ns = welcome.interval_ns if welcome else INTERVAL_NS
         sizer = StripSizer(interval_ns, fixed=held.spec.strip, first=order.strip)
         course = Course(held.record, sizer)
-        lookout = Lookout(self._link, held.task, held.epoch)
+        lookout = Lookout(self._link, held.task, held.epoch, self._output)
         execution = Execution(implementation, held.app, device, course, lookout)
         lookout.follow(execution, time.perf_counter_ns())
         try:

@@ -21,6 +21,7 @@ from libtask.execution import Course, Execution
 from libtask.link import Link
 from libtask.lookout import Lookout
 from libtask.messages import CheckpointRecord, DeviceSpec
+from libtask.stretch import Output
 
 if TYPE_CHECKING:
     from libtask.devices import Device
@@ -39,7 +40,7 @@ def run() -> list[dict[str, Any]]:
         router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         router.bind(f"ipc://{socket}")
         link = Link(socket, list)
-        lookout = Lookout(link, 1, 1)
+        lookout = Lookout(link, 1, 1, Output(""))
         rows = [_poll(lookout), _strips(lookout)]
         link.close()
         router.close(0)

@@ -94,6 +94,9 @@ class Progress(Message, frozen=True):
     started: float | None = None
     """When the first strip began (epoch seconds); in the first report only."""
     transfer_in: float = 0.0
+    log: str = ""
+    """Where the output of this stretch goes, and begins; in the first report only."""
+    log_start: int = 0
 
 
 class Yielded(Message, frozen=True):
