@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from enum import IntEnum
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -47,16 +47,18 @@ class Agenda:
     def add(self, at: Nanoseconds, order: Order, occurrence: Occurrence) -> Ticket:
         """Enter an occurrence; return the number of the entry."""
         self._sequence += 1
-        heapq.heappush(self._heap, (at, order, self._sequence, occurrence))
+        heappush(self._heap, (at, order, self._sequence, occurrence))
         return self._sequence
 
     def next_instant(self) -> tuple[Nanoseconds, list[Event]]:
         """Let everything of the next instant happen; return it and what to tell of it."""
         heap = self._heap
-        now = heap[0][0]
-        events = []
+        now, _, ticket, occurrence = heappop(heap)
+        self.handled += 1
+        event = occurrence.happen(now, ticket)
+        events = [] if event is None else [event]
         while heap and heap[0][0] == now:
-            _, _, ticket, occurrence = heapq.heappop(heap)
+            _, _, ticket, occurrence = heappop(heap)
             self.handled += 1
             event = occurrence.happen(now, ticket)
             if event is not None:

@@ -33,6 +33,10 @@ LIMITS = Limits(stage=0)
 """Nothing is staged: inputs load in no time, so a staged task would start no sooner."""
 
 
+_GOING_ON = tuple(state for state in State if not state.ended)
+"""A tuple: few comparisons by identity are quicker than one hash of an enum."""
+
+
 class Simulation:
     """One scenario under one policy.
 
@@ -65,7 +69,6 @@ class Simulation:
             a.Run: self._start,
             a.Preempt: self._preempt,
             a.Abort: self._abort,
-            a.Record: self._note,
             a.SetTimer: self._set_timer,
         }
         self._enter_jobs()
@@ -85,9 +88,12 @@ class Simulation:
             actions = self.scheduler.handle(events[0], now)
         else:
             actions = self.scheduler.handle_all(events, now)
-        do = self._do
         for action in actions:
-            do[type(action)](action, now)
+            # Most actions are records, and few of these concern us.
+            if type(action) is not a.Record:
+                self._do[type(action)](action, now)
+            elif action.state not in _GOING_ON:
+                self._note(action, now)
         if self.recorder is not None:
             self.recorder(events, now, actions)
 
@@ -140,12 +146,8 @@ class Simulation:
         self.agenda.add(now, Order.WORKER, Told(gone))
 
     def _note(self, action: a.Record, now: Nanoseconds) -> None:
-        state = action.state
-        # Most records are of these two, and looking an enum up in a set is slow.
-        if state is State.RUNNING or state is State.QUEUED or not state.ended:
-            return
         job = self._by_id[action.task]
-        job.outcome = state
+        job.outcome = action.state
         job.finish = now
         job.placed = job.placed or action.resource is not None
 
@@ -170,22 +172,25 @@ class Told:
 class Arrival:
     """A task arrives, unless it could not run any more."""
 
-    __slots__ = ("_job", "_kinds")
+    __slots__ = ("_job", "_submission")
 
     def __init__(self, job: Job, kinds: frozenset[str]) -> None:
         self._job = job
-        self._kinds = kinds
+        self._submission = job.submission(kinds)
 
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
         job = self._job
-        hopeless = any(
-            other.outcome not in (None, State.COMPLETED) for other in job.after
-        )
-        expired = job.stop_at_deadline and job.deadline is not None
-        if hopeless or (expired and now >= (job.deadline or 0)):
+        if (job.after or job.stop_at_deadline) and _hopeless(job, now):
             job.outcome = State.CANCELLED
             return None
-        return job.submission(self._kinds)
+        return self._submission
+
+
+def _hopeless(job: Job, now: Nanoseconds) -> bool:
+    """Whether a job can no longer run: too late, or what it comes after was not done."""
+    if job.stop_at_deadline and job.deadline is not None and now >= job.deadline:
+        return True
+    return any(other.outcome not in (None, State.COMPLETED) for other in job.after)
 
 
 class DeadlinePassed:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PAPERS = {
     "loesch-2016": "hetsim.papers.loesch_2016.catalogue",
+    "mokhtari-felare": "hetsim.papers.mokhtari_felare.catalogue",
 }
 """Name of each paper and of the module with its figures."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +67,29 @@ CLOUD = EdgeSystem(
 """Two applications on a CPU and a GPU. The powers are the paper's (thermal design power);
 it does not print the execution times: these are stand-ins of a plausible size, to be
 replaced by measured ones of two of our own applications."""
+
+CLOUD_BATTERY_J = 500_000.0
+"""A stand-in, too."""
+
+FASTER = 0.5
+
+
+def with_fast_types(names: set[str]) -> EdgeSystem:
+    """Make Table I's system with some types twice as fast, and all deadlines as they are."""
+    return replace(
+        TABLE_I,
+        seconds={
+            name: {m: s * (FASTER if name in names else 1.0) for m, s in row.items()}
+            for name, row in TABLE_I.seconds.items()
+        },
+        deadlines=TABLE_I.time_allowed(),
+    )
+
+
+SYSTEMS = {
+    "table1": TABLE_I,
+    "authors-code": replace(TABLE_I, deadlines=CODE_DEADLINES),
+    "cloud": CLOUD,
+    "one favoured": with_fast_types({"T1"}),
+    "two and two": with_fast_types({"T1", "T2"}),
+}
