@@ -119,6 +119,21 @@ def test_a_task_from_submit_to_its_logs(
     assert hetctl("logs", str(task)) == f"good day on {start}\ngood day on {other}\n"
 
 
+def test_logs_follow_a_task_while_it_runs(
+    hetctl: Terminal, printer: tuple[str, ...], tmp_path: Path
+) -> None:
+    (task,) = hetctl.json(*printer, "--on", "cpu")["ids"]
+
+    with hetctl.opened("logs", "--follow", str(task)) as follower:
+        assert follower.stdout is not None
+        readable, _, _ = select.select([follower.stdout], [], [], PATIENCE)
+        assert readable, "nothing came while the task ran"
+        assert follower.stdout.readline() == "hello on cpu\n"
+        (tmp_path / "gate").touch()
+        assert follower.stdout.read() == ""
+    assert follower.returncode == 0
+
+
 def test_picture_scenario_and_trace_of_a_move(
     hetctl: Terminal, daemon: PrivateDaemon, printer: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -25,16 +25,13 @@ if TYPE_CHECKING:
 def logs_command(
     *, selector: str, follow: bool, socket: Path | None, as_json: bool
 ) -> None:
-    """Print what a task printed.
-
-    The output of a stretch on one resource is known when the stretch ends.
-    """
+    """Print what a task printed, on all the resources where it ran."""
     with connect(socket) as client:
         task = _only(client, selector)
         if follow:
             _follow(client, task, as_json=as_json)
         else:
-            _print_new(client.show(task), 0, as_json=as_json)
+            _Printer(as_json=as_json).print_new(client.show(task))
 
 
 def _only(client: Client, selector: str) -> int:
@@ -47,48 +44,56 @@ def _only(client: Client, selector: str) -> int:
 
 
 def _follow(client: Client, task: int, *, as_json: bool) -> None:
-    with client.watch(task, progress=False) as changes:
+    printer = _Printer(as_json=as_json)
+    with client.watch(task) as changes:
         info = client.show(task)
-        printed = _print_new(info, 0, as_json=as_json)
+        printer.print_new(info)
         while info.state not in ENDED:
             next(changes)
             info = client.show(task)
-            printed = _print_new(info, printed, as_json=as_json)
+            printer.print_new(info)
 
 
-def _print_new(info: TaskInfo, printed: int, *, as_json: bool) -> int:
-    """Print the stretches after the first `printed`; return how many are printed now."""
-    ready = [
-        segment
-        for segment in info.segments
-        if segment.log and segment.log_end is not None
-    ]
-    for segment in ready[printed:]:
-        text = _text(segment)
-        if as_json:
-            document = {
-                "format": "hetctl/log-1",
-                "id": info.id,
-                "resource": segment.resource,
-            }
-            emit(document | {"text": text})
-        else:
+class _Printer:
+    """Prints each part of a task's output once."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._printed: dict[int, int] = {}
+        """Bytes printed of each segment, by its position."""
+
+    def print_new(self, info: TaskInfo) -> None:
+        for position, segment in enumerate(info.segments):
+            if segment.log:
+                self._print_segment(info, position, segment)
+
+    def _print_segment(self, info: TaskInfo, position: int, segment: Segment) -> None:
+        printed = self._printed.get(position, 0)
+        data = _read(segment, printed)
+        if segment.log_end is None:
+            # A running task may be in the middle of a line, or of a character.
+            data = data[: data.rfind(b"\n") + 1]
+        self._printed[position] = printed + len(data)
+        text = data.decode("utf-8", "replace")
+        if self._as_json and text:
+            head = {"format": "hetctl/log-1", "id": info.id}
+            emit(head | {"resource": segment.resource, "text": text})
+        elif text:
             click.echo(text, nl=False)
-    return len(ready)
 
 
-def _text(segment: Segment) -> str:
-    """Read a stretch's part of its worker's log.
+def _read(segment: Segment, skip: int) -> bytes:
+    """Read a segment's part of its worker's log; of a running one what is there.
 
     Raises:
         InputError: the log is gone, or another user's.
 
     """
-    end = segment.log_end or 0
+    start = segment.log_start + skip
+    size = -1 if segment.log_end is None else max(0, segment.log_end - start)
     try:
         with Path(segment.log).open("rb") as file:
-            file.seek(segment.log_start)
-            data = file.read(max(0, end - segment.log_start))
+            file.seek(start)
+            return file.read(size)
     except OSError as error:
         raise InputError(f"log {segment.log}: {error.strerror}") from error
-    return data.decode("utf-8", "replace")
