@@ -264,3 +264,13 @@ def test_energy_of_slots_counts_a_busy_resource_once() -> None:
     energy = simulate(scenario, "affinity").energy
 
     assert (energy.busy, energy.idle) == (2500, 50)
+
+
+def test_a_trace_is_compared_with_what_was_measured() -> None:
+    scenario = a_scenario(
+        a_node("cpu"), [a_type("c", cpu=10)], [("a", "c", 0)], measured_makespan=8.0
+    )
+
+    result = simulate(scenario, "affinity")
+
+    assert (result.measured_makespan, result.makespan_error) == (8.0, 0.25)

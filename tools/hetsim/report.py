@@ -68,6 +68,7 @@ def _sums(result: Result, resources: list[str]) -> list[str]:
         f"policy    {result.policy}",
         f"tasks     {counts}",
         f"makespan  {result.makespan:.3f} s{_bound(result)}",
+        *_measured(result),
         f"computing {share or '-'}",
         f"energy    {energy.total:.1f} J ({parts})",
         f"simulated {result.events} events in {result.simulation_seconds:.3f} s",
@@ -82,6 +83,13 @@ def _busy(result: Result) -> dict[str, float]:
             length = segment.finish - segment.start
             busy[segment.resource] = busy.get(segment.resource, 0.0) + length
     return busy
+
+
+def _measured(result: Result) -> list[str]:
+    measured, error = result.measured_makespan, result.makespan_error
+    if not isinstance(measured, float) or not isinstance(error, float):
+        return []
+    return [f"measured  {measured:.3f} s  (predicted {100 * error:+.1f} %)"]
 
 
 def _bound(result: Result) -> str:

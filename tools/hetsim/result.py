@@ -39,7 +39,14 @@ class TaskResult(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What happened to all. `rates`: share completed in time, by type."""
+    """What happened to all.
+
+    Attributes:
+        rates: share completed in time, by type.
+        makespan_error: by which share the makespan is above that measured on the real
+            node, where the scenario is a trace of one.
+
+    """
 
     policy: str
     makespan: float
@@ -50,6 +57,8 @@ class Result(Struct, frozen=True):
     events: int
     simulation_seconds: float
     lower_bound: float | UnsetType = UNSET
+    measured_makespan: float | UnsetType = UNSET
+    makespan_error: float | UnsetType = UNSET
     format: str = "hetsim/result-1"
 
 

@@ -2,7 +2,7 @@
 
 Times are seconds, sizes bytes, powers watts. Unknown keys are ignored; `null` and an
 absent key mean the default. Beside the fixed keys there are three of our own: `bursts`,
-`outages` and, for a resource, `sharing`.
+`outages` and `measured_makespan`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,12 @@ class Outage(Struct, frozen=True):
 
 
 class Scenario(Struct, frozen=True):
-    """The whole document."""
+    """The whole document.
+
+    Attributes:
+        measured_makespan: what the real node took, where this is a trace of one.
+
+    """
 
     format: str
     resources: Annotated[list[ResourceModel], Meta(min_length=1)]
@@ -109,6 +114,7 @@ class Scenario(Struct, frozen=True):
     tasks: list[TaskModel] = []
     bursts: list[Burst] = []
     outages: list[Outage] = []
+    measured_makespan: Annotated[float, Meta(gt=0)] | None = None
 
     def all_tasks(self) -> list[TaskModel]:
         """List the tasks, those of the bursts after the single ones."""

@@ -53,7 +53,18 @@ def simulate(
         took = time.perf_counter() - began
     resources = resources_of(scenario)
     events = simulation.agenda.handled
-    return summarize(policy, resources, simulation.jobs, events, took)
+    result = summarize(policy, resources, simulation.jobs, events, took)
+    return _beside_measured(result, scenario.measured_makespan)
+
+
+def _beside_measured(result: Result, measured: float | None) -> Result:
+    """Compare with what the real node took, where that is known."""
+    if measured is None:
+        return result
+    error = result.makespan / measured - 1.0
+    return msgspec.structs.replace(
+        result, measured_makespan=measured, makespan_error=error
+    )
 
 
 def with_bound(result: Result, scenario: Scenario) -> Result:

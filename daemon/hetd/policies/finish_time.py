@@ -59,9 +59,10 @@ class FinishTime:
         outlook = Outlook(system, self.caution, self.amortize)
         yield from self._choose_next(system, outlook)
         yield from self._make_way(system, outlook)
-        yield from self._take_waiting(system, outlook)
-        yield from self._finish_sooner(system, outlook)
-        yield from self._take_running(system, outlook)
+        if system.idle():
+            yield from self._take_waiting(system, outlook)
+            yield from self._finish_sooner(system, outlook)
+            yield from self._take_running(system, outlook)
         yield from self._look_again(system, outlook)
 
     def _choose_next(self, system: System, outlook: Outlook) -> Iterator[Place]:
