@@ -21,6 +21,7 @@ BENCHES = {
     "start": "start-up of hetctl",
     "core": "decisions: microseconds an event",
     "simulator": "events a second",
+    "mapping": "decisions with deadlines: 1,000 waiting tasks, 16 machines",
     "kernels_heat": "heat against NumPy, SciPy and plain Numba",
     "kernels_gaussian_blur": "Gaussian blur against SciPy, OpenCV and scikit-image",
     "kernels_markov": "steady states against BLAS and SciPy",

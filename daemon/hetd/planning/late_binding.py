@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 WORTHWHILE = 1e-3
 """A running task that is in less danger than this is left alone."""
 
+EVEN = 0.5
+"""A type worth less than this share of another does not go before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -72,7 +75,7 @@ class Binding:
             if offer.moves:
                 yield Preempt(offer.task.id, offer.resource)
             else:
-                yield Place(self._before(offer).id, offer.resource)
+                yield Place(self._before(offer, worth).id, offer.resource)
 
     def _best_offer(self, free: list[str], worth: dict[str, float]) -> Offer | None:
         """Find the offer that is best by what its resource could do at most."""
@@ -126,8 +129,11 @@ class Binding:
 
     # ------------------------------------------------------------ who goes first
 
-    def _before(self, offer: Offer) -> TaskRecord:
-        """Find a task that is lost if it waits for the one offered, which is not."""
+    def _before(self, offer: Offer, worth: dict[str, float]) -> TaskRecord:
+        """Find a task that is lost if it waits for the one offered, which is not.
+
+        It is not to be of a type that is far ahead: short tasks would always get in.
+        """
         system, safe_time = self.system, self.chances.safe_time
         chosen = offer.task
         own = system.fit(chosen.row).expected[offer.resource]
@@ -142,7 +148,8 @@ class Binding:
                 continue
             waits = system.now + own + safe_time(expected)
             goes = system.now + expected + safe_time(own)
-            if found[0] < waits and due(chosen) >= goes:
+            even = worth[row.type] >= EVEN * worth[chosen.row.type]
+            if even and found[0] < waits and due(chosen) >= goes:
                 lost.append(found)
         return min(lost, key=lambda entry: entry[:2])[2] if lost else chosen
 
