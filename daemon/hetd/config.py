@@ -60,7 +60,7 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set. Units stand in the names."""
 
-    policy: str = "migration"
+    policy: str = "finish-time"
     policy_parameters: dict[str, Any] = {}
     interval_ms: float = 50.0
     """Target time between checkpoints."""
