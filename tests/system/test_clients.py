@@ -1,0 +1,402 @@
+"""Programs of users against a real daemon: clients, executors, watches, own workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import CancelledError, Future, as_completed
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from libtask import messages as m
+from libtask.asynchronous import AsyncClient
+from libtask.client import Selection
+from libtask.errors import TaskFailedError
+from system import traced
+from system.private_daemon import PATIENCE, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from libtask.handles import TaskHandle
+    from system.private_daemon import PrivateDaemon
+    from system.tracing import Tracing
+
+    Submit = Callable[..., Tracing]
+
+# ---------------------------------------------------------------- clients
+
+
+def test_two_clients_at_once(daemon: PrivateDaemon) -> None:
+    handles: list[TaskHandle] = []
+
+    def submit() -> None:
+        client = daemon.connect()
+        for _ in range(20):
+            handles.append(client.submit("synthetic", {"seconds": {"cpu": 0.001}}))  # noqa: PERF401  the other client's come between
+
+    threads = [threading.Thread(target=submit) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len({handle.id for handle in handles}) == 40
+    for handle in handles:
+        assert handle.result(PATIENCE)["strips"] == 20
+
+
+def test_another_client_follows_and_cancels(
+    daemon: PrivateDaemon, trace: Submit
+) -> None:
+    task = trace(gate_at=5)
+    task.await_gate()
+    other = daemon.connect().handle(task.id)
+    eventually(lambda: other.state == "running", "the state at the other client")
+
+    other.cancel()
+
+    assert other.wait(PATIENCE) == "cancelled"
+    assert task.handle.wait(PATIENCE) == "cancelled"
+
+
+def test_a_client_that_closes_leaves_its_tasks(
+    daemon: PrivateDaemon, trace: Submit
+) -> None:
+    with daemon.connect() as client:
+        task = trace(gate_at=5, client=client)
+    task.await_gate()
+
+    task.open_gate()
+
+    assert daemon.client.handle(task.id).result(PATIENCE)["sum"] == sum(range(20))
+
+
+def test_large_parameters_and_results_travel(trace: Submit) -> None:
+    task = trace(result_bytes=400_000)
+
+    assert len(task.handle.result(PATIENCE)["text"]) == 400_000
+    assert len(task.handle.info().result["text"]) == 400_000
+
+
+def test_a_result_that_is_too_large_fails_with_what_to_do(trace: Submit) -> None:
+    task = trace(result_bytes=2_000_000)
+
+    with pytest.raises(TaskFailedError, match=r"too large|limit|bytes"):
+        task.handle.result(PATIENCE)
+    trace().check_completed()
+
+
+def test_thousands_of_tasks_complete(daemon: PrivateDaemon) -> None:
+    spec = m.TaskSpec("synthetic", {"seconds": {"cpu": 0.0}, "strips": 1}, "nothing")
+
+    handles = daemon.client.submit_specs([spec] * 2000)
+
+    results = [handle.result(60) for handle in handles]
+    assert results == [{"strips": 1, "state_bytes": 0}] * 2000
+    listed = daemon.client.tasks(Selection(limit=2000))
+    assert [info.id for info in listed] == [handle.id for handle in handles[::-1]]
+    assert {info.state for info in listed} == {"completed"}
+
+
+# ---------------------------------------------------------------- changes
+
+
+def test_changes_come_in_order(daemon: PrivateDaemon, trace: Submit) -> None:
+    with daemon.client.watch(progress=False) as changes:
+        task = trace(resources=["gpu0"])
+        daemon.client.submit("synthetic", {"seconds": {"cpu": 0.0}})
+        task.check_completed()
+        heard: list[m.TaskChanged] = []
+        while not heard or heard[-1].state != "completed":
+            change = next(changes)
+            if change.id == task.id:
+                heard.append(change)
+
+    assert [(change.what, change.state) for change in heard] == [
+        ("submitted", "queued"),
+        ("dispatched", "running"),
+        ("completed", "completed"),
+    ]
+    assert heard[-1].result["counted"] == 20
+    for before, after in pairwise(heard):
+        assert before.at <= after.at
+
+
+def test_progress_only_grows(trace: Submit) -> None:
+    task = trace(total_strips=300)
+
+    changes = list(task.handle.events())
+
+    progress = [c.progress for c in changes if c.state == "running"]
+    assert progress == sorted(progress)
+    assert len(set(progress)) > 2
+    assert changes[-1].state == "completed"
+
+
+# ---------------------------------------------------------------- logs
+
+
+def test_log_ranges_hold_what_each_stretch_printed(
+    daemon: PrivateDaemon, trace: Submit
+) -> None:
+    task = trace(gate_at=10, resources=["cpu"])
+    task.await_gate()
+    daemon.client.migrate(task.id, "gpu0")
+    task.open_gate()
+    task.check_completed()
+
+    segments = daemon.info(task.id).segments
+
+    texts = [_text(segment) for segment in segments]
+    assert [text.splitlines() for text in texts] == [
+        [" ".join(row) for row in task.lines() if row[2] == resource]
+        for resource in ("cpu", "gpu0")
+    ]
+
+
+def test_a_failed_task_has_its_log_too(daemon: PrivateDaemon, trace: Submit) -> None:
+    task = trace(raise_in="run")
+    assert task.handle.wait(PATIENCE) == "failed"
+
+    (segment,) = daemon.info(task.id).segments
+
+    assert _text(segment) == f"0 1 cpu {task.pids()[0]}\n"
+    assert Path(segment.log).stat().st_mode & 0o077 == 0
+
+
+def _text(segment: m.Segment) -> str:
+    assert segment.log_end is not None
+    log = Path(segment.log).read_bytes()
+    return log[segment.log_start : segment.log_end].decode()
+
+
+# ---------------------------------------------------------------- executor
+
+
+def test_an_executor_runs_calls_in_workers(daemon: PrivateDaemon) -> None:
+    with daemon.client.executor() as executor:
+        futures = [executor.submit(pow, 2, k) for k in range(20)]
+        (pid,) = executor.map(lambda _: os.getpid(), [0])
+
+        values = [future.result(PATIENCE) for future in as_completed(futures, 60)]
+
+    assert sorted(values) == [2**k for k in range(20)]
+    assert pid in daemon.processes()
+
+
+def test_an_executor_brings_large_values_and_exceptions_back(
+    daemon: PrivateDaemon,
+) -> None:
+    with daemon.client.executor() as executor:
+        large = executor.submit(bytes, 3_000_000)
+        echo = executor.submit(len, b"x" * 3_000_000)
+        bad = executor.submit(int, "many")
+
+        assert large.result(PATIENCE) == bytes(3_000_000)
+        assert echo.result(PATIENCE) == 3_000_000
+        with pytest.raises(ValueError, match="invalid literal"):
+            bad.result(PATIENCE)
+
+
+def test_an_executor_cancels_what_does_not_run_yet(
+    daemon: PrivateDaemon, trace: Submit
+) -> None:
+    tenants = [trace(gate_at=5) for _ in range(2)]
+    for tenant in tenants:
+        tenant.await_gate()
+    with daemon.client.executor() as executor:
+        future: Future[int] = executor.submit(abs, -1)
+
+        assert future.cancel()
+
+        with pytest.raises(CancelledError):
+            future.result(PATIENCE)
+    for tenant in tenants:
+        tenant.open_gate()
+        tenant.check_completed()
+
+
+# ---------------------------------------------------------------- asyncio
+
+
+def test_the_asyncio_client(daemon: PrivateDaemon) -> None:
+    async def work() -> list[int]:
+        async with AsyncClient(daemon.socket) as client:
+            tasks = [
+                await client.submit("synthetic", {"seconds": {"cpu": 0.001}})
+                for _ in range(5)
+            ]
+            results = await asyncio.gather(*(task.result() for task in tasks))
+            assert len(await client.devices()) == 3
+            return [result["strips"] for result in results]
+
+    assert asyncio.run(asyncio.wait_for(work(), PATIENCE)) == [20] * 5
+
+
+def test_the_asyncio_client_hears_changes_and_cancels(
+    daemon: PrivateDaemon, tmp_path: Path
+) -> None:
+    parameters = {"trace": str(tmp_path / "trace"), "total_strips": 100_000}
+
+    async def work() -> list[str]:
+        async with AsyncClient(daemon.socket) as client:
+            task = await client.submit(f"{traced.__file__}:Traced", parameters, strip=1)
+            async with contextlib.aclosing(client.watch(task.id)) as changes:
+                async for change in changes:
+                    if change.what == "progress":
+                        await task.cancel()
+                    if change.state in m.ENDED:
+                        return [change.state, await task.wait()]
+        return []
+
+    states = asyncio.run(asyncio.wait_for(work(), PATIENCE))
+
+    assert states == ["cancelled", "cancelled"]
+
+
+# ---------------------------------------------------------------- own programs
+
+PROGRAM = """
+    from dataclasses import dataclass
+    from pathlib import Path
+    import os, time
+    import libtask
+
+    @dataclass
+    class Count(libtask.Task):
+        "Counts."
+        gate: str = ""
+        n: int = 100
+
+        def load(self):
+            self.sum = 0
+
+        def total(self):
+            return self.n
+
+        def save(self, checkpoint):
+            return {"sum": self.sum, "pid": os.getpid(), "done": checkpoint.done}
+
+    @Count.on("cpu")
+    @Count.on("gpu")
+    def count(task, device, checkpoint):
+        for strip in checkpoint.strips():
+            Path(task.gate + ".at").touch()
+            while task.gate and not Path(task.gate).exists():
+                time.sleep(0.001)
+            time.sleep(0.002)
+            task.sum += sum(strip)
+            yield
+
+    if __name__ == "__main__":
+        libtask.main(Count)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "count.py"
+    path.write_text(textwrap.dedent(PROGRAM))
+    return path
+
+
+def _start(program: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(program), *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+
+
+def test_a_program_of_its_own_is_its_own_worker(
+    daemon: PrivateDaemon, program: Path
+) -> None:
+    process = _start(program, "--socket", str(daemon.socket), "--n", "50")
+
+    output, errors = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 0, errors
+    assert json.loads(output) == {"sum": 1225, "pid": process.pid, "done": 50}
+    newest = daemon.client.tasks(Selection(limit=1))[0]
+    assert newest.state == "completed"
+    assert newest.result["pid"] == process.pid
+
+
+def test_a_program_of_its_own_is_moved(
+    daemon: PrivateDaemon, program: Path, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    arguments = ["--socket", str(daemon.socket), "--gate", str(gate)]
+    process = _start(program, *arguments, "--device", "cpu")
+    eventually((tmp_path / "gate.at").exists, "the program in its first strip")
+    task = daemon.client.tasks(Selection(limit=1))[0]
+
+    daemon.client.migrate(task.id, "gpu0")
+    gate.touch()
+    output, errors = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 0, errors
+    assert json.loads(output)["sum"] == sum(range(100))
+    segments = daemon.info(task.id).segments
+    assert [segment.resource for segment in segments] == ["cpu", "gpu0"]
+    assert all(segment.strips > 0 for segment in segments)
+
+
+def test_a_killed_program_of_its_own_fails_its_task(
+    daemon: PrivateDaemon, program: Path, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    process = _start(program, "--socket", str(daemon.socket), "--gate", str(gate))
+    eventually((tmp_path / "gate.at").exists, "the program in its first strip")
+    task = daemon.client.tasks(Selection(limit=1))[0]
+
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+
+    assert "its program ended" in (daemon.await_state(task.id, "failed").reason or "")
+
+
+def test_a_cancelled_program_of_its_own_ends_as_interrupted(
+    daemon: PrivateDaemon, program: Path, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    process = _start(program, "--socket", str(daemon.socket), "--gate", str(gate))
+    eventually((tmp_path / "gate.at").exists, "the program in its first strip")
+    task = daemon.client.tasks(Selection(limit=1))[0]
+
+    daemon.client.cancel(task.id)
+    gate.touch()
+    _, errors = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 130
+    assert errors == "count.py: interrupted\n"
+    daemon.await_state(task.id, "cancelled")
+
+
+def test_a_program_without_a_daemon_runs_alone(program: Path) -> None:
+    process = _start(program, "--local", "--n", "20", "--device", "cpu")
+
+    output, errors = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 0, errors
+    assert json.loads(output)["sum"] == sum(range(20))
+
+
+def test_a_program_whose_daemon_does_not_answer_says_so(
+    program: Path, tmp_path: Path
+) -> None:
+    process = _start(program, "--socket", str(tmp_path / "none"))
+
+    _, errors = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 1
+    assert errors.startswith("count.py: error: daemon absent: there is no socket")
+    assert errors.count("\n") == 1
