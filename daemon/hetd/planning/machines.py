@@ -42,6 +42,7 @@ class Machine(Generic[T]):
         queue: tasks that wait there, in order.
         places: tasks that it can still take.
         cut: whether tasks are taken to stop at their deadlines.
+        rank: the highest in its run queue, for the next task to go behind.
 
     """
 
@@ -51,6 +52,7 @@ class Machine(Generic[T]):
     queue: list[Queued[T]] = field(default_factory=list)
     places: float = math.inf
     cut: bool = True
+    rank: float = 0.0
     _start: Nanoseconds | None = None
 
     def start(self) -> Nanoseconds:
@@ -116,6 +118,7 @@ def _machine(
     )
     waiting = list(state.queue) if state.queue else []
     for task in waiting:
+        machine.rank = max(machine.rank, task.rank)
         queued = _queued(system, task, resource.name)
         if len(ends) < resource.slots:
             ends.append(machine._end_of(queued, system.now))  # noqa: SLF001  same module

@@ -85,8 +85,7 @@ def _carry_out(outcome: Outcome[TaskRecord]) -> Iterator[Decision]:
         yield Drop(task.id, reason)
     for nominee in outcome.chosen:
         task, machine = nominee.task, nominee.machine
-        ranks = [queued.task.rank for queued in machine.queue]
-        yield Place(task.id, machine.name, max(ranks, default=0.0) + 1.0)
+        yield Place(task.id, machine.name, machine.rank + 1.0)
 
 
 def _put_off(
