@@ -80,8 +80,8 @@ def _serve(arguments: argparse.Namespace) -> None:
 
 def _assemble(config: Config, store: Store, router: Router, policy: Policy) -> Node:
     estimates = EstimateTable()
-    for kind, resource, seconds, work in store.samples():
-        estimates.learn(kind, resource, seconds, work)
+    for known in store.samples():
+        estimates.enter(known)
     return Node(
         _devices(config),
         config,

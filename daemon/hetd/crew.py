@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hetd.core import events as e
 from hetd.core.events import TaskId
+from hetd.learning import Learner
 from hetd.node import wall
 from libtask import messages as m
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from hetd.journal import Entry
     from hetd.node import Node
     from hetd.transport.router import Peer
-
-WORTH_LEARNING_S = 0.005
-"""Shorter stretches say more about the machine's noise than about the task."""
 
 ELSEWHERE = frozenset({"device", "program"})
 """Codes of failures that another resource may not have."""
@@ -31,6 +29,7 @@ class CrewDesk:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._learner = Learner(node)
         self._greeted: set[int] = set()
         """Tasks whose workers have greeted us, and have not said how they are."""
 
@@ -142,6 +141,7 @@ class CrewDesk:
                 log_start=message.log_start,
             )
             self._node.happen(e.TaskStarted(task, message.epoch))
+        self._learner.progressed(entry, message)
         share = message.iterations / (
             message.checkpoint.total or message.iterations or 1
         )
@@ -153,14 +153,13 @@ class CrewDesk:
         entry.checkpoint = message.checkpoint
         entry.checkpoint_at = wall()
         self._close_segment(entry, message, message.last_strip or None)
-        self._learn(entry, message, message.checkpoint.total)
         task = TaskId(entry.id)
         self._node.happen(e.TaskYielded(task, message.epoch, entry.progress))
 
     def _on_finished(self, entry: Entry, message: m.Finished) -> None:
         entry.result = message.result
         self._close_segment(entry, message, None)
-        self._learn(entry, message, entry.checkpoint.total)
+        self._learner.finished(entry, message)
         self._node.pool.release(entry.id)
         self._node.happen(e.TaskFinished(TaskId(entry.id), message.epoch))
 
@@ -194,28 +193,11 @@ class CrewDesk:
             strips=message.strips,
             transfer_in=message.transfer_in,
             transfer_out=message.transfer_out,
+            set_up=message.set_up,
             log=message.log,
             log_start=message.log_start,
             log_end=message.log_end,
         )
-
-    def _learn(
-        self, entry: Entry, message: m.Yielded | m.Finished, total: int | None
-    ) -> None:
-        """Correct the estimate by what this stretch took."""
-        record = self._node.scheduler.system.tasks.get(TaskId(entry.id))
-        if record is None or record.resource is None or message.iterations == 0:
-            return
-        resource = self._node.scheduler.system.resources[record.resource]
-        known = self._node.estimates.knows(record.row, resource)
-        if known and message.seconds < WORTH_LEARNING_S:
-            return
-        whole = isinstance(message, m.Finished) and len(entry.segments) == 1
-        share = 1.0 if whole or not total else min(1.0, message.iterations / total)
-        seconds = message.seconds / share + message.transfer_in + message.transfer_out
-        now = self._node.estimates.correct(record.row, resource, seconds)
-        sample = (record.row.type, resource.name, now, record.row.work)
-        self._node.journal.batch.samples.append(sample)
 
 
 Report = m.Ready | m.Progress | m.Yielded | m.Finished | m.Failed | m.Aborted

@@ -9,12 +9,15 @@ from __future__ import annotations
 import difflib
 import os
 from collections import OrderedDict
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hetd.core import events as e
 from hetd.core.events import TaskId
+from hetd.estimates.point import Figures
+from hetd.estimates.table import refuse_nonsense
 from hetd.node import submission, wall
 from hetd.policies import POLICIES, describe_policy, make_policy, parameters_of
 from libtask import messages as m
@@ -232,21 +235,16 @@ class Service:
         self._demand_rule(peer)
         for sample in request.samples:
             self._resource(sample.resource)
-            if not sample.seconds > 0 or not sample.work > 0:
-                raise InputError(
-                    f"sample of {sample.type}: seconds and work are positive"
-                )
-        for sample in request.samples:
-            known = (sample.type, sample.resource, sample.seconds, sample.work)
-            self._node.estimates.learn(*known)
-            self._node.journal.batch.samples.append(known)
+        learnt = [Figures(*msgspec.structs.astuple(each)) for each in request.samples]
+        for known in learnt:
+            refuse_nonsense(known)
+        for known in learnt:
+            self._node.journal.batch.keep(self._node.estimates.enter(known))
         return m.Done(request.request)
 
     def _models(self, peer: Peer, request: m.Models) -> m.Message:
-        entries = self._node.estimates.entries().items()
         samples = [
-            m.Sample(kind, resource, entry.seconds, entry.work)
-            for (kind, resource), entry in sorted(entries)
+            m.Sample(*astuple(known)) for known in self._node.estimates.figures()
         ]
         return m.ModelList(request.request, samples)
 

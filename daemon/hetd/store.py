@@ -14,13 +14,16 @@ import os
 import queue
 import sqlite3
 import threading
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
+from hetd.estimates.point import Figures, key_of
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hetd.estimates.point import Key
 
 SCHEMA = 1
 TABLES = """
@@ -33,8 +36,9 @@ CREATE TABLE tasks (
 CREATE INDEX unended ON tasks (id) WHERE ended = 0;
 CREATE TABLE keys (owner INTEGER, key TEXT, first INTEGER, count INTEGER,
                    PRIMARY KEY (owner, key)) WITHOUT ROWID;
-CREATE TABLE samples (type TEXT, resource TEXT, seconds REAL, work REAL,
-                      PRIMARY KEY (type, resource)) WITHOUT ROWID;
+CREATE TABLE samples (type TEXT, resource TEXT, grain INTEGER, seconds REAL, work REAL,
+                      spread REAL, count INTEGER, setup REAL, joules REAL,
+                      PRIMARY KEY (type, resource, grain)) WITHOUT ROWID;
 """
 
 
@@ -51,11 +55,20 @@ class Batch:
     tasks: list[tuple[int, bool, bytes]] = field(default_factory=list)
     """(id, ended, entry) of new and changed tasks."""
     keys: list[tuple[Any, ...]] = field(default_factory=list)
-    samples: list[tuple[Any, ...]] = field(default_factory=list)
+    samples: dict[Key, Figures | None] = field(default_factory=dict)
+    """What is known of execution times; None: forgotten."""
     replies: list[Any] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.tasks or self.keys or self.samples or self.replies)
+
+    def keep(self, known: Figures) -> None:
+        """Store what is known of an execution time, in place of what was."""
+        self.samples[key_of(known)] = known
+
+    def forget(self, known: Figures) -> None:
+        """Remove what is known of an execution time."""
+        self.samples[key_of(known)] = None
 
 
 class Store:
@@ -183,10 +196,11 @@ class Store:
         row = self._reader.execute(query, (owner, key)).fetchone()
         return row
 
-    def samples(self) -> list[tuple[str, str, float, float]]:
-        """Read (type, resource, seconds, work) of all measurements."""
-        query = "SELECT type, resource, seconds, work FROM samples"
-        return self._reader.execute(query).fetchall()
+    def samples(self) -> list[Figures]:
+        """Read all that is known of execution times."""
+        columns = ", ".join(field.name for field in fields(Figures))
+        query = f"SELECT {columns} FROM samples"  # noqa: S608  names of our own
+        return [Figures(*row) for row in self._reader.execute(query)]
 
     def _count_start(self) -> int:
         """Count the daemon's starts; the count makes its epochs newer than all before."""
@@ -208,8 +222,22 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> None:
     if batch.keys:
         connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?)", batch.keys)
     if batch.samples:
-        sample = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?)"
-        connection.executemany(sample, batch.samples)
+        _write_samples(connection, batch.samples)
+
+
+def _write_samples(
+    connection: sqlite3.Connection, samples: dict[Key, Figures | None]
+) -> None:
+    gone = [key for key, known in samples.items() if known is None]
+    kept = [
+        (*key, *astuple(known)[2:])  # type and resource lead both
+        for key, known in samples.items()
+        if known is not None
+    ]
+    delete = "DELETE FROM samples WHERE type = ? AND resource = ? AND grain = ?"
+    connection.executemany(delete, gone)
+    insert = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    connection.executemany(insert, kept)
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -113,6 +113,8 @@ class Measures:
         last_strip_at_ns: when the last finished strip ended, since the epoch.
         transfer_in: seconds copying to the device.
         transfer_out: seconds copying back.
+        set_up: seconds from the start to the first strip, without copying.
+        cpu_began_ns: the process's CPU time when the execution began.
 
     """
 
@@ -123,6 +125,12 @@ class Measures:
     last_strip_at_ns: int = 0
     transfer_in: float = 0.0
     transfer_out: float = 0.0
+    set_up: float = 0.0
+    cpu_began_ns: int = 0
+
+    def cpu_ns_so_far(self) -> int:
+        """CPU time of this process since the execution began, all threads."""
+        return time.process_time_ns() - self.cpu_began_ns if self.cpu_began_ns else 0
 
     def copy(self) -> Measures:
         return dataclasses.replace(self)
@@ -175,6 +183,7 @@ class Execution:
 
         """
         began_ns = time.perf_counter_ns()
+        self.measures.cpu_began_ns = time.process_time_ns()
         self._epoch_ns = time.time_ns() - began_ns
         self._landed_ns = began_ns
         generator: Any = self._start(self._task, self._device, self.course)
@@ -201,7 +210,10 @@ class Execution:
     def _note_first_strip(self, began_ns: int) -> None:
         loop_began_ns = self.course.loop_began_ns or began_ns
         self._landed_ns = loop_began_ns
-        self.measures.transfer_in = self._device.transfer_in - self._copied_before[0]
+        copied = self._device.transfer_in - self._copied_before[0]
+        waited = (loop_began_ns - began_ns) / NANOSECONDS
+        self.measures.transfer_in = copied
+        self.measures.set_up = max(0.0, waited - copied)
         self.measures.first_strip_at_ns = self._epoch_ns + loop_began_ns
 
     def _reach_checkpoint(self) -> Demand | None:

@@ -44,6 +44,7 @@ class Lookout:
         self._reported = Measures()
         self._look_at_ns = 0
         self._report_at_ns = 0
+        self._cpu_reported_ns = 0
 
     def follow(self, execution: Execution, now_ns: int) -> None:
         """Watch this execution, which begins now (`time.perf_counter_ns`)."""
@@ -86,6 +87,7 @@ class Lookout:
         self._deferred.clear()
         self._reported = Measures()
         self._report_at_ns = 0
+        self._cpu_reported_ns = 0
 
     def _report(self, now_ns: int) -> None:
         news = self._measures.strips > self._reported.strips
@@ -94,6 +96,13 @@ class Lookout:
         self._report_at_ns = now_ns + REPORT_NS
         self._link.send_users_values(self._progress())
         self._reported = self._measures.copy()
+
+    def _cpu_since_report(self) -> int:
+        before, self._cpu_reported_ns = (
+            self._cpu_reported_ns,
+            self._measures.cpu_ns_so_far(),
+        )
+        return self._cpu_reported_ns - before
 
     def _progress(self) -> Progress:
         done, reported = self._measures, self._reported
@@ -107,6 +116,7 @@ class Lookout:
             strips=done.strips - reported.strips,
             started=done.first_strip_at_ns / NANOSECONDS if first else None,
             transfer_in=done.transfer_in if first else 0.0,
+            cpu_seconds=self._cpu_since_report() / NANOSECONDS,
             log=self._output.path if first else "",
             log_start=self._output.start if first else 0,
         )

@@ -50,6 +50,8 @@ class Output:
             "strips": measures.strips,
             "transfer_in": measures.transfer_in,
             "transfer_out": measures.transfer_out,
+            "set_up": measures.set_up,
+            "cpu_seconds": measures.cpu_ns_so_far() / NANOSECONDS,
             "log": log,
             "log_start": log_start,
             "log_end": log_end,

@@ -99,6 +99,10 @@ class Expectations:
         """Return the expected seconds of a whole task; infinite: cannot run there."""
         return self._seconds[row.type].get(resource.name, math.inf)
 
+    def spread(self, row: Row, resource: Resource) -> float:
+        """Scenarios say nothing of it: 0."""
+        return 0.0
+
 
 def nanoseconds(seconds: float) -> Nanoseconds:
     """Round seconds to whole nanoseconds."""

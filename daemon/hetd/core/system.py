@@ -73,6 +73,10 @@ class Estimates(Protocol):
         """Return the expected seconds of a whole task of `row` alone on `resource`."""
         ...
 
+    def spread(self, row: Row, resource: Resource) -> float:
+        """Return the relative standard deviation of that expectation."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Fit:
@@ -215,6 +219,13 @@ class System:
     def remaining(self, task: TaskRecord, resource: str) -> float:
         """Seconds that the rest of a task would take on `resource`."""
         return self.seconds(task.row, resource) * (1.0 - self.progress(task))
+
+    def remaining_spread(self, task: TaskRecord, resource: str) -> float:
+        """Standard deviation of `remaining`, in seconds; infinite where it cannot run."""
+        seconds = self.remaining(task, resource)
+        if seconds == math.inf:
+            return math.inf
+        return seconds * self.estimates.spread(task.row, self.resources[resource])
 
     def resources_changed(self) -> None:
         """Look anew at which resources are usable. Called when one came or went."""

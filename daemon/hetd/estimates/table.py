@@ -1,127 +1,299 @@
 """The table of expected execution times: task type x resource -> seconds.
 
-Filled by characterisation and corrected by live strips. Where a type was never
-measured, its time is scaled by work from another size of the same application, and
-where the application was never measured on that resource, a guess serves.
+Filled by characterisation and corrected by live strips. Sizes that were never measured
+are interpolated from others of the same application (`regression`); where it was never
+measured on a resource, that one is taken to be as quick as the others.
+
+What was answered stays the answer until it is off by `WORTH_TELLING`: policies keep what
+they computed from it, and must not compute anew at each strip.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
+from hetd.estimates.point import LEAST_S, Figures, Point, grain_of, key_of
+from hetd.estimates.regression import Prediction, predict
+from hetd.estimates.series import Series
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from hetd.core.system import Resource
     from hetd.core.tasks import Row
+    from hetd.estimates.point import Key
+    from hetd.estimates.regression import Known
 
 GUESS_S = 1.0
 """Expected time of a task nobody has ever measured. All resources being equal then, such
 a task has affinity 1 to every one that can run it."""
+GUESS_SPREAD = 2.0
 
-LIVE_WEIGHT = 0.2
-"""Weight of a live measurement against what was known before."""
+WORTH_TELLING = 0.05
+"""Relative change of an expectation that policies are told of."""
+WORTH_TELLING_S = 0.0005
+"""Smaller changes, in seconds, decide nothing."""
 
-LIVE_STEP = 2.0
-"""Factor by which one live measurement can change an entry at most: a paging machine or a
-first compilation must not poison the table."""
-
+SETUP_SLOPE = 0.5
+"""Transfers grow with the data, launches do not grow at all."""
 
 CACHED = 20_000
 """Answers kept at hand; rows come and go for years."""
+POINTS = 20_000
+"""Measured points kept; those without news for longest are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What is known of a task type on a resource. `work` is in the app's own units."""
+class News:
+    """What a live measurement changed.
 
-    seconds: float
-    work: float
+    Attributes:
+        keep: what is to be stored; None: nothing that matters.
+        drift: factor by which the resource became slower; None: it did not.
+
+    """
+
+    keep: Figures | None = None
+    drift: float | None = None
+
+
+NOTHING = News()
 
 
 class EstimateTable:
     """Expected execution times (EET); an `Estimates` for the scheduler."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, str], Entry] = {}
-        self._by_app: dict[tuple[str, str], dict[str, Entry]] = {}
-        self._cache: dict[tuple[Row, str], float] = {}
+        self._points: dict[Key, Point] = {}
+        self._by_app: dict[tuple[str, str], dict[Key, Point]] = {}
+        self._cache: dict[tuple[Row, str], Prediction] = {}
         self.version = 0
+
+    # ------------------------------------------------------------ answers
 
     def seconds(self, row: Row, resource: Resource) -> float:
         """Return the expected seconds of a whole task of `row` alone on `resource`."""
-        key = (row, resource.name)
-        found = self._cache.get(key)
-        if found is None:
-            if len(self._cache) >= CACHED:
-                self._cache.clear()
-            found = self._cache[key] = self._look_up(row, resource.name)
-        return found
+        return self._answer(row, resource.name).seconds
+
+    def spread(self, row: Row, resource: Resource) -> float:
+        """Return the relative standard deviation of that expectation."""
+        return self._answer(row, resource.name).spread
+
+    def confidence(self, row: Row, resource: Resource) -> float:
+        """Say how far to rely on it: 1 wholly, 0.5 a factor of two either way, 0 a guess."""
+        return math.exp(-self.spread(row, resource))
 
     def knows(self, row: Row, resource: Resource) -> bool:
-        """Whether the type of `row` was measured on `resource`."""
-        return (row.type, resource.name) in self._entries
+        """Whether about as much work of the type of `row` was measured on `resource`."""
+        return (row.type, resource.name, grain_of(row.work)) in self._points
 
-    def learn(self, task_type: str, resource: str, seconds: float, work: float) -> None:
-        """Enter a characterisation measurement; replaces an earlier one.
+    def knows_app(self, row: Row, resource: Resource) -> bool:
+        """Whether any size of the application was measured on `resource`."""
+        return bool(self._by_app.get((application(row.type), resource.name)))
+
+    def count(self, row: Row, resource: Resource) -> int:
+        """Count the measurements behind what is known."""
+        point = self._points.get((row.type, resource.name, grain_of(row.work)))
+        return point.computing.count if point is not None else 0
+
+    def figures(self) -> list[Figures]:
+        """List all that was measured, by type, resource and work."""
+        return [self._points[key].figures() for key in sorted(self._points)]
+
+    # ------------------------------------------------------------ measurements
+
+    def learn(
+        self, task_type: str, resource: str, seconds: float, work: float
+    ) -> Figures:
+        """Enter one characterisation measurement; replaces what was known of it."""
+        return self.enter(Figures(task_type, resource, seconds, work))
+
+    def enter(self, known: Figures) -> Figures:
+        """Enter what characterisation found; replaces what was known of it.
 
         Raises:
-            InputError: `seconds` is not a time.
+            InputError: it holds something that is no time, amount or count.
 
         """
-        if not 0 < seconds < math.inf:
-            raise InputError(
-                f"{task_type} on {resource}: a time must be positive and finite, "
-                f"got {seconds}"
-            )
-        entry = Entry(seconds, work)
-        self._entries[task_type, resource] = entry
-        app = application(task_type)
-        self._by_app.setdefault((app, resource), {})[task_type] = entry
-        self._cache.clear()
-        self.version += 1
+        refuse_nonsense(known)
+        self._add(Point.of(known))
+        self._tell()
+        return known
 
-    def correct(self, row: Row, resource: Resource, seconds: float) -> float:
-        """Move an entry towards a live measurement; return what it is now.
+    def observe(
+        self, row: Row, resource: Resource, computing: float, setup: float | None = None
+    ) -> News:
+        """Take in live strips.
 
         Args:
             row: the task's row.
             resource: where the strips ran.
-            seconds: time of a whole task, extrapolated from live strips; anything
+            computing: time in strips of a whole task, extrapolated from them; anything
                 that is not a time is ignored.
+            setup: time before the first strip and in transfers, where it was measured.
 
         """
-        known = self.seconds(row, resource)
-        if not 0 < seconds < math.inf:
-            return known
-        if (row.type, resource.name) in self._entries:
-            seconds = min(max(seconds, known / LIVE_STEP), known * LIVE_STEP)
-            seconds = (1 - LIVE_WEIGHT) * known + LIVE_WEIGHT * seconds
-        self.learn(row.type, resource.name, seconds, row.work)
-        return seconds
+        if not (0 < computing < math.inf and row.work > 0):
+            return NOTHING
+        key = (row.type, resource.name, grain_of(row.work))
+        point = self._points.get(key)
+        if point is None:
+            return self._observe_first(row, resource, computing, setup)
+        drift = point.computing.take(max(computing * point.work / row.work, LEAST_S))
+        if setup is not None and setup > 0:
+            point.setup = point.setup or Series()
+            point.setup.take(setup)
+        return self._weigh(point, drift)
 
-    def entries(self) -> dict[tuple[str, str], Entry]:
-        return dict(self._entries)
+    def forget(self, chosen: Callable[[Figures], bool]) -> list[Figures]:
+        """Forget what is chosen; return it."""
+        gone = [p for p in self._points.values() if chosen(p.figures())]
+        for point in gone:
+            self._remove(key_of(point))
+        if gone:
+            self._tell()
+        return [point.figures() for point in gone]
 
-    def _look_up(self, row: Row, resource: str) -> float:
-        entry = self._entries.get((row.type, resource))
-        if entry is None:
-            entry = self._nearest(row, resource)
-        if entry is None:
-            return GUESS_S
-        return entry.seconds * (row.work / entry.work if entry.work > 0 else 1.0)
+    # ------------------------------------------------------------ parts
 
-    def _nearest(self, row: Row, resource: str) -> Entry | None:
-        """Find the measured size of the same app with the closest amount of work."""
+    def _observe_first(
+        self, row: Row, resource: Resource, computing: float, setup: float | None
+    ) -> News:
+        """Believe the first measurement: nothing better is known of this size."""
+        before = self.seconds(row, resource)
+        setup = max(setup or 0.0, 0.0)
+        seconds = computing + setup
+        point = Point.of(
+            Figures(row.type, resource.name, seconds, row.work, setup=setup)
+        )
+        self._add(point)
+        self._cache.pop((row, resource.name), None)
+        if _differs(point.answer, before):
+            self._tell()
+        return News(point.figures())
+
+    def _weigh(self, point: Point, drift: float | None) -> News:
+        """Give out another answer where the last is too far off; see what to keep."""
+        changed = _differs(point.seconds, point.answer)
+        if changed:
+            point.answer = point.seconds
+            self._touch(point)
+            self._tell()
+        elif drift is None and not _round(point.computing.count):
+            return NOTHING
+        return News(point.figures(), drift)
+
+    def _tell(self) -> None:
+        self._cache.clear()
+        self.version += 1
+
+    def _add(self, point: Point) -> None:
+        key = key_of(point)
+        self._points[key] = point
+        group = (application(point.type), point.resource)
+        self._by_app.setdefault(group, {})[key] = point
+        if len(self._points) > POINTS:
+            self._remove(next(iter(self._points)))
+
+    def _touch(self, point: Point) -> None:
+        """Move a point to those that had news last."""
+        key = key_of(point)
+        self._points[key] = self._points.pop(key)
+
+    def _remove(self, key: Key) -> None:
+        point = self._points.pop(key)
+        group = (application(point.type), point.resource)
+        del self._by_app[group][key]
+        if not self._by_app[group]:
+            del self._by_app[group]
+
+    # ------------------------------------------------------------ looking up
+
+    def _answer(self, row: Row, resource: str) -> Prediction:
+        key = (row, resource)
+        found = self._cache.get(key)
+        if found is None:
+            if len(self._cache) >= CACHED:
+                self._cache.clear()
+            found = self._cache[key] = self._look_up(row, resource)
+        return found
+
+    def _look_up(self, row: Row, resource: str) -> Prediction:
+        work = row.work if 0 < row.work < math.inf else 1.0
+        point = self._points.get((row.type, resource, grain_of(work)))
+        if point is not None:
+            return Prediction(point.seconds_at(work), point.computing.spread)
+        near = self._by_app.get((application(row.type), resource))
+        if near:
+            return _interpolate(list(near.values()), row.type, work)
+        return self._guess(row, work)
+
+    def _guess(self, row: Row, work: float) -> Prediction:
+        """Expect of a resource nobody tried what the others take."""
         app = application(row.type)
-        sizes = self._by_app.get((app, resource), {})
+        others = [
+            _interpolate(list(points.values()), row.type, work).seconds
+            for (name, _), points in self._by_app.items()
+            if name == app
+        ]
+        return Prediction(median(others) if others else GUESS_S, GUESS_SPREAD)
 
-        def distance(entry: Entry) -> float:
-            return abs(math.log(max(entry.work, 1e-9) / max(row.work, 1e-9)))
 
-        return min(sizes.values(), key=distance, default=None)
+def _interpolate(points: list[Point], task_type: str, work: float) -> Prediction:
+    computing = predict((p.known_computing(task_type) for p in points), work)
+    setups = list(_setups(points, task_type))
+    if not setups:
+        return computing
+    setup = predict(setups, work, SETUP_SLOPE)
+    return Prediction(computing.seconds + setup.seconds, computing.spread)
+
+
+def _setups(points: list[Point], task_type: str) -> Iterator[Known]:
+    for point in points:
+        known = point.known_setup(task_type)
+        if known is not None:
+            yield known
+
+
+def _differs(value: float, other: float) -> bool:
+    """Whether policies are to be told that `other` has become `value`."""
+    change = abs(value - other)
+    return change > WORTH_TELLING_S and change > WORTH_TELLING * min(value, other)
+
+
+def _round(count: int) -> bool:
+    """Whether it is a power of two: then counts are stored."""
+    return count & (count - 1) == 0
+
+
+def refuse_nonsense(known: Figures) -> None:
+    """Complain of figures that no measurement gives.
+
+    Raises:
+        InputError: says which one.
+
+    """
+    where = f"{known.type} on {known.resource}"
+    if not 0 < known.seconds < math.inf:
+        raise InputError(
+            f"{where}: a time must be positive and finite, got {known.seconds}"
+        )
+    if not 0 < known.work < math.inf:
+        raise InputError(f"{where}: work must be positive and finite, got {known.work}")
+    if not 0 <= known.spread < math.inf or known.count < 1:
+        raise InputError(
+            f"{where}: spread must not be negative and count not below 1, "
+            f"got {known.spread} and {known.count}"
+        )
+    if not 0 <= known.setup <= known.seconds:
+        raise InputError(
+            f"{where}: set-up must be a part of the time, got {known.setup} "
+            f"of {known.seconds}"
+        )
 
 
 def application(task_type: str) -> str:

@@ -94,6 +94,8 @@ class Progress(Message, frozen=True):
     started: float | None = None
     """When the first strip began (epoch seconds); in the first report only."""
     transfer_in: float = 0.0
+    cpu_seconds: float = 0.0
+    """Processor time of the worker since the last report, all threads."""
     log: str = ""
     """Where the output of this stretch goes, and begins; in the first report only."""
     log_start: int = 0
@@ -110,6 +112,10 @@ class Yielded(Message, frozen=True):
     strips: int = 0
     transfer_in: float = 0.0
     transfer_out: float = 0.0
+    set_up: float = 0.0
+    """Seconds from the start to the first strip, without transfers."""
+    cpu_seconds: float = 0.0
+    """Processor time of the worker in this stretch, all threads."""
     last_strip: float = 0.0
     """When the last strip ended (epoch seconds)."""
     log: str = ""
@@ -128,6 +134,10 @@ class Finished(Message, frozen=True):
     strips: int = 0
     transfer_in: float = 0.0
     transfer_out: float = 0.0
+    set_up: float = 0.0
+    """Seconds from the start to the first strip, without transfers."""
+    cpu_seconds: float = 0.0
+    """Processor time of the worker in this stretch, all threads."""
     log: str = ""
     log_start: int = 0
     log_end: int = 0

@@ -80,6 +80,8 @@ class Segment(Record, frozen=True):
     transfer_in: float = 0.0
     """Seconds copying to the device before the first strip."""
     transfer_out: float = 0.0
+    set_up: float = 0.0
+    """Seconds from the order to run to the first strip, without transfers."""
     log: str = ""
     """Log file that holds the output of this stretch."""
     log_start: int = 0
@@ -130,9 +132,18 @@ class DeviceInfo(Record, frozen=True):
 
 
 class Sample(Record, frozen=True):
-    """A characterisation measurement of one task type on one resource."""
+    """What is measured of one task type, at one amount of work, on one resource."""
 
     type: str
     resource: str
     seconds: float
+    """Of a whole task, with set-up and transfers."""
     work: float = 1.0
+    spread: float = 0.0
+    """Relative standard deviation of `seconds`."""
+    count: int = 1
+    """Measurements behind it."""
+    setup: float = 0.0
+    """The part of `seconds` before the first strip and in transfers."""
+    joules: float | None = None
+    """Measured energy of a whole task; None: never measured."""

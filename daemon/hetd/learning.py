@@ -1,0 +1,116 @@
+"""What live strips teach: reports of workers, turned into samples of the estimates.
+
+Called by the crew desk. Strips that ran to their end count, whatever happened to their
+task later; a stretch that was cut short, or failed, does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from hetd.core.events import TaskId
+
+if TYPE_CHECKING:
+    from hetd.core.system import Resource
+    from hetd.core.tasks import TaskRecord
+    from hetd.estimates.table import News
+    from hetd.journal import Entry
+    from hetd.node import Node
+    from libtask import messages as m
+
+log = logging.getLogger("hetd")
+
+WORTH_LEARNING_S = 0.005
+"""Shorter stretches say more about the machine's noise than about the task."""
+
+SURE = 8
+"""Measurements after which short stretches are not looked at, if nothing surprises."""
+
+SURPRISE = 2.0
+"""Factor from the expectation that is looked at, however short the stretch."""
+
+
+class Learner:
+    """Corrects the estimates by what workers report."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def progressed(self, entry: Entry, message: m.Progress) -> None:
+        """Learn from strips on the way, but for the first: it may hold a compilation."""
+        total = message.checkpoint.total
+        found = self._running(entry)
+        if found is None or not total or message.seconds < WORTH_LEARNING_S:
+            return
+        record, resource = found
+        cut_short = record.preempting or record.cancelling is not None
+        if cut_short or message.started is not None:
+            return
+        share = min(1.0, message.iterations / total)
+        if share > 0:
+            self._observe(record, resource, message.seconds / share, None)
+
+    def finished(self, entry: Entry, message: m.Finished) -> None:
+        """Learn from the last stretch of a task, before the scheduler forgets it."""
+        found = self._running(entry)
+        share = _share(entry, message)
+        if found is None or not share:
+            return
+        record, resource = found
+        computing = message.seconds / share
+        if message.seconds < WORTH_LEARNING_S and self._expected(
+            record, resource, computing
+        ):
+            return
+        setup = message.set_up + message.transfer_in + message.transfer_out
+        self._observe(record, resource, computing, setup)
+
+    def _expected(
+        self, record: TaskRecord, resource: Resource, computing: float
+    ) -> bool:
+        """Whether a short stretch tells nothing new."""
+        estimates = self._node.estimates
+        if estimates.count(record.row, resource) < SURE:
+            return False
+        known = estimates.seconds(record.row, resource)
+        return known / SURPRISE < computing < known * SURPRISE
+
+    def _running(self, entry: Entry) -> tuple[TaskRecord, Resource] | None:
+        system = self._node.scheduler.system
+        record = system.tasks.get(TaskId(entry.id))
+        if record is None or record.resource is None:
+            return None
+        return record, system.resources[record.resource]
+
+    def _observe(
+        self,
+        record: TaskRecord,
+        resource: Resource,
+        computing: float,
+        setup: float | None,
+    ) -> None:
+        news = self._node.estimates.observe(record.row, resource, computing, setup)
+        if news.keep is not None:
+            self._node.journal.batch.keep(news.keep)
+        if news.drift is not None:
+            _tell_drift(record, resource, news)
+
+
+def _share(entry: Entry, message: m.Finished) -> float:
+    """Share of the whole task that the last stretch was; 0: cannot be told."""
+    total = entry.checkpoint.total
+    if message.iterations == 0:
+        return 0.0
+    if len(entry.segments) == 1:
+        return 1.0
+    return min(1.0, message.iterations / total) if total else 0.0
+
+
+def _tell_drift(record: TaskRecord, resource: Resource, news: News) -> None:
+    log.warning(
+        "%s: %s now takes %.2f times as long as before",
+        resource.name,
+        record.row.type,
+        news.drift,
+    )

@@ -1,0 +1,140 @@
+"""What live strips teach, and which of them teach nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from builders import a_resource, a_task
+from hetd.core import events as e
+from hetd.core.scheduler import Scheduler
+from hetd.estimates.table import EstimateTable
+from hetd.journal import Entry
+from hetd.learning import Learner
+from hetd.policies import make_policy
+from hetd.store import Batch
+from libtask import messages as m
+
+CPU = a_resource("cpu")
+
+
+class Running:
+    """A task that runs on the CPU, and the learner of its node."""
+
+    def __init__(self, total: int | None = 100) -> None:
+        self.table = EstimateTable()
+        self.scheduler = Scheduler([CPU], self.table, make_policy("affinity", {}))
+        self.batch = Batch()
+        self.submitted = a_task(1, "heat/64", work=100.0)
+        self.scheduler.handle(self.submitted, 0)
+        self.task = self.scheduler.system.tasks[self.submitted.task]
+        self.entry = Entry(1, 0, m.TaskSpec("heat"), 0.0)
+        self.entry.checkpoint = m.CheckpointRecord(50, total)
+        self.entry.segments = [m.Segment("cpu", 0.0)]
+        node: Any = SimpleNamespace(
+            scheduler=self.scheduler,
+            estimates=self.table,
+            journal=SimpleNamespace(batch=self.batch),
+        )
+        self.learner = Learner(node)
+
+    def progress(self, seconds: float, **fields: Any) -> None:
+        report = m.Progress(1, 1, self.entry.checkpoint, seconds, 10, **fields)
+        self.learner.progressed(self.entry, report)
+
+    def finish(self, seconds: float, iterations: int = 100, **fields: Any) -> None:
+        report = m.Finished(1, 1, None, seconds, iterations, **fields)
+        self.learner.finished(self.entry, report)
+
+    def known(self) -> list[Any]:
+        return [(each.seconds, each.setup) for each in self.table.figures()]
+
+
+def test_strips_are_extrapolated_to_the_whole_task() -> None:
+    running = Running()
+
+    running.progress(0.1)
+
+    # ten of a hundred iterations
+    assert running.known() == [(pytest.approx(1.0), 0.0)]
+    assert [each and each.seconds for each in running.batch.samples.values()] == [1.0]
+
+
+def test_set_up_and_transfers_stand_apart_from_strips() -> None:
+    running = Running()
+
+    running.finish(2.0, set_up=0.25, transfer_in=0.5, transfer_out=0.25)
+
+    assert running.known() == [(3.0, 1.0)]
+
+
+def test_the_last_stretch_of_a_moved_task_tells_of_its_own_share() -> None:
+    running = Running()
+    running.entry.segments = [m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0)]
+
+    running.finish(1.0, iterations=50)
+
+    assert running.known() == [(2.0, 0.0)]
+
+
+def test_what_is_cut_short_teaches_nothing() -> None:
+    running = Running()
+    running.task.preempting = True
+
+    running.progress(0.1)
+
+    assert running.known() == []
+
+
+def test_the_first_report_may_hold_a_compilation() -> None:
+    running = Running()
+
+    running.progress(5.0, started=123.0)
+
+    assert running.known() == []
+
+
+def test_a_share_that_cannot_be_told_teaches_nothing() -> None:
+    running = Running(total=None)
+    running.entry.segments = [m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0)]
+
+    running.progress(0.1)
+    running.finish(1.0)
+
+    assert running.known() == []
+
+
+def test_a_failed_task_teaches_nothing() -> None:
+    running = Running()
+    failed = e.TaskFailed(running.task.id, running.task.epoch, "broken")
+    running.scheduler.handle(failed, 1)
+
+    running.finish(1.0)
+
+    assert running.known() == []
+
+
+def test_short_tasks_are_looked_at_until_they_are_known() -> None:
+    running = Running()
+    for _ in range(20):
+        running.finish(0.001)
+    (known,) = running.table.figures()
+
+    running.finish(0.05)
+
+    assert known.count == 8
+    assert running.table.figures()[0].count == 9
+
+
+def test_drift_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    running = Running()
+    for _ in range(20):
+        running.progress(0.1)
+
+    for _ in range(20):
+        running.progress(0.2)
+
+    assert caplog.messages == ["cpu: heat/64 now takes 2.00 times as long as before"]
+    assert running.known() == [(pytest.approx(2.0), 0.0)]
