@@ -1,0 +1,75 @@
+"""The network while a plan is made: what is left of each link, and who gets it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hetd.planning.batch.problem import ANYWHERE
+from hetd.planning.batch.profile import Profile
+
+if TYPE_CHECKING:
+    from hetd.planning.batch.arrays import Floats
+    from hetd.planning.batch.problem import Links, Problem
+
+NO_PIECES = np.empty((0, 3))
+
+
+class Network:
+    """Keeps a profile of what is left for every responder and requester."""
+
+    def __init__(self, links: Links) -> None:
+        self.links = links
+        self._ingress = [Profile.constant(rate) for rate in links.ingress]
+        self._egress = [Profile.constant(rate) for rate in links.egress]
+        for promise in links.promised:
+            piece = np.array([[promise.start, promise.finish, promise.rate]])
+            self.take(piece, promise.responder, promise.requester)
+
+    def between(self, responder: int, requester: int) -> Profile | None:
+        """Return what is left for a transfer; None = no limit."""
+        limited = []
+        if np.isfinite(self.links.ingress[responder]):
+            limited.append(self._ingress[responder])
+        if requester != ANYWHERE and np.isfinite(self.links.egress[requester]):
+            limited.append(self._egress[requester])
+        if not limited:
+            return None
+        return limited[0] if len(limited) == 1 else limited[0].least(limited[1])
+
+    def into(self, responder: int) -> Profile:
+        """Return what is left of a responder's link."""
+        return self._ingress[responder]
+
+    def out_of(self, requester: int) -> Profile:
+        """Return what is left of a requester's link."""
+        return self._egress[requester]
+
+    def take(self, pieces: Floats, responder: int, requester: int) -> None:
+        """Use these rates on both sides."""
+        limit = float(self.links.ingress[responder])
+        if np.isfinite(limit) and len(pieces):
+            self._ingress[responder] = self._ingress[responder].without(pieces, limit)
+        if requester == ANYWHERE or not len(pieces):
+            return
+        limit = float(self.links.egress[requester])
+        if np.isfinite(limit):
+            self._egress[requester] = self._egress[requester].without(pieces, limit)
+
+
+def send_first(network: Network, problem: Problem, job: int, accelerator: int) -> Floats:  # fmt: skip
+    """Transfer a job as soon as can be, with all that is left; return the pieces."""
+    responder = int(problem.responders[accelerator])
+    requester = int(problem.requesters[job])
+    left = network.between(responder, requester)
+    if left is None or problem.sizes[job] <= 0:
+        return NO_PIECES
+    pieces = left.first(float(problem.sizes[job]))
+    network.take(pieces, responder, requester)
+    return pieces
+
+
+def arrival(pieces: Floats) -> float:
+    """When the last of the data is there, in seconds."""
+    return float(pieces[-1, 1]) if len(pieces) else 0.0

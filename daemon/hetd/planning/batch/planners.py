@@ -1,0 +1,286 @@
+"""The planners; `PLANNERS` is the table: name -> class.
+
+A planner is a frozen dataclass whose fields are its parameters, with `plan(problem)`.
+Adding one means a class with that method and a line here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+import msgspec
+import numpy as np
+
+from hetd.planning.batch import baselines, bounds, job_size
+from hetd.planning.batch.assignment import Effort, assign
+from hetd.planning.batch.carry_over import in_parts
+from hetd.planning.batch.critical import (
+    critical_first,
+    largest_tails,
+    requester_tails,
+)
+from hetd.planning.batch.executor import carry_out
+from hetd.planning.batch.flow_shop import johnson, shortest_transfer_first
+from hetd.planning.batch.joint import overlap
+from hetd.planning.batch.network_intensive import network_intensive
+from libtask.errors import InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hetd.planning.batch.arrays import Floats, Ints
+    from hetd.planning.batch.assignment import Assignment
+    from hetd.planning.batch.plan import Plan
+    from hetd.planning.batch.problem import Problem
+
+
+class Planner(Protocol):
+    """Plans a batch; every job of it can run on some accelerator."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def plan(self, problem: Problem) -> Plan: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestCompletion:
+    """SCT: each job where it is executed quickest, shortest transfer first."""
+
+    def plan(self, problem: Problem) -> Plan:
+        return baselines.smallest_completion(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class MakespanIncrease:
+    """MMI: next the job and place that lengthen the makespan least."""
+
+    def plan(self, problem: Problem) -> Plan:
+        return baselines.makespan_increase(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortestJobFirst:
+    """SJF: a free accelerator gets the job that it completes quickest."""
+
+    def plan(self, problem: Problem) -> Plan:
+        return job_size.shortest_job_first(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class LargestJobFirst:
+    """LJF: a free accelerator gets the job that takes longest on average."""
+
+    def plan(self, problem: Problem) -> Plan:
+        return job_size.largest_job_first(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class TransmissionFirst:
+    """MTTF-LP: transfer and computation as one, assigned by rounding, shortest first.
+
+    Attributes:
+        way: `rounding` (Algorithm 1 of the paper) or `prices` (ours).
+        improve: moves and swaps after it.
+        order: on an accelerator, `mttf` (the paper's Theorem 3) or `johnson` (optimal).
+        solver: how the least time is found, `direct` or `bisection` (the paper's).
+        solver_seconds: time of one solver call at most.
+
+    """
+
+    way: Literal["rounding", "prices"] = "rounding"
+    improve: bool = False
+    order: Literal["mttf", "johnson"] = "mttf"
+    solver: Literal["direct", "bisection"] = "direct"
+    solver_seconds: float = 20.0
+
+    def plan(self, problem: Problem) -> Plan:
+        transfers = problem.transfer_seconds()
+        effort = _effort(self, most=False)
+        found = assign(transfers + problem.seconds, problem.free_at, effort)
+        every = np.arange(problem.jobs)
+        sent = transfers[every, found.machines]
+        sequence = shortest_transfer_first(sent)
+        if self.order == "johnson":
+            sequence = johnson(sent, problem.seconds[every, found.machines])
+        plan = carry_out(problem, found.machines, sequence)
+        # Theorem 4: overlapping at most halves what the relaxed program bounds
+        return replace(plan, bound=found.bound / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputationIntensive:
+    """CIM: the assignment that balances computing best; transfers follow Algorithm 4.
+
+    Attributes:
+        way: `prices` (ours) or `rounding` (Algorithm 2 of the paper).
+        improve: moves and swaps after it.
+        solver: how the least time is found, `direct` or `bisection` (the paper's).
+        solver_seconds: time of one solver call at most.
+
+    """
+
+    way: Literal["rounding", "prices"] = "prices"
+    improve: bool = True
+    solver: Literal["direct", "bisection"] = "direct"
+    solver_seconds: float = 20.0
+
+    def plan(self, problem: Problem) -> Plan:
+        found = assign(problem.seconds, problem.free_at, _effort(self))
+        plan = overlap(problem, found.machines, _own_seconds(problem, found))
+        return replace(plan, bound=found.bound)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkIntensive:
+    """NIM: the rates that end all transfers earliest (Algorithm 3).
+
+    Attributes:
+        way: `prices` (ours) or `rounding` (Algorithm 2 of the paper).
+        improve: moves and swaps after it.
+        residual: what is left of the links goes to the shortest jobs.
+        groups: so many groups by size, the smallest jobs first.
+        solver_seconds: time of one solver call at most.
+
+    """
+
+    way: Literal["rounding", "prices"] = "prices"
+    improve: bool = True
+    residual: bool = True
+    groups: int = 1
+    solver_seconds: float = 20.0
+
+    def plan(self, problem: Problem) -> Plan:
+        order = np.argsort(problem.sizes, kind="stable")
+        groups = np.array_split(order, max(1, min(self.groups, problem.jobs)))
+        if len(groups) == 1:
+            return self._group(problem)
+        return in_parts(problem, [(group, self._group) for group in groups])
+
+    def _group(self, problem: Problem) -> Plan:
+        return network_intensive(problem, _effort(self), residual=self.residual)
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """NCJM: balanced computing, each transfer in time for its computation (Algorithm 4).
+
+    Attributes:
+        way: `prices` (ours) or `rounding` (Algorithm 2 of the paper).
+        improve: moves and swaps after it.
+        search: try other assignments and orders, too, and take the best plan; False:
+            the paper's only.
+        solver: how the least time is found, `direct` or `bisection` (the paper's).
+        solver_seconds: time of one solver call at most.
+
+    """
+
+    way: Literal["rounding", "prices"] = "prices"
+    improve: bool = True
+    search: bool = True
+    solver: Literal["direct", "bisection"] = "direct"
+    solver_seconds: float = 20.0
+
+    def plan(self, problem: Problem) -> Plan:
+        found = assign(problem.seconds, problem.free_at, _effort(self))
+        plan = overlap(problem, found.machines, _own_seconds(problem, found))
+        if self.search:
+            others = self._others(problem, found)
+            plan = min([plan, *others], key=lambda each: each.makespan)
+        return replace(plan, bound=found.bound)
+
+    def _others(self, problem: Problem, found: Assignment) -> Iterator[Plan]:
+        yield critical_first(problem, requester_tails(problem))
+        yield critical_first(problem, largest_tails(problem))
+        sent = problem.transfer_seconds()[np.arange(problem.jobs), found.machines]
+        own = _own_seconds(problem, found)
+        yield overlap(problem, found.machines, own, spread=False)
+        keys = np.empty(problem.jobs)
+        keys[johnson(sent, own)] = np.arange(problem.jobs)
+        yield overlap(problem, found.machines, keys)
+        yield overlap(problem, found.machines, keys, spread=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Waves:
+    """Jobs by type: computation-intensive first, then those that are both, then network.
+
+    Attributes:
+        ratio: a job is of a type if it computes (transfers) so many times longer than
+            it transfers (computes).
+
+    """
+
+    ratio: float = 10.0
+
+    def plan(self, problem: Problem) -> Plan:
+        sent = problem.transfer_seconds().min(axis=1)
+        computed = problem.seconds.min(axis=1)
+        computing = computed >= self.ratio * sent
+        sending = ~computing & (sent >= self.ratio * computed)
+        both = ~computing & ~sending
+        waves: list[tuple[Ints, Callable[[Problem], Plan]]] = [
+            (np.flatnonzero(computing), ComputationIntensive().plan),
+            (np.flatnonzero(both), Joint().plan),
+            (np.flatnonzero(sending), NetworkIntensive().plan),
+        ]
+        return in_parts(problem, waves)
+
+
+PLANNERS: dict[str, type[Planner]] = {
+    "sct": SmallestCompletion,
+    "mmi": MakespanIncrease,
+    "mttf-lp": TransmissionFirst,
+    "sjf": ShortestJobFirst,
+    "ljf": LargestJobFirst,
+    "cim": ComputationIntensive,
+    "nim": NetworkIntensive,
+    "ncjm": Joint,
+    "waves": Waves,
+}
+
+
+def make_planner(name: str, parameters: dict[str, Any]) -> Planner:
+    """Make the planner `name` with these parameters; text values are converted.
+
+    Raises:
+        NotFoundError: no such planner.
+        InputError: no such parameter, or a value of the wrong type.
+
+    """
+    kind = PLANNERS.get(name)
+    if kind is None:
+        raise NotFoundError(f"no planner {name!r}; there are: {', '.join(PLANNERS)}")
+    known = list(kind.__dataclass_fields__)
+    for parameter in parameters:
+        if parameter not in known:
+            offered = ", ".join(known) or "none"
+            raise InputError(
+                f"planner {name} has no parameter {parameter!r}; it has: {offered}"
+            )
+    try:
+        return msgspec.convert(parameters, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"planner {name}: {error}") from error
+
+
+def bounded(planner: Planner, problem: Problem) -> Plan:
+    """Plan, and give the plan the best lower bound there is."""
+    plan = planner.plan(problem)
+    computing = plan.bound or bounds.computing_bound(problem)
+    bound = max(computing, bounds.transfer_bound(problem), bounds.alone_bound(problem))
+    return replace(plan, bound=bound)
+
+
+def _effort(planner: Any, *, most: bool = True) -> Effort:
+    return Effort(
+        way=planner.way,
+        improve=planner.improve,
+        solver=getattr(planner, "solver", "direct"),
+        most=most,
+        solver_seconds=planner.solver_seconds,
+    )
+
+
+def _own_seconds(problem: Problem, found: Assignment) -> Floats:
+    return problem.seconds[np.arange(problem.jobs), found.machines]
