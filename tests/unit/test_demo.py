@@ -28,7 +28,8 @@ from hetdemo.report import (
     task_table,
     waiting_seconds,
 )
-from hetdemo.spectral import heat_after
+from hetdemo.spectral import blur, heat_after
+from hetkernels.gaussian_blur.reference import blur_float64
 from hetkernels.heat.reference import heat_reference
 from libtask.apps import size_of
 from libtask.checkpoint import Checkpoint, StripSizer
@@ -163,6 +164,19 @@ def test_the_closed_form_of_heat_is_what_stepping_gives(
     np.testing.assert_allclose(closed, stepped, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("sigma", [0.1, 2.0, 11.0])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 30), (1, 64, 41)])
+def test_the_closed_form_of_blur_is_what_summing_gives(
+    shape: tuple[int, int, int], sigma: float
+) -> None:
+    planes = np.random.default_rng(7).integers(0, 65536, shape).astype(np.uint16)
+
+    closed = blur(planes, sigma, 4.0)
+
+    summed = blur_float64(planes, sigma, 4.0)
+    np.testing.assert_allclose(closed, summed, rtol=0, atol=1e-9)
+
+
 def small_tasks(inputs: Inputs, folder: Path) -> list[Task]:
     out = {name: str(folder / name) for name in ("a.png", "b.npy", "c.npy", "d.npy")}
     return [
@@ -177,7 +191,8 @@ def test_right_results_pass(inputs: Inputs, tmp_path: Path) -> None:
     tasks = small_tasks(inputs, tmp_path)
     results = [run(task) for task in tasks]
 
-    verdicts = list(check_all(small_tasks(inputs, tmp_path), results))
+    done = zip(small_tasks(inputs, tmp_path), results, strict=True)
+    verdicts = list(check_all(done))
 
     assert len(verdicts) == len(tasks)
     for verdict in verdicts:

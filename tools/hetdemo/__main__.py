@@ -111,14 +111,20 @@ class Demo:
 
     def _check(self, jobs: Sequence[Job], infos: Sequence[TaskInfo]) -> list[Outcome]:
         self._step("Checking every result against a float64 reference")
-        ended = [info.state == "completed" for info in infos]
-        tasks = [job.task for job, good in zip(jobs, ended, strict=True) if good]
-        results = [info.result for info, good in zip(infos, ended, strict=True) if good]
-        verdicts = check_all(tasks, results)
-        return [
-            Outcome(info, next(verdicts) if good else None)
-            for info, good in zip(infos, ended, strict=True)
+        done = [
+            (job.task, info.result)
+            for job, info in zip(jobs, infos, strict=True)
+            if info.state == "completed"
         ]
+        verdicts = check_all(done)
+        outcomes = []
+        with bars(self._console) as progress:
+            shown = progress.add_task("checking", total=len(infos), note="")
+            for info in infos:
+                verdict = next(verdicts) if info.state == "completed" else None
+                outcomes.append(Outcome(info, verdict))
+                progress.advance(shown)
+        return outcomes
 
     def _draw(self, devices: list[DeviceInfo], infos: list[TaskInfo]) -> Path:
         """Draw the batch as `hetctl gantt` does; return the picture's path."""

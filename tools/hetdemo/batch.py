@@ -88,9 +88,9 @@ def _markovs(inputs: Inputs, folder: Path) -> list[Job]:
         "markov-dense": {"input": str(inputs.dense_chain)},
         "markov-sparse": {"input": str(inputs.sparse_chain)},
         "markov-1000": {"n": 1000, "stay": 0.995},
-        "markov-2500": {"n": 2500, "stay": 0.99},
+        "markov-1800": {"n": 1800, "stay": 0.99},
         "markov-rare": {"n": 60_000, "density": 0.0005, "stay": 0.99},
-        "markov-1500": {"n": 1500, "stay": 0.99},
+        "markov-1200": {"n": 1200, "stay": 0.99},
     }
     return [
         Job(name, Markov(output=_npy(folder, name), iterations=3000, **parameters))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 LEGEND = """\
-error: largest deviation from the float64 reference; of blurs in grey levels,
-of plates in degrees, of chains as L1 distance, of correlations as such."""
+error: largest deviation from the float64 reference; in grey levels of blurs,
+degrees of plates, L1 distance of chains, and as such of correlations."""
 
 STYLE: dict[str, Any] = {
     "title_justify": "left",
@@ -72,7 +72,7 @@ def task_table(outcomes: Sequence[Outcome], names: Names) -> Table:
     table = Table(title="What ran where", **STYLE)
     table.add_column("task", no_wrap=True)
     table.add_column("ran on (s)", no_wrap=True)
-    for heading in ("moves", "waited", "ran", "error", "allowed"):
+    for heading in ("moves", "waited", "ran", "error", "limit"):
         table.add_column(heading, justify="right", no_wrap=True)
     for outcome in outcomes:
         info = outcome.info
