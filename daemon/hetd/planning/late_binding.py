@@ -50,7 +50,7 @@ class Binding:
 
     Attributes:
         gain: see `prices`.
-        least_chance: a task is not started with less.
+        least_chance: a task that is not safe is not started with less, times its worth.
         patience: leave a task for a resource that takes less energy, where that can do
             it in time after all that wait.
         rescue: running tasks may move to where they still make their deadline.
@@ -97,7 +97,8 @@ class Binding:
             if expected is None:
                 continue
             task, chance = self._candidate(row, expected)
-            if chance < self.least_chance:
+            # A gamble is for a type that has fallen behind: it costs energy.
+            if chance < 1.0 and chance * worth[row.type] < self.least_chance:
                 continue
             if not self._left(task, resource, backlog):
                 value = worth[row.type] * chance / max(expected, 1)

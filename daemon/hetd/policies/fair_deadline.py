@@ -34,7 +34,8 @@ class FairDeadline:
         spread: standard deviation of execution times, as a share of what is expected.
         margin: standard deviations kept as a safety margin.
         gain: how much one task behind the others raises the price of its type.
-        least_chance: a task is not started with a smaller chance to make its deadline.
+        least_chance: a task whose deadline is within the margin is not started with a
+            smaller chance to make it; that of a type that is behind counts for more.
         patience: leave tasks for a resource that takes less energy, if that can do it.
         preempt: move running tasks, and take off those that cannot make it any more.
         hopeless: chance below which a running task is given up.
@@ -44,7 +45,7 @@ class FairDeadline:
     spread: float = 0.1
     margin: float = 2.0
     gain: float = 0.1
-    least_chance: float = 0.7
+    least_chance: float = 0.8
     patience: bool = True
     preempt: bool = True
     hopeless: float = 0.01
