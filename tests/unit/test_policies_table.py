@@ -26,7 +26,12 @@ def test_parameters_take_their_values_from_text() -> None:
     policy = make_policy("migration", {"minimum_run_s": "2.5"})
 
     assert policy == Migration(minimum_run_s=2.5)
-    assert parameters_of(policy) == {"minimum_run_s": 2.5, "minimum_remaining_s": 0.0}
+    assert parameters_of(policy) == {
+        "minimum_run_s": 2.5,
+        "minimum_remaining_s": 0.0,
+        "objective": "performance",
+        "least_affinity": 0.0,
+    }
 
 
 @pytest.mark.parametrize("kind", POLICIES.values(), ids=POLICIES)
@@ -50,7 +55,9 @@ def test_an_unknown_parameter_is_named_with_the_known_ones() -> None:
         "it has: minimum_run_s, minimum_remaining_s",
     ):
         make_policy("migration", {"speed": 3})
-    with pytest.raises(InputError, match=r"policy affinity has no .* it has: none"):
+    with pytest.raises(
+        InputError, match=r"policy affinity has no .* it has: objective"
+    ):
         make_policy("affinity", {"speed": 3})
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hetd.core.events import Event, Nanoseconds, TaskId
-    from hetd.core.system import System
+    from hetd.core.system import Objective, System
 
 FRONT = -1.0
 """Rank of a task that goes to the front of its run queue."""
@@ -55,11 +55,20 @@ class Wake:
     at: Nanoseconds
 
 
+def objective_of(policy: Policy) -> Objective:
+    """Return what a policy wants affinity to be measured by."""
+    objective: Objective = getattr(policy, "objective", "performance")
+    return objective
+
+
 Decision: TypeAlias = Place | Preempt | Drop | Wake
 
 
 class Policy(Protocol):
-    """Decides which task goes where, and when one is preempted, moved or dropped."""
+    """Decides which task goes where, and when one is preempted, moved or dropped.
+
+    One with a parameter `objective` has affinity measured by that.
+    """
 
     def react(
         self, event: Event, system: System, now: Nanoseconds

@@ -59,6 +59,7 @@ class Scheduler:
     ) -> None:
         self.system = System(resources, estimates)
         self.policy = policy
+        self.system.aim_at(p.objective_of(policy))
         self.ledger = Ledger(self.system, limits or Limits(), first_epoch)
         self._intake = Intake(self.ledger)
 
@@ -74,6 +75,7 @@ class Scheduler:
         ledger.begin()
         if isinstance(event, e.PolicyChanged):
             self.policy = event.policy
+            self.system.aim_at(p.objective_of(event.policy))
         self._intake.take(event)
         for decision in self.policy.react(event, self.system, now):
             self._apply(decision)

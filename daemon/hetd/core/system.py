@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from hetd.core.queues import RunQueue
 from hetd.core.tally import Tally
@@ -46,6 +46,14 @@ class Resource:
     shared: bool = False
 
 
+def watts_of(resource: Resource) -> float:
+    """Power charged to one task while it runs: its slot's part of the busy power.
+
+    Not less the idle power: whoever keeps a resource from being given up pays for it.
+    """
+    return resource.busy_watts / resource.slots
+
+
 @dataclass(eq=False, slots=True)
 class ResourceState:
     """What a resource does at the moment."""
@@ -78,6 +86,10 @@ class Estimates(Protocol):
         ...
 
 
+Objective: TypeAlias = Literal["performance", "energy", "edp"]
+"""What affinity is measured by: time, energy, or their product (loesch-2016, III-D)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """How well the resources that can run a row now fit it.
@@ -108,6 +120,8 @@ class System:
         """Running tasks that were asked to yield or to give up."""
         self.tally = Tally()
         """How many tasks of each type arrived and completed in time."""
+        self.objective: Objective = "performance"
+        """What affinity is measured by: the policy's choice, set by the scheduler."""
         self.now: Nanoseconds = 0
         self._fits: dict[Row, Fit] = {}
         self._version = -1
@@ -195,7 +209,10 @@ class System:
         return self.fit(row).affinities
 
     def affinity(self, row: Row, resource: str) -> float:
-        """A(p, R) = t(p, R_best) / t(p, R), in [0, 1]; 0 where `row` cannot run on it."""
+        """A(p, R) = c(p, R_best) / c(p, R), in [0, 1]; 0 where `row` cannot run on it.
+
+        c is the execution time, or the energy or energy-delay product by `objective`.
+        """
         return self.fit(row).affinities.get(resource, 0.0)
 
     def best(self, row: Row) -> str | None:
@@ -236,21 +253,39 @@ class System:
         """Weigh anew. Called when rows are forgotten."""
         self._fits.clear()
 
+    def aim_at(self, objective: Objective) -> None:
+        """Measure affinity by another objective. Called when the policy changes."""
+        self.objective = objective
+        self._fits.clear()
+
+    def energy(self, row: Row, resource: str) -> float:
+        """Joules that a whole task of `row` is expected to draw on `resource`."""
+        return self.seconds(row, resource) * watts_of(self.resources[resource])
+
     def possible(self, row: Row) -> bool:
         """Whether any resource can run `row`, if not now then when it is back."""
         return any(self._expected(row, name) < math.inf for name in self.resources)
 
     def _measure(self, row: Row) -> Fit:
         expected = {name: self._expected(row, name) for name in self.usable()}
-        fastest = min(expected.values(), default=math.inf)
+        costs = {name: self._cost(seconds, name) for name, seconds in expected.items()}
+        least = min(costs.values(), default=math.inf)
         affinities = {
-            name: (fastest / seconds if seconds > 0 else 1.0)
-            for name, seconds in expected.items()
-            if seconds < math.inf
+            name: (least / cost if cost > 0 else 1.0)
+            for name, cost in costs.items()
+            if cost < math.inf
         }
         best = min(affinities, key=lambda r: (-affinities[r], r), default=None)
         whole = {name: round(expected[name] * SECOND) for name in affinities}
         return Fit(affinities, best, whole)
+
+    def _cost(self, seconds: float, name: str) -> float:
+        """Weigh an execution time by the objective."""
+        if self.objective == "performance" or seconds == math.inf:
+            return seconds
+        # Without figures of power all resources are taken to draw the same.
+        joules = seconds * (watts_of(self.resources[name]) or 1.0)
+        return joules if self.objective == "energy" else joules * seconds
 
     def _expected(self, row: Row, name: str) -> float:
         resource = self.resources[name]

@@ -58,13 +58,15 @@ def enqueue_at_best(system: System) -> Iterator[Place]:
             yield Place(task.id, best, task.rank)
 
 
-def fill_idle(system: System) -> Iterator[Place]:
+def fill_idle(system: System, least_affinity: float = 0.0) -> Iterator[Place]:
     """Principle B: an idle resource takes the waiting task with the highest affinity to it.
 
-    Of several idle resources, the one that the task fits best takes it.
+    Of several idle resources, the one that the task fits best takes it. A task with less
+    than `least_affinity` is left where it waits, and the resource idle: where energy
+    counts, "it can be better to intentionally leave a resource idle" (III-D).
     """
     while idle := system.idle():
-        found = _best_steal(system, idle)
+        found = _best_steal(system, idle, least_affinity)
         if found is None:
             return
         task, name = found
@@ -150,7 +152,9 @@ def _next(system: System, name: str, count: int) -> list[TaskRecord]:
     return system.queue(name).first(taken + count)[taken:]
 
 
-def _best_steal(system: System, idle: list[str]) -> tuple[TaskRecord, str] | None:
+def _best_steal(
+    system: System, idle: list[str], least_affinity: float
+) -> tuple[TaskRecord, str] | None:
     """Find the waiting task and idle resource with the highest affinity.
 
     Ties go to the first to arrive.
@@ -161,7 +165,7 @@ def _best_steal(system: System, idle: list[str]) -> tuple[TaskRecord, str] | Non
         if state.queue and _has_one_for(state.queue, idle, system)
         for task in system.waiting(other)
         for name, affinity in system.affinities(task.row).items()
-        if name in idle and name != other and affinity > 0
+        if name in idle and name != other and 0 < affinity >= least_affinity
     ]
     best = min(pairs, default=None)
     return (best[3], best[2]) if best is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hetd.core.system import Objective
 from hetd.planning.principles import enqueue_at_best
 
 if TYPE_CHECKING:
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """Principle A of loesch-2016 (there: affinity-conserving)."""
+    """Principle A of loesch-2016 (there: affinity-conserving).
+
+    Attributes:
+        objective: what affinity is measured by: performance, energy or edp.
+
+    """
+
+    objective: Objective = "performance"
 
     def react(
         self,

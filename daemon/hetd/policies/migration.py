@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hetd.core.system import Objective
 from hetd.planning.principles import (
     Overhead,
     any_misfit,
@@ -29,11 +30,15 @@ class Migration:
 
     Attributes:
         minimum_run_s, minimum_remaining_s: see `Overhead`.
+        objective: what affinity is measured by: performance, energy or edp.
+        least_affinity: an idle resource leaves tasks with less to the others.
 
     """
 
     minimum_run_s: float = 1.0
     minimum_remaining_s: float = 0.0
+    objective: Objective = "performance"
+    least_affinity: float = 0.0
 
     def react(
         self, event: Event, system: System, now: Nanoseconds
@@ -43,7 +48,7 @@ class Migration:
         yield from enqueue_at_best(system)
         if misfit:
             yield from preempt_for_better(system, overhead)
-        yield from fill_idle(system)
+        yield from fill_idle(system, self.least_affinity)
         if misfit:
             yield from migrate_to_idle(system, overhead)
             yield from wake_when_settled(system, overhead)

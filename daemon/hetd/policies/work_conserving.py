@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hetd.core.system import Objective
 from hetd.planning.principles import enqueue_at_best, fill_idle
 
 if TYPE_CHECKING:
@@ -17,10 +18,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkConserving:
-    """Principles A and B of loesch-2016, run to completion."""
+    """Principles A and B of loesch-2016, run to completion.
+
+    Attributes:
+        objective: what affinity is measured by: performance, energy or edp.
+        least_affinity: an idle resource leaves tasks with less to the others.
+
+    """
+
+    objective: Objective = "performance"
+    least_affinity: float = 0.0
 
     def react(
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
         yield from enqueue_at_best(system)
-        yield from fill_idle(system)
+        yield from fill_idle(system, self.least_affinity)
