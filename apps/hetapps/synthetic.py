@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 from libtask.errors import InputError
@@ -37,6 +37,9 @@ class Synthetic(Task):
             ("gpu1"; wins over its kind). There is no implementation for other kinds.
         strips: iterations of the outer loop; each takes an equal part of the time.
         state_bytes: bytes that a migration moves.
+        move_seconds: time that a move takes besides copying; `links`: bytes a second
+            to and from a resource; none named: copying there takes no time. Both are
+            waited out before the first strip after a move.
         fail_at: the iteration that raises an error, counted from 0; None: none does.
         label: size signature; tasks with the same label share their estimates.
 
@@ -45,6 +48,8 @@ class Synthetic(Task):
     seconds: dict[str, float]
     strips: int = 20
     state_bytes: int = 0
+    move_seconds: float = 0.0
+    links: dict[str, float] = field(default_factory=dict)
     fail_at: int | None = None
     label: str = ""
 
@@ -59,8 +64,15 @@ class Synthetic(Task):
             raise ValueError(f"strips is {self.strips}; give at least 1")
         if self.state_bytes < 0:
             raise ValueError(f"state_bytes is {self.state_bytes}; give 0 or more")
+        self._check_moves()
         if self.fail_at is not None and not 0 <= self.fail_at < self.strips:
             raise ValueError(f"fail_at is {self.fail_at}; give 0 to {self.strips - 1}")
+
+    def _check_moves(self) -> None:
+        if not (self.move_seconds >= 0 and math.isfinite(self.move_seconds)):
+            raise ValueError(f"move_seconds is {self.move_seconds}; give a time >= 0")
+        if not all(rate > 0 for rate in self.links.values()):
+            raise ValueError(f"links is {self.links}; give bytes a second, above 0")
 
     def kinds(self) -> list[Kind]:
         """List the kinds with a time, be it through one resource only ("gpu1")."""
@@ -74,6 +86,7 @@ class Synthetic(Task):
             signature=self.label or times,
             state_bytes=self.state_bytes,
             memory_bytes=self.state_bytes,
+            iterations=self.strips,
         )
 
     def load(self) -> None:
@@ -94,6 +107,13 @@ class Synthetic(Task):
             f"seconds names neither {resource.name!r} nor its kind {resource.kind!r}"
         )
 
+    def seconds_to_move(self, source: str, destination: str) -> float:
+        """Return the seconds that bringing the state to another resource takes."""
+        if source == destination:
+            return 0.0
+        rates = [self.links.get(side, math.inf) for side in (source, destination)]
+        return self.move_seconds + sum(self.state_bytes / rate for rate in rates)
+
     def save(self, checkpoint: Checkpoint) -> dict[str, Any]:
         return {"strips": checkpoint.done, "state_bytes": self.state_bytes}
 
@@ -110,7 +130,9 @@ def synthetic(
     held = device.resident(task.state) if task.state_bytes else nullcontext()
     fail_at = task.strips if task.fail_at is None else task.fail_at
     with held:
-        late = 0.0
+        here = device.spec.name
+        late = wait(task.seconds_to_move(checkpoint.extra.get("on", here), here))
+        checkpoint.extra["on"] = here
         for strip in checkpoint.strips():
             stop = min(strip.stop, fail_at)
             late = wait((stop - strip.start) * each - late)

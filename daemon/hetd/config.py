@@ -47,6 +47,8 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_watts: float = 0.0
     link_bytes_per_s: float | None = None
     reconfigure_s: float = 0.0
+    shared: bool = False
+    """Its tasks share its speed: each of n takes n times as long as alone."""
 
     def device_info(self) -> DeviceInfo:
         """Return the resource as it travels."""
@@ -72,6 +74,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a cancelled task may take to its next checkpoint before it is killed."""
     restore_grace_s: float = 5.0
     """How long after a start running tasks may take to report before they run anew."""
+    migration_ms: float = 5.0
+    """What schedulers reckon a move to take besides copying: the aim we design for."""
     resource: list[ResourceTable] = []
 
 

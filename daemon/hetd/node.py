@@ -84,7 +84,7 @@ class Node:
         """Take up the tasks that had not ended when the daemon stopped."""
         deadline = clock() + int(self.config.restore_grace_s * SECOND)
         for entry in self.journal.restore():
-            submitted = submission(entry)
+            submitted = self.submission(entry)
             if entry.state == "running":
                 resource = entry.resource or ""
                 event = e.TaskRestored(submitted, resource, entry.epoch, entry.progress)
@@ -92,6 +92,10 @@ class Node:
                 self._graces.append((deadline, TaskId(entry.id), entry.epoch))
             else:
                 self.happen(submitted)
+
+    def submission(self, entry: Entry) -> e.TaskSubmitted:
+        """Tell the scheduler of a task that the journal knows."""
+        return submission(entry, self.config.migration_ms / 1e3)
 
     # ------------------------------------------------------------ time
 
@@ -207,8 +211,14 @@ def wall() -> float:
     return time.time_ns() / SECOND
 
 
-def submission(entry: Entry) -> e.TaskSubmitted:
-    """Tell the scheduler of a task that the journal knows."""
+def submission(entry: Entry, migration_s: float) -> e.TaskSubmitted:
+    """Describe a task to the scheduler.
+
+    Args:
+        entry: what the journal knows of it.
+        migration_s: seconds that a move takes besides copying.
+
+    """
     spec = entry.spec
     return e.TaskSubmitted(
         task=TaskId(entry.id),
@@ -222,7 +232,19 @@ def submission(entry: Entry) -> e.TaskSubmitted:
         work=spec.work,
         input_bytes=spec.input_bytes,
         state_bytes=spec.state_bytes,
+        strips=_strips(spec),
+        migration_s=migration_s,
     )
+
+
+def _strips(spec: m.TaskSpec) -> int | None:
+    """Count the equal strips of a task, where its user fixed their size."""
+    if spec.iterations is None:
+        return None
+    if spec.iterations <= 1:
+        return 1
+    size = max(0, spec.strip or 0)
+    return -(-spec.iterations // size) if size else None
 
 
 def _resource(device: m.DeviceInfo) -> Resource:
@@ -234,4 +256,5 @@ def _resource(device: m.DeviceInfo) -> Resource:
         idle_watts=device.idle_watts,
         link_bytes_per_s=device.link_bytes_per_s,
         reconfigure_s=device.reconfigure_s,
+        shared=device.shared,
     )

@@ -18,7 +18,7 @@ from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.estimates.point import Figures
 from hetd.estimates.table import refuse_nonsense
-from hetd.node import submission, wall
+from hetd.node import wall
 from hetd.policies import POLICIES, describe_policy, make_policy, parameters_of
 from libtask import messages as m
 from libtask.errors import HetError, InputError, NotAllowedError, NotFoundError
@@ -90,7 +90,7 @@ class Service:
         entry = self._node.journal.admit(spec, peer.uid, wall(), peer.route)
         if worker:
             self._node.pool.reserve(peer.uid, worker, entry.id)
-        self._node.happen(submission(entry))
+        self._node.happen(self._node.submission(entry))
         return entry.id
 
     def _checked(

@@ -234,6 +234,7 @@ def describe(task: Task, app: str, options: Options) -> TaskSpec:
         hold=options.hold,
         resources=list(options.resources),
         strip=options.strip,
+        iterations=size.iterations,
         name=options.name,
         cwd=str(Path.cwd()),
     )

@@ -45,6 +45,8 @@ class Size:
         input_bytes: read-only data that a device needs.
         state_bytes: data that a migration moves.
         memory_bytes: host memory that the task needs in all; 0: input plus state.
+        iterations: of the outer loop, where they are known before `load`: then the
+            scheduler knows where checkpoints lie in strips of a fixed size.
 
     """
 
@@ -53,6 +55,7 @@ class Size:
     input_bytes: int = 0
     state_bytes: int = 0
     memory_bytes: int = 0
+    iterations: int | None = None
 
 
 class Task:

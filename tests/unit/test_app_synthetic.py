@@ -82,6 +82,32 @@ def test_late_wakings_longer_than_a_strip_do_not_add_up(clock: SleepyClock) -> N
     assert 110.0 <= clock.now < 110.3
 
 
+def test_a_move_takes_its_time_and_no_other_start_does(clock: SleepyClock) -> None:
+    task = Synthetic(
+        {"cpu": 10.0, "gpu": 10.0},
+        strips=10,
+        state_bytes=400,
+        move_seconds=1.0,
+        links={"gpu0": 100.0},
+    )
+    checkpoint = a_checkpoint(task)
+
+    places: list[tuple[Kind, str]] = [("cpu", "cpu"), ("gpu", "gpu0"), ("gpu", "gpu0")]
+    times = [clock_after(clock, task, checkpoint, *place) for place in places]
+
+    assert times == pytest.approx([101.0, 107.0, 108.0])
+
+
+def clock_after(
+    clock: SleepyClock, task: Synthetic, checkpoint: Checkpoint, kind: Kind, name: str
+) -> float:
+    """Run one strip on a resource; return the time then."""
+    task.load()
+    device = open_device(DeviceSpec(name=name, kind=kind, driver="null"))
+    next(task.implementations[kind](task, device, checkpoint))
+    return clock.now
+
+
 def test_fails_at_the_given_strip_after_its_time(clock: SleepyClock) -> None:
     task = Synthetic({"cpu": 10.0}, strips=10, fail_at=6)
 
@@ -99,6 +125,7 @@ def test_size_tells_state_and_type() -> None:
     size = Synthetic({"gpu": 1.5, "cpu": 3.0}, state_bytes=100).size()
 
     assert (size.signature, size.state_bytes) == ("cpu=3,gpu=1.5", 100)
+    assert size.iterations == 20
     assert Synthetic({"gpu": 1.5}, label="fft").size().signature == "fft"
 
 
@@ -111,6 +138,8 @@ def test_size_tells_state_and_type() -> None:
         ({"seconds": {"cpu": float("nan")}}, "'cpu' is nan"),
         ({"seconds": {"cpu": 1.0}, "strips": 0}, "strips is 0"),
         ({"seconds": {"cpu": 1.0}, "state_bytes": -1}, "state_bytes is -1"),
+        ({"seconds": {"cpu": 1.0}, "move_seconds": -1.0}, "move_seconds is -1.0"),
+        ({"seconds": {"cpu": 1.0}, "links": {"cpu": 0.0}}, "links is {'cpu': 0.0}"),
         ({"seconds": {"cpu": 1.0}, "strips": 5, "fail_at": 5}, "give 0 to 4"),
     ],
 )

@@ -51,6 +51,8 @@ class TaskSpec(Record, frozen=True):
     """Allowed resource names; empty: any."""
     strip: int | None = None
     """Fixed strip size in iterations; None: sized to the target interval."""
+    iterations: int | None = None
+    """Iterations of its outer loop, where they are known before it is loaded."""
     name: str = ""
     cwd: str = ""
 
@@ -129,6 +131,8 @@ class DeviceInfo(Record, frozen=True):
     idle_watts: float = 0.0
     link_bytes_per_s: float | None = None
     reconfigure_s: float = 0.0
+    shared: bool = False
+    """Its tasks share its speed: each of n takes n times as long as alone."""
 
 
 class Sample(Record, frozen=True):
