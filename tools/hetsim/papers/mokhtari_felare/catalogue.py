@@ -37,6 +37,6 @@ FIGURES = Catalogue(
         "blind-spots": Recipe(figure_blind),
         "sensitivity": Recipe(figure_sensitivity),
     },
-    # The paper has 30; these take two minutes on two cores.
+    # The paper has 30 traces (`--seeds 30`); these take two minutes on two cores.
     seeds=5,
 )
