@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections import deque
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, assert_never
 
 from hetd.core import actions as a
@@ -63,7 +64,7 @@ class Node:
         self.journal = journal
         self.pool = pool
         self.scheduler = Scheduler(
-            [_resource(device) for device in devices],
+            [_resource(device, config.queue_limit) for device in devices],
             estimates,
             policy,
             limits=Limits(attempts=config.attempts, stage=config.stage),
@@ -72,19 +73,23 @@ class Node:
         self.timer: Nanoseconds | None = None
         self._graces: deque[tuple[Nanoseconds, TaskId, int]] = deque()
         self._pending: deque[Event] = deque()
+        self._overruns: list[tuple[Nanoseconds, TaskId]] = []
 
     def happen(self, event: Event) -> None:
         """Tell the scheduler, and do what it wants; also of what follows from that."""
         self._pending.append(event)
         while self._pending:
+            # Read before any order leaves: no worker may begin before its record says.
+            at = wall()
             for action in self.scheduler.handle(self._pending.popleft(), clock()):
-                self._do(action)
+                self._do(action, at)
 
     def restore(self) -> None:
         """Take up the tasks that had not ended when the daemon stopped."""
         deadline = clock() + int(self.config.restore_grace_s * SECOND)
         for entry in self.journal.restore():
             submitted = self.submission(entry)
+            self._watch_overrun(entry, submitted)
             if entry.state == "running":
                 resource = entry.resource or ""
                 event = e.TaskRestored(submitted, resource, entry.epoch, entry.progress)
@@ -92,6 +97,12 @@ class Node:
                 self._graces.append((deadline, TaskId(entry.id), entry.epoch))
             else:
                 self.happen(submitted)
+
+    def submit(self, entry: Entry) -> None:
+        """Take in a new task."""
+        submitted = self.submission(entry)
+        self._watch_overrun(entry, submitted)
+        self.happen(submitted)
 
     def submission(self, entry: Entry) -> e.TaskSubmitted:
         """Tell the scheduler of a task that the journal knows."""
@@ -104,6 +115,8 @@ class Node:
         times = [self._graces[0][0]] if self._graces else []
         if self.timer is not None:
             times.append(self.timer)
+        if self._overruns:
+            times.append(self._overruns[0][0])
         return min(times, default=None)
 
     def tick(self) -> None:
@@ -112,9 +125,22 @@ class Node:
         if self.timer is not None and self.timer <= now:
             self.timer = None
             self.happen(e.TimerFired())
+        while self._overruns and self._overruns[0][0] <= now:
+            self._stop_overrun(heappop(self._overruns)[1])
         while self._graces and self._graces[0][0] <= now:
             _, task, epoch = self._graces.popleft()
             self._grace_over(task, epoch)
+
+    def _watch_overrun(self, entry: Entry, submitted: e.TaskSubmitted) -> None:
+        """Note when a task is to stop, if it may not go on after its deadline."""
+        if submitted.deadline is not None and entry.spec.overrun == "stop":
+            heappush(self._overruns, (submitted.deadline, submitted.task))
+
+    def _stop_overrun(self, task: TaskId) -> None:
+        entry = self.journal.live.get(task)
+        if entry is not None:
+            after = f"{entry.spec.deadline_s:g} s after submission"
+            self.happen(e.TaskCancelled(task, f"stopped at its deadline, {after}"))
 
     def _grace_over(self, task: TaskId, epoch: int) -> None:
         record = self.scheduler.system.tasks.get(task)
@@ -139,10 +165,10 @@ class Node:
 
     # ------------------------------------------------------------ actions
 
-    def _do(self, action: Action) -> None:
+    def _do(self, action: Action, at: float) -> None:
         match action:
             case a.Record():
-                self.journal.record(action, wall())
+                self.journal.record(action, at)
             case a.Run():
                 self._run(action)
             case a.Stage():
@@ -232,9 +258,17 @@ def submission(entry: Entry, migration_s: float) -> e.TaskSubmitted:
         work=spec.work,
         input_bytes=spec.input_bytes,
         state_bytes=spec.state_bytes,
+        deadline=_deadline(entry),
         strips=_strips(spec),
         migration_s=migration_s,
     )
+
+
+def _deadline(entry: Entry) -> Nanoseconds | None:
+    """Tell by the monotonic clock when a task is due."""
+    if entry.deadline is None:
+        return None
+    return clock() + int((entry.deadline - wall()) * SECOND)
 
 
 def _strips(spec: m.TaskSpec) -> int | None:
@@ -247,7 +281,7 @@ def _strips(spec: m.TaskSpec) -> int | None:
     return -(-spec.iterations // size) if size else None
 
 
-def _resource(device: m.DeviceInfo) -> Resource:
+def _resource(device: m.DeviceInfo, queue_limit: int) -> Resource:
     return Resource(
         name=device.spec.name,
         kind=device.spec.kind,
@@ -256,5 +290,6 @@ def _resource(device: m.DeviceInfo) -> Resource:
         idle_watts=device.idle_watts,
         link_bytes_per_s=device.link_bytes_per_s,
         reconfigure_s=device.reconfigure_s,
+        queue_limit=queue_limit,
         shared=device.shared,
     )

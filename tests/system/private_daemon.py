@@ -7,12 +7,17 @@ socket's path on its command line, which is how they are found.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+import pytest
 
 from libtask.client import Client, Selection
 from libtask.endpoint import probe
@@ -20,7 +25,7 @@ from libtask.errors import DaemonUnreachableError
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from libtask.messages import TaskInfo
 
@@ -53,17 +58,25 @@ driver = "null"
 """
 NAMES = ("cpu", "gpu0", "fpga0")
 
+ROOM = tempfile.gettempdir()
+"""Where short paths are to be had; asked before any test changes TMPDIR."""
+
+KEPT = {"hetd.toml", "hetd.log", "state", "s.launcher", "tmp", "run"}
+"""What a daemon and its launcher leave in a private daemon's folder."""
+
 Value = TypeVar("Value")
 
 
-def eventually(look: Callable[[], Value | None], what: str) -> Value:
+def eventually(
+    look: Callable[[], Value | None], what: str, patience: float = PATIENCE
+) -> Value:
     """Look until there is something to see; return it.
 
     Raises:
         AssertionError: there is nothing in time.
 
     """
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not (seen := look()):
         assert time.monotonic() < deadline, f"not in time: {what}"
         time.sleep(0.002)
@@ -244,3 +257,28 @@ def _parent(pid: int) -> int:
     except OSError:
         return 0
     return int(stat.rpartition(")")[2].split()[1])
+
+
+@contextmanager
+def opened(config: str) -> Iterator[PrivateDaemon]:
+    """Run a daemon; complain of what it leaves behind."""
+    folder = Path(tempfile.mkdtemp(prefix="hetd-", dir=ROOM))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, variable in (("tmp", "TMPDIR"), ("run", "XDG_RUNTIME_DIR")):
+            (folder / name).mkdir(mode=0o700)
+            patch.setenv(variable, str(folder / name))
+        daemon = PrivateDaemon(folder, config)
+        daemon.start()
+        try:
+            yield daemon
+        finally:
+            complaints = daemon.close() + _left_behind(folder)
+    assert not complaints, f"{complaints}\n{daemon.log.read_text()}"
+    shutil.rmtree(folder)
+
+
+def _left_behind(folder: Path) -> list[str]:
+    unknown = [path for path in folder.iterdir() if path.name not in KEPT]
+    unknown += [path for path in (folder / "tmp").rglob("*") if not path.is_dir()]
+    unknown += [path for path in (folder / "run").rglob("*") if not path.is_dir()]
+    return [f"{path} is left" for path in unknown]
