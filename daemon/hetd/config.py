@@ -76,6 +76,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long after a start running tasks may take to report before they run anew."""
     migration_ms: float = 5.0
     """What schedulers reckon a move to take besides copying: the aim we design for."""
+    queue_limit: int = 3
+    """Tasks that may wait for a resource, under policies that bound local queues."""
     resource: list[ResourceTable] = []
 
 

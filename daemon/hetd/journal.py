@@ -60,6 +60,12 @@ class Entry(msgspec.Struct, omit_defaults=True):
         total = self.checkpoint.total
         return min(1.0, self.checkpoint.done / total) if total else 0.0
 
+    @property
+    def deadline(self) -> float | None:
+        """When it is due, in seconds since the epoch."""
+        after = self.spec.deadline_s
+        return None if after is None else self.submitted + after
+
     def info(self, *, detail: bool) -> TaskInfo:
         """Return the task as users see it."""
         return TaskInfo(
@@ -86,6 +92,7 @@ class Entry(msgspec.Struct, omit_defaults=True):
             destination=self.destination,
             input_bytes=self.spec.input_bytes,
             state_bytes=self.spec.state_bytes,
+            deadline=self.deadline,
         )
 
 

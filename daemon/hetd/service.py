@@ -7,6 +7,7 @@ changes nothing and gets one line that says why.
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from collections import OrderedDict
 from dataclasses import astuple
@@ -82,21 +83,26 @@ class Service:
             self._checked(peer, spec, first, position)
             for position, spec in enumerate(request.tasks)
         ]
-        ids = [self._admit(peer, spec, request.worker) for spec in specs]
+        entries = [self._admit(peer, spec, request.worker) for spec in specs]
+        self._node.submit(entries)
+        ids = [entry.id for entry in entries]
         self._remember(peer.uid, request.key, ids)
         return m.Submitted(request.request, ids, launcher)
 
-    def _admit(self, peer: Peer, spec: m.TaskSpec, worker: str) -> int:
+    def _admit(self, peer: Peer, spec: m.TaskSpec, worker: str) -> Entry:
         entry = self._node.journal.admit(spec, peer.uid, wall(), peer.route)
         if worker:
             self._node.pool.reserve(peer.uid, worker, entry.id)
-        self._node.happen(self._node.submission(entry))
-        return entry.id
+        return entry
 
     def _checked(
         self, peer: Peer, spec: m.TaskSpec, first: int, position: int
     ) -> m.TaskSpec:
         """Refuse a task that can never run; resolve what it comes after."""
+        if spec.deadline_s is not None and not 0 < spec.deadline_s < math.inf:
+            raise InputError(
+                f"deadline: expected seconds above 0, got {spec.deadline_s:g}"
+            )
         for name in spec.resources:
             self._resource(name)
         if not any(_can_run(spec, device) for device in self._node.devices.values()):

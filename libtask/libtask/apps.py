@@ -18,7 +18,7 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from libtask.errors import HetError, InputError, NotFoundError
 from libtask.messages import Kind, TaskSpec
@@ -48,6 +48,8 @@ class Options:
         resources: allowed resource names; empty: any.
         strip: fixed strip size in iterations; None: sized to the target interval.
         name: the user's own label.
+        deadline_s: seconds from submission to the deadline; None: it has none.
+        overrun: whether it may `continue` after its deadline, or is to `stop` there.
 
     """
 
@@ -57,6 +59,8 @@ class Options:
     resources: tuple[str, ...] = ()
     strip: int | None = None
     name: str = ""
+    deadline_s: float | None = None
+    overrun: Literal["continue", "stop"] = "continue"
 
 
 # ---------------------------------------------------------------- find
@@ -236,6 +240,8 @@ def describe(task: Task, app: str, options: Options) -> TaskSpec:
         strip=options.strip,
         iterations=size.iterations,
         name=options.name,
+        deadline_s=options.deadline_s,
+        overrun=options.overrun,
         cwd=str(Path.cwd()),
     )
 

@@ -57,6 +57,8 @@ class OptionFields(TypedDict, total=False):
     resources: Sequence[str]
     strip: int | None
     name: str
+    deadline_s: float | None
+    overrun: Literal["continue", "stop"]
 
 
 @dataclass(frozen=True, slots=True)

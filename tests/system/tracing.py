@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from libtask.handles import TaskHandle
     from system.private_daemon import PrivateDaemon
 
-OPTIONS = {"client", "priority", "after", "hold", "resources", "strip", "name"}
+OPTIONS = {
+    "client", "priority", "after", "hold", "resources", "strip", "name",
+    "deadline_s", "overrun",
+}  # fmt: skip
 
 
 class Tracing:

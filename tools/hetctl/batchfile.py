@@ -17,10 +17,11 @@ from 0.
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from hetctl.units import parse_duration
 from libtask.apps import Options, build, describe, resolve
 from libtask.errors import InputError
 from libtask.parameters import one_line, suggestion
@@ -45,6 +46,9 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on: list[str] = []
     """Allowed resources; empty: any."""
     strip: int | None = None
+    deadline: float | str | None = None
+    """Due so long after submission: seconds, or a duration such as "5s"."""
+    overrun: Literal["continue", "stop"] = "continue"
 
 
 KEYS = Entry.__struct_fields__
@@ -156,6 +160,8 @@ class BatchFile:
             resources=tuple(entry.on),
             strip=entry.strip,
             name=entry.name,
+            deadline_s=self._deadline(where, entry),
+            overrun=entry.overrun,
         )
         try:
             app_class = resolve(entry.app)
@@ -166,6 +172,15 @@ class BatchFile:
             return describe(build(app_class, entry.params), entry.app, options)
         except InputError as error:
             self._mistake(f"{where}.params", str(error))
+            return None
+
+    def _deadline(self, where: str, entry: Entry) -> float | None:
+        if not isinstance(entry.deadline, str):
+            return entry.deadline
+        try:
+            return parse_duration(entry.deadline)
+        except ValueError as error:
+            self._mistake(f"{where}.deadline", str(error))
             return None
 
     def _name(self, where: str, entry: Entry, first: int) -> None:

@@ -79,6 +79,7 @@ def task_document(
         "submitted": iso(info.submitted),
         "started": iso(info.started),
         "finished": iso(info.finished),
+        "deadline": iso(info.deadline),
         "migrations": info.migrations,
         "checkpoint_age_s": age,
         "segments": [segment_document(each, emulated) for each in info.segments],

@@ -55,6 +55,10 @@ class TaskSpec(Record, frozen=True):
     """Iterations of its outer loop, where they are known before it is loaded."""
     name: str = ""
     cwd: str = ""
+    deadline_s: float | None = None
+    """Seconds from submission to the deadline; None: it has none."""
+    overrun: Literal["continue", "stop"] = "continue"
+    """What becomes of it at its deadline."""
 
 
 class CheckpointRecord(Record, frozen=True):
@@ -117,6 +121,8 @@ class TaskInfo(Record, frozen=True):
     """Where a preempted or queued task goes next."""
     input_bytes: int = 0
     state_bytes: int = 0
+    deadline: float | None = None
+    """Seconds since the epoch."""
 
 
 class DeviceInfo(Record, frozen=True):

@@ -70,6 +70,7 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("submitted", iso(info.submitted)),
         ("started", iso(info.started)),
         ("finished", iso(info.finished)),
+        ("deadline", iso(info.deadline)),
         ("took", readable_duration(elapsed(info))),
         ("migrations", str(info.migrations)),
         ("params", _value(info.params)),

@@ -40,6 +40,15 @@ MOST = 1_000_000
     "--on", "resources", multiple=True, metavar="RESOURCE", help="Only there."
 )
 @click.option("--strip", type=click.IntRange(1), help="Iterations between checkpoints.")
+@click.option(
+    "--deadline", type=Duration(), help="Due so long after submission, e.g. 5s."
+)
+@click.option(
+    "--overrun",
+    type=click.Choice(["continue", "stop"]),
+    default="continue",
+    help="What to do at the deadline.  [default: continue]",
+)
 @click.option("--name", default="", help="A label of your own.")
 @click.option(
     "--count", type=click.IntRange(1, MOST), default=1, help="So many of them."
@@ -143,5 +152,7 @@ def _spec(client: Client, app: str, task: Task, given: dict[str, Any]) -> TaskSp
         resources=tuple(resources),
         strip=given["strip"],
         name=given["name"],
+        deadline_s=given["deadline"],
+        overrun=given["overrun"],
     )
     return describe(task, app, options)

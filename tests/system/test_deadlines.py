@@ -1,0 +1,113 @@
+"""Deadlines of real tasks: dropped with a reason, stopped, or left to go on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from system.private_daemon import PrivateDaemon
+    from system.tracing import Tracing
+
+    Submit = Callable[..., Tracing]
+
+
+@pytest.mark.parametrize("policy", ["elare", "felare", "fair-deadline"])
+def test_a_task_that_cannot_make_it_is_dropped_and_told_why(
+    daemon: PrivateDaemon, trace: Submit, policy: str
+) -> None:
+    daemon.client.policy(policy)
+    tenant = trace(gate_at=5, resources=["gpu0"], only="gpu")
+    tenant.await_gate()
+
+    hopeless = trace(resources=["gpu0"], only="gpu", deadline_s=0.05)
+
+    info = daemon.await_state(hopeless.id, "dropped")
+    assert "deadline 0.050 s after submission" in (info.reason or "")
+    assert "on gpu0" in (info.reason or "")
+    assert info.deadline == pytest.approx(info.submitted + 0.05)
+    assert hopeless.strips() == []
+    tenant.open_gate()
+    tenant.check_completed()
+
+
+@pytest.mark.parametrize("policy", ["mm", "elare", "felare", "fair-deadline"])
+def test_tasks_with_time_enough_complete(
+    daemon: PrivateDaemon, trace: Submit, policy: str
+) -> None:
+    daemon.client.policy(policy)
+
+    tasks = [
+        trace(resources=[], deadline_s=25.0 if number % 2 else None)
+        for number in range(8)
+    ]
+
+    for task in tasks:
+        task.check_completed()
+
+
+def test_a_running_task_is_stopped_at_its_deadline_where_so_wished(
+    daemon: PrivateDaemon, trace: Submit
+) -> None:
+    stopped = trace(gate_at=5, deadline_s=0.3, overrun="stop")
+    goes_on = trace(gate_at=5, deadline_s=0.3)
+    goes_on.await_gate()
+
+    info = daemon.await_state(stopped.id, "cancelled")
+    goes_on.open_gate()
+
+    assert info.reason == "stopped at its deadline, 0.3 s after submission"
+    goes_on.check_completed()
+    late = daemon.info(goes_on.id)
+    assert (late.finished or 0.0) > (late.deadline or 0.0)
+
+
+def test_a_deadline_outlives_a_restart(
+    private_daemon: Callable[..., PrivateDaemon],
+) -> None:
+    daemon = private_daemon()
+    held = daemon.client.submit(
+        "synthetic",
+        {"seconds": {"cpu": 0.0}},
+        hold=True,
+        deadline_s=2.0,
+        overrun="stop",
+    )
+    due = daemon.info(held.id).deadline
+
+    daemon.restart()
+
+    info = daemon.await_state(held.id, "cancelled")
+    assert info.deadline == due
+    assert (info.finished or 0.0) >= (due or 0.0)
+
+
+def test_the_deadline_is_an_option_of_submit(daemon: PrivateDaemon) -> None:
+    words = ["submit", "synthetic", "--set", 'seconds={"cpu": 0}', "--hold"]
+
+    submitted = hetctl(daemon, *words, "--deadline", "1.5min", "--json")
+    (task,) = json.loads(submitted)["ids"]
+    shown = hetctl(daemon, "show", str(task))
+
+    info = daemon.info(task)
+    assert info.deadline == pytest.approx(info.submitted + 90.0)
+    assert "deadline" in shown
+
+
+def hetctl(daemon: PrivateDaemon, *words: str) -> str:
+    """Run a command; return what it prints."""
+    command = [sys.executable, "-m", "hetctl", *words, "--socket", str(daemon.socket)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_deadline_in_the_past_is_refused(trace: Submit) -> None:
+    with pytest.raises(InputError, match="deadline: expected seconds above 0, got -1"):
+        trace(deadline_s=-1.0)
