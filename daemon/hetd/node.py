@@ -20,6 +20,8 @@ from hetd.core.events import TaskId
 from hetd.core.scheduler import Limits, Scheduler
 from hetd.core.system import SECOND, Resource
 from hetd.core.tasks import State
+from hetd.metering import Metering
+from hetd.power.find import Finder
 from libtask import messages as m
 
 if TYPE_CHECKING:
@@ -70,19 +72,32 @@ class Node:
             limits=Limits(attempts=config.attempts, stage=config.stage),
             first_epoch=first_epoch,
         )
+        resources = list(self.scheduler.system.resources.values())
+        meters = Finder().find(devices) if config.meters else {}
+        self.metering = Metering(resources, meters, clock())
         self.timer: Nanoseconds | None = None
         self._graces: deque[tuple[Nanoseconds, TaskId, int]] = deque()
-        self._pending: deque[Event] = deque()
+        self._pending: deque[Sequence[Event]] = deque()
         self._overruns: list[tuple[Nanoseconds, TaskId]] = []
 
-    def happen(self, event: Event) -> None:
-        """Tell the scheduler, and do what it wants; also of what follows from that."""
-        self._pending.append(event)
+    def happen(self, *events: Event) -> None:
+        """Tell the scheduler, and do what it wants; also of what follows from that.
+
+        Args:
+            events: of one instant; none, or one, or several but no `PolicyChanged`.
+
+        """
+        self._pending.append(events)
         while self._pending:
             # Read before any order leaves: no worker may begin before its record says.
             at = wall()
-            for action in self.scheduler.handle(self._pending.popleft(), clock()):
+            for action in self._decide(self._pending.popleft()):
                 self._do(action, at)
+
+    def _decide(self, events: Sequence[Event]) -> list[Action]:
+        if len(events) == 1:
+            return self.scheduler.handle(events[0], clock())
+        return self.scheduler.handle_all(events, clock())
 
     def restore(self) -> None:
         """Take up the tasks that had not ended when the daemon stopped."""
@@ -98,11 +113,12 @@ class Node:
             else:
                 self.happen(submitted)
 
-    def submit(self, entry: Entry) -> None:
-        """Take in a new task."""
-        submitted = self.submission(entry)
-        self._watch_overrun(entry, submitted)
-        self.happen(submitted)
+    def submit(self, entries: Sequence[Entry]) -> None:
+        """Take in new tasks; all are there before the first one is placed."""
+        submitted = [self.submission(entry) for entry in entries]
+        for entry, event in zip(entries, submitted, strict=True):
+            self._watch_overrun(entry, event)
+        self.happen(*submitted)
 
     def submission(self, entry: Entry) -> e.TaskSubmitted:
         """Tell the scheduler of a task that the journal knows."""
@@ -122,6 +138,7 @@ class Node:
     def tick(self) -> None:
         """Do what is due."""
         now = clock()
+        self.metering.tick(now)
         if self.timer is not None and self.timer <= now:
             self.timer = None
             self.happen(e.TimerFired())
@@ -168,6 +185,8 @@ class Node:
     def _do(self, action: Action, at: float) -> None:
         match action:
             case a.Record():
+                entry = self.journal.live[action.task]
+                self.metering.note(action, entry, self.scheduler.system.now)
                 self.journal.record(action, at)
             case a.Run():
                 self._run(action)
@@ -221,7 +240,7 @@ class Node:
             self.pool.part(action.task)
         elif not started:
             self.pool.release(action.task)
-            self._pending.append(e.TaskAborted(action.task, action.epoch))
+            self._pending.append([e.TaskAborted(action.task, action.epoch)])
         else:
             grace = clock() + int(self.config.cancel_grace_s * SECOND)
             self._graces.append((grace, action.task, action.epoch))
