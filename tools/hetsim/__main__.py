@@ -15,6 +15,7 @@ from libtask.errors import HetError, InputError, NotFoundError
 COMMANDS = {
     "run": "Run a scenario under a policy.",
     "map": "Run one mapping event under a heuristic.",
+    "plan": "Plan a batch of jobs with transfers.",
     "paper": "Re-make the tables and figures of a paper.",
 }
 """Name of each command and of its module, with the line that describes it."""

@@ -74,18 +74,18 @@ class _Growth:
         self.done[job] = np.inf
         mine = self.given[machine]
         mine.append(job)
-        mine.sort(key=lambda each: (self.transfers[each, machine], each))
-        waiting = np.isfinite(self.done[:, machine])
-        self.done[waiting, machine] = self._with_each(machine)[waiting]
+        mine.sort(key=lambda each: float(self.transfers[each, machine]))
+        waiting = np.flatnonzero(np.isfinite(self.done[:, machine]))
+        self.done[waiting, machine] = self._with_each(machine, waiting)
 
-    def _with_each(self, machine: int) -> Floats:
-        """When the machine is done with what it has and each job in turn."""
+    def _with_each(self, machine: int, jobs: Ints) -> Floats:
+        """When the machine is done with what it has and each of the jobs in turn."""
         mine = self.given[machine]
         sent, computed = self.transfers[mine, machine], self.seconds[mine, machine]
         there = np.cumsum(sent)
         after = np.cumsum(computed[::-1])[::-1]
         paths = there + after
-        new, time = self.transfers[:, machine], self.seconds[:, machine]
+        new, time = self.transfers[jobs, machine], self.seconds[jobs, machine]
         place = np.searchsorted(sent, new, side="right")
         before = np.concatenate([[-np.inf], np.maximum.accumulate(paths)])[place]
         behind = np.concatenate([np.maximum.accumulate(paths[::-1])[::-1], [-np.inf]])

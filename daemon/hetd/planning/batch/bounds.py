@@ -25,7 +25,8 @@ def one_responder_bound(problem: Problem) -> float:
     """Objective of NIM-OR, seconds: all responders as one, each requester by itself."""
     into = float(problem.sizes.sum()) / float(problem.links.ingress.sum() or np.inf)
     sent = sent_by(problem)
-    out_of = sent / problem.links.egress
+    asked = sent > 0
+    out_of = sent[asked] / problem.links.egress[asked]
     return max(into, float(out_of.max(initial=0.0)))
 
 

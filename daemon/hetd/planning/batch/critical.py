@@ -53,11 +53,6 @@ def requester_tails(problem: Problem) -> Floats:
     return np.asarray(tails, dtype=np.float64)
 
 
-def largest_tails(problem: Problem) -> Floats:
-    """Tails of jobs that nothing else waits for, seconds."""
-    return np.asarray((problem.transfer_seconds() + problem.seconds).min(axis=1))
-
-
 def _earliest(shop: Shop, job: int) -> int:
     """Find the accelerator where the job is done first, of those that promise most."""
     ends = shop.promised_ends(job)

@@ -131,7 +131,7 @@ class _System:
         diagonal = program._by_machine(own) + self.point.slacks / self.point.prices  # noqa: SLF001  same module
         products = scaled[:, program._left] * self.loads[:, program._right]  # noqa: SLF001  same module
         cross = np.bincount(program._pairs, products.ravel(), count * count)  # noqa: SLF001  same module
-        upper = cross.reshape(count, count)
+        upper = cross.reshape(count, count).astype(np.float64)
         complement = -(upper + upper.T)
         complement[np.diag_indices(count)] += diagonal
         return complement

@@ -45,6 +45,7 @@ class Shop:
         self.waiting = np.ones(problem.jobs, dtype=bool)
         self._least_transfers = problem.transfer_seconds()
         self._egress_ends = np.zeros(problem.jobs)
+        self._egress_first = np.zeros(problem.jobs)
         for requester in set(problem.requesters.tolist()):
             self._look_at(requester)
 
@@ -61,9 +62,12 @@ class Shop:
         """When each job could be done at best: each link as if the other had no limit."""
         responder = int(self.problem.responders[accelerator])
         left = self.network.between(responder, ANYWHERE)
-        there = self._egress_ends
+        there, first = self._egress_ends, self._egress_first
         if left is not None:
             there = np.maximum(there, left.ends(self.problem.sizes))
+            first = np.maximum(first, left.opens())
+        there = np.maximum(there, first + self._least_transfers[:, accelerator])
+        there = np.where(self.problem.sizes > 0, there, 0.0)
         ends = np.maximum(self.free[accelerator], there)
         ends = ends + self.problem.seconds[:, accelerator]
         return np.where(self.waiting, ends, np.inf)
@@ -77,9 +81,8 @@ class Shop:
     def end_of(self, job: int, accelerator: int) -> float:
         """When the job would be done there."""
         responder = int(self.problem.responders[accelerator])
-        left = self.network.between(responder, int(self.problem.requesters[job]))
-        size = self.problem.sizes[job : job + 1]
-        there = 0.0 if left is None else float(left.ends(size)[0])
+        requester, size = int(self.problem.requesters[job]), self.problem.sizes[job]
+        there = self.network.end(responder, requester, float(size))
         start = max(float(self.free[accelerator]), there)
         return start + float(self.problem.seconds[job, accelerator])
 
@@ -92,6 +95,7 @@ class Shop:
         mine = self.problem.requesters == requester
         left: Profile = self.network.out_of(requester)
         self._egress_ends[mine] = left.ends(self.problem.sizes[mine])
+        self._egress_first[mine] = left.opens()
 
 
 def shortest_job_first(problem: Problem) -> Plan:

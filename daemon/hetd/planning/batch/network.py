@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hetd.planning.batch.problem import ANYWHERE
-from hetd.planning.batch.profile import Profile
+from hetd.planning.batch.profile import Profile, end_through
 
 if TYPE_CHECKING:
     from hetd.planning.batch.arrays import Floats
@@ -38,6 +38,15 @@ class Network:
             return None
         return limited[0] if len(limited) == 1 else limited[0].least(limited[1])
 
+    def end(self, responder: int, requester: int, size: float) -> float:
+        """When a transfer of `size` would be done if it started at once, in seconds."""
+        if size <= 0:
+            return 0.0
+        into = self._ingress[responder]
+        if requester == ANYWHERE:
+            return end_through(into, into, size)
+        return end_through(into, self._egress[requester], size)
+
     def into(self, responder: int) -> Profile:
         """Return what is left of a responder's link."""
         return self._ingress[responder]
@@ -58,14 +67,32 @@ class Network:
             self._egress[requester] = self._egress[requester].without(pieces, limit)
 
 
+    def append(self, size: float, responder: int) -> Floats | None:
+        """Transfer at full rate behind all others; None where that is not soonest."""
+        left = self._ingress[responder]
+        rate, start = float(left.rates[-1]), float(left.times[-1])
+        if not np.isfinite(rate) or left.rates[:-1].any():
+            return None
+        end = start + size / rate
+        self._ingress[responder] = Profile(np.array([0.0, end]), np.array([0.0, rate]))
+        return np.array([[start, end, rate]])
+
+
 def send_first(network: Network, problem: Problem, job: int, accelerator: int) -> Floats:  # fmt: skip
     """Transfer a job as soon as can be, with all that is left; return the pieces."""
     responder = int(problem.responders[accelerator])
     requester = int(problem.requesters[job])
-    left = network.between(responder, requester)
-    if left is None or problem.sizes[job] <= 0:
+    size = float(problem.sizes[job])
+    if size <= 0:
         return NO_PIECES
-    pieces = left.first(float(problem.sizes[job]))
+    if requester == ANYWHERE:
+        pieces = network.append(size, responder)
+        if pieces is not None:
+            return pieces
+    left = network.between(responder, requester)
+    if left is None:
+        return NO_PIECES
+    pieces = left.first(size)
     network.take(pieces, responder, requester)
     return pieces
 

@@ -87,13 +87,14 @@ def _responders(problem: Problem, effort: Effort) -> Ints:
 def _rates(problem: Problem, responders: Ints) -> Floats:
     """Rates of NIM-OR, scaled down where a responder's link is too narrow."""
     time = one_responder_bound(problem)
-    if time <= 0:
-        return np.zeros(problem.jobs)
-    rates = problem.sizes / time
+    # some responder is unlimited: NIM-OR ends at once, and the other links decide alone
+    rates = problem.sizes / time if time > 0 else problem.sizes
     used = np.bincount(responders, rates, len(problem.links.ingress))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(used > 0, used / problem.links.ingress, 0.0)
-    return np.asarray(rates / np.maximum(ratio, 1.0)[responders])
+    scale = np.maximum(ratio, 1.0) if time > 0 else np.where(used > 0, ratio, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(rates / scale[responders])
 
 
 def _extra(problem: Problem, responders: Ints, rates: Floats) -> Floats:

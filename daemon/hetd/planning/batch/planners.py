@@ -13,13 +13,9 @@ import msgspec
 import numpy as np
 
 from hetd.planning.batch import baselines, bounds, job_size
-from hetd.planning.batch.assignment import Effort, assign
+from hetd.planning.batch.assignment import GOOD_ENOUGH, Effort, assign
 from hetd.planning.batch.carry_over import in_parts
-from hetd.planning.batch.critical import (
-    critical_first,
-    largest_tails,
-    requester_tails,
-)
+from hetd.planning.batch.critical import critical_first, requester_tails
 from hetd.planning.batch.executor import carry_out
 from hetd.planning.batch.flow_shop import johnson, shortest_transfer_first
 from hetd.planning.batch.joint import overlap
@@ -184,21 +180,15 @@ class Joint:
     def plan(self, problem: Problem) -> Plan:
         found = assign(problem.seconds, problem.free_at, _effort(self))
         plan = overlap(problem, found.machines, _own_seconds(problem, found))
-        if self.search:
+        if self.search and plan.makespan > GOOD_ENOUGH * found.bound:
             others = self._others(problem, found)
             plan = min([plan, *others], key=lambda each: each.makespan)
         return replace(plan, bound=found.bound)
 
     def _others(self, problem: Problem, found: Assignment) -> Iterator[Plan]:
-        yield critical_first(problem, requester_tails(problem))
-        yield critical_first(problem, largest_tails(problem))
-        sent = problem.transfer_seconds()[np.arange(problem.jobs), found.machines]
         own = _own_seconds(problem, found)
         yield overlap(problem, found.machines, own, spread=False)
-        keys = np.empty(problem.jobs)
-        keys[johnson(sent, own)] = np.arange(problem.jobs)
-        yield overlap(problem, found.machines, keys)
-        yield overlap(problem, found.machines, keys, spread=False)
+        yield critical_first(problem, requester_tails(problem))
 
 
 @dataclass(frozen=True, slots=True)

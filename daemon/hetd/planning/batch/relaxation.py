@@ -109,11 +109,12 @@ def _round(
     # a machine with too few columns to fill it costs nothing here: not so in the whole
     asked = np.maximum(point.prices, PRICE_FLOOR * prices[open_])
     asked /= asked.sum()
-    time = max(point.time, bound)
-    if time > bound * (1 + ACCURACY):
-        bound = proven(asked, inner, free, (bound, time))
     everywhere = np.zeros(len(free_at))
     everywhere[open_] = asked
+    time = max(point.time, bound)
+    if time > bound * (1 + ACCURACY):
+        # over all machines: those still busy at `bound` may help in a longer time
+        bound = proven(everywhere, seconds, free_at, (bound, time))
     return Relaxed(bound, time, everywhere, open_[columns], point.shares)
 
 
