@@ -10,10 +10,14 @@ import msgspec
 
 from hetsim.papers import PAPERS, figures_of
 from hetsim.papers.figures import PaperResult
+from hetsim.papers.live import LivePlan
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from hetsim.papers.figures import Catalogue, Figure
+    from hetsim.papers.live import LiveRecipe
 
 
 @click.command("paper")
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
-    help="Random repetitions of each run  [default: as in the paper]",
+    help="Random repetitions of each run  [default: as in the paper; live: 1]",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option(
@@ -30,35 +34,97 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     help="Draw the figures into this folder.",
 )
-def command(
+@click.option(
+    "--live",
+    "on_daemon",
+    is_flag=True,
+    help="Run on a real daemon too, with tasks that wait instead of computing.",
+)
+@click.option(
+    "--scale",
+    type=click.FloatRange(min=0, min_open=True),
+    default=20.0,
+    show_default=True,
+    help="Live: all times are divided by this.",
+)
+@click.option(
+    "--delay",
+    "delays",
+    multiple=True,
+    type=float,
+    metavar="SECONDS",
+    help="Live: only with this time between arrivals  [default: 0 and 0.5]",
+)
+def command(  # noqa: PLR0913  one argument an option
     *,
     name: str,
     wanted: tuple[str, ...],
     seeds: int | None,
     as_json: bool,
     plot: Path | None,
+    on_daemon: bool,
+    scale: float,
+    delays: tuple[float, ...],
 ) -> None:
     """Re-make the tables and figures of the paper NAME."""
     catalogue = figures_of(name)
-    chosen = _chosen(catalogue, wanted)
-    made = [catalogue.recipes[id_].make(seeds or catalogue.seeds) for id_ in chosen]
+    if on_daemon:
+        recipe = _live_of(name, catalogue)
+        plan = _plan(recipe, wanted, seeds, scale, delays)
+        made = recipe.make(plan, _tell)
+    else:
+        ids = _chosen(catalogue.recipes, wanted)
+        made = [catalogue.recipes[id_].make(seeds or catalogue.seeds) for id_ in ids]
     if plot is not None:
         _draw(name, catalogue, made, plot)
+    _print(PaperResult(name, made), as_json=as_json)
+
+
+def _print(result: PaperResult, *, as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.encode(PaperResult(name, made)))
+        click.echo(msgspec.json.encode(result))
         return
     from hetsim.papers.tables import print_figure
 
-    for figure in made:
+    for figure in result.figures:
         print_figure(figure)
 
 
-def _chosen(catalogue: Catalogue, wanted: tuple[str, ...]) -> list[str]:
+def _tell(news: str) -> None:
+    click.echo(news, err=True)
+
+
+def _live_of(name: str, catalogue: Catalogue) -> LiveRecipe:
+    if catalogue.live is None:
+        raise InputError(f"--live: {name} has no runs on a real daemon")
+    return catalogue.live
+
+
+def _plan(
+    recipe: LiveRecipe,
+    wanted: tuple[str, ...],
+    orders: int | None,
+    scale: float,
+    delays: tuple[float, ...],
+) -> LivePlan:
+    for delay in delays:
+        if delay not in recipe.delays:
+            offered = ", ".join(f"{each:g}" for each in recipe.delays)
+            raise InputError(f"--delay: the paper has {offered}; got {delay:g}")
+    return LivePlan(
+        wanted=_chosen(recipe.ids, wanted),
+        orders=orders or recipe.orders,
+        scale=scale,
+        delays=tuple(dict.fromkeys(delays)) or recipe.usual,
+    )
+
+
+def _chosen(known: Iterable[str], wanted: tuple[str, ...]) -> list[str]:
+    offered = list(known)
     for id_ in wanted:
-        if id_ not in catalogue.recipes:
-            offered = ", ".join(catalogue.recipes)
-            raise NotFoundError(f"no figure {id_!r}; there are: {offered}")
-    return list(wanted or catalogue.recipes)
+        if id_ not in offered:
+            raise NotFoundError(f"no figure {id_!r}; there are: {', '.join(offered)}")
+    return list(dict.fromkeys(wanted)) or offered
 
 
 def _draw(name: str, catalogue: Catalogue, made: list[Figure], folder: Path) -> None:
@@ -67,11 +133,20 @@ def _draw(name: str, catalogue: Catalogue, made: list[Figure], folder: Path) -> 
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror or error}") from error
     for figure in made:
-        draw = catalogue.recipes[figure.id].draw
+        draw = _draws(catalogue, figure)
         if draw is not None:
             path = folder / f"{name}-{figure.id}.png"
             draw(figure, path)
-            click.echo(f"drew {path}", err=True)
+            _tell(f"drew {path}")
+
+
+def _draws(
+    catalogue: Catalogue, figure: Figure
+) -> Callable[[Figure, Path], None] | None:
+    recipe = catalogue.recipes.get(figure.id)
+    if recipe is None:
+        return catalogue.live.draw if catalogue.live else None
+    return recipe.draw
 
 
 command.help = f"{command.help}\n\nNAME is one of: {', '.join(PAPERS)}."

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from hetsim.papers.live import LiveRecipe
 
 Row: TypeAlias = dict[str, Any]
 
@@ -58,7 +61,13 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The figures of a paper, by id, and how many seeds the paper itself used."""
+    """The figures of a paper, by id, and how many seeds the paper itself used.
+
+    Attributes:
+        live: makes the figures of `--live`, on a real daemon; None: there are none.
+
+    """
 
     recipes: dict[str, Recipe]
     seeds: int
+    live: LiveRecipe | None = None

@@ -13,10 +13,15 @@ if TYPE_CHECKING:
 MOST_ROWS = 120
 """Longer lists (the blocks of a Gantt chart) are cut: `--json` has them whole."""
 
+PIPED_COLUMNS = 132
+"""Columns where the output goes to a file or pipe: enough that no heading is cut."""
+
 
 def print_figure(figure: Figure) -> None:
     """Print title, rows, claims and note."""
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PIPED_COLUMNS)
     console.print(f"\n[bold]{figure.id}[/bold]  {figure.title}")
     if figure.rows:
         console.print(_rows(figure))

@@ -10,6 +10,7 @@ from hetsim.papers.loesch_2016.drawings import (
     draw_gantt,
 )
 from hetsim.papers.loesch_2016.energy import figure_three
+from hetsim.papers.loesch_2016.live import LIVE
 from hetsim.papers.loesch_2016.sample import figure_two_b
 from hetsim.papers.loesch_2016.sensitivity import sensitivity
 from hetsim.papers.loesch_2016.speedups import table_two, table_two_ours
@@ -26,5 +27,6 @@ FIGURES = Catalogue(
         "sensitivity": Recipe(sensitivity),
     },
     seeds=10,
+    live=LIVE,
 )
 """The paper repeats every test with ten random orders of arrival."""

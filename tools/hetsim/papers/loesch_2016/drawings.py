@@ -118,6 +118,34 @@ def draw_comparison(figure: Figure, path: Path) -> None:
     _save(canvas, path)
 
 
+def draw_live(figure: Figure, path: Path) -> None:
+    """Draw the speed-ups of `migration`: printed, simulated and live."""
+    import matplotlib.pyplot as plt
+
+    canvas, both = plt.subplots(1, 2, figsize=(8, 3.2))
+    for axes, policy in zip(both, ("affinity", "work-conserving"), strict=True):
+        rows = [row for row in figure.rows if row["policy"] == policy]
+        for number, (column, (colour, label)) in enumerate(_LIVE_COLUMNS.items()):
+            places = [index + 0.27 * (number - 1) for index in range(len(rows))]
+            values = [row[column] for row in rows]
+            axes.bar(places, values, 0.25, color=colour, label=label)
+        labels = [f"delay {row['delay']:g} s" for row in rows]
+        axes.set_xticks(range(len(rows)), labels, fontsize=8)
+        axes.set_ylabel("speed-up of migration")
+        axes.set_title(f"over {policy}", fontsize=10)
+        axes.axhline(1.0, color="#888888", linewidth=0.8)
+    both[0].set_ylim(0.8)
+    both[1].legend(fontsize=7)
+    _save(canvas, path)
+
+
+_LIVE_COLUMNS = {
+    "paper x": ("#bbbbbb", "paper"),
+    "sim x": ("#4c72b0", "simulated"),
+    "live x": ("#55a868", "real daemon"),
+}
+
+
 def _open(width: float, height: float) -> tuple[Any, Any]:
     import matplotlib.pyplot as plt
 
