@@ -72,6 +72,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         parts.callback(router.close)
         router.self_test()
         node = _assemble(config, store, router, policy)
+        parts.callback(node.metering.close)
         node.restore()
         log.info("serving %s on %s", ", ".join(node.devices), router.path)
         Loop(router, store, node).run()

@@ -78,6 +78,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What schedulers reckon a move to take besides copying: the aim we design for."""
     queue_limit: int = 3
     """Tasks that may wait for a resource, under policies that bound local queues."""
+    meters: bool = True
+    """Measure power where the machine can; else it is modelled by the figures of watts."""
     resource: list[ResourceTable] = []
 
 

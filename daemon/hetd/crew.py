@@ -142,6 +142,7 @@ class CrewDesk:
             )
             self._node.happen(e.TaskStarted(task, message.epoch))
         self._learner.progressed(entry, message)
+        self._node.metering.used(task, message.cpu_seconds)
         share = message.iterations / (
             message.checkpoint.total or message.iterations or 1
         )
@@ -185,6 +186,7 @@ class CrewDesk:
     def _close_segment(
         self, entry: Entry, message: m.Yielded | m.Finished, last_strip: float | None
     ) -> None:
+        self._node.metering.used_in_all(entry.id, message.cpu_seconds)
         self._node.journal.close_segment(
             entry,
             wall(),

@@ -68,6 +68,7 @@ class Entry(msgspec.Struct, omit_defaults=True):
 
     def info(self, *, detail: bool) -> TaskInfo:
         """Return the task as users see it."""
+        known = [each.joules for each in self.segments if each.joules is not None]
         return TaskInfo(
             id=self.id,
             app=self.spec.app,
@@ -90,6 +91,8 @@ class Entry(msgspec.Struct, omit_defaults=True):
             after=self.spec.after,
             kinds=self.spec.kinds,
             destination=self.destination,
+            joules=sum(known) if known else None,
+            measured=all(each.measured for each in self.segments),
             input_bytes=self.spec.input_bytes,
             state_bytes=self.spec.state_bytes,
             deadline=self.deadline,

@@ -76,6 +76,13 @@ class Learner:
         known = estimates.seconds(record.row, resource)
         return known / SURPRISE < computing < known * SURPRISE
 
+    def _sharing(self, resource: Resource) -> int:
+        """How many times longer than alone strips take there at the moment."""
+        if not resource.shared:
+            return 1
+        running = self._node.scheduler.system.states[resource.name].running
+        return max(1, len(running))
+
     def _running(self, entry: Entry) -> tuple[TaskRecord, Resource] | None:
         system = self._node.scheduler.system
         record = system.tasks.get(TaskId(entry.id))
@@ -90,7 +97,8 @@ class Learner:
         computing: float,
         setup: float | None,
     ) -> None:
-        news = self._node.estimates.observe(record.row, resource, computing, setup)
+        alone = computing / self._sharing(resource)
+        news = self._node.estimates.observe(record.row, resource, alone, setup)
         if news.keep is not None:
             self._node.journal.batch.keep(news.keep)
         if news.drift is not None:

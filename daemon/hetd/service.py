@@ -19,7 +19,7 @@ from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.estimates.point import Figures
 from hetd.estimates.table import refuse_nonsense
-from hetd.node import wall
+from hetd.node import clock, wall
 from hetd.policies import POLICIES, describe_policy, make_policy, parameters_of
 from libtask import messages as m
 from libtask.errors import HetError, InputError, NotAllowedError, NotFoundError
@@ -214,7 +214,7 @@ class Service:
         state = self._node.scheduler.system.states[name]
         condition = "lost" if not state.up else "draining" if state.draining else "up"
         return msgspec.structs.replace(
-            self._node.devices[name],
+            self._node.metering.describe(self._node.devices[name], clock()),
             state=condition,
             running=list(state.running),
             queued=len(state.queue),

@@ -85,10 +85,19 @@ def task_document(
         "segments": [segment_document(each, emulated) for each in info.segments],
         "after": info.after,
         "kinds": info.kinds,
+        "joules": info.joules,
+        "energy_source": energy_source(info),
         "params": info.params,
         "reason": info.reason,
         "result": info.result,
     }
+
+
+def energy_source(of: TaskInfo | Segment) -> str | None:
+    """Say where figures of energy come from; None: there are none."""
+    if of.joules is None:
+        return None
+    return "measured" if of.measured else "modelled"
 
 
 def segment_document(segment: Segment, emulated: frozenset[str]) -> dict[str, Any]:
@@ -102,6 +111,9 @@ def segment_document(segment: Segment, emulated: frozenset[str]) -> dict[str, An
         "computing_s": segment.seconds,
         "transfer_in_s": segment.transfer_in,
         "transfer_out_s": segment.transfer_out,
+        "set_up_s": segment.set_up,
+        "joules": segment.joules,
+        "energy_source": energy_source(segment),
         "log": segment.log,
         "log_start": segment.log_start,
         "log_end": segment.log_end,

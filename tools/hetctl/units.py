@@ -76,6 +76,14 @@ def readable_duration(seconds: float | None) -> str:
     return f"{int(seconds) // HOUR} h {int(seconds) % HOUR // MINUTE:02d} min"
 
 
+def readable_joules(joules: float) -> str:
+    """Write an energy: `12 mJ`, `3.1 J`, `1.4 kJ`."""
+    for unit, factor in (("kJ", 1e3), ("J", 1.0)):
+        if joules >= factor:
+            return f"{joules / factor:.3g} {unit}"
+    return f"{1e3 * joules:.3g} mJ"
+
+
 class Duration(click.ParamType[float]):
     """A duration on the command line, in seconds."""
 

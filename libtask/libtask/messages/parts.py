@@ -88,6 +88,10 @@ class Segment(Record, frozen=True):
     transfer_out: float = 0.0
     set_up: float = 0.0
     """Seconds from the order to run to the first strip, without transfers."""
+    joules: float | None = None
+    """Energy charged to the task; None: nothing is known of the resource's power."""
+    measured: bool = False
+    """Whether a meter says so; else it is modelled."""
     log: str = ""
     """Log file that holds the output of this stretch."""
     log_start: int = 0
@@ -117,6 +121,10 @@ class TaskInfo(Record, frozen=True):
     params: dict[str, Any] = {}
     after: list[int] = []
     kinds: list[Kind] = []
+    joules: float | None = None
+    """Energy of the stretches that have ended; None: not known."""
+    measured: bool = False
+    """Whether meters say so; else it is modelled, wholly or in part."""
     destination: str | None = None
     """Where a preempted or queued task goes next."""
     input_bytes: int = 0
@@ -139,6 +147,13 @@ class DeviceInfo(Record, frozen=True):
     reconfigure_s: float = 0.0
     shared: bool = False
     """Its tasks share its speed: each of n takes n times as long as alone."""
+    busy_joules: float = 0.0
+    """Drawn since the daemon started while tasks ran; `idle_joules`: while none did."""
+    idle_joules: float = 0.0
+    metered_s: float = 0.0
+    """Seconds over which these were drawn."""
+    measured: bool = False
+    """Whether a meter says so; else they are modelled."""
 
 
 class Sample(Record, frozen=True):

@@ -26,7 +26,15 @@ HEADINGS = (
     "watts",
     "link",
 )
-LIVE = ("state", "running", "queued")
+LIVE = (
+    "state",
+    "running",
+    "queued",
+    "busy_joules",
+    "idle_joules",
+    "metered_s",
+    "measured",
+)
 """What a configuration does not say of a resource."""
 
 
@@ -77,6 +85,10 @@ def _document(device: DeviceInfo) -> dict[str, Any]:
         "idle_watts": device.idle_watts,
         "link_bytes_per_s": device.link_bytes_per_s,
         "reconfigure_s": device.reconfigure_s,
+        "busy_joules": device.busy_joules,
+        "idle_joules": device.idle_joules,
+        "metered_s": device.metered_s,
+        "energy_source": "measured" if device.measured else "modelled",
     }
 
 

@@ -8,10 +8,10 @@ import click
 import msgspec
 
 from hetctl.options import connect, shared
-from hetctl.output import emit, iso, table, task_document, tasks_document
+from hetctl.output import emit, energy_source, iso, table, task_document, tasks_document
 from hetctl.places import elapsed, emulated_names, marked, place_of
 from hetctl.selectors import selected
-from hetctl.units import readable_duration
+from hetctl.units import readable_duration, readable_joules
 from libtask.client import Selection
 
 if TYPE_CHECKING:
@@ -73,10 +73,17 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("deadline", iso(info.deadline)),
         ("took", readable_duration(elapsed(info))),
         ("migrations", str(info.migrations)),
+        ("energy", _energy(info)),
         ("params", _value(info.params)),
         ("reason", info.reason),
         ("result", _value(info.result)),
     ]
+
+
+def _energy(info: TaskInfo) -> str | None:
+    if info.joules is None:
+        return None
+    return f"{readable_joules(info.joules)} ({energy_source(info)})"
 
 
 def _value(value: object) -> str:
