@@ -6,6 +6,7 @@ segments and results. Called by the loop and the service.
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
@@ -133,18 +134,33 @@ class Journal:
             entry = _decode(stored) if stored is not None else None
         return entry
 
-    def newest_first(self, before: int | None, limit: int) -> Iterator[Entry]:
-        """Iterate over all tasks with smaller ids than `before`."""
+    def newest_first(self, before: int | None, page: int) -> Iterator[Entry]:
+        """Iterate over all tasks with smaller ids than `before`.
+
+        Args:
+            page: how many to read from the store at once.
+
+        """
         top = self._next if before is None else before
+        while entries := self._page(top, page):
+            yield from entries
+            top = entries[-1].id
+
+    def _page(self, top: int, limit: int) -> list[Entry]:
+        """Find the newest tasks with ids below `top`."""
         known = [task for task in (*self.live, *self._recent) if task < top]
         stored = dict(self._store.ended(top, limit))
-        for task in sorted({*known, *stored}, reverse=True):
-            entry = self.live.get(task) or self._recent.get(task)
-            yield entry or _decode(stored[task])
+        newest = heapq.nlargest(limit, {*known, *stored})
+        return [
+            self.live.get(task) or self._recent.get(task) or _decode(stored[task])
+            for task in newest
+        ]
 
     def restore(self) -> list[Entry]:
         """Read the tasks that had not ended when the daemon stopped."""
         entries = [_decode(stored) for stored in self._store.unended()]
+        for entry in entries:
+            entry.submitter = b""  # that connection is no more
         self.live.update({entry.id: entry for entry in entries})
         return entries
 

@@ -102,7 +102,8 @@ class Loop:
         for route, message in replies:
             by_route.setdefault(route, []).append(message)
         for route, messages in by_route.items():
-            self._router.send(route, *messages)
+            if not self._router.send(route, *messages):
+                self._watchers.remove(route)
 
     def _timeout_ms(self) -> int:
         if self._store.idle and self._journal.dirty:

@@ -19,7 +19,7 @@ from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.core.scheduler import Limits, Scheduler
 from hetd.core.system import SECOND, Resource
-from hetd.core.tasks import State
+from hetd.core.tasks import Row, State
 from hetd.metering import Metering
 from hetd.power.find import Finder
 from libtask import messages as m
@@ -76,7 +76,7 @@ class Node:
         meters = Finder().find(devices) if config.meters else {}
         self.metering = Metering(resources, meters, clock())
         self.timer: Nanoseconds | None = None
-        self._graces: deque[tuple[Nanoseconds, TaskId, int]] = deque()
+        self._graces: list[tuple[Nanoseconds, TaskId, int]] = []
         self._pending: deque[Sequence[Event]] = deque()
         self._overruns: list[tuple[Nanoseconds, TaskId]] = []
 
@@ -109,7 +109,7 @@ class Node:
                 resource = entry.resource or ""
                 event = e.TaskRestored(submitted, resource, entry.epoch, entry.progress)
                 self.happen(event)
-                self._graces.append((deadline, TaskId(entry.id), entry.epoch))
+                heappush(self._graces, (deadline, TaskId(entry.id), entry.epoch))
             else:
                 self.happen(submitted)
 
@@ -123,6 +123,18 @@ class Node:
     def submission(self, entry: Entry) -> e.TaskSubmitted:
         """Tell the scheduler of a task that the journal knows."""
         return submission(entry, self.config.migration_ms / 1e3)
+
+    def expected(self, spec: m.TaskSpec) -> dict[str, float]:
+        """Seconds that a task is expected to take where its application was measured."""
+        kinds, allowed = frozenset(spec.kinds), frozenset(spec.resources)
+        row = Row(spec.type or spec.app, kinds, allowed, spec.work)
+        return {
+            name: self.estimates.seconds(row, resource)
+            for name, resource in self.scheduler.system.resources.items()
+            if resource.kind in kinds
+            and (not allowed or name in allowed)
+            and self.estimates.knows_app(row, resource)
+        }
 
     # ------------------------------------------------------------ time
 
@@ -145,7 +157,7 @@ class Node:
         while self._overruns and self._overruns[0][0] <= now:
             self._stop_overrun(heappop(self._overruns)[1])
         while self._graces and self._graces[0][0] <= now:
-            _, task, epoch = self._graces.popleft()
+            _, task, epoch = heappop(self._graces)
             self._grace_over(task, epoch)
 
     def _watch_overrun(self, entry: Entry, submitted: e.TaskSubmitted) -> None:
@@ -243,7 +255,7 @@ class Node:
             self._pending.append([e.TaskAborted(action.task, action.epoch)])
         else:
             grace = clock() + int(self.config.cancel_grace_s * SECOND)
-            self._graces.append((grace, action.task, action.epoch))
+            heappush(self._graces, (grace, action.task, action.epoch))
 
 
 def clock() -> Nanoseconds:

@@ -20,6 +20,7 @@ from hetd.core.events import TaskId
 from hetd.estimates.point import Figures
 from hetd.estimates.table import refuse_nonsense
 from hetd.node import clock, wall
+from hetd.planning.explain import explain
 from hetd.policies import POLICIES, describe_policy, make_policy, parameters_of
 from libtask import messages as m
 from libtask.errors import HetError, InputError, NotAllowedError, NotFoundError
@@ -27,8 +28,10 @@ from libtask.errors import HetError, InputError, NotAllowedError, NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hetd.core.tasks import TaskRecord
     from hetd.journal import Entry
     from hetd.node import Node
+    from hetd.planning.explain import Prospect
     from hetd.store import Store
     from hetd.transport.router import Peer
 
@@ -52,6 +55,7 @@ class Service:
         self._handlers: dict[type, Callable[[Peer, Any], m.Message]] = {
             m.Submit: self._submit,
             m.ListTasks: self._list,
+            m.Explain: self._explain,
             m.Control: self._control,
             m.Migrate: self._migrate,
             m.Devices: self._devices,
@@ -76,8 +80,8 @@ class Service:
         known = self._known(peer.uid, request.key)
         if known is not None:
             return m.Submitted(request.request, known, launcher)
-        if request.worker and not self._node.pool.free(peer.uid, request.worker):
-            raise InputError(f"worker {request.worker!r} is not here or has a task")
+        if request.worker:
+            self._demand_free(peer, request)
         first = self._node.journal.next_id()
         specs = [
             self._checked(peer, spec, first, position)
@@ -88,6 +92,15 @@ class Service:
         ids = [entry.id for entry in entries]
         self._remember(peer.uid, request.key, ids)
         return m.Submitted(request.request, ids, launcher)
+
+    def _demand_free(self, peer: Peer, request: m.Submit) -> None:
+        """Refuse a program's submit that it cannot run by itself."""
+        if not self._node.pool.free(peer.uid, request.worker):
+            raise InputError(f"worker {request.worker!r} is not here or has a task")
+        if len(request.tasks) != 1:
+            raise InputError(
+                f"a worker of its own runs 1 task, not {len(request.tasks)}"
+            )
 
     def _admit(self, peer: Peer, spec: m.TaskSpec, worker: str) -> Entry:
         entry = self._node.journal.admit(spec, peer.uid, wall(), peer.route)
@@ -117,6 +130,10 @@ class Service:
             )
         if not spec.after:
             return spec
+        if -min(spec.after) > position:
+            raise InputError(
+                f"after: {min(spec.after)} is before the first task of the submit"
+            )
         after = [task if task > 0 else first + position + task for task in spec.after]
         unfinished = [t for t in after if self._to_wait_for(peer, t, first, position)]
         return msgspec.structs.replace(spec, after=unfinished)
@@ -151,6 +168,8 @@ class Service:
     # ------------------------------------------------------------ tasks
 
     def _list(self, peer: Peer, request: m.ListTasks) -> m.Message:
+        if request.limit < 1:
+            raise InputError(f"limit: expected at least 1, got {request.limit}")
         if request.ids is not None:
             found = [self._own(peer, task) for task in request.ids]
         else:
@@ -162,7 +181,67 @@ class Service:
                 if len(found) >= request.limit:
                     break
         infos = [entry.info(detail=request.detail) for entry in found]
+        if request.detail:
+            infos = self._with_expectations(found, infos)
         return m.TaskList(request.request, infos, len(self._node.journal.live))
+
+    def _explain(self, peer: Peer, request: m.Explain) -> m.Message:
+        entry = self._own(peer, request.id)
+        system = self._node.scheduler.system
+        record = system.tasks.get(TaskId(entry.id))
+        if record is None:
+            passive = "been " if entry.state in ("cancelled", "dropped") else ""
+            because = f": {entry.reason}" if entry.reason else ""
+            why = f"has {passive}{entry.state}{because}"
+            return m.Explained(
+                request.request, entry.id, entry.state, why, resource=entry.resource
+            )
+        found = explain(system, record)
+        return m.Explained(
+            request.request,
+            entry.id,
+            entry.state,
+            found.why,
+            self._policy_name(),
+            found.rule,
+            system.objective,
+            record.resource,
+            [self._prospect(record, each) for each in found.prospects],
+        )
+
+    def _prospect(self, record: TaskRecord, each: Prospect) -> m.Prospect:
+        resource = self._node.scheduler.system.resources[each.resource]
+        possible = not each.note
+        return m.Prospect(
+            each.resource,
+            each.affinity,
+            each.remaining if possible else None,
+            each.spread if possible else None,
+            each.ahead,
+            each.wait if possible else None,
+            each.moving,
+            each.finish if possible else None,
+            self._node.estimates.confidence(record.row, resource) if possible else None,
+            each.note,
+        )
+
+    def _policy_name(self) -> str:
+        kind = type(self._node.scheduler.policy)
+        return next(name for name, known in POLICIES.items() if known is kind)
+
+    def _with_expectations(
+        self, found: list[Entry], infos: list[m.TaskInfo]
+    ) -> list[m.TaskInfo]:
+        """Add what the tasks are expected to take; asked once for tasks that are alike."""
+        known: dict[Any, dict[str, float]] = {}
+        full = []
+        for entry, info in zip(found, infos, strict=True):
+            spec = entry.spec
+            alike = (spec.type, spec.app, spec.work, *spec.kinds, *spec.resources)
+            if alike not in known:
+                known[alike] = self._node.expected(spec)
+            full.append(msgspec.structs.replace(info, expected=known[alike]))
+        return full
 
     def _control(self, peer: Peer, request: m.Control) -> m.Message:
         for task in request.ids:
@@ -233,7 +312,7 @@ class Service:
             policy = make_policy(request.set, request.parameters)
             self._node.happen(e.PolicyChanged(policy))
         policy = self._node.scheduler.policy
-        name = next(n for n, kind in POLICIES.items() if kind is type(policy))
+        name = self._policy_name()
         available = {n: describe_policy(kind) for n, kind in POLICIES.items()}
         return m.PolicyInfo(request.request, name, parameters_of(policy), available)
 

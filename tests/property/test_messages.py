@@ -119,4 +119,4 @@ def test_a_message_for_one_side_is_refused_by_the_other() -> None:
 
 def test_a_message_beyond_the_limit_is_not_sent() -> None:
     with pytest.raises(InputError, match=r"Error of .* bytes exceeds the limit"):
-        m.encode(m.Error(request=1, code="x", text="x" * m.MAX_FRAME))
+        m.encode(m.Error(request=1, code="x", text="x" * m.MAX_ANSWER))

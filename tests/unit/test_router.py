@@ -190,7 +190,7 @@ def _large_list() -> TaskList:
     from libtask.messages import TaskInfo
 
     task = TaskInfo(1, "a" * 1000, "t", "queued", "uid:0")
-    return TaskList(4, [task] * 1100)
+    return TaskList(4, [task] * 4400)
 
 
 def test_a_peer_that_is_gone_is_counted_and_harms_nobody(router: Router) -> None:

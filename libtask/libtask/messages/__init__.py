@@ -7,6 +7,7 @@ this package; it imports none of them.
 
 from libtask.messages.base import (
     ENDED,
+    MAX_ANSWER,
     MAX_FRAME,
     PROTOCOL,
     Kind,
@@ -42,6 +43,7 @@ from libtask.messages.parts import (
     CheckpointRecord,
     DeviceInfo,
     DeviceSpec,
+    Prospect,
     Sample,
     Segment,
     TaskInfo,
@@ -53,6 +55,8 @@ from libtask.messages.requests import (
     Devices,
     Done,
     Error,
+    Explain,
+    Explained,
     Hello,
     Learn,
     ListTasks,
@@ -74,6 +78,7 @@ from libtask.messages.requests import (
 
 __all__ = [
     "ENDED",
+    "MAX_ANSWER",
     "MAX_FRAME",
     "PROTOCOL",
     "Abort",
@@ -86,6 +91,8 @@ __all__ = [
     "Devices",
     "Done",
     "Error",
+    "Explain",
+    "Explained",
     "Failed",
     "Finished",
     "FromDaemon",
@@ -104,6 +111,7 @@ __all__ = [
     "PolicyInfo",
     "Preempt",
     "Progress",
+    "Prospect",
     "Ready",
     "Record",
     "Request",

@@ -9,6 +9,9 @@ import msgspec
 PROTOCOL = 1
 MAX_FRAME = 1 << 20
 """Bytes in one message; larger data travels in files, the message holds the path."""
+MAX_ANSWER = 4 * MAX_FRAME
+"""Bytes in one message of hetd: it repeats parts of several that it accepted, as a
+task's parameters, result and reason, and must never fail to tell."""
 
 Kind = Literal["cpu", "gpu", "fpga"]
 TaskState = Literal[

@@ -8,7 +8,7 @@ import msgpack
 import msgspec
 
 from libtask.errors import InputError
-from libtask.messages.base import MAX_FRAME, Message
+from libtask.messages.base import MAX_ANSWER, MAX_FRAME, Message
 from libtask.messages.orders import (
     Abort,
     Aborted,
@@ -31,6 +31,8 @@ from libtask.messages.requests import (
     Devices,
     Done,
     Error,
+    Explain,
+    Explained,
     Hello,
     Learn,
     ListTasks,
@@ -53,6 +55,7 @@ ToDaemon = (
     Hello
     | Submit
     | ListTasks
+    | Explain
     | Control
     | Migrate
     | Watch
@@ -75,6 +78,7 @@ FromDaemon = (
     | Submitted
     | TaskList
     | Done
+    | Explained
     | DeviceList
     | PolicyInfo
     | ModelList
@@ -94,15 +98,16 @@ def encode(message: Message) -> bytes:
     """Encode a message into one frame.
 
     Raises:
-        InputError: the frame would exceed `MAX_FRAME`.
+        InputError: the frame would exceed `MAX_FRAME`, or for hetd's `MAX_ANSWER`.
 
     """
     frame = msgspec.msgpack.encode(message)
     if len(frame) > MAX_FRAME:
         kind = type(message).__name__
-        raise InputError(
-            f"{kind} of {len(frame)} bytes exceeds the limit of {MAX_FRAME}"
-        )
+        limit = MAX_ANSWER if kind in _FROM_DAEMON else MAX_FRAME
+        if len(frame) > limit:
+            text = f"{kind} of {len(frame)} bytes exceeds the limit of {limit}"
+            raise InputError(text)
     return frame
 
 

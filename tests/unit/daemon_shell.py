@@ -1,0 +1,143 @@
+"""The daemon's shell without its socket and processes: what it sends is recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from hetd.config import Config
+from hetd.crew import CrewDesk
+from hetd.estimates.table import EstimateTable
+from hetd.journal import Journal
+from hetd.node import EPOCHS, Node
+from hetd.policies import make_policy
+from hetd.service import Service
+from hetd.store import Store
+from hetd.transport.router import Peer
+from hetd.workers import WorkerPool
+from libtask import messages as m
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Kind = TypeVar("Kind", bound=m.Message)
+
+USER, OTHER = 1000, 2000
+"""uids of two users, neither of whom is root or runs the daemon."""
+
+DEVICES = [
+    m.DeviceInfo(m.DeviceSpec("cpu", "cpu", "null"), slots=2),
+    m.DeviceInfo(m.DeviceSpec("gpu0", "gpu", "null")),
+]
+CONFIG = Config(policy="affinity", cancel_grace_s=0.0, restore_grace_s=0.0)
+
+
+def a_peer(route: str, uid: int = USER, pid: int = 1) -> Peer:
+    return Peer(route.encode(), uid, pid)
+
+
+def a_spec(**fields: Any) -> m.TaskSpec:
+    """Describe a task that the CPU and the GPU can run."""
+    return m.TaskSpec(**{"app": "app", "kinds": ["cpu", "gpu"], **fields})
+
+
+class Sent:
+    """Records what is sent, by route."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, m.Message]] = []
+        self.gone: set[str] = set()
+        """Routes at which nobody is."""
+
+    def send(self, route: bytes, *messages: m.Message) -> bool:
+        name = route.decode()
+        if name in self.gone:
+            return False
+        self.messages += [(name, message) for message in messages]
+        return True
+
+    def to(self, name: str, kind: type[Kind]) -> list[Kind]:
+        return [
+            e for route, e in self.messages if route == name and isinstance(e, kind)
+        ]
+
+
+class Shell:
+    """A node with its desks, over a real store.
+
+    Args:
+        folder: where the store lies; another shell there is the next start.
+        fields: of the configuration.
+
+    """
+
+    def __init__(self, folder: Path, **fields: Any) -> None:
+        self.sent = Sent()
+        self.store = Store(folder / "hetd.db")
+        self.pool = WorkerPool(self.sent.send, str(self.store.incarnation))
+        self.journal = Journal(self.store)
+        self.node = Node(
+            DEVICES,
+            msgspec.structs.replace(CONFIG, **fields),
+            make_policy("affinity", {}),
+            EstimateTable(),
+            self.journal,
+            self.pool,
+            first_epoch=self.store.incarnation * EPOCHS,
+        )
+        self.stopped: list[bool] = []
+        self.service = Service(self.node, self.store, lambda: self.stopped.append(True))
+        self.crew = CrewDesk(self.node)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def commit(self) -> None:
+        """Make everything durable."""
+        self.store.submit(self.journal.take_batch())
+        self.store.flush()
+
+    # ------------------------------------------------------------ what users do
+
+    def ask(self, request: m.Request, uid: int = USER) -> Any:
+        """Ask as a user; return the answer."""
+        return self.service.answer(a_peer(f"client{uid}", uid), request)
+
+    def submit(self, *specs: m.TaskSpec, uid: int = USER, **fields: Any) -> list[int]:
+        answer = self.ask(m.Submit(1, list(specs), **fields), uid)
+        assert isinstance(answer, m.Submitted), answer
+        return answer.ids
+
+    def error(self, request: m.Request, uid: int = USER) -> m.Error:
+        answer = self.ask(request, uid)
+        assert isinstance(answer, m.Error), answer
+        return answer
+
+    def state(self, task: int) -> str:
+        entry = self.journal.find(task)
+        assert entry is not None
+        return entry.state
+
+    # ------------------------------------------------------------ what processes do
+
+    def launcher(self, uid: int = USER, pid: int = 77) -> Peer:
+        """Let a user's launcher come."""
+        peer = a_peer(f"launcher{uid}", uid, pid)
+        self.crew.launcher_came(peer)
+        return peer
+
+    def worker(self, name: str, uid: int = USER, **fields: Any) -> Peer:
+        """Let a worker come, by a route of the same name unless told otherwise."""
+        peer = a_peer(fields.pop("route", name), uid)
+        self.crew.worker_came(peer, m.Hello("worker", worker=name, **fields))
+        return peer
+
+    def run_of(self, name: str) -> m.Run:
+        """Return the one order to run that a worker got."""
+        (run,) = self.sent.to(name, m.Run)
+        return run
+
+    def finish(self, name: str, run: m.Run | m.Stage, **fields: Any) -> None:
+        finished = m.Finished(run.task, run.epoch, **fields)
+        self.crew.report(a_peer(name), finished)

@@ -1,0 +1,108 @@
+"""The configuration: read key by key, refused with the place of the mistake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hetd.config import Config, read_config
+from libtask.errors import InputError
+from libtask.messages import DeviceInfo, DeviceSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _written(folder: Path, text: str) -> Path:
+    path = folder / "hetd.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    assert read_config(None) == Config()
+
+
+def test_everything_that_can_be_set_is_read(tmp_path: Path) -> None:
+    path = _written(
+        tmp_path,
+        """
+        policy = "migration"
+        interval_ms = 20
+        attempts = 5
+
+        [policy_parameters]
+        minimum_run_s = 0.5
+
+        [[resource]]
+        name = "gpu7"
+        kind = "gpu"
+        driver = "opencl"
+        platform = "P"
+        device = "D"
+        index = 2
+        busy_watts = 300.0
+        link_bytes_per_s = 1e9
+
+        [[resource]]
+        name = "cpu"
+        kind = "cpu"
+        threads = 4
+        slots = 3
+        """,
+    )
+
+    config = read_config(path)
+
+    assert (config.policy, config.interval_ms, config.attempts) == ("migration", 20, 5)
+    assert config.policy_parameters == {"minimum_run_s": 0.5}
+    gpu, cpu = (table.device_info() for table in config.resource)
+    assert gpu == DeviceInfo(
+        DeviceSpec("gpu7", "gpu", "opencl", platform="P", device="D", index=2),
+        busy_watts=300.0,
+        link_bytes_per_s=1e9,
+    )
+    assert (cpu.spec.threads, cpu.slots, cpu.spec.driver) == (4, 3, "cpu")
+
+
+CPU = '[[resource]]\nname = "cpu"\nkind = "cpu"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("polcy = 'x'", "unknown field `polcy`"),
+        ("interval_ms = 'soon'", "$.interval_ms"),
+        ("x = ", "Invalid value"),
+        ("policy = 3", "$.policy"),
+        ('[[resource]]\nname = "a"\nkind = "dsp"', "$.resource[0].kind"),
+        ('[[resource]]\nkind = "cpu"', "missing required field `name`"),
+        (CPU + "color = 'red'", "unknown field `color` - at `$.resource[0]`"),
+        (CPU + CPU, "resource[1].name: 'cpu' is taken"),
+        (CPU + "slots = 0", "resource[0]: slots and threads are at least 1"),
+        (CPU + "threads = -1", "resource[0]: slots and threads are at least 1"),
+        (CPU + "driver = 'cuda'", "resource[0].driver: expected cpu, opencl or null"),
+        (
+            '[[resource]]\nname = "g"\nkind = "gpu"\nslots = 2',
+            "resource[0].slots: accelerators run one task at a time",
+        ),
+    ],
+)
+def test_mistakes_are_refused_with_their_place(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    path = _written(tmp_path, text)
+
+    with pytest.raises(InputError) as caught:
+        read_config(path)
+
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert complaint in message
+    assert "\n" not in message
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no.toml.*No such file"):
+        read_config(tmp_path / "no.toml")

@@ -1,0 +1,238 @@
+"""The crew desk: which reports count, and what becomes of tasks without workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from libtask import messages as m
+from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def _running(shell: Shell, **fields: object) -> tuple[int, m.Run]:
+    """Submit a task, and let worker "w" run it."""
+    shell.worker("w")
+    (task,) = shell.submit(a_spec(**fields))
+    return task, shell.run_of("w")
+
+
+def _progress(run: m.Run, done: int, total: int = 10, **fields: float) -> m.Progress:
+    record = m.CheckpointRecord(done, total)
+    return m.Progress(run.task, run.epoch, record, 0.1, done, **fields)  # type: ignore[arg-type]  # numbers all
+
+
+# ---------------------------------------------------------------- reports
+
+
+def test_a_task_from_its_order_to_its_result(shell: Shell) -> None:
+    task, run = _running(shell)
+    peer = a_peer("w")
+
+    shell.crew.report(peer, _progress(run, 4, started=123.0, transfer_in=0.5))
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert entry.progress == 0.4
+    shell.finish("w", run, result={"a": 1}, seconds=2.0, strips=3, log="L", log_end=9)
+
+    info = shell.ask(m.ListTasks(1, ids=[task], detail=True)).tasks[0]
+    (segment,) = info.segments
+    assert (info.state, info.result, info.progress) == ("completed", {"a": 1}, 1.0)
+    assert (segment.computing, segment.seconds, segment.strips) == (123.0, 2.0, 3)
+    assert (segment.log, segment.log_start, segment.log_end) == ("L", 0, 9)
+    # the worker is free for the next task
+    shell.submit(a_spec())
+    assert len(shell.sent.to("w", m.Run)) == 2
+
+
+def test_reports_of_others_and_of_old_epochs_do_not_count(shell: Shell) -> None:
+    task, run = _running(shell)
+    shell.worker("thief", OTHER)
+    finished = m.Finished(task, run.epoch, result="mine")
+
+    shell.crew.report(a_peer("thief", OTHER), finished)
+    shell.crew.report(a_peer("nobody"), finished)
+    shell.crew.report(a_peer("w"), m.Finished(task, run.epoch - 1))
+    shell.crew.report(a_peer("w"), m.Finished(task + 1, run.epoch))
+
+    assert shell.state(task) == "running"
+
+
+def test_a_yielded_task_goes_on_where_it_was_sent(shell: Shell) -> None:
+    task, run = _running(shell, resources=["cpu"])
+    shell.ask(m.Migrate(1, task, "gpu0"))
+    (preempt,) = shell.sent.to("w", m.Preempt)
+
+    yielded = m.Yielded(task, run.epoch, m.CheckpointRecord(5, 10), 1.0, 5, 2)
+    shell.crew.report(a_peer("w"), yielded)
+
+    first, second = shell.sent.to("w", m.Run)
+    assert (preempt.task, preempt.epoch) == (task, run.epoch)
+    assert (first.device.name, second.device.name) == ("cpu", "gpu0")
+    assert second.spec is None, "the worker still holds it"
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert [(s.resource, s.strips) for s in entry.segments] == [("cpu", 2), ("gpu0", 0)]
+    assert (entry.migrations, entry.progress) == (1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [("task-failed", "failed"), ("device", "running")]
+)
+def test_only_a_devices_failure_is_tried_elsewhere(
+    shell: Shell, code: str, state: str
+) -> None:
+    task, run = _running(shell)
+
+    shell.crew.report(a_peer("w"), m.Failed(task, run.epoch, "it broke", code))
+
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert (entry.state, entry.reason) == (state, "it broke")
+    places = [order.device.name for order in shell.sent.to("w", m.Run)]
+    assert places == (["cpu"] if state == "failed" else ["cpu", "gpu0"])
+
+
+# ---------------------------------------------------------------- losses
+
+
+def test_a_task_whose_worker_left_runs_anew_until_its_attempts_are_spent(
+    shell: Shell,
+) -> None:
+    shell.launcher()
+    (task,) = shell.submit(a_spec())
+
+    for attempt in (1, 2, 3):
+        name = f"1-{attempt}"
+        shell.worker(name)
+        assert shell.state(task) == "running"
+        exited = m.WorkerExited(name, -9, "killed by signal 9 (SIGKILL)")
+        shell.crew.worker_exited(a_peer("launcher1000"), exited)
+
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert entry.state == "failed"
+    assert entry.reason == "killed by signal 9 (SIGKILL); 3 attempts are the limit"
+
+
+def test_workers_that_never_come_up_are_not_made_for_ever(shell: Shell) -> None:
+    launcher = shell.launcher()
+    (task,) = shell.submit(a_spec())
+
+    for attempt in (1, 2, 3):
+        shell.crew.worker_exited(
+            launcher, m.WorkerExited(f"1-{attempt}", 1, "no memory")
+        )
+
+    assert shell.state(task) == "failed"
+    asked = [order.names for order in shell.sent.to("launcher1000", m.StartWorkers)]
+    assert asked == [["1-1"], ["1-2"], ["1-3"]]
+
+
+def test_a_launcher_speaks_for_its_own_users_workers_only(shell: Shell) -> None:
+    task, _ = _running(shell)
+
+    shell.crew.worker_exited(a_peer("x", OTHER), m.WorkerExited("w", -9))
+
+    assert shell.state(task) == "running"
+    assert shell.pool.holder(task, b"w")
+
+
+def test_a_program_of_its_own_that_ends_fails_its_task(shell: Shell) -> None:
+    shell.worker("own", own=True)
+    (task,) = shell.submit(a_spec(), worker="own")
+
+    shell.crew.worker_left(USER, "own", "its worker ended")
+
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert (entry.state, entry.reason) == ("failed", "its program ended")
+
+
+def test_tasks_that_wait_for_a_launcher_that_left_wait_for_the_next(
+    shell: Shell,
+) -> None:
+    launcher = shell.launcher()
+    (task,) = shell.submit(a_spec())
+
+    shell.crew.launcher_left(launcher)
+    shell.launcher(pid=78)
+    shell.worker("1-2")
+
+    assert shell.run_of("1-2").task == task
+
+
+# ---------------------------------------------------------------- greetings
+
+
+def test_a_worker_keeps_its_task_over_a_new_connection(shell: Shell) -> None:
+    task, run = _running(shell)
+
+    shell.worker("w", route="again", task=task, epoch=run.epoch)
+    shell.crew.report(a_peer("again"), m.Finished(task, run.epoch))
+
+    assert shell.state(task) == "completed"
+
+
+def test_a_worker_is_told_again_what_its_connection_lost(shell: Shell) -> None:
+    task, run = _running(shell, resources=["cpu"])
+    hello = {"task": task, "epoch": run.epoch}
+
+    shell.ask(m.Migrate(1, task, "gpu0"))
+    shell.worker("w", route="second", **hello)
+    shell.ask(m.Control(1, "cancel", [task]))
+    shell.worker("w", route="third", **hello)
+
+    assert shell.sent.to("second", m.Preempt) == [m.Preempt(task, run.epoch)]
+    assert shell.sent.to("third", m.Abort) == [m.Abort(task, run.epoch)]
+
+
+def test_a_worker_that_missed_the_order_to_run_gets_it_again(shell: Shell) -> None:
+    task, run = _running(shell)
+    peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
+
+    shell.crew.report(peer, m.Ready(task, run.epoch))
+    shell.crew.report(peer, m.Ready(task, run.epoch))
+
+    assert shell.sent.to("again", m.Run) == [m.Run(task, run.epoch, run.device)]
+
+
+def test_a_task_whose_order_to_load_was_lost_runs_anew(shell: Shell) -> None:
+    task, run = _running(shell)
+
+    shell.worker("w", route="again")
+
+    order = shell.run_of("again")
+    assert (order.task, order.spec is not None) == (task, True)
+    assert order.epoch > run.epoch
+
+
+def test_an_outdated_task_is_given_up_and_its_successor_stays(shell: Shell) -> None:
+    task, run = _running(shell)
+    shell.worker("late", task=task, epoch=run.epoch - 1)
+
+    shell.crew.report(a_peer("w"), m.Finished(task, run.epoch))
+
+    assert shell.sent.to("late", m.Abort) == [m.Abort(task, run.epoch - 1)]
+    assert shell.state(task) == "completed"
+
+
+def test_nobody_gets_another_users_task_by_claiming_to_hold_it(shell: Shell) -> None:
+    task, run = _running(shell)
+
+    shell.worker("thief", OTHER, task=task, epoch=run.epoch)
+    shell.crew.report(a_peer("thief", OTHER), m.Finished(task, run.epoch))
+
+    assert shell.state(task) == "running"
+    assert shell.pool.holder(task, b"w")

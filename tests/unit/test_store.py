@@ -1,0 +1,207 @@
+"""The store: what is committed is there at the next start, and nothing else."""
+
+from __future__ import annotations
+
+import select
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hetd.estimates.point import Figures
+from hetd.store import Batch, Store, StoreError
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def reopen(tmp_path: Path) -> Iterator[Callable[[], Store]]:
+    """Open the store, anew after what may have been a crash."""
+    opened: list[Store] = []
+
+    def open_store() -> Store:
+        opened.append(Store(tmp_path / "deep" / "hetd.db"))
+        return opened[-1]
+
+    yield open_store
+    for store in opened:
+        store.close()
+
+
+def _commit(store: Store, batch: Batch) -> list[object]:
+    store.submit(batch)
+    return store.flush()
+
+
+def test_committed_tasks_are_there_at_the_next_start(
+    reopen: Callable[[], Store],
+) -> None:
+    rows = [(1, False, b"one"), (2, True, b"two"), (3, False, b"three")]
+    _commit(reopen(), Batch(tasks=rows))
+
+    store = reopen()
+
+    assert store.unended() == [b"one", b"three"]
+    assert store.ended(100, 10) == [(2, b"two")]
+    assert (store.task(2), store.task(4)) == (b"two", None)
+    assert store.last_id() == 3
+
+
+def test_the_last_state_of_a_task_counts(reopen: Callable[[], Store]) -> None:
+    store = reopen()
+    _commit(store, Batch(tasks=[(1, False, b"old")]))
+    _commit(store, Batch(tasks=[(1, True, b"new")]))
+
+    assert store.unended() == []
+    assert store.task(1) == b"new"
+
+
+def test_ended_tasks_come_newest_first_page_by_page(
+    reopen: Callable[[], Store],
+) -> None:
+    store = reopen()
+    _commit(store, Batch(tasks=[(n, True, b"%d" % n) for n in range(1, 8)]))
+
+    assert [task for task, _ in store.ended(100, 3)] == [7, 6, 5]
+    assert [task for task, _ in store.ended(5, 3)] == [4, 3, 2]
+
+
+def test_replies_come_after_their_commit(reopen: Callable[[], Store]) -> None:
+    store = reopen()
+    before = store.idle
+
+    store.submit(Batch(tasks=[(1, False, b"")], replies=["told"]))
+    meanwhile = store.idle
+    readable, _, _ = select.select([store.wake_fd], [], [], 30)
+
+    assert readable
+    assert store.committed() == ["told"]
+    assert store.committed() == []
+    assert (before, meanwhile, store.idle) == (True, False, True)
+    assert select.select([store.wake_fd], [], [], 0)[0] == []
+
+
+def test_what_was_not_committed_is_not_there(
+    reopen: Callable[[], Store], tmp_path: Path
+) -> None:
+    store = reopen()
+    _commit(store, Batch(tasks=[(1, False, b"kept")]))
+    # an open transaction, as at a crash between two commits
+    crashed = sqlite3.connect(tmp_path / "deep" / "hetd.db", isolation_level=None)
+    crashed.execute("BEGIN IMMEDIATE")
+    crashed.execute("INSERT INTO tasks VALUES (2, 0, x'00')")
+    crashed.close()
+
+    assert reopen().unended() == [b"kept"]
+
+
+def test_keys_belong_to_their_owner(reopen: Callable[[], Store]) -> None:
+    _commit(reopen(), Batch(keys=[(1000, "k", 5, 2), (2000, "k", 9, 1)]))
+
+    store = reopen()
+
+    assert store.key(1000, "k") == (5, 2)
+    assert store.key(2000, "k") == (9, 1)
+    assert store.key(3000, "k") is None
+
+
+def test_samples_are_replaced_and_forgotten(reopen: Callable[[], Store]) -> None:
+    store = reopen()
+    old, new = (Figures("a/1", "cpu", s, 2.0, 0.5, 3, 0.25, 9.0) for s in (1.0, 4.0))
+    other = Figures("a/1", "gpu0", 7.0, 2.0)
+    first, second, third = Batch(), Batch(), Batch()
+    for batch, known in ((first, old), (first, other), (second, new)):
+        batch.keep(known)
+    third.forget(other)
+
+    for batch in (first, second):
+        _commit(store, batch)
+    assert sorted(store.samples(), key=str) == [new, other]
+    _commit(store, third)
+
+    assert reopen().samples() == [new]
+
+
+def test_each_start_is_counted(reopen: Callable[[], Store]) -> None:
+    assert [reopen().incarnation for _ in range(3)] == [1, 2, 3]
+
+
+def test_every_commit_is_synchronised(reopen: Callable[[], Store]) -> None:
+    store = reopen()
+
+    for connection in (store._writer, store._reader):
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_write_that_fails_is_told_and_none_of_it_happens(
+    reopen: Callable[[], Store],
+) -> None:
+    store = reopen()
+    _commit(store, Batch(keys=[(1, "k", 1, 1)]))
+
+    with pytest.raises(StoreError, match=r"hetd.db: UNIQUE constraint failed"):
+        store.submit(Batch(tasks=[(1, False, b"")], keys=[(1, "k", 2, 1)]))
+
+    assert reopen_after_failure(store, reopen).unended() == []
+
+
+def reopen_after_failure(store: Store, reopen: Callable[[], Store]) -> Store:
+    store._writer.rollback()  # as the end of the process would
+    return reopen()
+
+
+def test_a_failed_commit_tells_nothing(
+    reopen: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = reopen()
+
+    class FullDisk:
+        def execute(self, _statement: str) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        def close(self) -> None:
+            writer.close()
+
+    writer = store._writer
+    monkeypatch.setattr("hetd.store._write", lambda _connection, _batch: None)
+    monkeypatch.setattr(store, "_writer", FullDisk())
+
+    store.submit(Batch(replies=["told"]))
+
+    with pytest.raises(StoreError, match="disk is full"):
+        store.flush()
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"this is no database, but text" * 99, "not a database"),
+        (None, "unable to open"),
+    ],
+)
+def test_a_damaged_database_is_refused_and_left_as_it_is(
+    tmp_path: Path, content: bytes | None, complaint: str
+) -> None:
+    path = tmp_path / "hetd.db"
+    path.write_bytes(content) if content else path.mkdir()
+
+    with pytest.raises(StoreError, match=f"{complaint}.*hetd does not start without"):
+        Store(path)
+
+    assert content is None or path.read_bytes() == content
+
+
+def test_a_database_of_a_newer_version_is_refused(
+    reopen: Callable[[], Store], tmp_path: Path
+) -> None:
+    reopen()
+    connection = sqlite3.connect(tmp_path / "deep" / "hetd.db")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+    with pytest.raises(InputError, match=r"newer hetd \(schema 99"):
+        reopen()

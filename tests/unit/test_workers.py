@@ -1,0 +1,346 @@
+"""The worker pool: who holds which task, and what is sent to whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from hetd.workers import SPARE, WorkerPool
+from libtask import messages as m
+from unit.daemon_shell import OTHER, USER, Sent, a_peer
+
+
+class Pool(WorkerPool):
+    """A pool with what it sends."""
+
+    def __init__(self) -> None:
+        self.sent = Sent()
+        super().__init__(self.sent.send, "7")
+
+    def launcher(self, uid: int = USER, pid: int = 77) -> None:
+        self.launcher_came(a_peer(f"launcher{uid}", uid, pid))
+
+    def come(
+        self, name: str, uid: int = USER, *, keeps: bool = False, **fields: object
+    ) -> int | None:
+        route = fields.pop("route", f"{name}@{uid}")
+        hello = m.Hello("worker", worker=name, **fields)  # type: ignore[arg-type]  # given as they are
+        return self.worker_came(a_peer(str(route), uid), hello, keeps=keeps)
+
+    def asked(self, uid: int = USER) -> list[str]:
+        orders = self.sent.to(f"launcher{uid}", m.StartWorkers)
+        return [name for order in orders for name in order.names]
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return Pool()
+
+
+def a_run(task: int, epoch: int = 1) -> m.Run:
+    return m.Run(task, epoch, m.DeviceSpec("cpu", "cpu"))
+
+
+# ---------------------------------------------------------------- binding
+
+
+def test_a_task_without_a_worker_asks_for_one_and_keeps_its_messages(
+    pool: Pool,
+) -> None:
+    pool.launcher()
+    pool.bind(1, USER)
+    pool.send(1, a_run(1))
+    pool.send(1, m.Preempt(1, 1))
+
+    assert pool.asked() == ["7-1"]
+    pool.come("7-1")
+
+    assert pool.sent.messages[1:] == [
+        ("7-1@1000", a_run(1)),
+        ("7-1@1000", m.Preempt(1, 1)),
+    ]
+
+
+def test_an_idle_worker_gets_the_next_task(pool: Pool) -> None:
+    pool.launcher()
+    pool.come("w")
+
+    pool.bind(1, USER)
+    pool.send(1, a_run(1))
+
+    assert pool.sent.messages == [("w@1000", a_run(1))]
+
+
+def test_tasks_get_workers_in_the_order_they_asked(pool: Pool) -> None:
+    pool.launcher()
+    for task in (1, 2, 3):
+        pool.bind(task, USER)
+        pool.send(task, a_run(task))
+    assert pool.asked() == ["7-1", "7-2", "7-3"]
+
+    pool.come("7-2")
+    assert pool.release(1)
+    pool.come("7-1")
+
+    assert [run.task for run in pool.sent.to("7-2@1000", m.Run)] == [1, 2]
+    assert [run.task for run in pool.sent.to("7-1@1000", m.Run)] == [3]
+
+
+def test_workers_of_one_user_never_get_tasks_of_another(pool: Pool) -> None:
+    pool.launcher(USER)
+    pool.launcher(OTHER)
+    pool.come("w", USER)
+
+    pool.bind(1, OTHER)
+    pool.send(1, a_run(1))
+
+    assert pool.sent.to("w@1000", m.Run) == []
+    assert pool.asked(OTHER) == ["7-1"]
+
+
+def test_a_task_released_before_it_had_a_worker_leaves_none(pool: Pool) -> None:
+    pool.launcher()
+    pool.bind(1, USER)
+    pool.send(1, a_run(1))
+
+    assert not pool.release(1)
+    pool.come("7-1")
+
+    assert pool.sent.to("7-1@1000", m.Run) == []
+    pool.bind(2, USER)
+    assert pool.asked() == ["7-1"]
+
+
+def test_messages_to_tasks_that_nobody_holds_go_nowhere(pool: Pool) -> None:
+    pool.send(9, m.Preempt(9, 1))
+
+    assert pool.sent.messages == []
+
+
+def test_spare_workers_retire(pool: Pool) -> None:
+    names = [f"w{number}" for number in range(SPARE + 2)]
+
+    for name in names:
+        pool.come(name)
+
+    retired = [route for route, message in pool.sent.messages]
+    assert retired == ["w2@1000", "w3@1000"]
+
+
+# ---------------------------------------------------------------- giving up
+
+
+def test_a_worker_parted_from_its_task_is_idle_when_it_has_given_it_up(
+    pool: Pool,
+) -> None:
+    pool.come("w")
+    pool.bind(1, USER)
+    pool.part(1)
+    pool.bind(2, USER)
+    pool.send(2, a_run(2))
+    assert pool.sent.messages == []
+
+    pool.gave_up(b"w@1000")
+
+    assert pool.sent.messages == [("w@1000", a_run(2))]
+
+
+def test_only_a_worker_that_was_told_to_gives_up(pool: Pool) -> None:
+    pool.come("w")
+    pool.bind(1, USER)
+    pool.bind(2, USER)
+    pool.send(2, a_run(2))
+
+    pool.gave_up(b"w@1000")
+
+    assert pool.sent.to("w@1000", m.Run) == []
+
+
+def test_a_worker_that_does_not_obey_is_killed_by_its_launcher(pool: Pool) -> None:
+    pool.launcher()
+    pool.come("w")
+    pool.bind(1, USER)
+
+    assert pool.kill(1, "why")
+
+    assert pool.sent.messages == [("launcher1000", m.KillWorker("w", "why"))]
+
+
+def test_nobody_kills_without_a_launcher(pool: Pool) -> None:
+    pool.come("w")
+    pool.bind(1, USER)
+
+    assert not pool.kill(1, "why")
+
+
+# ---------------------------------------------------------------- greetings
+
+
+def test_a_worker_keeps_the_task_that_is_its_own(pool: Pool) -> None:
+    assert pool.come("w", keeps=True, task=5, epoch=3) is None
+
+    pool.send(5, m.Preempt(5, 3))
+
+    assert pool.sent.messages == [("w@1000", m.Preempt(5, 3))]
+    assert pool.holder(5, b"w@1000")
+
+
+def test_a_worker_gives_up_a_task_that_another_has_by_now(pool: Pool) -> None:
+    pool.come("new")
+    pool.bind(5, USER)
+
+    assert pool.come("old", task=5, epoch=3) is None
+    pool.send(5, a_run(5, 4))
+
+    assert pool.sent.messages == [
+        ("old@1000", m.Abort(5, 3)),
+        ("new@1000", a_run(5, 4)),
+    ]
+    assert pool.holder(5, b"new@1000")
+    # and is idle after that
+    pool.bind(6, USER)
+    pool.send(6, a_run(6))
+    pool.gave_up(b"old@1000")
+    assert pool.sent.messages[-1] == ("old@1000", a_run(6))
+
+
+def test_a_worker_that_comes_again_is_reached_anew(pool: Pool) -> None:
+    pool.come("w")
+    pool.bind(1, USER)
+
+    assert pool.come("w", keeps=True, task=1, epoch=1, route="again") is None
+    pool.send(1, m.Preempt(1, 1))
+
+    assert pool.sent.messages == [("again", m.Preempt(1, 1))]
+    assert not pool.holder(1, b"w@1000")
+
+
+def test_an_idle_worker_that_comes_again_is_idle_once(pool: Pool) -> None:
+    pool.come("w")
+    pool.come("w", route="again")
+
+    for task in (1, 2):
+        pool.bind(task, USER)
+        pool.send(task, a_run(task))
+
+    assert pool.sent.messages == [("again", a_run(1))]
+
+
+def test_a_task_whose_order_was_lost_is_told(pool: Pool) -> None:
+    pool.come("w")
+    pool.bind(1, USER)
+
+    assert pool.come("w", route="again") == 1
+
+    assert pool.worker_of(1) is None
+
+
+def test_nobody_takes_the_name_of_another_users_worker(pool: Pool) -> None:
+    pool.come("w", USER)
+    pool.bind(1, USER)
+
+    pool.come("w", OTHER)
+    pool.send(1, a_run(1))
+
+    assert pool.sent.messages == [("w@1000", a_run(1))]
+    assert pool.worker_left(OTHER, "w")
+    assert pool.holder(1, b"w@1000")
+
+
+# ---------------------------------------------------------------- ends
+
+
+def test_a_worker_that_leaves_tells_what_it_held(pool: Pool) -> None:
+    pool.come("w")
+    pool.bind(1, USER)
+
+    worker = pool.worker_left(USER, "w")
+
+    assert worker is not None
+    assert worker.task == 1
+    assert pool.worker_of(1) is None
+    assert pool.worker_left(USER, "w") is None
+
+
+def test_a_worker_that_never_came_costs_a_waiting_task_its_hope(pool: Pool) -> None:
+    pool.launcher()
+    pool.bind(1, USER)
+    pool.bind(2, USER)
+
+    assert pool.holds(USER, "7-1")
+    assert not pool.holds(OTHER, "7-1")
+    assert pool.stillborn(USER, "7-1") == 1
+    assert pool.stillborn(USER, "7-1") is None
+    assert not pool.holds(USER, "7-1")
+
+
+def test_a_stillborn_worker_that_nobody_waits_for_costs_nothing(pool: Pool) -> None:
+    pool.launcher()
+    pool.bind(1, USER)
+    pool.release(1)
+
+    assert pool.stillborn(USER, "7-1") is None
+
+
+def test_a_launcher_that_leaves_tells_who_waits(pool: Pool) -> None:
+    pool.launcher(pid=77)
+    pool.come("w")
+    for task in (1, 2, 3):
+        pool.bind(task, USER)
+
+    assert pool.launcher_left(a_peer("x", USER, 78)) == []
+    assert pool.launcher_left(a_peer("x", USER, 77)) == [2, 3]
+    assert not pool.has_launcher(USER)
+
+
+def test_a_launcher_that_comes_makes_workers_for_all_who_wait(pool: Pool) -> None:
+    for task in (1, 2):
+        pool.bind(task, USER)
+    assert pool.sent.messages == []
+
+    pool.launcher()
+
+    assert pool.asked() == ["7-1", "7-2"]
+
+
+def test_at_the_end_the_idle_go_home_and_the_busy_stay(pool: Pool) -> None:
+    pool.launcher(USER)
+    pool.launcher(OTHER)
+    pool.come("busy", USER)
+    pool.bind(1, USER)
+    for uid in (USER, OTHER):
+        pool.come("idle", uid)
+
+    pool.retire_launchers()
+
+    assert pool.sent.messages == [
+        ("idle@1000", m.Retire()),
+        ("idle@2000", m.Retire()),
+        ("launcher2000", m.Retire()),
+    ]
+
+
+# ---------------------------------------------------------------- own programs
+
+
+def test_a_program_of_its_own_runs_only_what_it_submitted(pool: Pool) -> None:
+    pool.launcher()
+    pool.come("own", own=True)
+    assert pool.free(USER, "own")
+    assert not pool.free(OTHER, "own")
+
+    pool.reserve(USER, "own", 1)
+    pool.bind(1, USER)
+    pool.bind(2, USER)
+    for task in (1, 2):
+        pool.send(task, a_run(task))
+
+    assert pool.sent.to("own@1000", m.Run) == [a_run(1)]
+    assert not pool.free(USER, "own")
+    pool.release(1)
+    assert pool.sent.to("own@1000", m.Run) == [a_run(1)]
+
+
+def test_a_launchers_worker_cannot_be_reserved(pool: Pool) -> None:
+    pool.come("w")
+
+    assert not pool.free(USER, "w")
