@@ -96,6 +96,24 @@ def test_a_result_that_is_too_large_fails_with_what_to_do(trace: Submit) -> None
     trace().check_completed()
 
 
+def test_the_largest_tasks_and_results_travel(
+    daemon: PrivateDaemon, tmp_path: Path
+) -> None:
+    # hetd repeats them in messages that hold more besides
+    app = f"{traced.__file__}:Traced"
+    results = {"trace": str(tmp_path / "trace"), "result_bytes": m.MAX_FRAME - 1000}
+    params = {"trace": str(tmp_path / "other"), "gate": "x" * (m.MAX_FRAME - 1000)}
+
+    handles = [
+        daemon.client.submit_specs([m.TaskSpec(app, results, "t" * 2000)])[0],
+        daemon.client.submit_specs([m.TaskSpec(app, params)])[0],
+    ]
+
+    texts = [handle.result(PATIENCE)["text"] for handle in handles]
+    assert [len(text) for text in texts] == [m.MAX_FRAME - 1000, 0]
+    assert daemon.client.show(handles[1].id).params == params
+
+
 def test_thousands_of_tasks_complete(daemon: PrivateDaemon) -> None:
     spec = m.TaskSpec("synthetic", {"seconds": {"cpu": 0.0}, "strips": 1}, "nothing")
 

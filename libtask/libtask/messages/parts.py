@@ -131,6 +131,9 @@ class TaskInfo(Record, frozen=True):
     state_bytes: int = 0
     deadline: float | None = None
     """Seconds since the epoch."""
+    expected: dict[str, float] = {}
+    """Seconds that the whole task is now expected to take alone, by resource; in full
+    records, for resources where its application was measured."""
 
 
 class DeviceInfo(Record, frozen=True):
@@ -154,6 +157,29 @@ class DeviceInfo(Record, frozen=True):
     """Seconds over which these were drawn."""
     measured: bool = False
     """Whether a meter says so; else they are modelled."""
+
+
+class Prospect(Record, frozen=True):
+    """What a task has to expect of a resource. Seconds; None: it cannot run there."""
+
+    resource: str
+    affinity: float = 0.0
+    """To the resource, by the objective of the policy."""
+    remaining_s: float | None = None
+    """What is left to do there, alone; `spread_s`: its standard deviation."""
+    spread_s: float | None = None
+    ahead: int = 0
+    """Tasks that it would wait for."""
+    wait_s: float | None = None
+    """Until it could start there."""
+    moving_s: float = 0.0
+    """To bring its state there."""
+    finish_s: float | None = None
+    """Until it would be done there."""
+    confidence: float | None = None
+    """How far to rely on that: 1 wholly, 0 a guess."""
+    note: str = ""
+    """Why it cannot run there."""
 
 
 class Sample(Record, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from libtask.messages.base import PROTOCOL, Message, TaskState
-from libtask.messages.parts import DeviceInfo, Sample, TaskInfo, TaskSpec
+from libtask.messages.parts import DeviceInfo, Prospect, Sample, TaskInfo, TaskSpec
 
 
 class Hello(Message, frozen=True):
@@ -62,6 +62,12 @@ class ListTasks(Request, frozen=True):
     """Page: only ids below this one. Newest first."""
     detail: bool = False
     """With segments and parameters."""
+
+
+class Explain(Request, frozen=True):
+    """Say why a task waits or runs where it does."""
+
+    id: int
 
 
 class Control(Request, frozen=True):
@@ -130,6 +136,21 @@ class TaskList(Request, frozen=True):
 
     tasks: list[TaskInfo]
     total: int = 0
+
+
+class Explained(Request, frozen=True):
+    """Why a task is where it is, and what it has to expect of every resource."""
+
+    id: int
+    state: TaskState
+    why: str
+    """What it does or waits for, after "task 7 "."""
+    policy: str = ""
+    rule: str = ""
+    """The rule that put it there; empty: the policy names none."""
+    objective: str = "performance"
+    resource: str | None = None
+    prospects: list[Prospect] = []
 
 
 class Done(Request, frozen=True):
