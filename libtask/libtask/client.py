@@ -21,6 +21,7 @@ from libtask.handles import Registry, TaskHandle
 from libtask.messages import (
     MAX_FRAME,
     DeviceInfo,
+    Explained,
     PolicyInfo,
     Sample,
     TaskInfo,
@@ -248,6 +249,17 @@ class Client:
         if not found:
             raise NotFoundError(f"no task {task_id}")
         return found[0]
+
+    def explain(self, task_id: int) -> Explained:
+        """Return why a task waits or runs where it does, in figures.
+
+        Raises:
+            NotFoundError: there is no such task.
+
+        """
+        message = messages.Explain(request=0, id=task_id)
+        found: Explained = self._session.request(message)
+        return found
 
     def watch(self, *ids: int, progress: bool = True) -> Watching:
         """Iterate over the changes of these tasks (none named: all visible) from now on."""

@@ -28,6 +28,7 @@ COMMANDS = {
     "batch": ("batch", "Submit the tasks of a TOML file."),
     "list": ("list", "List tasks."),
     "show": ("show", "Show all about tasks."),
+    "explain": ("explain", "Say why a task waits or runs where it does."),
     "wait": ("wait", "Wait for tasks to end."),
     "progress": ("progress", "Show how far running tasks are."),
     "cancel": ("control", "Cancel tasks."),

@@ -22,11 +22,15 @@ FRONT = -1.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Put a waiting task into the run queue of a resource; lower ranks go first."""
+    """Put a waiting task into the run queue of a resource; lower ranks go first.
+
+    `rule` tells users why; it decides nothing.
+    """
 
     task: TaskId
     resource: str
     rank: float = 0.0
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Preempt:
 
     task: TaskId
     destination: str | None = None
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)

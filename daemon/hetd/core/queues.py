@@ -88,6 +88,11 @@ class RunQueue:
         """Look at the first task. O(rows)."""
         return self._first() if self._buckets else None
 
+    def ahead_of(self, task: TaskRecord) -> Iterator[TaskRecord]:
+        """Look at the tasks before one in the queue, in no order. O(n), for users."""
+        own = self._entries[task]
+        return (other for key, other in self._entries.values() if key < own[0])
+
     def rows(self) -> Iterable[Row]:
         """Rows with at least one waiting task."""
         return self._buckets.keys()

@@ -112,8 +112,10 @@ class Scheduler:
         match decision:
             case p.Place():
                 self.ledger.place(decision.task, decision.resource, decision.rank)
+                self.system.tasks[decision.task].rule = decision.rule
             case p.Preempt():
                 self.ledger.preempt(decision.task, decision.destination)
+                self.system.tasks[decision.task].rule = decision.rule
             case p.Drop():
                 self.ledger.drop(decision.task, decision.reason)
             case p.Wake():

@@ -117,6 +117,7 @@ class TaskRecord:
         since: instant at which it came to its present resource; `progress_then`: the
             share done by then.
         last_resource: where it runs, or ran last; `came_from`: where it ran before that.
+        rule: the rule that put it where it is, or sends it away, for users.
         moves: how often it was preempted and continued on another resource.
 
     """
@@ -145,6 +146,7 @@ class TaskRecord:
     last_resource: str | None = None
     came_from: str | None = None
     moves: int = 0
+    rule: str = ""
     attempts: int = 0
     story: list[tuple[Nanoseconds, State, str, State]] = field(default_factory=list)
 

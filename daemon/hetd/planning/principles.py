@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from hetd.core.tasks import TaskRecord
 
 
+RULE_A = "principle A: it goes where it fits best"
+RULE_B = "principle B: an idle resource takes the waiting task that fits it best"
+RULE_C = "principle C: it makes way for a task that fits the resource better"
+RULE_D = "principle D: it moves to an idle resource that fits it better"
+
+
 @dataclass(frozen=True, slots=True)
 class Overhead:
     """The heuristic that "prevents some migration decisions" (III-D leaves it open).
@@ -55,7 +61,7 @@ def enqueue_at_best(system: System) -> Iterator[Place]:
         best = system.best(row)
         while best is not None and row in system.unplaced.rows():
             task = system.unplaced.head_of(row)
-            yield Place(task.id, best, task.rank)
+            yield Place(task.id, best, task.rank, RULE_A)
 
 
 def fill_idle(system: System, least_affinity: float = 0.0) -> Iterator[Place]:
@@ -70,7 +76,7 @@ def fill_idle(system: System, least_affinity: float = 0.0) -> Iterator[Place]:
         if found is None:
             return
         task, name = found
-        yield Place(task.id, name)
+        yield Place(task.id, name, rule=RULE_B)
 
 
 def preempt_for_better(system: System, overhead: Overhead) -> Iterator[Preempt]:
@@ -84,7 +90,7 @@ def preempt_for_better(system: System, overhead: Overhead) -> Iterator[Preempt]:
         for task, victim in zip(waiting, victims, strict=False):
             if system.affinity(task.row, name) <= system.affinity(victim.row, name):
                 break
-            yield Preempt(victim.id, system.best(victim.row))
+            yield Preempt(victim.id, system.best(victim.row), RULE_C)
 
 
 def migrate_to_idle(system: System, overhead: Overhead) -> Iterator[Preempt]:
@@ -95,7 +101,7 @@ def migrate_to_idle(system: System, overhead: Overhead) -> Iterator[Preempt]:
         if found is None:
             return
         task, name = found
-        yield Preempt(task.id, name)
+        yield Preempt(task.id, name, RULE_D)
 
 
 def any_misfit(system: System) -> bool:

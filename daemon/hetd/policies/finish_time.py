@@ -28,6 +28,12 @@ NEXT = -0.5
 were sent back to go on at once."""
 
 
+RULE_NEXT = "short tasks go first, in order of arrival; of the others the longest"
+RULE_BACK = "back to where it fits best: its helper has more to do itself"
+RULE_HELP = "an idle resource helps the one that has most to do"
+RULE_SOONER = "it is done sooner there, also counting the move"
+
+
 @dataclass(frozen=True, slots=True)
 class FinishTime:
     """Default: moves work, started or not, wherever it is expected to be done sooner.
@@ -72,7 +78,7 @@ class FinishTime:
             if 0 < free < len(state.queue):
                 chosen = self._first(system, outlook, state)
                 if chosen is not None:
-                    yield Place(chosen.id, state.resource.name, NEXT)
+                    yield Place(chosen.id, state.resource.name, NEXT, RULE_NEXT)
 
     def _first(
         self, system: System, outlook: Outlook, state: ResourceState
@@ -100,7 +106,7 @@ class FinishTime:
             worth = outlook.left(task, name) > self.caution * cost
             loaded = outlook.dry(name) > outlook.dry(best) + outlook.left(task, best)
             if worth and loaded and outlook.settled(task):
-                yield Preempt(task.id, best)
+                yield Preempt(task.id, best, RULE_BACK)
 
     def _take_waiting(self, system: System, outlook: Outlook) -> Iterator[Place]:
         """Let idle resources help the one that has most to do, with what fits them best."""
@@ -117,7 +123,7 @@ class FinishTime:
             if not offers:
                 return
             _, task, name = max(offers, key=lambda offer: offer[0])
-            yield Place(task.id, name)
+            yield Place(task.id, name, rule=RULE_HELP)
 
     def _finish_sooner(self, system: System, outlook: Outlook) -> Iterator[Preempt]:
         """Move a running task to an idle resource where it is done sooner."""
@@ -135,7 +141,7 @@ class FinishTime:
             if not offers:
                 return
             _, task, name = max(offers, key=lambda offer: offer[0])
-            yield Preempt(task.id, name)
+            yield Preempt(task.id, name, RULE_SOONER)
 
     def _take_running(self, system: System, outlook: Outlook) -> Iterator[Preempt]:
         """Let an idle resource take a running task whose resource has others waiting."""
@@ -153,7 +159,7 @@ class FinishTime:
             if not offers:
                 return
             _, task, name = max(offers, key=lambda offer: offer[0])
-            yield Preempt(task.id, name)
+            yield Preempt(task.id, name, RULE_HELP)
 
     def _look_again(self, system: System, outlook: Outlook) -> Iterator[Wake]:
         """Look again when a task that a move brought has settled."""
