@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,17 +152,19 @@ def test_a_folder_that_lost_a_file_gets_it_back(tmp_path: Path) -> None:
 MANY = {f"{number}.icd": f"/lib/{number}.so" for number in range(50)}
 
 
-def write_and_read(parent: Path) -> dict[str, str]:
-    folder = write_folder(MANY, parent)
+def read(folder: Path) -> dict[str, str]:
     return {file.name: file.read_text().strip() for file in folder.glob("*.icd")}
 
 
 def test_processes_may_write_the_folder_at_once(tmp_path: Path) -> None:
     fresh = multiprocessing.get_context("spawn")
-    with fresh.Pool(4) as pool:
-        seen = pool.map(write_and_read, [tmp_path / str(n // 8) for n in range(64)], 1)
+    parents = [tmp_path / str(number // 8) for number in range(64)]
+    with ProcessPoolExecutor(4, mp_context=fresh) as pool:
+        folders = pool.map(write_folder, [MANY] * len(parents), parents)
+        # each is read as soon as one process says that it is whole
+        seen = [read(folder) for folder in folders]
 
-    assert all(files == MANY for files in seen)
+    assert seen == [MANY] * len(parents)
     assert not list(tmp_path.glob("*/*/.new-*"))
 
 

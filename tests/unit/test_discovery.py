@@ -113,7 +113,7 @@ def test_this_machines_drivers_answer(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize(
     ("cores", "slots", "threads"),
-    [(1, 1, 1), (2, 1, 2), (3, 1, 3), (16, 8, 2), (128, 16, 8)],
+    [(1, 2, 1), (2, 2, 1), (3, 2, 1), (16, 8, 2), (128, 16, 8)],
 )
 def test_cpu_slots_share_the_cores(
     cores: int, slots: int, threads: int, monkeypatch: pytest.MonkeyPatch
