@@ -365,12 +365,44 @@ def test_scenario_of_what_ran(daemon: FakeDaemon, tmp_path: Path) -> None:
     assert kind.seconds == {"cpu": 1.5, "gpu0": 2.0}
     assert (kind.strips, kind.migration_s) == (40, 0.25)
     moved, unmoved = scenario.tasks
-    assert (moved.id, moved.arrival, moved.actual_seconds) == ("7", 0.0, None)
+    assert (moved.id, moved.arrival) == ("7", 0.0)
+    # it took 1.5 s of 1.5 expected there, then 1.75 s of 2: 1.875 times as long
+    assert moved.actual_seconds == {"cpu": 1.5 * 1.875, "gpu0": 2.0 * 1.875}
     assert (unmoved.arrival, unmoved.after, unmoved.actual_seconds) == (
         1.0,
         ["7"],
         {"gpu0": 2.0},
     )
+    assert scenario.measured_makespan == 7.0
+    assert scenario.policy == "migration"
+
+
+def test_scenario_tells_apart_what_takes_different_times(
+    daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    from hetsim.scenario import read_scenario
+
+    times = [{"cpu": 3.0, "gpu0": 1.0}, {"cpu": 30.0, "gpu0": 10.0}, {"gpu0": 1.0}]
+    daemon.tasks = {
+        number: a_task(number, submitted=1000.0, kinds=["cpu", "gpu"], expected=each)
+        for number, each in enumerate([*times, times[0]])
+    }
+    path = tmp_path / "scenario.json"
+
+    text("trace", "-o", str(path))
+
+    scenario = read_scenario(path)
+    assert [task.type for task in scenario.tasks] == [
+        "heat/64",
+        "heat/64 #2",
+        "heat/64 #3",
+        "heat/64",
+    ]
+    assert [kind.seconds for kind in scenario.types] == [
+        *times[:2],
+        {"cpu": None, "gpu0": 1.0},
+    ]
+    assert scenario.measured_makespan is None
 
 
 def test_chrome_trace(daemon: FakeDaemon) -> None:

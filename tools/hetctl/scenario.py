@@ -1,8 +1,10 @@
 """A scenario of what really ran, for `hetsim run` (formats.md section 1).
 
-Every number is measured or configured: what a task took is told where the whole task
-ran on one resource; what is not known is left out, and the simulator then takes what
-the scheduler expects. Tasks of a type whose times are not known at all are left out.
+Every number is measured or configured, but for one that is inferred: what a task that
+moved would have taken in whole on one resource. Its stretches took so many times as long
+as expected, and so would the rest have. What is not known is left out, and the simulator
+then takes what the scheduler expects. Tasks of a type whose times are not known at all
+are left out.
 """
 
 from __future__ import annotations
@@ -11,8 +13,12 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from libtask.messages import ENDED
+
 if TYPE_CHECKING:
-    from libtask.messages import DeviceInfo, Sample, TaskInfo
+    from libtask.messages import DeviceInfo, PolicyInfo, Sample, Segment, TaskInfo
 
 Measured = dict[tuple[str, str], list[float]]
 """(type, resource) -> seconds of each task that ran there from start to end."""
@@ -21,19 +27,27 @@ Measured = dict[tuple[str, str], list[float]]
 class ScenarioWriter:
     """Turns tasks, resources and models into a scenario document.
 
+    Args:
+        devices: the resources; `models`: the times that the scheduler expects.
+        policy: the one in force.
+
     Attributes:
         unknown: types that were left out, since no execution time of theirs is known.
 
     """
 
-    def __init__(self, devices: list[DeviceInfo], models: list[Sample]) -> None:
+    def __init__(
+        self, devices: list[DeviceInfo], models: list[Sample], policy: PolicyInfo
+    ) -> None:
         self._devices = devices
+        self._links = {each.spec.name: each.link_bytes_per_s for each in devices}
+        self._policy = policy
         self._models = {(each.type, each.resource): each.seconds for each in models}
         self.unknown: list[str] = []
 
     def document(self, tasks: list[TaskInfo]) -> dict[str, Any]:
         """Return the document."""
-        ordered = sorted(tasks, key=lambda info: info.id)
+        ordered = named_by_expectation(sorted(tasks, key=lambda info: info.id))
         measured = whole_runs(ordered)
         by_type: dict[str, list[TaskInfo]] = {}
         for info in ordered:
@@ -41,11 +55,15 @@ class ScenarioWriter:
         types = [self._type(name, some, measured) for name, some in by_type.items()]
         self.unknown = [each["name"] for each in types if not _runs_anywhere(each)]
         kept = [info for info in ordered if info.type not in self.unknown]
+        expected = {each["name"]: each["seconds"] for each in types}
         return {
             "format": "hetsim/scenario-1",
+            "policy": self._policy.name,
+            "policy_parameters": self._policy.parameters,
+            "measured_makespan": measured_makespan(kept),
             "resources": [_resource(device) for device in self._devices],
             "types": [each for each in types if _runs_anywhere(each)],
-            "tasks": _tasks(kept),
+            "tasks": _tasks(kept, expected),
         }
 
     def _type(
@@ -57,7 +75,7 @@ class ScenarioWriter:
             "strips": max(_strips(info) for info in tasks),
             "input_bytes": max(info.input_bytes for info in tasks),
             "state_bytes": max(info.state_bytes for info in tasks),
-            "migration_s": _migration_seconds(tasks),
+            "migration_s": self._migration_seconds(tasks),
             "overrun": "continue",
         }
 
@@ -68,8 +86,8 @@ class ScenarioWriter:
         found: dict[str, float | None] = {}
         for device in self._devices:
             key = (name, device.spec.name)
-            if device.spec.kind not in example.kinds:
-                found[device.spec.name] = None
+            if example.expected or device.spec.kind not in example.kinds:
+                found[device.spec.name] = example.expected.get(device.spec.name)
             elif key in self._models:
                 found[device.spec.name] = self._models[key]
             elif key in measured:
@@ -77,6 +95,63 @@ class ScenarioWriter:
             else:
                 found[device.spec.name] = None
         return found
+
+    def _migration_seconds(self, tasks: list[TaskInfo]) -> float:
+        """Time of a move besides the copying that the links account for: the median."""
+        costs = [
+            max(
+                0.0,
+                _seconds_to_move(before, after) - self._copying(info, before, after),
+            )
+            for info in tasks
+            for before, after in pairwise(info.segments)
+            if before.finish is not None and before.resource != after.resource
+        ]
+        return median(costs) if costs else 0.0
+
+    def _copying(self, info: TaskInfo, before: Segment, after: Segment) -> float:
+        """Seconds in which the links, as configured, bring the state over."""
+        rates = [self._links.get(each.resource) for each in (before, after)]
+        return sum(info.state_bytes / rate for rate in rates if rate)
+
+
+def named_by_expectation(tasks: list[TaskInfo]) -> list[TaskInfo]:
+    """Give tasks of one type of which different times are expected types of their own.
+
+    They differ in the amount of work, or in the resources that they may use.
+    """
+    variants: dict[str, list[dict[str, float]]] = {}
+    renamed = []
+    for info in tasks:
+        known = variants.setdefault(info.type, [])
+        if info.expected not in known:
+            known.append(info.expected)
+        number = known.index(info.expected)
+        name = f"{info.type} #{number + 1}" if number else info.type
+        renamed.append(msgspec.structs.replace(info, type=name))
+    return renamed
+
+
+def measured_makespan(tasks: list[TaskInfo]) -> float | None:
+    """Seconds from the first submission to the last end; None: not all have ended."""
+    ends = [segment.finish for info in tasks for segment in info.segments]
+    finished = [end for end in ends if end is not None]
+    going_on = any(info.state not in ENDED for info in tasks)
+    if not ends or going_on or len(finished) < len(ends):
+        return None
+    return max(finished) - min(info.submitted for info in tasks)
+
+
+def _seconds_to_move(before: Segment, after: Segment) -> float:
+    """From the last strip here to the first one there, without the wait for a turn.
+
+    Where the worker told neither, the gap between the stretches is all there is.
+    """
+    if before.computed is None or after.computing is None or before.finish is None:
+        return max(0.0, after.start - (before.finish or after.start))
+    leaving = before.finish - before.computed
+    arriving = after.computing - after.start
+    return max(0.0, leaving) + max(0.0, arriving)
 
 
 def whole_runs(tasks: list[TaskInfo]) -> Measured:
@@ -113,6 +188,7 @@ def _resource(device: DeviceInfo) -> dict[str, Any]:
         "idle_watts": device.idle_watts,
         "link_bytes_per_s": device.link_bytes_per_s,
         "reconfigure_s": device.reconfigure_s,
+        "sharing": "processor" if device.shared else None,
         "emulated": device.spec.emulated,
     }
 
@@ -121,37 +197,50 @@ def _strips(info: TaskInfo) -> int:
     return max(1, sum(segment.strips for segment in info.segments))
 
 
-def _migration_seconds(tasks: list[TaskInfo]) -> float:
-    """Time from the end on one resource to the start on the next, without its queue.
-
-    The shortest gap of each task is taken: longer ones hold waiting for a turn.
-    """
-    gaps: list[float] = []
-    for info in tasks:
-        own = [
-            max(0.0, after.start - before.finish)
-            for before, after in pairwise(info.segments)
-            if before.finish is not None and before.resource != after.resource
-        ]
-        gaps += [min(own)] if own else []
-    return median(gaps) if gaps else 0.0
-
-
-def _tasks(kept: list[TaskInfo]) -> list[dict[str, Any]]:
+def _tasks(
+    kept: list[TaskInfo], expected: dict[str, dict[str, float | None]]
+) -> list[dict[str, Any]]:
     origin = min((info.submitted for info in kept), default=0.0)
     present = {info.id for info in kept}
-    return [_task(info, origin, present) for info in kept]
+    return [_task(info, origin, present, expected[info.type]) for info in kept]
 
 
-def _task(info: TaskInfo, origin: float, present: set[int]) -> dict[str, Any]:
+def _task(
+    info: TaskInfo,
+    origin: float,
+    present: set[int],
+    expected: dict[str, float | None],
+) -> dict[str, Any]:
     document: dict[str, Any] = {
         "id": str(info.id),
         "type": info.type,
         "arrival": info.submitted - origin,
-        "deadline": None,
+        "deadline": None if info.deadline is None else info.deadline - origin,
         "priority": info.priority,
         "after": [str(task) for task in info.after if task in present],
     }
-    for (_, resource), seconds in whole_runs([info]).items():
-        document["actual_seconds"] = {resource: seconds[0]}
+    actual = _actual_seconds(info, expected)
+    if actual:
+        document["actual_seconds"] = actual
     return document
+
+
+def _actual_seconds(
+    info: TaskInfo, expected: dict[str, float | None]
+) -> dict[str, float]:
+    """Seconds of the whole task on the resources where it ran; empty: not known."""
+    whole = whole_runs([info])
+    if whole:
+        return {resource: seconds[0] for (_, resource), seconds in whole.items()}
+    known = {s.resource: expected.get(s.resource) or 0.0 for s in info.segments}
+    if info.state != "completed" or not all(known.values()):
+        return {}
+    slower = sum(_computing(each) / known[each.resource] for each in info.segments)
+    return {resource: slower * seconds for resource, seconds in known.items()}
+
+
+def _computing(segment: Segment) -> float:
+    """Seconds of a stretch from its first strip on, where the worker told."""
+    begin = segment.start if segment.computing is None else segment.computing
+    end = segment.finish if segment.computed is None else segment.computed
+    return max(0.0, (end or begin) - begin)

@@ -1,8 +1,8 @@
 """The scenario document: what `hetsim run` reads. Checked whole before anything runs.
 
 Times are seconds, sizes bytes, powers watts. Unknown keys are ignored; `null` and an
-absent key mean the default. Beside the fixed keys there are three of our own: `bursts`,
-`outages` and `measured_makespan`.
+absent key mean the default. Beside the fixed keys there are some of our own: `bursts`,
+`outages`, `measured_makespan`, `policy` and `policy_parameters`.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ class Scenario(Struct, frozen=True):
 
     Attributes:
         measured_makespan: what the real node took, where this is a trace of one.
+        policy: under which it is run if none is named; `policy_parameters`: its own.
 
     """
 
@@ -115,6 +116,8 @@ class Scenario(Struct, frozen=True):
     bursts: list[Burst] = []
     outages: list[Outage] = []
     measured_makespan: Annotated[float, Meta(gt=0)] | None = None
+    policy: str | None = None
+    policy_parameters: dict[str, Any] = {}
 
     def all_tasks(self) -> list[TaskModel]:
         """List the tasks, those of the bursts after the single ones."""

@@ -63,7 +63,7 @@ def _document(
         return chrome_document(tasks, client.devices(), now())
     from hetctl.scenario import ScenarioWriter
 
-    writer = ScenarioWriter(client.devices(), client.models())
+    writer = ScenarioWriter(client.devices(), client.models(), client.policy())
     document = writer.document(tasks)
     for name in writer.unknown:
         click.echo(

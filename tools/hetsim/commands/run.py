@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -12,10 +13,18 @@ from hetsim.scenario import read_scenario
 from hetsim.settings import parse_settings
 from hetsim.simulate import simulate, with_bound
 
+if TYPE_CHECKING:
+    from hetsim.scenario import Scenario
+
+DEFAULT_POLICY = "finish-time"
+"""The daemon's own default."""
+
 
 @click.command("run")
 @click.argument("scenario", type=click.Path(path_type=Path))
-@click.option("--policy", default="finish-time", show_default=True, help="Its name.")
+@click.option(
+    "--policy", help="Its name  [default: that of the scenario, else finish-time]"
+)
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A policy parameter."
 )
@@ -36,7 +45,7 @@ from hetsim.simulate import simulate, with_bound
 def command(  # noqa: PLR0913  one argument an option
     *,
     scenario: Path,
-    policy: str,
+    policy: str | None,
     settings: tuple[str, ...],
     noise: float,
     seed: int,
@@ -45,11 +54,20 @@ def command(  # noqa: PLR0913  one argument an option
 ) -> None:
     """Run SCENARIO, a JSON file, under a policy."""
     document = read_scenario(scenario)
-    parameters = parse_settings(settings)
-    result = simulate(document, policy, parameters, noise=noise, seed=seed)
+    name, parameters = _policy(document, policy, parse_settings(settings))
+    result = simulate(document, name, parameters, noise=noise, seed=seed)
     if bound:
         result = with_bound(result, document)
     if as_json:
         click.echo(msgspec.json.encode(result))
     else:
         print_result(result, [resource.name for resource in document.resources])
+
+
+def _policy(
+    document: Scenario, named: str | None, settings: dict[str, str]
+) -> tuple[str, dict[str, Any]]:
+    """Choose the policy: the one named, else the scenario's with its parameters."""
+    if named is not None or document.policy is None:
+        return named or DEFAULT_POLICY, dict(settings)
+    return document.policy, {**document.policy_parameters, **settings}
