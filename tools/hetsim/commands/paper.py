@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
-    help="Random repetitions of each run  [default: as in the paper; live: 1]",
+    help="Random repetitions of each run  [default: as in the paper; mokhtari-felare: 5, live: 1]",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option(
