@@ -82,7 +82,9 @@ def best_computing(problem: Problem) -> float:
     every = np.arange(problem.jobs)
     least = np.inf
     for chosen in every_assignment(problem):
-        loads = np.bincount(chosen, problem.seconds[every, chosen], problem.accelerators)
+        loads = np.bincount(
+            chosen, problem.seconds[every, chosen], problem.accelerators
+        )
         used = np.unique(chosen)
         least = min(least, float((loads + problem.free_at)[used].max()))
     return least

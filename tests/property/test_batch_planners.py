@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from batch_builders import (
     a_problem,
     best_computing,
@@ -12,9 +17,6 @@ from batch_builders import (
     problems,
     seconds_matrices,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from hetd.planning.batch.baselines import _Growth
 from hetd.planning.batch.executor import carry_out, carry_out_again, faults
 from hetd.planning.batch.flow_shop import shortest_transfer_first, span
@@ -28,6 +30,9 @@ from hetd.planning.batch.planners import (
     bounded,
 )
 from hetd.planning.batch.problem import Problem, Promise
+
+if TYPE_CHECKING:
+    from hetd.planning.batch.arrays import Floats
 
 FEW = settings(max_examples=60, deadline=None)
 MORE = settings(max_examples=150, deadline=None)
@@ -61,9 +66,7 @@ def test_earlier_promises_are_kept(
     if not np.isfinite(width):
         return
     promise = Promise(0, 0, 0.0, finish, rate * float(width))
-    links = type(problem.links)(
-        problem.links.ingress, problem.links.egress, (promise,)
-    )
+    links = type(problem.links)(problem.links.ingress, problem.links.egress, (promise,))
     busy = Problem(
         problem.seconds,
         problem.sizes,
@@ -78,7 +81,9 @@ def test_earlier_promises_are_kept(
 
 @MORE
 @given(seconds=seconds_matrices(), data=st.data())
-def test_computing_plans_keep_their_guarantee(seconds, data) -> None:  # type: ignore[no-untyped-def]
+def test_computing_plans_keep_their_guarantee(
+    seconds: Floats, data: st.DataObject
+) -> None:
     free_at = [data.draw(st.sampled_from([0.0, 0.0, 1.0, 4.0])) for _ in seconds[0]]
     problem = a_problem(seconds, free_at=free_at)
     best = best_computing(problem)
@@ -96,7 +101,9 @@ def test_computing_plans_keep_their_guarantee(seconds, data) -> None:  # type: i
 
 @FEW
 @given(seconds=seconds_matrices(most_jobs=5), data=st.data())
-def test_transmission_first_is_within_four_times_the_best(seconds, data) -> None:  # type: ignore[no-untyped-def]
+def test_transmission_first_is_within_four_times_the_best(
+    seconds: Floats, data: st.DataObject
+) -> None:
     jobs, machines = seconds.shape
     problem = a_problem(
         seconds,
@@ -114,7 +121,7 @@ def test_transmission_first_is_within_four_times_the_best(seconds, data) -> None
 
 @FEW
 @given(data=st.data())
-def test_transfers_are_within_twice_the_best(data) -> None:  # type: ignore[no-untyped-def]
+def test_transfers_are_within_twice_the_best(data: st.DataObject) -> None:
     jobs, hosts = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 3))
     rates = st.sampled_from([1.0, 1.5, 2.0, 6.0])
     problem = a_problem(
@@ -157,7 +164,9 @@ def test_growth_knows_the_end_of_each_responder(problem: Problem) -> None:
 
 @FEW
 @given(problem=problems(), factor=st.floats(0.5, 2.0))
-def test_plans_are_carried_out_with_other_times(problem: Problem, factor: float) -> None:
+def test_plans_are_carried_out_with_other_times(
+    problem: Problem, factor: float
+) -> None:
     plan = bounded(Joint(), problem)
     slower = Problem(
         problem.seconds * factor,

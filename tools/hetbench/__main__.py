@@ -26,6 +26,7 @@ BENCHES = {
     "kernels_gaussian_blur": "Gaussian blur against SciPy, OpenCV and scikit-image",
     "kernels_markov": "steady states against BLAS and SciPy",
     "kernels_correlation": "correlation against NumPy and pandas",
+    "planners": "batch planning against bisection with HiGHS",
 }
 
 

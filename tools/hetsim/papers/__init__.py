@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 PAPERS = {
     "loesch-2016": "hetsim.papers.loesch_2016.catalogue",
     "mokhtari-felare": "hetsim.papers.mokhtari_felare.catalogue",
+    "zhao-2018-icc": "hetsim.papers.zhao_2018.icc",
+    "zhao-2018-tpds": "hetsim.papers.zhao_2018.tpds",
 }
 """Name of each paper and of the module with its figures."""
 

@@ -34,7 +34,8 @@ def sent_by(problem: Problem) -> Floats:
     """How much each requester has to send."""
     known = problem.requesters != ANYWHERE
     count = len(problem.links.egress)
-    return np.bincount(problem.requesters[known], problem.sizes[known], count)
+    sent = np.bincount(problem.requesters[known], problem.sizes[known], count)
+    return sent.astype(np.float64)
 
 
 def transfer_bound(problem: Problem) -> float:
@@ -67,9 +68,7 @@ def alone_bound(problem: Problem) -> float:
 
 def lower_bound(problem: Problem) -> float:
     """Return the greatest of the bounds, seconds."""
-    return max(
-        computing_bound(problem), transfer_bound(problem), alone_bound(problem)
-    )
+    return max(computing_bound(problem), transfer_bound(problem), alone_bound(problem))
 
 
 def _weighs(amounts: Floats) -> bool:

@@ -92,7 +92,8 @@ class Interior:
         return Point(shares, time - loads, time, values, prices, excess)
 
     def _by_machine(self, amounts: Floats) -> Floats:
-        return np.bincount(self._flat, amounts.ravel(), self._count)
+        sums = np.bincount(self._flat, amounts.ravel(), self._count)
+        return sums.astype(np.float64, copy=False)
 
     def _step(self, point: Point) -> None:
         """Take one predictor-corrector step (Mehrotra)."""

@@ -114,7 +114,9 @@ def largest_job_first(problem: Problem) -> Plan:
         fits = shop.waiting & able[:, accelerator]
         return int(np.where(fits, average, -1.0).argmax()) if fits.any() else -1
 
-    return _hand_out(problem, largest, np.arange(problem.accelerators))
+    return _hand_out(
+        problem, largest, np.arange(problem.accelerators, dtype=np.float64)
+    )
 
 
 def _quickest(shop: Shop, accelerator: int) -> int:
@@ -130,11 +132,11 @@ def _quickest(shop: Shop, accelerator: int) -> int:
     return best
 
 
-def _hand_out(problem: Problem, choose: Choose, rank: Floats | np.ndarray) -> Plan:  # type: ignore[type-arg]  # ranks are of any type
+def _hand_out(problem: Problem, choose: Choose, rank: Floats) -> Plan:
     shop = Shop(problem)
     chosen = np.full(problem.jobs, -1, dtype=np.int64)
     transfers = [np.empty((0, 3))] * problem.jobs
-    sequence = []
+    sequence: list[int] = []
     ready = [(float(t), float(r), j) for j, (t, r) in enumerate(zip(problem.free_at, rank, strict=True))]  # fmt: skip
     heapq.heapify(ready)
     while len(sequence) < problem.jobs:

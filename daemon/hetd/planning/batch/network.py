@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from hetd.planning.batch.profile import Profile, end_through
 if TYPE_CHECKING:
     from hetd.planning.batch.arrays import Floats
     from hetd.planning.batch.problem import Links, Problem
+
+Piece: TypeAlias = tuple[float, float, float]
+"""Start, finish, rate."""
 
 NO_PIECES = np.empty((0, 3))
 
@@ -23,9 +27,14 @@ class Network:
         self.links = links
         self._ingress = [Profile.constant(rate) for rate in links.ingress]
         self._egress = [Profile.constant(rate) for rate in links.egress]
-        for promise in links.promised:
-            piece = np.array([[promise.start, promise.finish, promise.rate]])
-            self.take(piece, promise.responder, promise.requester)
+        into: defaultdict[int, list[Piece]] = defaultdict(list)
+        out_of: defaultdict[int, list[Piece]] = defaultdict(list)
+        for each in links.promised:
+            into[each.responder].append((each.start, each.finish, each.rate))
+            out_of[each.requester].append((each.start, each.finish, each.rate))
+        out_of.pop(ANYWHERE, None)
+        _promise(self._ingress, into, links.ingress)
+        _promise(self._egress, out_of, links.egress)
 
     def between(self, responder: int, requester: int) -> Profile | None:
         """Return what is left for a transfer; None = no limit."""
@@ -66,7 +75,6 @@ class Network:
         if np.isfinite(limit):
             self._egress[requester] = self._egress[requester].without(pieces, limit)
 
-
     def append(self, size: float, responder: int) -> Floats | None:
         """Transfer at full rate behind all others; None where that is not soonest."""
         left = self._ingress[responder]
@@ -76,6 +84,13 @@ class Network:
         end = start + size / rate
         self._ingress[responder] = Profile(np.array([0.0, end]), np.array([0.0, rate]))
         return np.array([[start, end, rate]])
+
+
+def _promise(left: list[Profile], used: dict[int, list[Piece]], limits: Floats) -> None:
+    """Take what earlier batches hold, all pieces of a link at once."""
+    for host, pieces in used.items():
+        if np.isfinite(limits[host]):
+            left[host] = left[host].without(np.array(pieces), float(limits[host]))
 
 
 def send_first(network: Network, problem: Problem, job: int, accelerator: int) -> Floats:  # fmt: skip

@@ -136,6 +136,8 @@ class NetworkIntensive:
         improve: moves and swaps after it.
         residual: what is left of the links goes to the shortest jobs.
         groups: so many groups by size, the smallest jobs first.
+        search: beside earlier batches or groups, also try to use what they leave as it
+            changes over time; False: the paper's two schemes only.
         solver_seconds: time of one solver call at most.
 
     """
@@ -144,6 +146,7 @@ class NetworkIntensive:
     improve: bool = True
     residual: bool = True
     groups: int = 1
+    search: bool = True
     solver_seconds: float = 20.0
 
     def plan(self, problem: Problem) -> Plan:
@@ -154,7 +157,11 @@ class NetworkIntensive:
         return in_parts(problem, [(group, self._group) for group in groups])
 
     def _group(self, problem: Problem) -> Plan:
-        return network_intensive(problem, _effort(self), residual=self.residual)
+        plan = network_intensive(problem, _effort(self), residual=self.residual)
+        if not self.search or not problem.links.promised:
+            return plan
+        other = critical_first(problem, requester_tails(problem))
+        return min(plan, other, key=lambda each: (each.makespan, each.mean_completion))
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ def end_through(one: Profile, other: Profile, size: float) -> float:
         other_turn = others[j + 1] if j + 1 < len(others) else np.inf
         then = min(turn, other_turn)
         if rate > 0 and (then - now) * rate >= size:
-            return now + size / rate
+            return float(now + size / rate)
         if then == np.inf:
             return np.inf
         size -= rate * (then - now)
