@@ -18,7 +18,7 @@ import msgspec
 from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.estimates.point import Figures
-from hetd.estimates.table import refuse_nonsense
+from hetd.estimates.table import application, refuse_nonsense
 from hetd.node import clock, wall
 from hetd.planning.explain import explain
 from hetd.policies import POLICIES, describe_policy, make_policy, parameters_of
@@ -62,6 +62,7 @@ class Service:
             m.Policies: self._policies,
             m.Learn: self._learn,
             m.Models: self._models,
+            m.Forget: self._forget,
             m.Occupy: self._occupy,
             m.Stop: self._on_stop,
         }
@@ -375,6 +376,22 @@ class Service:
         samples = [
             m.Sample(*astuple(known)) for known in self._node.estimates.figures()
         ]
+        return m.ModelList(request.request, samples)
+
+    def _forget(self, peer: Peer, request: m.Forget) -> m.Message:
+        self._demand_rule(peer)
+        names, resources = set(request.names), set(request.resources)
+
+        def chosen(known: Figures) -> bool:
+            named = {known.type, application(known.type)} & names
+            return bool(named or not names) and (
+                not resources or known.resource in resources
+            )
+
+        gone = self._node.estimates.forget(chosen)
+        for known in gone:
+            self._node.journal.batch.forget(known)
+        samples = [m.Sample(*astuple(known)) for known in gone]
         return m.ModelList(request.request, samples)
 
     def _on_stop(self, peer: Peer, request: m.Stop) -> m.Message:

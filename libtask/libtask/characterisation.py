@@ -11,6 +11,7 @@ the daemon at once, so that an interrupted run keeps what it has.
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from libtask.apps import Options, available, describe, name_of, resolve
 from libtask.errors import HetError, InputError
 from libtask.messages import Sample
+from libtask.sizes import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +53,27 @@ class Node(Protocol):
     def devices(self) -> list[DeviceInfo]: ...
     def submit(self, app: Task, /, *, resources: Sequence[str], name: str) -> Run: ...
     def learn(self, samples: Sequence[Sample]) -> None: ...
+    def models(self) -> list[Sample]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What is measured, beyond the usual.
+
+    Attributes:
+        sizes: instead of an application's samples, its middle one with these sizes (see
+            `libtask.sizes`).
+        repeat: measured runs of each task; None: as `quick` says.
+        resume: leave out what was measured as often before.
+
+    """
+
+    sizes: tuple[str, ...] = ()
+    repeat: int | None = None
+    resume: bool = False
+
+
+USUAL = Extent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +119,7 @@ def characterise(
     *,
     quick: bool = True,
     report: Callable[[Trial], None] = _silent,
+    extent: Extent = USUAL,
 ) -> list[Sample]:
     """Measure applications on every resource that can run them; store the samples.
 
@@ -104,23 +128,27 @@ def characterise(
         apps: names of applications; empty: all installed ones that offer samples.
         quick: one measured run of each task instead of five.
         report: called before and after each run.
+        extent: other sizes, another number of runs, or only what is missing.
 
     Raises:
         InputError: unknown application, one without samples, or the node is not idle.
 
     """
     with TemporaryDirectory(prefix="hetd-") as folder:
-        series = list(_series(node.devices(), apps, Path(folder)))
-        bench = _Bench(node, series, report, quick=quick)
+        samples = list(_samples(apps, Path(folder), extent.sizes))
+        series = list(_series(node.devices(), samples))
+        bench = _Bench(node, report, quick=quick, extent=extent)
+        series = [[each for each in some if bench.lacks(each)] for some in series]
+        bench.expect(series)
         return [sample for each in series for sample in bench.measure_all(each)]
 
 
 def _series(
-    devices: list[DeviceInfo], apps: Sequence[str], folder: Path
+    devices: list[DeviceInfo], samples: list[tuple[str, Sequence[Task]]]
 ) -> Iterator[list[Subject]]:
     """List what to measure: a series for each application and resource, least work first."""
     resources = [device.spec for device in devices if device.state == "up"]
-    for app, tasks in _samples(apps, folder):
+    for app, tasks in samples:
         described = [(task, describe(task, app, Options())) for task in tasks]
         described.sort(key=lambda pair: pair[1].work)
         for resource in resources:
@@ -131,7 +159,9 @@ def _series(
             ]
 
 
-def _samples(apps: Sequence[str], folder: Path) -> Iterator[tuple[str, Sequence[Task]]]:
+def _samples(
+    apps: Sequence[str], folder: Path, sizes: Sequence[str]
+) -> Iterator[tuple[str, Sequence[Task]]]:
     """List each application's name and samples; their files lie in folders of its own."""
     for number, app in enumerate(apps or available()):
         own = folder / str(number)
@@ -140,6 +170,8 @@ def _samples(apps: Sequence[str], folder: Path) -> Iterator[tuple[str, Sequence[
         tasks = application.samples(own)
         if apps and not tasks:
             raise InputError(f"{app}: offers no samples to measure (Task.samples)")
+        if tasks and sizes:
+            tasks = sized(app, tasks, sizes)
         yield name_of(application), tasks
 
 
@@ -149,17 +181,30 @@ class _Bench:
     def __init__(
         self,
         node: Node,
-        series: list[list[Subject]],
         report: Callable[[Trial], None],
         *,
         quick: bool,
+        extent: Extent,
     ) -> None:
         self._node = node
         self._report = report
-        self._repeats = QUICK_RUNS if quick else THOROUGH_RUNS
+        self._repeats = extent.repeat or (QUICK_RUNS if quick else THOROUGH_RUNS)
         self._limit_s = QUICK_LIMIT_S if quick else THOROUGH_LIMIT_S
-        self._count = sum(len(each) for each in series) * (1 + self._repeats)
+        if extent.sizes:  # they were asked for by name, however long they take
+            self._limit_s = math.inf
+        known = node.models() if extent.resume else []
+        self._known = {(s.type, s.resource, s.work): s.count for s in known}
+        self._count = 0
         self._number = 0
+
+    def lacks(self, subject: Subject) -> bool:
+        """Whether a subject is still to be measured."""
+        key = (subject.type, subject.resource, subject.work)
+        return self._known.get(key, 0) < self._repeats
+
+    def expect(self, series: list[list[Subject]]) -> None:
+        """Count what is to be measured."""
+        self._count = sum(len(each) for each in series) * (1 + self._repeats)
 
     def measure_all(self, series: list[Subject]) -> list[Sample]:
         """Measure subjects of growing work, as long as they are quick enough."""
@@ -181,20 +226,20 @@ class _Bench:
         except _RunFailedError as failure:
             self._report(self._trial(subject, warm_up=False, problem=str(failure)))
             return None
-        seconds = statistics.median(runs)
-        sample = Sample(subject.type, subject.resource, seconds, subject.work)
+        sample = _summary(subject, runs)
         self._node.learn([sample])
         return sample
 
-    def _run(self, subject: Subject, *, warm_up: bool) -> float:
+    def _run(self, subject: Subject, *, warm_up: bool) -> TaskInfo:
         self._demand_idle()
         self._number += 1
         self._report(self._trial(subject, warm_up=warm_up))
-        seconds = self._seconds(subject)
+        info = self._complete(subject)
+        seconds = execution_seconds(info)
         self._report(self._trial(subject, warm_up=warm_up, seconds=seconds))
-        return seconds
+        return info
 
-    def _seconds(self, subject: Subject) -> float:
+    def _complete(self, subject: Subject) -> TaskInfo:
         name = f"{PREFIX} {subject.type}"
         run = self._node.submit(subject.task, resources=[subject.resource], name=name)
         try:
@@ -205,7 +250,7 @@ class _Bench:
         info = run.info()
         if state != "completed":
             raise _RunFailedError(info.reason or state)
-        return execution_seconds(info)
+        return info
 
     def _trial(
         self,
@@ -238,8 +283,30 @@ class _RunFailedError(HetError):
 
 
 def execution_seconds(info: TaskInfo) -> float:
-    """Sum up what an ended task took on its resource: strips and transfers."""
+    """Sum up what an ended task took on its resource: set-up, transfers and strips."""
+    return setup_seconds(info) + sum(segment.seconds for segment in info.segments)
+
+
+def setup_seconds(info: TaskInfo) -> float:
+    """Sum up what an ended task took besides its strips: set-up and transfers."""
     return sum(
-        segment.seconds + segment.transfer_in + segment.transfer_out
+        segment.set_up + segment.transfer_in + segment.transfer_out
         for segment in info.segments
+    )
+
+
+def _summary(subject: Subject, runs: list[TaskInfo]) -> Sample:
+    """Summarise the measured runs of a subject by their medians."""
+    times = [execution_seconds(info) for info in runs]
+    seconds = statistics.median(times)
+    joules = [info.joules for info in runs if info.measured and info.joules is not None]
+    return Sample(
+        subject.type,
+        subject.resource,
+        seconds,
+        subject.work,
+        spread=statistics.pstdev(times) / seconds if seconds > 0 else 0.0,
+        count=len(times),
+        setup=min(statistics.median(setup_seconds(info) for info in runs), seconds),
+        joules=statistics.median(joules) if joules else None,
     )

@@ -326,6 +326,22 @@ class Client:
         ).samples
         return samples
 
+    def forget(
+        self, names: Sequence[str] = (), resources: Sequence[str] = ()
+    ) -> list[Sample]:
+        """Forget measured execution times; return those that are gone.
+
+        Args:
+            names: applications or types; none: all.
+            resources: only what was measured there; none: everywhere.
+
+        """
+        message = messages.Forget(
+            request=0, names=list(names), resources=list(resources)
+        )
+        gone: list[Sample] = self._session.request(message).samples
+        return gone
+
     def stop(self) -> None:
         """Ask the daemon to end; tasks stay with their launchers."""
         self._session.farewell(messages.Stop(request=0))

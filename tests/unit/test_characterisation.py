@@ -9,7 +9,7 @@ import pytest
 
 from libtask import apps
 from libtask.apps import describe
-from libtask.characterisation import Trial, characterise
+from libtask.characterisation import Extent, Trial, characterise
 from libtask.errors import InputError
 from libtask.messages import DeviceInfo, DeviceSpec, Sample, Segment, TaskInfo
 from libtask.task import Size, Task
@@ -116,6 +116,9 @@ class ScriptedNode:
     def learn(self, samples: Sequence[Sample]) -> None:
         self.learnt += samples
 
+    def models(self) -> list[Sample]:
+        return self.learnt
+
 
 @pytest.fixture(autouse=True)
 def two_applications(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +142,7 @@ def test_each_task_runs_alone_warm_first_least_work_first() -> None:
     assert node.runs == on_cpu + [(amount, "gpu0") for amount, _ in on_cpu]
     assert samples == node.learnt
     assert node.learnt == [
-        Sample(f"sized/{amount}", resource, amount / 1000, amount)
+        Sample(f"sized/{amount}", resource, amount / 1000, amount, setup=amount / 2000)
         for resource in ("cpu", "gpu0")
         for amount in (1, 10)
     ]
@@ -153,6 +156,9 @@ def test_a_thorough_run_takes_the_median_of_five_and_larger_tasks() -> None:
 
     assert node.runs.count((10, "gpu0")) == 6
     assert [sample.seconds for sample in samples] == [pytest.approx(0.3)] * 4
+    assert [sample.count for sample in samples] == [5] * 4
+    # 0.1 to 0.5 s: a standard deviation of 0.14 s
+    assert samples[0].spread == pytest.approx(0.14 / 0.3, rel=0.02)
 
 
 def test_a_slow_resource_is_judged_by_the_smallest_task_only() -> None:
@@ -222,3 +228,51 @@ def test_an_interrupt_cancels_the_run_under_way() -> None:
     assert node.last is not None
     assert node.last.cancelled
     assert node.learnt == []
+
+
+def test_other_sizes_are_made_from_the_middle_sample() -> None:
+    node = ScriptedNode(a_millisecond_each)
+
+    characterise(node, ["sized"], extent=Extent(sizes=("amount=3000", "amount=7")))
+
+    # however long they take: they were asked for
+    assert [amount for amount, where in node.runs if where == "cpu"] == [
+        7,
+        7,
+        3000,
+        3000,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "complaint"),
+    [
+        ("width=3", "sized: no parameter 'width' for a size; it has: amount"),
+        ("3", "sized: no parameter 'n'"),
+        ("amount=many", "amount"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused(size: str, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        characterise(
+            ScriptedNode(a_millisecond_each), ["sized"], extent=Extent(sizes=(size,))
+        )
+
+
+def test_a_resumed_run_measures_what_is_missing() -> None:
+    node = ScriptedNode(a_millisecond_each)
+    done = [Sample("sized/1", "cpu", 0.001, 1.0), Sample("sized/10", "gpu0", 1.0, 10.0)]
+    node.learn(done)
+
+    characterise(node, extent=Extent(resume=True))
+
+    assert node.runs == [(10, "cpu")] * 2 + [(1, "gpu0")] * 2
+
+
+def test_measurements_too_few_are_made_again() -> None:
+    node = ScriptedNode(a_millisecond_each)
+    node.learn([Sample("sized/1", "cpu", 0.001, 1.0, count=2)])
+
+    characterise(node, extent=Extent(resume=True, repeat=3))
+
+    assert node.runs.count((1, "cpu")) == 4

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from hetctl.commands import characterize
-from libtask.characterisation import Subject, Trial
+from libtask.characterisation import Extent, Subject, Trial
 from libtask.messages import DeviceInfo, DeviceSpec, Sample
 from libtask.task import Task
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SAMPLE = Sample("heat/64", "gpu0", 0.25, 4096.0)
+
+
+extents: list[Extent] = []
 
 
 class Node:
@@ -33,8 +36,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], bool]]:
     calls: list[tuple[Sequence[str], bool]] = []
 
     def measure(
-        _node: Any, apps: Sequence[str], *, quick: bool, report: Callable[..., None]
+        _node: Any,
+        apps: Sequence[str],
+        *,
+        quick: bool,
+        report: Callable[..., None],
+        extent: Extent,
     ) -> list[Sample]:
+        extents.append(extent)
         calls.append((apps, quick))
         subject = Subject("heat", "heat/64", 4096.0, "gpu0", Task())
         problem = "does not compile" if "broken" in apps else ""
@@ -61,7 +70,7 @@ def test_samples_are_tabulated_and_emulation_marked(
     assert asked == [(("heat",), True)]
     assert status == 0
     assert output.splitlines()[-1].split() == [
-        *("heat/64", "gpu0", "(emulated)", "0.2500", "4096")
+        *("heat/64", "gpu0", "(emulated)", "0.2500", "-", "0.0000", "-", "4096")
     ]
 
 
@@ -79,6 +88,10 @@ def test_json_is_one_document(asked: list[tuple[Sequence[str], bool]]) -> None:
                 "emulated": True,
                 "seconds": 0.25,
                 "work": 4096.0,
+                "spread": 0.0,
+                "count": 1,
+                "setup_s": 0.0,
+                "joules": None,
             }
         ],
     }
@@ -92,3 +105,19 @@ def test_what_cannot_be_measured_is_told_and_fails(
     assert asked == [(("broken",), False)]
     assert status == 1
     assert "cannot measure heat/64 on gpu0 (emulated): does not compile" in output
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("words", "extent"),
+    [
+        ((), Extent()),
+        (("--sizes", "256,512"), Extent(("256", "512"))),
+        (("--sizes", "columns=100,200"), Extent(("columns=100", "columns=200"))),
+        (("--repeat", "3", "--resume"), Extent(repeat=3, resume=True)),
+    ],
+)
+def test_options_say_what_is_measured(words: tuple[str, ...], extent: Extent) -> None:
+    invoke(*words)
+
+    assert extents[-1] == extent

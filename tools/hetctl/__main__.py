@@ -42,6 +42,7 @@ COMMANDS = {
     "resume": ("control", "Give a drained resource back."),
     "policy": ("policy", "Show, list or set the policy."),
     "characterize": ("characterize", "Measure applications on every resource."),
+    "models": ("models", "Look at the measured execution times."),
     "gantt": ("gantt", "Draw what ran where."),
     "trace": ("tracing", "Write what ran as a scenario or a Chrome trace."),
     "daemon": ("daemon", "Start, stop or look at the daemon."),

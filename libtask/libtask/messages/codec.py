@@ -33,6 +33,7 @@ from libtask.messages.requests import (
     Error,
     Explain,
     Explained,
+    Forget,
     Hello,
     Learn,
     ListTasks,
@@ -63,6 +64,7 @@ ToDaemon = (
     | Policies
     | Learn
     | Models
+    | Forget
     | Occupy
     | Stop
     | WorkerExited

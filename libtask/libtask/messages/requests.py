@@ -112,6 +112,15 @@ class Models(Request, frozen=True):
     """List the measured execution times."""
 
 
+class Forget(Request, frozen=True):
+    """Forget measured execution times; the reply is the list of those that are gone."""
+
+    names: list[str] = []
+    """Applications or types; empty: all."""
+    resources: list[str] = []
+    """Only what was measured there; empty: everywhere."""
+
+
 class Occupy(Request, frozen=True):
     """Keep a resource free of tasks (drain) or give it back."""
 

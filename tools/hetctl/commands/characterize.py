@@ -9,7 +9,8 @@ import click
 from hetctl.options import connect, shared
 from hetctl.output import emit, on_terminal, table
 from hetctl.places import emulated_names, marked
-from libtask.characterisation import Trial, characterise
+from hetctl.units import readable_joules
+from libtask.characterisation import Extent, Trial, characterise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +26,22 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Measure each task once, and briefly; else five times, and longer ones too.",
 )
+@click.option(
+    "--sizes",
+    metavar="[KEY=]V,V…",
+    help="Measure these sizes instead of the application's own: values of its parameter "
+    "KEY, or of n.",
+)
+@click.option("--repeat", type=click.IntRange(1), help="Measured runs of each task.")
+@click.option("--resume", is_flag=True, help="Leave out what was measured before.")
 @shared
 def characterize_command(
-    *, apps: tuple[str, ...], quick: bool, socket: Path | None, as_json: bool
+    *,
+    apps: tuple[str, ...],
+    quick: bool,
+    socket: Path | None,
+    as_json: bool,
+    **more: Any,
 ) -> int:
     """Measure applications, each alone, on every resource that can run them.
 
@@ -37,14 +51,24 @@ def characterize_command(
     with connect(socket) as client:
         emulated = emulated_names(client)
         report = _Reporter(emulated)
-        samples = characterise(client, apps, quick=quick, report=report.changed)
+        samples = characterise(
+            client, apps, quick=quick, report=report.changed, extent=_extent(**more)
+        )
         report.clear()
     if as_json:
         documents = [_document(sample, emulated) for sample in samples]
         emit({"format": "hetctl/characterization-1", "samples": documents})
     else:
-        table(("type", "resource", "seconds", "work"), _rows(samples, emulated))
+        headings = ("type", "resource", "seconds", "spread", "set-up", "energy", "work")
+        table(headings, _rows(samples, emulated))
     return 1 if report.problems else 0
+
+
+def _extent(*, sizes: str | None, repeat: int | None, resume: bool) -> Extent:
+    """Read the options; `n=1,2` are two sizes."""
+    key, equals, values = (sizes or "").rpartition("=")
+    several = tuple(f"{key}{equals}{value}" for value in values.split(",") if value)
+    return Extent(several, repeat, resume)
 
 
 class _Reporter:
@@ -78,6 +102,10 @@ def _document(sample: Sample, emulated: frozenset[str]) -> dict[str, Any]:
         "emulated": sample.resource in emulated,
         "seconds": sample.seconds,
         "work": sample.work,
+        "spread": sample.spread,
+        "count": sample.count,
+        "setup_s": sample.setup,
+        "joules": sample.joules,
     }
 
 
@@ -87,6 +115,9 @@ def _rows(samples: Sequence[Sample], emulated: frozenset[str]) -> list[tuple[str
             sample.type,
             marked(sample.resource, emulated),
             f"{sample.seconds:.4f}",
+            f"± {100 * sample.spread:.0f} %" if sample.count > 1 else "-",
+            f"{sample.setup:.4f}",
+            "-" if sample.joules is None else readable_joules(sample.joules),
             f"{sample.work:g}",
         )
         for sample in samples

@@ -1,0 +1,54 @@
+"""Sizes: samples of an application with another value of one parameter."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING
+
+from libtask.apps import build
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from libtask.task import Task
+
+USUAL = "n"
+"""The parameter that most applications call their size."""
+
+
+def sized(app: str, samples: Sequence[Task], sizes: Sequence[str]) -> list[Task]:
+    """Make tasks like an application's middle sample, of these sizes.
+
+    Args:
+        app: the application's name, for complaints.
+        samples: what it offers to measure, one at least.
+        sizes: `KEY=VALUE`, or `VALUE` of the parameter `n`.
+
+    Raises:
+        InputError: no such parameter, or a value that it refuses.
+
+    """
+    model = samples[len(samples) // 2]
+    return [_with(app, model, size) for size in sizes]
+
+
+def _with(app: str, model: Task, size: str) -> Task:
+    key, equals, value = size.partition("=")
+    if not equals:
+        key, value = USUAL, size
+    names = [field.name for field in dataclasses.fields(model) if field.init]  # type: ignore[arg-type]  # applications are dataclasses
+    if key not in names:
+        offered = ", ".join(names)
+        raise InputError(f"{app}: no parameter {key!r} for a size; it has: {offered}")
+    parameters = {name: getattr(model, name) for name in names}
+    return build(type(model), {**parameters, key: _read(value)})
+
+
+def _read(value: str) -> int | float | str:
+    """Read a number where it is one."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(value)
+    return value
