@@ -19,6 +19,10 @@ POLICY_COLOURS = {
 }
 HEIGHT = 0.8
 LEAST_LABELLED_S = 1.2
+ABOVE: dict[str, Any] = {
+    "loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncol": 3, "frameon": False,
+}  # fmt: skip
+"""Where a legend hides nothing."""
 
 
 def draw_characterisation(figure: Figure, path: Path) -> None:
@@ -52,7 +56,7 @@ def draw_gantt(figure: Figure, path: Path) -> None:
             )  # fmt: skip
     axes.set_yticks(range(len(lanes)), [NAMES[lane] for lane in lanes])
     axes.set_xlabel("seconds; colour: resource that fits the task best")
-    axes.legend(handles=_patches(), loc="lower right", fontsize=7)
+    axes.legend(handles=_patches(), fontsize=8, **ABOVE)
     _save(canvas, path)
 
 
@@ -82,7 +86,7 @@ def draw_energy(figure: Figure, path: Path) -> None:
         _bars(axes, figure, what)
         axes.set_ylabel(unit)
         axes.set_title(what)
-    both[1].legend(fontsize=7, loc="lower right")
+    _label_once(canvas, both[0])
     _save(canvas, path)
 
 
@@ -110,11 +114,12 @@ def draw_comparison(figure: Figure, path: Path) -> None:
         values = [row[policy] for row in figure.rows]
         axes.bar(places, values, 0.4, color=POLICY_COLOURS[policy], label=policy)
     best = [row["at best"] for row in figure.rows]
-    axes.plot(range(len(labels)), best, "k_", markersize=18, label="lower bound")
+    axes.plot(range(len(labels)), best, "k_", markersize=18, label="at the lower bound")
     axes.set_ylim(0.95)
     axes.set_xticks(range(len(labels)), labels, fontsize=7)
     axes.set_ylabel("speed-up over affinity")
-    axes.legend(fontsize=7)
+    axes.axhline(1.0, color="#888888", linewidth=0.8)
+    axes.legend(fontsize=8, **ABOVE)
     _save(canvas, path)
 
 
@@ -135,7 +140,7 @@ def draw_live(figure: Figure, path: Path) -> None:
         axes.set_title(f"over {policy}", fontsize=10)
         axes.axhline(1.0, color="#888888", linewidth=0.8)
     both[0].set_ylim(0.8)
-    both[1].legend(fontsize=7)
+    _label_once(canvas, both[0])
     _save(canvas, path)
 
 
@@ -144,6 +149,12 @@ _LIVE_COLUMNS = {
     "sim x": ("#4c72b0", "simulated"),
     "live x": ("#55a868", "real daemon"),
 }
+
+
+def _label_once(canvas: Any, axes: Any) -> None:
+    """Write one legend for several axes, above them all."""
+    handles, labels = axes.get_legend_handles_labels()
+    canvas.legend(handles, labels, fontsize=8, **ABOVE)
 
 
 def _open(width: float, height: float) -> tuple[Any, Any]:
@@ -156,7 +167,7 @@ def _save(canvas: Any, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     canvas.tight_layout()
-    canvas.savefig(path, dpi=90)
+    canvas.savefig(path, dpi=90, bbox_inches="tight")
     plt.close(canvas)
 
 
