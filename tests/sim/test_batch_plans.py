@@ -133,8 +133,7 @@ COMPLAINTS: list[tuple[dict[str, Any], str]] = [
             "jobs": [{"id": "a", "source": "f2", "size": 1e6}, {"id": "b"}],
             "responders": [{"id": "f1", "ingress": 1}, {"id": "f2", "ingress": 1}],
         },
-        'jobs[0].source: job "a" must be computed where it arises,'
-        " and no accelerator there can",
+        'jobs[0].source: job "a" must be computed where it arises, and no',
     ),
 ]
 

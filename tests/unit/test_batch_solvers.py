@@ -25,7 +25,7 @@ from hetd.planning.batch.rounding import round_split
 from hetd.planning.batch.splitting import Split
 
 
-def a_matrix(jobs: int, machines: int, per: str, seed: int = 0) -> np.ndarray:  # type: ignore[type-arg]  # of floats
+def a_matrix(jobs: int, machines: int, per: str, seed: int = 0) -> np.ndarray:
     random = np.random.default_rng(seed)
     shape = (jobs, machines) if per == "pair" else (1, machines)
     sizes = random.exponential(0.2, (jobs, 1))
@@ -48,7 +48,7 @@ def test_direct_and_bisected_bounds_agree(per: str, jobs: int, machines: int) ->
 
 @settings(max_examples=150, deadline=None)
 @given(seconds=seconds_matrices(most_jobs=8, most_machines=4))
-def test_bounds_agree_where_pruning_makes_steps(seconds: np.ndarray) -> None:  # type: ignore[type-arg]  # of floats
+def test_bounds_agree_where_pruning_makes_steps(seconds: np.ndarray) -> None:
     direct = relax(seconds, np.zeros(seconds.shape[1]))
     reference = bisect(seconds, np.zeros(seconds.shape[1]), accuracy=1e-6)
 
@@ -92,7 +92,7 @@ def test_without_time_for_the_solver_the_plan_is_valid_all_the_same() -> None:
     assert found.ratio <= 2.0
 
 
-def a_crowded_split() -> tuple[Split, np.ndarray]:  # type: ignore[type-arg]  # of floats
+def a_crowded_split() -> tuple[Split, np.ndarray]:
     """Every job on every machine in equal shares: many more edges than nodes."""
     seconds = a_matrix(12, 4, "pair")
     jobs, machines = np.divmod(np.arange(48), 4)
@@ -111,7 +111,7 @@ def test_parts_become_pseudo_trees_and_take_no_longer(solver_seconds: float) -> 
     assert loads_of(forest, seconds).max() <= time * (1 + 1e-6)
 
 
-def loads_of(split: Split, seconds: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]  # of floats
+def loads_of(split: Split, seconds: np.ndarray) -> np.ndarray:
     own = seconds[split.jobs, split.machines] * split.shares
     return np.bincount(split.machines, own, seconds.shape[1])
 

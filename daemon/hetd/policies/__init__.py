@@ -11,14 +11,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hetd.policies.affinity import Affinity
+from hetd.policies.cim import ComputationIntensiveBatches
 from hetd.policies.elare import EnergyLatencyAware
 from hetd.policies.fair_deadline import FairDeadline
 from hetd.policies.felare import FairEnergyLatencyAware
 from hetd.policies.finish_time import FinishTime
+from hetd.policies.ljf import LargestJobFirst
 from hetd.policies.migration import Migration
 from hetd.policies.mm import MinMin
+from hetd.policies.mmi import MinimumMakespanIncrease
 from hetd.policies.mmu import MinMaxUrgency
 from hetd.policies.msd import MinSoonestDeadline
+from hetd.policies.mttf_lp import MinimumTransmissionFirst
+from hetd.policies.ncjm import JointBatches
+from hetd.policies.nim import NetworkIntensiveBatches
+from hetd.policies.sct import SmallestCompletionTime
+from hetd.policies.sjf import ShortestJobFirst
 from hetd.policies.work_conserving import WorkConserving
 from libtask.errors import InputError, NotFoundError
 
@@ -36,6 +44,14 @@ POLICIES: dict[str, type[Policy]] = {
     "elare": EnergyLatencyAware,
     "felare": FairEnergyLatencyAware,
     "fair-deadline": FairDeadline,
+    "sct": SmallestCompletionTime,
+    "mmi": MinimumMakespanIncrease,
+    "mttf-lp": MinimumTransmissionFirst,
+    "sjf": ShortestJobFirst,
+    "ljf": LargestJobFirst,
+    "cim": ComputationIntensiveBatches,
+    "nim": NetworkIntensiveBatches,
+    "ncjm": JointBatches,
 }
 
 

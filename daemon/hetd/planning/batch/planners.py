@@ -79,6 +79,8 @@ class TransmissionFirst:
         way: `rounding` (Algorithm 1 of the paper) or `prices` (ours).
         improve: moves and swaps after it.
         order: on an accelerator, `mttf` (the paper's Theorem 3) or `johnson` (optimal).
+        search: also try the plan that hands out the largest jobs first, and take the
+            better one.
         solver: how the least time is found, `direct` or `bisection` (the paper's).
         solver_seconds: time of one solver call at most.
 
@@ -87,6 +89,7 @@ class TransmissionFirst:
     way: Literal["rounding", "prices"] = "rounding"
     improve: bool = False
     order: Literal["mttf", "johnson"] = "mttf"
+    search: bool = False
     solver: Literal["direct", "bisection"] = "direct"
     solver_seconds: float = 20.0
 
@@ -100,6 +103,9 @@ class TransmissionFirst:
         if self.order == "johnson":
             sequence = johnson(sent, problem.seconds[every, found.machines])
         plan = carry_out(problem, found.machines, sequence)
+        if self.search:
+            other = critical_first(problem, requester_tails(problem))
+            plan = min(plan, other, key=lambda each: each.makespan)
         # Theorem 4: overlapping at most halves what the relaxed program bounds
         return replace(plan, bound=found.bound / 2)
 

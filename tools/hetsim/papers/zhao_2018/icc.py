@@ -27,9 +27,10 @@ PLANNERS: dict[str, Planner] = {
     "sct": SmallestCompletion(),
     "mmi": MakespanIncrease(),
     "paper": TransmissionFirst(),
-    "ours": TransmissionFirst(way="prices", improve=True, order="johnson"),
+    "ours": TransmissionFirst("prices", improve=True, order="johnson", search=True),
 }
-"""`paper`: rounding and Theorem 3; `ours`: prices, moves and swaps, Johnson's rule."""
+"""`paper`: rounding and Theorem 3; `ours`: prices, moves and swaps, Johnson's rule, or
+the largest jobs first where that is better."""
 
 BATCHES = 6
 """Batches in a throughput run; the paper does not say."""

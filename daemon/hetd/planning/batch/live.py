@@ -1,0 +1,188 @@
+"""Batch planners on the live node: what the policies `sct` to `ncjm` share.
+
+Resources are responders, their slots accelerators, their links the ingress; a batch is
+what is submitted together or arrives within a window. The plan says where each task
+waits and in which order; the mechanism stages what comes next. Where a plan turns out
+wrong, an idle resource takes a waiting task, or a running one at its next checkpoint.
+
+Numerics are loaded when the first batch is planned, not with the policies.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hetd.core import events as e
+from hetd.core.policy import Place, Preempt, Wake
+from hetd.core.system import SECOND
+from hetd.planning.outlook import Outlook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetd.core.events import Event
+    from hetd.core.policy import Decision
+    from hetd.core.system import ResourceState, System
+    from hetd.core.tasks import TaskRecord
+    from hetd.planning.batch.problem import Problem
+
+CAUTION = 2.0
+AMORTIZE = 10.0
+LEAST_GAIN = 0.02
+"""A running task moves if it is done sooner by this share of its time at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How batches are made on the node.
+
+    Attributes:
+        planner: its name in `PLANNERS`; `parameters`: its own.
+        window_s: a batch is planned so long after its first task arrived.
+        most_tasks: planned at once; more are planned in several batches.
+        correct: idle resources take what the plan gave to others.
+
+    """
+
+    planner: str
+    window_s: float
+    most_tasks: int
+    correct: bool
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+
+def decide(batching: Batching, event: Event, system: System) -> Iterator[Decision]:
+    """Plan the batches whose window is over, then correct what turned out wrong."""
+    if len(system.unplaced):
+        yield from _plan_batches(batching, system)
+    progress = isinstance(event, e.StripsDone | e.TaskReady | e.TaskStarted)
+    if batching.correct and system.idle() and not (progress and len(system.unplaced)):
+        outlook = Outlook(system, CAUTION, AMORTIZE)
+        yield from _take_waiting(system, outlook)
+        yield from _take_running(system, outlook)
+
+
+def _plan_batches(batching: Batching, system: System) -> Iterator[Decision]:
+    while tasks := _gathered(batching, system):
+        closes = min(task.arrival for task in tasks) + int(batching.window_s * SECOND)
+        if closes > system.now:
+            yield Wake(closes)
+            return
+        yield from _place(batching, system, tasks)
+
+
+def _gathered(batching: Batching, system: System) -> list[TaskRecord]:
+    """List the tasks of the next batch; those that nothing can run now stay behind."""
+    found = system.unplaced.first(len(system.unplaced))
+    able = (task for task in found if system.best(task.row) is not None)
+    return [task for _, task in zip(range(batching.most_tasks), able, strict=False)]
+
+
+def _place(
+    batching: Batching, system: System, tasks: list[TaskRecord]
+) -> Iterator[Place]:
+    from hetd.planning.batch.planners import make_planner
+
+    problem, names = problem_of(system, tasks)
+    plan = make_planner(batching.planner, dict(batching.parameters)).plan(problem)
+    now = system.now / SECOND
+    rule = f"planned by {batching.planner} in a batch of {len(tasks)}"
+    for index, task in enumerate(tasks):
+        name = names[int(plan.accelerators[index])]
+        # later batches wait behind earlier ones
+        yield Place(task.id, name, now + float(plan.starts[index]), rule)
+
+
+def problem_of(system: System, tasks: list[TaskRecord]) -> tuple[Problem, list[str]]:
+    """Describe a batch to the planners; also return each accelerator's resource."""
+    import numpy as np
+
+    from hetd.planning.batch.problem import ANYWHERE, Links, Problem
+
+    states = system.usable_states()
+    slots = [state for state in states for _ in range(state.resource.slots)]
+    links = [state.resource.link_bytes_per_s or math.inf for state in states]
+    seconds = [
+        [system.remaining(task, slot.resource.name) for slot in slots] for task in tasks
+    ]
+    problem = Problem(
+        seconds=np.array(seconds, dtype=np.float64),
+        sizes=np.array([_bytes(task) for task in tasks], dtype=np.float64),
+        requesters=np.full(len(tasks), ANYWHERE),
+        responders=np.array([states.index(slot) for slot in slots]),
+        free_at=np.array([at for state in states for at in _free_at(system, state)]),
+        links=Links(np.array(links), np.empty(0)),
+    )
+    return problem, [slot.resource.name for slot in slots]
+
+
+def _bytes(task: TaskRecord) -> float:
+    """What a resource needs before it can start: the inputs, or the state so far."""
+    submitted = task.submitted
+    started = task.last_resource is not None
+    return float(submitted.state_bytes if started else submitted.input_bytes)
+
+
+def _free_at(system: System, state: ResourceState) -> list[float]:
+    """When each slot is expected to have done what was placed earlier, seconds."""
+    name, slots = state.resource.name, state.resource.slots
+    running = [system.remaining(task, name) for task in state.running.values()]
+    queued = sum(
+        state.queue.count_of(row) * system.seconds(row, name)
+        for row in state.queue.rows()
+    )
+    ends = sorted(left for left in running if left < math.inf)[:slots]
+    ends += [0.0] * (slots - len(ends))
+    return [end + (queued / slots if queued < math.inf else 0.0) for end in ends]
+
+
+# ---------------------------------------------------------------- corrections
+
+
+def _helpers(system: System) -> list[str]:
+    """Names of the idle resources; one that is shared only if nothing is there."""
+    return [
+        name
+        for name in system.idle()
+        if not system.resources[name].shared or not system.running(name)
+    ]
+
+
+def _take_waiting(system: System, outlook: Outlook) -> Iterator[Place]:
+    """Let an idle resource take a waiting task from the queue that is longest."""
+    while idle := _helpers(system):
+        offers = [
+            ((outlook.dry(donor), saved, -task.sequence), task, name)
+            for donor, state in system.states.items()
+            if state.queue
+            for task in system.waiting(donor)
+            for name in idle
+            if name != donor and name in system.affinities(task.row)
+            for saved in [outlook.saved_by_taking(task, donor, name)]
+            if saved > 0
+        ]
+        if not offers:
+            return
+        _, task, name = max(offers, key=lambda offer: offer[0])
+        yield Place(task.id, name, rule="an idle resource takes what would wait longer")
+
+
+def _take_running(system: System, outlook: Outlook) -> Iterator[Preempt]:
+    """Let an idle resource take a running task that it would have done sooner."""
+    while idle := _helpers(system):
+        offers = [
+            ((saved, -task.sequence), task, name)
+            for state in system.states.values()
+            for task in state.running.values()
+            if task.id not in system.departing and outlook.settled(task)
+            for name in idle
+            if name != task.resource and name in system.affinities(task.row)
+            for saved in [outlook.saved_by_moving(task, name)]
+            if saved > LEAST_GAIN * outlook.until_done(task)
+        ]
+        if not offers:
+            return
+        _, task, name = max(offers, key=lambda offer: offer[0])
+        yield Preempt(task.id, name, "an idle resource would have it done sooner")

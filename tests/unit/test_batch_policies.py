@@ -1,0 +1,88 @@
+"""Batch planners as policies: batches, order, and corrections by migration."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import Harness, a_resource, a_task
+from hetd.core import actions as a
+from hetd.core import events as e
+from hetd.core.events import TaskId
+
+NAMES = ("sct", "mmi", "mttf-lp", "sjf", "ljf", "cim", "nim", "ncjm")
+SECONDS = {
+    "long": {"cpu": 8.0, "gpu0": 4.0},
+    "short": {"cpu": 1.0, "gpu0": 1.0},
+}
+
+
+def a_node(policy: str, **parameters: object) -> Harness:
+    resources = [a_resource("cpu"), a_resource("gpu")]
+    return Harness(resources, SECONDS, policy, **parameters)
+
+
+def runs(actions: list[a.Action]) -> dict[int, str]:
+    return {x.task: x.resource for x in actions if isinstance(x, a.Run)}
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_a_batch_is_planned_when_its_window_is_over(policy: str) -> None:
+    node = a_node(policy, window_s=0.5)
+
+    early = node.handle(a_task(1, "long"), at=1.0)
+    more = node.handle(a_task(2, "short"), at=1.2)
+    closed = node.handle(e.TimerFired(), at=1.5)
+
+    assert a.SetTimer(1_500_000_000) in early
+    assert runs(early + more) == {}
+    assert 1 in runs(closed) or 2 in runs(closed)
+
+
+def test_cim_balances_what_sct_piles_up() -> None:
+    tasks = [a_task(number, "long") for number in range(1, 4)]
+    made = {}
+    for policy in ("sct", "cim"):
+        node = a_node(policy, window_s=0.0, correct=False)
+        node.handle_all(*tasks)
+        made[policy] = [
+            len(node.scheduler.system.queue(name))
+            + len(node.scheduler.system.running(name))
+            for name in ("cpu", "gpu0")
+        ]
+
+    assert made == {"sct": [0, 3], "cim": [1, 2]}
+
+
+def test_later_batches_wait_behind_earlier_ones() -> None:
+    node = a_node("sct", window_s=0.0, correct=False)
+    node.handle_all(*(a_task(number, "long") for number in (1, 2, 3)))
+    node.handle(a_task(4, "long"), at=1.0)
+
+    waiting = [task.id for task in node.scheduler.system.queue("gpu0")]
+
+    assert waiting == [2, 3, 4]
+
+
+def test_an_idle_resource_takes_a_waiting_task() -> None:
+    node = a_node("sct", window_s=0.0)
+    actions = node.handle_all(*(a_task(number, "long") for number in range(1, 7)))
+
+    assert set(runs(actions).values()) == {"cpu", "gpu0"}
+
+
+def test_an_idle_resource_takes_a_running_task_that_it_does_sooner() -> None:
+    node = a_node("cim", window_s=0.0)
+    started = node.handle_all(*(a_task(number, "long") for number in (1, 2, 3)))
+    on_cpu = next(t for t, name in runs(started).items() if name == "cpu")
+    first, second = (t for t in (1, 2, 3) if t != on_cpu)
+
+    node.handle(_finished(node, first), at=0.4)
+    actions = node.handle(_finished(node, second), at=0.8)
+
+    assert [x.task for x in actions if isinstance(x, a.Preempt)] == [on_cpu]
+    assert node.scheduler.system.tasks[TaskId(on_cpu)].destination == "gpu0"
+
+
+def _finished(node: Harness, task: int) -> e.TaskFinished:
+    record = node.scheduler.system.tasks[TaskId(task)]
+    return e.TaskFinished(record.id, record.epoch)
