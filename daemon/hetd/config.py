@@ -103,6 +103,8 @@ def read_config(path: Path | None) -> Config:
 
 
 def _check(config: Config) -> None:
+    if config.queue_limit < 0:
+        raise InputError(f"queue_limit: expected at least 0, got {config.queue_limit}")
     names = [table.name for table in config.resource]
     for position, table in enumerate(config.resource):
         where = f"resource[{position}]"

@@ -31,6 +31,7 @@ def test_everything_that_can_be_set_is_read(tmp_path: Path) -> None:
         policy = "migration"
         interval_ms = 20
         attempts = 5
+        queue_limit = 1
 
         [policy_parameters]
         minimum_run_s = 0.5
@@ -57,6 +58,7 @@ def test_everything_that_can_be_set_is_read(tmp_path: Path) -> None:
 
     assert (config.policy, config.interval_ms, config.attempts) == ("migration", 20, 5)
     assert config.policy_parameters == {"minimum_run_s": 0.5}
+    assert config.queue_limit == 1
     gpu, cpu = (table.device_info() for table in config.resource)
     assert gpu == DeviceInfo(
         DeviceSpec("gpu7", "gpu", "opencl", platform="P", device="D", index=2),
@@ -76,6 +78,8 @@ CPU = '[[resource]]\nname = "cpu"\nkind = "cpu"\n'
         ("interval_ms = 'soon'", "$.interval_ms"),
         ("x = ", "Invalid value"),
         ("policy = 3", "$.policy"),
+        ("queue_limit = 'few'", "$.queue_limit"),
+        ("queue_limit = -1", "queue_limit: expected at least 0, got -1"),
         ('[[resource]]\nname = "a"\nkind = "dsp"', "$.resource[0].kind"),
         ('[[resource]]\nkind = "cpu"', "missing required field `name`"),
         (CPU + "color = 'red'", "unknown field `color` - at `$.resource[0]`"),

@@ -202,6 +202,31 @@ def test_each_mistake_of_a_batch_is_named(tmp_path: Path) -> None:
         after = ["b", 0]
         [[task]]
         app = "nothing"
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1 } }
+        deadline = "soon"
+        overrun = "halt"
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1 } }
+        deadline = "soon"
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1 } }
+        deadline = -1
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1 } }
+        deadline = "0s"
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1 } }
+        deadline = nan
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1 } }
+        deadline = true
     """)
 
     result = run("batch", str(path), "--check")
@@ -218,6 +243,8 @@ def test_each_mistake_of_a_batch_is_named(tmp_path: Path) -> None:
         "task[3].after[1]",
         "task[3].name",
         "task[4].app",
+        "task[5].overrun",
+        *(f"task[{index}].deadline" for index in range(6, 11)),
     ]
 
 

@@ -229,6 +229,35 @@ def test_batch_refers_to_earlier_tasks(daemon: FakeDaemon, tmp_path: Path) -> No
     assert "3 tasks, no mistakes" in text("batch", str(path), "--check")
 
 
+def test_a_batch_gives_its_tasks_deadlines(daemon: FakeDaemon, tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    path.write_text("""
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1.0 } }
+        deadline = "1.5min"
+        overrun = "stop"
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1.0 } }
+        deadline = 0.25
+        count = 2
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1.0 } }
+    """)
+
+    assert document("batch", str(path))["ids"] == [1, 2, 3, 4]
+
+    sent = daemon.requests(Submit)[0].tasks
+    assert [(task.deadline_s, task.overrun) for task in sent] == [
+        (90.0, "stop"),
+        (0.25, "continue"),
+        (0.25, "continue"),
+        (None, "continue"),
+    ]
+
+
 # ---------------------------------------------------------------- the node
 
 

@@ -16,6 +16,7 @@ from 0.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -175,13 +176,17 @@ class BatchFile:
             return None
 
     def _deadline(self, where: str, entry: Entry) -> float | None:
-        if not isinstance(entry.deadline, str):
-            return entry.deadline
+        if entry.deadline is None:
+            return None
         try:
-            return parse_duration(entry.deadline)
+            seconds = _seconds(entry.deadline)
         except ValueError as error:
             self._mistake(f"{where}.deadline", str(error))
             return None
+        if not 0 < seconds < math.inf:  # nor not a number: TOML knows both
+            text = f"expected seconds above 0, got {entry.deadline}"
+            self._mistake(f"{where}.deadline", text)
+        return seconds
 
     def _name(self, where: str, entry: Entry, first: int) -> None:
         if not entry.name:
@@ -194,6 +199,10 @@ class BatchFile:
 
     def _mistake(self, where: str, text: str) -> None:
         self._mistakes.append(f"{self._path}: {where}: {text}")
+
+
+def _seconds(deadline: float | str) -> float:
+    return parse_duration(deadline) if isinstance(deadline, str) else deadline
 
 
 def _after(spec: TaskSpec, references: list[int], position: int) -> TaskSpec:
