@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetsim.live import run_live
+from hetsim.live import run_live, warm_up
 from hetsim.scenario import read_scenario
 from hetsim.simulate import simulate
 from libtask.client import Selection
 from scenario_builders import a_node, a_scenario, a_type
+from system.private_daemon import ROOM
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hetsim.result import Result
     from libtask.messages import TaskInfo
     from system.private_daemon import PrivateDaemon
 
-FITS_GPU = a_type("g", strips=16, cpu=1.6, gpu0=0.4)
-FITS_CPU = a_type("c", strips=16, cpu=0.7, gpu0=3.0)
-"""Decisions lie apart: the GPU is free after 0.4 s and 0.8 s, the CPU after 0.7 s."""
+FITS_GPU = a_type("g", strips=40, cpu=6.0, gpu0=0.4)
+FITS_CPU = a_type("c", strips=16, cpu=0.6, gpu0=9.0)
+"""Decisions lie apart: the GPU has nothing left after 0.8 s, when it takes over a task
+that would keep the CPU busy for 5 s more."""
 
 
 def test_a_trace_replays(daemon: PrivateDaemon, tmp_path: Path) -> None:
@@ -31,6 +34,7 @@ def test_a_trace_replays(daemon: PrivateDaemon, tmp_path: Path) -> None:
         [FITS_GPU, FITS_CPU],
         [("g1", "g", 0), ("c1", "c", 0), ("g2", "g", 0), ("g3", "g", 0)],
     )
+    warm_up(daemon.client, batch.resources)
     run_live(daemon.client, batch, "migration")
     ran = daemon.client.tasks(Selection(limit=4, detail=True))[::-1]
 
@@ -103,3 +107,22 @@ def test_live_runs_that_cannot_be_are_refused() -> None:
 
         assert done.returncode == 2
         assert message in done.stderr
+
+
+def test_a_live_run_that_is_ended_leaves_nothing() -> None:
+    command = [sys.executable, "-m", "hetsim", "paper", "loesch-2016", "--live"]
+    with tempfile.TemporaryDirectory(dir=ROOM) as folder:
+        environment = {**os.environ, "TMPDIR": folder}
+        with subprocess.Popen(
+            [*command, "--figure", "live-set1"],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as running:
+            assert running.stderr is not None
+            begun = next(line for line in running.stderr if line.startswith("[1/"))
+            running.terminate()
+
+            assert running.wait(60) == 143, begun
+        assert list(Path(folder).iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,8 @@ def command(  # noqa: PLR0913  one argument an option
     """Re-make the tables and figures of the paper NAME."""
     catalogue = figures_of(name)
     if on_daemon:
+        # so that the private daemon is ended too
+        signal.signal(signal.SIGTERM, _leave)
         recipe = _live_of(name, catalogue)
         plan = _plan(recipe, wanted, seeds, scale, delays)
         made = recipe.make(plan, _tell)
@@ -88,6 +91,10 @@ def _print(result: PaperResult, *, as_json: bool) -> None:
 
     for figure in result.figures:
         print_figure(figure)
+
+
+def _leave(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _tell(news: str) -> None:
