@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 QUICK_RUNS, THOROUGH_RUNS = 1, 5
 """Measured runs of each task on each resource; their median counts."""
 
+ENOUGH_S = 0.1
+"""Seconds measured of a task after which one run is enough for a quick run. Shorter ones
+are measured up to `THOROUGH_RUNS` times: a single one of a few milliseconds says more
+about the moment than about the task."""
+
 QUICK_LIMIT_S, THOROUGH_LIMIT_S = 0.5, 10.0
 """Seconds that one run may be expected to take."""
 
@@ -126,7 +131,7 @@ def characterise(
     Args:
         node: a client of the daemon.
         apps: names of applications; empty: all installed ones that offer samples.
-        quick: one measured run of each task instead of five.
+        quick: one measured run of each task instead of five, if it is not very short.
         report: called before and after each run.
         extent: other sizes, another number of runs, or only what is missing.
 
@@ -189,6 +194,7 @@ class _Bench:
         self._node = node
         self._report = report
         self._repeats = extent.repeat or (QUICK_RUNS if quick else THOROUGH_RUNS)
+        self._most = extent.repeat or THOROUGH_RUNS
         self._limit_s = QUICK_LIMIT_S if quick else THOROUGH_LIMIT_S
         if extent.sizes:  # they were asked for by name, however long they take
             self._limit_s = math.inf
@@ -204,11 +210,11 @@ class _Bench:
 
     def expect(self, series: list[list[Subject]]) -> None:
         """Count what is to be measured."""
-        self._count = sum(len(each) for each in series) * (1 + self._repeats)
+        self._count = sum(len(each) for each in series) * (1 + self._most)
 
     def measure_all(self, series: list[Subject]) -> list[Sample]:
         """Measure subjects of growing work, as long as they are quick enough."""
-        after = self._number + len(series) * (1 + self._repeats)
+        after = self._number + len(series) * (1 + self._most)
         samples: list[Sample] = []
         for subject in series:
             if samples and _expected(samples[-1], subject) > self._limit_s:
@@ -222,13 +228,25 @@ class _Bench:
         """Run a subject, warm up first; None where it fails."""
         try:
             self._run(subject, warm_up=True)
-            runs = [self._run(subject, warm_up=False) for _ in range(self._repeats)]
+            runs = self._repeat(subject)
         except _RunFailedError as failure:
             self._report(self._trial(subject, warm_up=False, problem=str(failure)))
             return None
         sample = _summary(subject, runs)
         self._node.learn([sample])
         return sample
+
+    def _repeat(self, subject: Subject) -> list[TaskInfo]:
+        """Run for measure, as often as asked for, or until enough is measured."""
+        runs: list[TaskInfo] = []
+        measured = 0.0
+        while len(runs) < self._repeats or (
+            len(runs) < self._most and measured < ENOUGH_S
+        ):
+            runs.append(self._run(subject, warm_up=False))
+            measured += execution_seconds(runs[-1])
+        self._number += self._most - len(runs)
+        return runs
 
     def _run(self, subject: Subject, *, warm_up: bool) -> TaskInfo:
         self._demand_idle()

@@ -138,11 +138,13 @@ def test_each_task_runs_alone_warm_first_least_work_first() -> None:
     samples = characterise(node)
 
     # a thousand would take 1 s: too long for a quick run
-    on_cpu = [(1, "cpu")] * 2 + [(10, "cpu")] * 2
+    on_cpu = [(1, "cpu")] * 6 + [(10, "cpu")] * 6
     assert node.runs == on_cpu + [(amount, "gpu0") for amount, _ in on_cpu]
     assert samples == node.learnt
     assert node.learnt == [
-        Sample(f"sized/{amount}", resource, amount / 1000, amount, setup=amount / 2000)
+        Sample(
+            f"sized/{amount}", resource, amount / 1000, amount, 0.0, 5, amount / 2000
+        )
         for resource in ("cpu", "gpu0")
         for amount in (1, 10)
     ]
@@ -188,9 +190,9 @@ def test_trials_are_reported_as_they_begin_and_end() -> None:
         (2, False, True),
         (2, False, False),
     ]
-    # the gpu's follow those of the cpu, of which two were left out
-    assert seen[8][0] == 7
-    assert {each.count for each in trials} == {12}
+    # the gpu's follow those of the cpu, of which six were left out
+    assert seen[24][0] == 19
+    assert {each.count for each in trials} == {36}
 
 
 def test_a_resource_where_a_task_fails_gets_no_sample_and_says_why() -> None:
@@ -235,13 +237,9 @@ def test_other_sizes_are_made_from_the_middle_sample() -> None:
 
     characterise(node, ["sized"], extent=Extent(sizes=("amount=3000", "amount=7")))
 
-    # however long they take: they were asked for
-    assert [amount for amount, where in node.runs if where == "cpu"] == [
-        7,
-        7,
-        3000,
-        3000,
-    ]
+    on_cpu = [amount for amount, where in node.runs if where == "cpu"]
+    # a warm-up each; the short one five times for measure, the long one once, at that
+    assert on_cpu == [7] * 6 + [3000] * 2
 
 
 @pytest.mark.parametrize(
@@ -266,7 +264,7 @@ def test_a_resumed_run_measures_what_is_missing() -> None:
 
     characterise(node, extent=Extent(resume=True))
 
-    assert node.runs == [(10, "cpu")] * 2 + [(1, "gpu0")] * 2
+    assert node.runs == [(10, "cpu")] * 6 + [(1, "gpu0")] * 6
 
 
 def test_measurements_too_few_are_made_again() -> None:

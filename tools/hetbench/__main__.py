@@ -20,6 +20,7 @@ BENCHES = {
     "moves": "time of a migration by bytes moved",
     "start": "start-up of hetctl",
     "core": "decisions: microseconds an event",
+    "estimates": "expected times of sizes never measured, against what they take",
     "simulator": "events a second",
     "mapping": "decisions with deadlines: 1,000 waiting tasks, 16 machines",
     "kernels_heat": "heat against NumPy, SciPy and plain Numba",
