@@ -16,9 +16,9 @@ SECONDS = {
 }
 
 
-def a_node(policy: str, **parameters: object) -> Harness:
+def a_node(policy: str, window_s: float, *, correct: bool = True) -> Harness:
     resources = [a_resource("cpu"), a_resource("gpu")]
-    return Harness(resources, SECONDS, policy, **parameters)
+    return Harness(resources, SECONDS, policy, window_s=window_s, correct=correct)
 
 
 def runs(actions: list[a.Action]) -> dict[int, str]:
