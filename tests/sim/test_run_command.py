@@ -1,0 +1,69 @@
+"""`hetsim run`: which policy it takes, and how far off a prediction is."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from click.testing import CliRunner
+
+from hetsim.commands.run import command
+from scenario_builders import a_node, a_type
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def a_trace(folder: Path, policy: str, **parameters: Any) -> str:
+    """Write a scenario as `hetctl trace` does; return its path."""
+    document = {
+        "format": "hetsim/scenario-1",
+        "policy": policy,
+        "policy_parameters": parameters,
+        "measured_makespan": 16.0,
+        "resources": a_node("cpu", "gpu0"),
+        "types": [a_type("g", cpu=20, gpu0=10, migration_s=1)],
+        "tasks": [{"id": 1, "type": "g"}, {"id": 2, "type": "g"}],
+    }
+    path = folder / "scenario.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return str(path)
+
+
+def run(*arguments: str) -> Any:
+    done = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
+    return json.loads(done.stdout)
+
+
+def test_a_trace_runs_under_its_own_policy(tmp_path: Path) -> None:
+    result = run(a_trace(tmp_path, "migration"))
+
+    assert result["policy"] == "migration"
+    assert result["makespan"] == 16.0
+    assert result["makespan_error"] == 0.0
+
+
+def test_a_named_policy_comes_without_the_parameters_of_the_other(
+    tmp_path: Path,
+) -> None:
+    trace = a_trace(tmp_path, "migration", minimum_run_s=2.0)
+
+    result = run(trace, "--policy", "affinity")
+
+    assert (result["policy"], result["makespan"]) == ("affinity", 20.0)
+
+
+def test_parameters_of_a_trace_hold_unless_set_otherwise(tmp_path: Path) -> None:
+    # whoever is so cautious leaves the second task to the GPU
+    trace = a_trace(tmp_path, "finish-time", caution=100.0)
+
+    assert run(trace)["makespan"] == 20.0
+    assert run(trace, "--set", "caution=1")["makespan"] == 16.0
+
+
+def test_the_error_is_printed(tmp_path: Path) -> None:
+    arguments = [a_trace(tmp_path, "affinity")]
+
+    done = CliRunner().invoke(command, arguments, catch_exceptions=False)
+
+    assert "measured  16.000 s  (predicted +25.0 %)" in done.stdout
