@@ -80,7 +80,7 @@ def _serve(arguments: argparse.Namespace) -> None:
 
 
 def _assemble(config: Config, store: Store, router: Router, policy: Policy) -> Node:
-    estimates = EstimateTable()
+    estimates = EstimateTable(config.probing)
     for known in store.samples():
         estimates.enter(known)
     return Node(

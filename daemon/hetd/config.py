@@ -78,6 +78,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What schedulers reckon a move to take besides copying: the aim we design for."""
     queue_limit: int = 3
     """Tasks that may wait for a resource, under policies that bound local queues."""
+    probing: float = 1.0
+    """Below 1: resources on which an application was never measured are tried, as they are
+    expected to take only so many times as long as the others. 1: they are not."""
     meters: bool = True
     """Measure power where the machine can; else it is modelled by the figures of watts."""
     resource: list[ResourceTable] = []
@@ -103,6 +106,8 @@ def read_config(path: Path | None) -> Config:
 
 
 def _check(config: Config) -> None:
+    if not 0 < config.probing <= 1:
+        raise InputError("probing: expected a number above 0, and 1 at most")
     if config.queue_limit < 0:
         raise InputError(f"queue_limit: expected at least 0, got {config.queue_limit}")
     names = [table.name for table in config.resource]

@@ -10,6 +10,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from hetd.core.events import TaskId
+from hetd.core.system import SECOND
+from hetd.node import clock
 
 if TYPE_CHECKING:
     from hetd.core.system import Resource
@@ -76,6 +78,20 @@ class Learner:
         known = estimates.seconds(record.row, resource)
         return known / SURPRISE < computing < known * SURPRISE
 
+    def _tell_probe(
+        self, record: TaskRecord, resource: Resource, computing: float
+    ) -> None:
+        """Tell of an application's first measurement on a resource what it cost."""
+        estimates = self._node.estimates
+        if estimates.knows_app(record.row, resource):
+            return
+        text = (
+            "probed %s on %s: takes %.3g s, expected were %.3g s; the try took %.3g s"
+        )
+        expected = estimates.seconds(record.row, resource)
+        took = (clock() - record.since) / SECOND
+        log.info(text, record.row.type, resource.name, computing, expected, took)
+
     def _sharing(self, resource: Resource) -> int:
         """How many times longer than alone strips take there at the moment."""
         if not resource.shared:
@@ -98,6 +114,8 @@ class Learner:
         setup: float | None,
     ) -> None:
         alone = computing / self._sharing(resource)
+        if self._node.estimates.curiosity < 1:
+            self._tell_probe(record, resource, alone)
         news = self._node.estimates.observe(record.row, resource, alone, setup)
         if news.keep is not None:
             self._node.journal.batch.keep(news.keep)

@@ -17,8 +17,8 @@ import msgspec
 
 from hetd.core import events as e
 from hetd.core.events import TaskId
-from hetd.estimates.point import Figures
-from hetd.estimates.table import application, refuse_nonsense
+from hetd.estimates.point import Figures, refuse_nonsense
+from hetd.estimates.table import application
 from hetd.node import clock, wall
 from hetd.planning.explain import explain
 from hetd.policies import POLICIES, describe_policy, make_policy, parameters_of

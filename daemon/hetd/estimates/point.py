@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from hetd.estimates.regression import Known
 from hetd.estimates.series import Series
+from libtask.errors import InputError
 
 LEAST_S = 1e-9
 """Shorter times are this long: logarithms must stay finite."""
@@ -126,3 +127,29 @@ class Point:
             return None
         noise = self.setup.spread
         return Known(self.work, self.setup.center, noise, self.type == task_type)
+
+
+def refuse_nonsense(known: Figures) -> None:
+    """Complain of figures that no measurement gives.
+
+    Raises:
+        InputError: says which one.
+
+    """
+    where = f"{known.type} on {known.resource}"
+    if not 0 < known.seconds < math.inf:
+        raise InputError(
+            f"{where}: a time must be positive and finite, got {known.seconds}"
+        )
+    if not 0 < known.work < math.inf:
+        raise InputError(f"{where}: work must be positive and finite, got {known.work}")
+    if not 0 <= known.spread < math.inf or known.count < 1:
+        raise InputError(
+            f"{where}: spread must not be negative and count not below 1, "
+            f"got {known.spread} and {known.count}"
+        )
+    if not 0 <= known.setup <= known.seconds:
+        raise InputError(
+            f"{where}: set-up must be a part of the time, got {known.setup} "
+            f"of {known.seconds}"
+        )

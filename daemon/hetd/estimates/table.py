@@ -15,10 +15,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from hetd.estimates.point import LEAST_S, Figures, Point, grain_of, key_of
+from hetd.estimates.point import (
+    LEAST_S,
+    Figures,
+    Point,
+    grain_of,
+    key_of,
+    refuse_nonsense,
+)
 from hetd.estimates.regression import Prediction, predict
 from hetd.estimates.series import Series
-from libtask.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,9 +71,18 @@ NOTHING = News()
 
 
 class EstimateTable:
-    """Expected execution times (EET); an `Estimates` for the scheduler."""
+    """Expected execution times (EET); an `Estimates` for the scheduler.
 
-    def __init__(self) -> None:
+    Args:
+        curiosity: where an application was never measured on a resource but was on
+            others, it is expected to take so many times as long as there. Below 1 a
+            policy that moves tasks tries such resources (*probing*): a few strips on each
+            show what is true.
+
+    """
+
+    def __init__(self, curiosity: float = 1.0) -> None:
+        self.curiosity = curiosity
         self._points: dict[Key, Point] = {}
         self._by_app: dict[tuple[str, str], dict[Key, Point]] = {}
         self._cache: dict[tuple[Row, str], Prediction] = {}
@@ -240,7 +255,8 @@ class EstimateTable:
             for (name, _), points in self._by_app.items()
             if name == app
         ]
-        return Prediction(median(others) if others else GUESS_S, GUESS_SPREAD)
+        guess = self.curiosity * median(others) if others else GUESS_S
+        return Prediction(guess, GUESS_SPREAD)
 
 
 def _interpolate(points: list[Point], task_type: str, work: float) -> Prediction:
@@ -268,32 +284,6 @@ def _differs(value: float, other: float) -> bool:
 def _round(count: int) -> bool:
     """Whether it is a power of two: then counts are stored."""
     return count & (count - 1) == 0
-
-
-def refuse_nonsense(known: Figures) -> None:
-    """Complain of figures that no measurement gives.
-
-    Raises:
-        InputError: says which one.
-
-    """
-    where = f"{known.type} on {known.resource}"
-    if not 0 < known.seconds < math.inf:
-        raise InputError(
-            f"{where}: a time must be positive and finite, got {known.seconds}"
-        )
-    if not 0 < known.work < math.inf:
-        raise InputError(f"{where}: work must be positive and finite, got {known.work}")
-    if not 0 <= known.spread < math.inf or known.count < 1:
-        raise InputError(
-            f"{where}: spread must not be negative and count not below 1, "
-            f"got {known.spread} and {known.count}"
-        )
-    if not 0 <= known.setup <= known.seconds:
-        raise InputError(
-            f"{where}: set-up must be a part of the time, got {known.setup} "
-            f"of {known.seconds}"
-        )
 
 
 def application(task_type: str) -> str:

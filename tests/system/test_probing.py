@@ -1,0 +1,57 @@
+"""Probing: a task that nobody knows tries each resource for a few strips."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hetapps.synthetic import Synthetic
+from system.private_daemon import RESOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from system.private_daemon import PrivateDaemon
+
+CONFIG = """
+policy = "migration"
+cancel_grace_s = 0.3
+probing = {probing}
+
+[policy_parameters]
+minimum_run_s = 0.0
+"""
+TIMES = {"cpu": 60.0, "gpu": 2.0, "fpga": 20.0}
+
+
+def visited(daemon: PrivateDaemon) -> list[str]:
+    """Run a task that is quickest on the GPU; list where it ran."""
+    task = daemon.client.submit(Synthetic(seconds=TIMES, strips=6000))
+    task.result(60)
+    return [segment.resource for segment in daemon.info(task.id).segments]
+
+
+def test_an_unknown_task_finds_its_best_resource(
+    private_daemon: Callable[..., PrivateDaemon],
+) -> None:
+    daemon = private_daemon(CONFIG.format(probing=0.4) + RESOURCES)
+
+    places = visited(daemon)
+
+    assert places[0] == "cpu"
+    assert set(places) == {"cpu", "gpu0", "fpga0"}
+    assert places[-1] == "gpu0"
+    # one of its kind knows where to go at once
+    assert visited(daemon)[0] == "gpu0"
+    log = daemon.log.read_text()
+    assert log.count("probed synthetic/") == 3
+    assert "on fpga0: takes 2" in log
+
+
+@pytest.mark.parametrize("probing", ["0", "1.5"])
+def test_a_curiosity_that_cannot_be_is_refused(
+    private_daemon: Callable[..., PrivateDaemon], probing: str
+) -> None:
+    with pytest.raises(AssertionError, match="probing: expected a number above 0"):
+        private_daemon(CONFIG.format(probing=probing) + RESOURCES)
