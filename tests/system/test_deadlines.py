@@ -13,6 +13,7 @@ import pytest
 
 from libtask.errors import InputError
 from libtask.messages import ENDED, Sample
+from system.private_daemon import RESOURCES, SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,3 +161,19 @@ def test_two_apps_with_deadlines_share_cpu_gpu_and_fpga(
     assert all(info.reason for info in infos if info.state == "dropped")
     assert min(completed[f"synthetic/{label}"] for label in SECONDS) >= 3
     assert used == {"cpu", "gpu0", "fpga0"}
+
+
+def test_as_many_tasks_wait_for_a_resource_as_its_limit_says(
+    private_daemon: Callable[..., PrivateDaemon],
+) -> None:
+    daemon = private_daemon(f"queue_limit = 1\n{SETTINGS}{RESOURCES}")
+    daemon.client.policy("elare")
+    held = {"seconds": {"gpu": 60.0}, "strips": 600}
+
+    tasks = [daemon.client.submit("synthetic", held, deadline_s=600.0) for _ in "abcd"]
+    daemon.await_state(tasks[0].id, "running")
+
+    (gpu,) = [each for each in daemon.client.devices() if each.spec.name == "gpu0"]
+    assert (gpu.running, gpu.queued) == ([tasks[0].id], 1)
+    going = [daemon.client.explain(task.id).resource for task in tasks[1:]]
+    assert going == ["gpu0", None, None]

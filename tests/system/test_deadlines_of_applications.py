@@ -35,8 +35,8 @@ APPS: dict[str, Task] = {
     "heat": Heat(n=256, steps=64),
     "gaussian-blur": GaussianBlur(n=512, sigma=2.0),
 }
-OF_EACH = 10
-"""More than the slots and places of the CPU hold, so that others come into play."""
+OF_EACH = 12
+"""More than fit the slots and places of two resources at once (5 and 4): all are used."""
 
 
 @pytest.fixture(scope="module")

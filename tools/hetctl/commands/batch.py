@@ -36,7 +36,8 @@ def batch_command(file: Path, *, check: bool, **given: Any) -> int:
     app = "correlation"
     after = ["first"]
 
-    Further keys: priority, count, hold, on (resources), strip.
+    Further keys: priority, count, hold, on (resources), strip, deadline ("5s"),
+    overrun ("continue" or "stop").
     """  # noqa: D301  click reads the backspaces
     from hetctl.batchfile import BatchFile
 
