@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -148,9 +149,11 @@ class Journal:
 
     def _page(self, top: int, limit: int) -> list[Entry]:
         """Find the newest tasks with ids below `top`."""
-        known = [task for task in (*self.live, *self._recent) if task < top]
+        # live tasks stand in the order of their ids
+        live = islice((task for task in reversed(self.live) if task < top), limit)
+        recent = (task for task in self._recent if task < top)
         stored = dict(self._store.ended(top, limit))
-        newest = heapq.nlargest(limit, {*known, *stored})
+        newest = heapq.nlargest(limit, {*live, *recent, *stored})
         return [
             self.live.get(task) or self._recent.get(task) or _decode(stored[task])
             for task in newest
