@@ -6,6 +6,7 @@ Starts a daemon of its own, measures the applications, runs a mixed batch under 
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import time
@@ -40,6 +41,7 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Run the demo; return its exit status."""
+    argparse.ArgumentParser(prog="hetdemo", description=__doc__).parse_args()
     console = Console(highlight=False)
     signal.signal(signal.SIGTERM, _leave)
     try:
