@@ -244,50 +244,6 @@ class Service:
             full.append(msgspec.structs.replace(info, expected=known[alike]))
         return full
 
-    def _explain(self, peer: Peer, request: m.Explain) -> m.Message:
-        entry = self._own(peer, request.id)
-        system = self._node.scheduler.system
-        record = system.tasks.get(TaskId(entry.id))
-        if record is None:
-            passive = "been " if entry.state in ("cancelled", "dropped") else ""
-            because = f": {entry.reason}" if entry.reason else ""
-            why = f"has {passive}{entry.state}{because}"
-            return m.Explained(
-                request.request, entry.id, entry.state, why, resource=entry.resource
-            )
-        found = explain(system, record)
-        return m.Explained(
-            request.request,
-            entry.id,
-            entry.state,
-            found.why,
-            self._policy_name(),
-            found.rule,
-            system.objective,
-            record.resource,
-            [self._prospect(record, each) for each in found.prospects],
-        )
-
-    def _prospect(self, record: TaskRecord, each: Prospect) -> m.Prospect:
-        resource = self._node.scheduler.system.resources[each.resource]
-        possible = not each.note
-        return m.Prospect(
-            each.resource,
-            each.affinity,
-            each.remaining if possible else None,
-            each.spread if possible else None,
-            each.ahead,
-            each.wait if possible else None,
-            each.moving,
-            each.finish if possible else None,
-            self._node.estimates.confidence(record.row, resource) if possible else None,
-            each.note,
-        )
-
-    def _policy_name(self) -> str:
-        kind = type(self._node.scheduler.policy)
-        return next(name for name, known in POLICIES.items() if known is kind)
-
     def _control(self, peer: Peer, request: m.Control) -> m.Message:
         for task in request.ids:
             self._own(peer, task)
