@@ -12,7 +12,10 @@ from hetsim.map_once import map_once, mapper_of
 from hetsim.mapping_event import FORMAT, decode_event
 from libtask.errors import InputError
 
-MACHINES = [{"running": None, "queue": []}, {"running": None, "queue": []}]
+MACHINES: list[dict[str, Any]] = [
+    {"running": None, "queue": []},
+    {"running": None, "queue": []},
+]
 
 
 def an_event(**keys: Any) -> dict[str, Any]:
