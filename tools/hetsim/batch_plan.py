@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import scipy.optimize  # noqa: F401  loaded before the clock runs
 from msgspec import Struct
+from threadpoolctl import threadpool_limits
 
 from hetd.planning.batch.executor import faults
 from hetd.planning.batch.planners import bounded
@@ -64,9 +65,11 @@ def plan_batch(batch: Batch, name: str, planner: Planner) -> PlanResult:
 
     """
     problem = problem_of(batch)
-    began = time.perf_counter()
-    plan = bounded(planner, problem)
-    took = time.perf_counter() - began
+    # systems of a few hundred rows: more threads only get into each other's way
+    with threadpool_limits(1):
+        began = time.perf_counter()
+        plan = bounded(planner, problem)
+        took = time.perf_counter() - began
     wrong = faults(problem, plan)
     if wrong:
         raise RuntimeError(f"planner {name} made an invalid plan: {wrong[0]}")

@@ -24,7 +24,7 @@ ACCURACY = 2e-4
 WIDTH = 6
 MOST_ROUNDS = 12
 PRICE_FLOOR = 0.7
-"""A round lowers no price below this share of what it was."""
+"""The first round lowers no price below this share of what it was; later ones do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def relax(
     for number in range(1, rounds):
         if best.time <= best.bound * (1 + accuracy):
             break
-        found = _round(seconds, free_at, best.bound, found.prices, WIDTH + 2 * number)
+        found = _round(seconds, free_at, best.bound, found.prices, number)
         bound = max(best.bound, found.bound)
         best = _with_bound(min(best, found, key=lambda each: each.time), bound)
     return best
@@ -94,7 +94,7 @@ def _round(
     free_at: Floats,
     bound: float,
     prices: Floats,
-    width: int = WIDTH,
+    number: int = 0,
 ) -> Relaxed:
     """Solve for the cheapest columns that fit into `bound`; learn prices and a bound."""
     limit = bound * (1 + 1e-9)
@@ -102,12 +102,13 @@ def _round(
     inner, free = seconds[:, open_], free_at[open_]
     if len(open_) == len(free_at):
         inner = seconds
-    width = min(width, len(open_))
+    width = min(WIDTH + 2 * number, len(open_))
     columns = cheapest(prices[open_], inner, (free, limit), width)
     kept = np.take_along_axis(inner, columns, axis=1)
     point = Interior(kept, columns, free).solve(prices[open_], ACCURACY / 4)
     # a machine with too few columns to fill it costs nothing here: not so in the whole
-    asked = np.maximum(point.prices, PRICE_FLOOR * prices[open_])
+    floor = PRICE_FLOOR ** (4**number)
+    asked = np.maximum(point.prices, floor * prices[open_])
     asked /= asked.sum()
     everywhere = np.zeros(len(free_at))
     everywhere[open_] = asked
