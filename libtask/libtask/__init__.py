@@ -20,6 +20,7 @@ from libtask.errors import (
 )
 
 if TYPE_CHECKING:
+    from libtask.asynchronous import AsyncClient
     from libtask.checkpoint import Checkpoint
     from libtask.client import Client
     from libtask.devices import Device
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from libtask.task import Size, Task
 
 __all__ = [
+    "AsyncClient",
     "Checkpoint",
     "Client",
     "DaemonUnreachableError",
@@ -44,6 +46,7 @@ __all__ = [
 ]
 
 _PLACES = {
+    "AsyncClient": "libtask.asynchronous",
     "Checkpoint": "libtask.checkpoint",
     "Client": "libtask.client",
     "Device": "libtask.devices",
