@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from libtask.errors import InputError
+from libtask.parameters import cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,7 @@ def read_header(path: Path) -> Header:
         header = _npz_header(path) if path.suffix == ".npz" else _npy_header(path)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(
-            f"{path}: not a readable NPY or NPZ matrix: {error}"
+            f"{path}: not a readable NPY or NPZ matrix: {cause(error)}"
         ) from error
     if header.shape != header.shape[:1] * 2 or not header.entries:
         shape = " x ".join(map(str, header.shape))
@@ -81,7 +82,7 @@ def read_chain(path: Path, real: np.dtype[Any]) -> Chain:
         raise InputError(f"{path}: {error}") from error
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(
-            f"{path}: not a readable NPY or NPZ matrix: {error}"
+            f"{path}: not a readable NPY or NPZ matrix: {cause(error)}"
         ) from error
 
 

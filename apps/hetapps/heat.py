@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from libtask.errors import InputError
+from libtask.parameters import cause
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _open(file: str) -> NDArray[Any]:
     try:
         grid = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{file}: not a readable NPY grid: {error}") from error
+        raise InputError(f"{file}: not a readable NPY grid: {cause(error)}") from error
     if not isinstance(grid, np.ndarray):
         grid.close()
         raise InputError(f"{file}: holds several arrays; give an NPY file of one grid")

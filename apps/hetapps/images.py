@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from libtask.errors import InputError
+from libtask.parameters import cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,8 @@ PNG_PLANES = {0: 1, 2: 3, 3: 3, 4: 4, 6: 4}
 """PNG colour type -> planes; grey with alpha is read as red, green, blue, alpha."""
 SIXTEEN_BITS = 16
 
+TIFF_ORDERS = (b"II", b"MM")
+"""Marks of the byte order, which begin a TIFF file."""
 TIFF_SEPARATE = 2
 """TIFF planar configuration: each channel by itself."""
 
@@ -60,7 +63,7 @@ def read_header(file: str) -> Header:
     try:
         header = _header(Path(file))
     except (OSError, ValueError, EOFError, struct.error) as error:
-        raise InputError(f"{file}: not a readable image: {error}") from error
+        raise InputError(f"{file}: not a readable image: {cause(error)}") from error
     if header.dtype not in TYPES:
         raise InputError(f"{file}: pixels are {header.dtype}; give {', '.join(TYPES)}")
     if not 1 <= header.planes <= MOST_PLANES or not header.rows * header.columns:
@@ -95,7 +98,7 @@ def read_planes(file: str) -> NDArray[Any]:
     try:
         return np.ascontiguousarray(_planes(Path(file)))
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{file}: not a readable image: {error}") from error
+        raise InputError(f"{file}: not a readable image: {cause(error)}") from error
 
 
 def write_planes(file: str, planes: NDArray[Any]) -> None:
@@ -110,7 +113,7 @@ def write_planes(file: str, planes: NDArray[Any]) -> None:
     try:
         _write(Path(file), image)
     except (OSError, ValueError) as error:
-        raise InputError(f"{file}: cannot be written: {error}") from error
+        raise InputError(f"{file}: cannot be written: {cause(error)}") from error
 
 
 def _header(path: Path) -> Header:
@@ -121,6 +124,8 @@ def _header(path: Path) -> Header:
         head = stream.read(PNG_HEAD.size)
     if head.startswith(PNG_SIGNATURE):
         return _png_header(head)
+    if head[:2] not in TIFF_ORDERS:
+        raise ValueError("it is neither PNG, TIFF nor NPY")
     return _tiff_header(path)
 
 

@@ -117,6 +117,12 @@ def one_line(error: BaseException) -> str:
     return text or type(error).__name__
 
 
+def cause(error: Exception) -> str:
+    """Return why, without number and file, for a line that names the file already."""
+    why = error.strerror if isinstance(error, OSError) else None
+    return why or one_line(error)
+
+
 def type_name(kind: Any) -> str:
     """Name a declared type as a user would: `int`, `one of 'a', 'b'`, `int or none`."""
     origin = typing.get_origin(kind)

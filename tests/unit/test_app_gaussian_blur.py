@@ -165,6 +165,10 @@ def test_refuses_files_that_are_no_images(tmp_path: Path) -> None:
     damaged(tmp_path / "damaged.npy")
     damaged(tmp_path / "damaged.tif")
 
+    with pytest.raises(InputError, match="it is neither PNG, TIFF nor NPY"):
+        GaussianBlur(input=str(tmp_path / "text.png")).size()
+    with pytest.raises(InputError, match="image: No such file or directory$"):
+        GaussianBlur(input=str(tmp_path / "none.png")).size()
     for name in ("text.png", "empty.tif", "none.png", "damaged.npy"):
         with pytest.raises(InputError, match=f"{name}: not a readable image"):
             GaussianBlur(input=str(tmp_path / name)).size()
