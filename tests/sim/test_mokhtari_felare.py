@@ -121,7 +121,7 @@ def test_fair_deadline_sees_what_a_fairness_limit_cannot(system: str) -> None:
 
 def test_with_two_types_felare_is_elare() -> None:
     felare, elare = (
-        run_case(Case(policy, 2.0, system="cloud", tasks=500))
+        run_case(Case(policy, 2.0, system="two-applications", tasks=500))
         for policy in ("felare", "elare")
     )
 

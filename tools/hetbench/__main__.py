@@ -23,6 +23,7 @@ BENCHES = {
     "estimates": "expected times of sizes never measured, against what they take",
     "simulator": "events a second",
     "mapping": "decisions with deadlines: 1,000 waiting tasks, 16 machines",
+    "two_applications": "execution times for Figs 5 and 8 of mokhtari-felare",
     "kernels_heat": "heat against NumPy, SciPy and plain Numba",
     "kernels_gaussian_blur": "Gaussian blur against SciPy, OpenCV and scikit-image",
     "kernels_markov": "steady states against BLAS and SciPy",

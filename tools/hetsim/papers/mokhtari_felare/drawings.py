@@ -18,6 +18,7 @@ COLOURS = {
     "fair-deadline": "#dd8452",
     "fair-deadline, preemptive": "#937860",
 }
+OURS = {"on time %": "completed in time, %", "energy J": "energy, J"}
 TYPE_COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52")
 
 
@@ -44,7 +45,10 @@ def draw_waste(figure: Figure, path: Path) -> None:
             [row["±"] for row in rows],
             fmt="o-", markersize=3, capsize=2, color=COLOURS[policy], label=policy,
         )  # fmt: skip
+    rates = sorted({row["rate"] for row in figure.rows})
     axes.set_xscale("log")
+    axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    axes.minorticks_off()
     axes.set_xlabel("tasks a second")
     axes.set_ylabel("wasted energy, % of initial")
     axes.legend(fontsize=8)
@@ -91,9 +95,14 @@ def draw_types(figure: Figure, path: Path) -> None:
     axes.plot(
         range(len(figure.rows)), [row["all"] for row in figure.rows], "rD", label="all"
     )
-    axes.set_xticks(range(len(figure.rows)), [row["policy"] for row in figure.rows])
+    labels = [row["policy"].replace(", ", ",\n") for row in figure.rows]
+    axes.set_xticks(range(len(figure.rows)), labels)
     axes.set_ylabel("completed in time, %")
-    axes.legend(fontsize=7)
+    axes.set_ylim(0, 100)
+    # above the bars: there is room nowhere else, whatever they show
+    axes.legend(
+        fontsize=7, ncols=len(names) + 1, loc="lower right", bbox_to_anchor=(1, 1)
+    )
     _save(canvas, path)
 
 
@@ -104,13 +113,13 @@ def draw_ours(figure: Figure, path: Path) -> None:
     canvas, both = plt.subplots(1, 2, figsize=(9, 3.5))
     for policy, rows in _by_policy(figure.rows).items():
         rates = [row["rate"] for row in rows]
-        for axes, what in zip(both, ("on time %", "energy J"), strict=True):
+        for axes, (what, label) in zip(both, OURS.items(), strict=True):
             values = [row[what] for row in rows]
             axes.plot(
                 rates, values, "o-", markersize=3, color=COLOURS[policy], label=policy
             )
             axes.set_xlabel("tasks a second")
-            axes.set_ylabel(what)
+            axes.set_ylabel(label)
     both[0].legend(fontsize=7)
     _save(canvas, path)
 
