@@ -19,7 +19,8 @@ from libtask.messages import DeviceInfo, DeviceSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Recorded on a two-socket server: /sys/class/powercap, `energy_uj` before and after 2 s.
+# Made up, not recorded: two sockets in the kernel's format of /sys/class/powercap, with
+# `energy_uj` before and after; package-1 wraps around in between.
 RANGE = 262143328850
 PACKAGES = {
     "intel-rapl:0": ("package-0", [152_881_733_412, 153_079_150_771]),

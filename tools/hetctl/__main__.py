@@ -43,6 +43,8 @@ COMMANDS = {
     "policy": ("policy", "Show, list or set the policy."),
     "characterize": ("characterize", "Measure applications on every resource."),
     "models": ("models", "Look at the measured execution times."),
+    "history": ("history", "List tasks that ended, and what they took."),
+    "report": ("report", "Say where time and energy went, by resource and task."),
     "gantt": ("gantt", "Draw what ran where."),
     "trace": ("tracing", "Write what ran as a scenario or a Chrome trace."),
     "daemon": ("daemon", "Start, stop or look at the daemon."),
@@ -117,13 +119,22 @@ def _complain(error: HetError | click.ClickException | OSError) -> int:
         # the reader of a pipe has enough; Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return EXIT_INPUT
     if isinstance(error, click.ClickException):
         lines, status = error.format_message(), EXIT_INPUT
     else:
-        lines, status = str(error), status_of(error)
+        lines, status = _text(error), status_of(error)
     for line in lines.splitlines():
         click.echo(f"hetctl: {line}", err=True)
     return status
+
+
+def _text(error: HetError | OSError) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def status_of(error: Exception) -> int:

@@ -1,0 +1,187 @@
+"""Accounting: what tasks and resources spent their time and energy on, from task records.
+
+Pure computation for `hetctl history` and `hetctl report`. It counts only what the
+records hold: how long a running task was asked to stop before it reached a checkpoint
+is not in them (it computes on meanwhile, and that counts as computing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hetctl.energy import energy_of
+from libtask.messages import ENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hetctl.energy import Energy
+    from libtask.messages import DeviceInfo, Segment, TaskInfo
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAccount:
+    """One task. Seconds.
+
+    Attributes:
+        waited: from its submission to its end (or now) on no resource: held, for
+            other tasks, in a queue, and between the resources of a move.
+        ran: on resources, with set-up and transfers.
+
+    """
+
+    task: TaskInfo
+    waited: float
+    ran: float
+    energy: Energy
+
+    @property
+    def places(self) -> list[str]:
+        """The resources it was on, in order, each stay once."""
+        names: list[str] = []
+        for segment in self.task.segments:
+            if names[-1:] != [segment.resource]:
+                names.append(segment.resource)
+        return names
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What a resource did in the span. Seconds, added up over its slots.
+
+    Attributes:
+        computing: in strips.
+        transferring: copying to and from the device.
+        setting_up: from the order to run to the first strip, without transfers.
+        other: held by a task and none of these: hand-overs, and stretches of which
+            the worker has not reported, as those that still run or that failed.
+        idle: no selected task on it; None where its number of slots is not known.
+
+    """
+
+    computing: float
+    transferring: float
+    setting_up: float
+    other: float
+    idle: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAccount:
+    """One resource.
+
+    Attributes:
+        slots: None: the node does not have it (any more).
+        busy: share of slots times span that was not idle; None: not known.
+
+    """
+
+    name: str
+    slots: int | None
+    split: Split
+    busy: float | None
+    energy: Energy
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Tasks and the resources of their node.
+
+    Attributes:
+        begin: the first submission, in seconds since the epoch.
+        end: the last end; now, where a task has not ended.
+        complete: whether all have ended.
+
+    """
+
+    begin: float
+    end: float
+    complete: bool
+    tasks: list[TaskAccount]
+    resources: list[ResourceAccount]
+    energy: Energy
+
+    @property
+    def makespan(self) -> float | None:
+        """Seconds from the first submission to the last end; None: not all ended."""
+        return self.end - self.begin if self.complete else None
+
+
+def account(
+    tasks: Sequence[TaskInfo], devices: Iterable[DeviceInfo], now: float
+) -> Account:
+    """Add up what at least one task, in full records, did on the resources."""
+    begin = min(info.submitted for info in tasks)
+    complete = all(info.state in ENDED for info in tasks)
+    end = max(_end_of(info, now) for info in tasks)
+    segments = [segment for info in tasks for segment in info.segments]
+    slots = {device.spec.name: device.slots for device in devices}
+    names = dict.fromkeys([*slots, *(segment.resource for segment in segments)])
+    resources = [
+        _resource(name, slots.get(name), segments, (begin, end)) for name in names
+    ]
+    accounts = [task_account(info, now) for info in tasks]
+    return Account(begin, end, complete, accounts, resources, energy_of(segments))
+
+
+def task_account(info: TaskInfo, now: float) -> TaskAccount:
+    """Add up one task, in a full record; where it has not ended, until `now`."""
+    end = _end_of(info, now)
+    ran = sum(_length(segment, end) for segment in info.segments)
+    waited = max(0.0, end - info.submitted - ran)
+    return TaskAccount(info, waited, ran, energy_of(info.segments))
+
+
+def _resource(
+    name: str, slots: int | None, every: list[Segment], span: tuple[float, float]
+) -> ResourceAccount:
+    segments = [segment for segment in every if segment.resource == name]
+    idle = None if slots is None else _idle(segments, slots, span)
+    split = _split(segments, idle, span[1])
+    busy = None
+    if slots is not None and idle is not None and span[1] > span[0]:
+        busy = 1 - idle / (slots * (span[1] - span[0]))
+    return ResourceAccount(name, slots, split, busy, energy_of(segments))
+
+
+def _split(segments: list[Segment], idle: float | None, end: float) -> Split:
+    computing = sum(each.seconds for each in segments)
+    transferring = sum(each.transfer_in + each.transfer_out for each in segments)
+    setting_up = sum(each.set_up for each in segments)
+    other = sum(_unexplained(each, end) for each in segments)
+    return Split(computing, transferring, setting_up, other, idle)
+
+
+def _unexplained(segment: Segment, end: float) -> float:
+    """Return the rest of a stretch; what was staged before it began is not its own."""
+    explained = segment.seconds + segment.transfer_in + segment.transfer_out
+    return max(0.0, _length(segment, end) - explained - segment.set_up)
+
+
+def _idle(segments: list[Segment], slots: int, span: tuple[float, float]) -> float:
+    """Add up the seconds of free slots.
+
+    A hand-over may overlap a little, with more tasks than slots for a moment; that
+    must not count against idle time elsewhere, so it goes from change to change.
+    """
+    begin, end = span
+    changes = [(segment.start, 1) for segment in segments]
+    changes += [(segment.start + _length(segment, end), -1) for segment in segments]
+    idle, running, since = 0.0, 0, begin
+    for at, change in [*sorted(changes), (end, 0)]:
+        idle += max(0, slots - running) * max(0.0, at - since)
+        running += change
+        since = max(since, at)
+    return idle
+
+
+def _length(segment: Segment, end: float) -> float:
+    finish = end if segment.finish is None else segment.finish
+    return max(0.0, finish - segment.start)
+
+
+def _end_of(info: TaskInfo, now: float) -> float:
+    if info.state not in ENDED:
+        return max(now, info.submitted)
+    return info.submitted if info.finished is None else info.finished

@@ -1,0 +1,160 @@
+"""`hetctl report`: where the time and the energy of tasks went, by resource and task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hetctl.accounting import account
+from hetctl.energy import energy_document, readable_energy
+from hetctl.options import connect, shared
+from hetctl.output import emit, iso, now, table
+from hetctl.places import emulated_names, marked
+from hetctl.selectors import MOST, listed
+from hetctl.units import readable_duration
+from libtask.client import Selection
+from libtask.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hetctl.accounting import Account, ResourceAccount, TaskAccount
+
+RESOURCE_HEADINGS = (
+    "resource",
+    "slots",
+    "computing",
+    "transferring",
+    "set-up",
+    "other",
+    "idle",
+    "busy",
+    "energy",
+)
+TASK_HEADINGS = ("id", "type", "state", "waited", "ran", "moves", "energy")
+
+
+@click.command("report")
+@click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
+@shared
+def report_command(
+    *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
+) -> None:
+    """Say where time and energy went, by resource and task; none named: all tasks.
+
+    Times of a resource are added up over its slots, from the first submission to the
+    last end. It is idle where none of these tasks is on it; others may be. How long
+    tasks took to reach a checkpoint when they were asked to stop is not recorded; it
+    counts as computing.
+    """
+    with connect(socket) as client:
+        tasks = listed(client, Selection(detail=True, limit=MOST), selectors)
+        devices = client.devices()
+        emulated = emulated_names(client)
+    if not tasks:
+        raise NotFoundError("there are no tasks; there is nothing to report")
+    tasks.sort(key=lambda info: info.id)
+    found = account(tasks, devices, now())
+    if as_json:
+        emit(_document(found, emulated))
+    else:
+        _print(found, emulated)
+
+
+def _print(found: Account, emulated: frozenset[str]) -> None:
+    click.echo(_summary(found))
+    click.echo("")
+    table(
+        RESOURCE_HEADINGS, [_resource_row(each, emulated) for each in found.resources]
+    )
+    click.echo("")
+    table(TASK_HEADINGS, [_task_row(each) for each in found.tasks])
+
+
+def _summary(found: Account) -> str:
+    count = len(found.tasks)
+    states = Counter(each.task.state for each in found.tasks)
+    moves = sum(each.task.migrations for each in found.tasks)
+    span = "makespan" if found.complete else "not all ended; so far"
+    return ", ".join(
+        [
+            f"{count} task{'s' * (count != 1)}",
+            *(f"{number} {state}" for state, number in sorted(states.items())),
+            f"{span} {readable_duration(found.end - found.begin)}",
+            f"{moves} migration{'s' * (moves != 1)}",
+            f"energy {readable_energy(found.energy)}",
+        ]
+    )
+
+
+def _resource_row(each: ResourceAccount, emulated: frozenset[str]) -> tuple[str, ...]:
+    split = each.split
+    return (
+        marked(each.name, emulated),
+        "-" if each.slots is None else str(each.slots),
+        readable_duration(split.computing),
+        readable_duration(split.transferring),
+        readable_duration(split.setting_up),
+        readable_duration(split.other),
+        readable_duration(split.idle),
+        "-" if each.busy is None else f"{100 * each.busy:.0f} %",
+        readable_energy(each.energy),
+    )
+
+
+def _task_row(each: TaskAccount) -> tuple[str, ...]:
+    return (
+        str(each.task.id),
+        each.task.type,
+        each.task.state,
+        readable_duration(each.waited),
+        readable_duration(each.ran),
+        str(each.task.migrations),
+        readable_energy(each.energy),
+    )
+
+
+def _document(found: Account, emulated: frozenset[str]) -> dict[str, Any]:
+    return {
+        "format": "hetctl/report-1",
+        "begin": iso(found.begin),
+        "end": iso(found.end),
+        "span_s": found.end - found.begin,
+        "makespan_s": found.makespan,
+        **energy_document(found.energy),
+        "resources": [_resource_document(each, emulated) for each in found.resources],
+        "tasks": [_task_document(each) for each in found.tasks],
+    }
+
+
+def _resource_document(
+    each: ResourceAccount, emulated: frozenset[str]
+) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "emulated": each.name in emulated,
+        "slots": each.slots,
+        "computing_s": each.split.computing,
+        "transferring_s": each.split.transferring,
+        "set_up_s": each.split.setting_up,
+        "checkpoint_wait_s": None,  # records do not hold when a stop was ordered
+        "other_s": each.split.other,
+        "idle_s": each.split.idle,
+        "busy": each.busy,
+        **energy_document(each.energy),
+    }
+
+
+def _task_document(each: TaskAccount) -> dict[str, Any]:
+    return {
+        "id": each.task.id,
+        "app": each.task.app,
+        "type": each.task.type,
+        "state": each.task.state,
+        "waited_s": each.waited,
+        "ran_s": each.ran,
+        "migrations": each.task.migrations,
+        **energy_document(each.energy),
+    }
