@@ -235,6 +235,15 @@ def test_a_socket_that_a_crash_left_is_taken(folder: Path) -> None:
     router.close()
 
 
+def test_a_file_in_the_place_of_the_socket_is_kept(folder: Path) -> None:
+    (folder / "notes").write_text("dear")
+
+    with pytest.raises(InputError, match="notes: a file that is no socket"):
+        Router(folder / "notes")
+
+    assert (folder / "notes").read_text() == "dear"
+
+
 def test_a_path_that_no_socket_can_have_is_refused(folder: Path) -> None:
     with pytest.raises(InputError, match="is too long, the limit is 107"):
         Router(folder / ("x" * 108))

@@ -184,7 +184,12 @@ def _bind(socket: zmq.Socket[bytes], path: Path, mode: int) -> None:
 
 
 def _demand_unserved(path: Path) -> None:
-    """Refuse a path that another daemon serves: binding would steal its clients."""
+    """Refuse a path that another daemon serves, or where something else lies.
+
+    Binding would steal the clients of the one, and delete the other.
+    """
+    if path.exists() and not path.is_socket():
+        raise InputError(f"socket {path}: a file that is no socket is in its place")
     try:
         probe(path)
     except DaemonUnreachableError:
