@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from libtask.errors import InputError
+from libtask.parameters import cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,8 +95,7 @@ def _read(path: Path, reader: Callable[[Format], Any]) -> Any:
     try:
         return reader(form)
     except (OSError, ValueError, EOFError, csv.Error) as error:
-        detail = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: not a readable table: {detail}") from error
+        raise InputError(f"{path}: not a readable table: {cause(error)}") from error
 
 
 # ---------------------------------------------------------------- NPY

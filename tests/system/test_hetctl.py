@@ -243,6 +243,21 @@ def test_events_follow_to_the_end(
     assert (json.loads(last)["id"], json.loads(last)["state"]) == (task, "completed")
 
 
+def test_events_of_a_followed_task_begin_with_its_submission(
+    hetctl: Terminal,
+) -> None:
+    (task,) = hetctl.json("submit", "synthetic", "--seconds", '{"cpu": 0}')["ids"]
+    hetctl("wait", str(task))
+
+    told = hetctl("events", "-f", str(task), "--json").splitlines()
+
+    assert [json.loads(line)["what"] for line in told] == [
+        "submitted",
+        "started",
+        "ended",
+    ]
+
+
 def _nudged(hetctl: Terminal, task: int, pipe: IO[str]) -> bool:
     hetctl("release", str(task))
     hetctl("hold", str(task))

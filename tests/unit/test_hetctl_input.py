@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hetctl.__main__ import COMMANDS, main
+from hetctl.batchfile import BatchFile
 from hetctl.commands.submit import natural
 from hetctl.selectors import split
 from hetctl.units import parse_duration, parse_size, readable_duration
@@ -19,7 +22,6 @@ from unit.fake_daemon import FakeDaemon, a_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from libtask.messages import Message
 
@@ -324,3 +326,25 @@ def test_unexpected_answer_is_one_line(daemon: FakeDaemon) -> None:
     ]
 
     assert "what?" in refused(1, "list")
+
+
+def test_submit_tells_what_an_application_takes() -> None:
+    shown = CliRunner().invoke(main, ["submit", "heat", "--help"])
+
+    assert shown.exit_code == 0
+    assert "steps: time steps." in shown.stdout
+    assert "--edges  str = 'fixed'" in shown.stdout
+
+
+def test_a_bare_group_shows_its_help_as_it_is() -> None:
+    shown = CliRunner().invoke(main, ["policy"])
+
+    assert shown.exit_code == 2
+    assert shown.stderr.startswith("Usage: ")
+
+
+def test_a_batch_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO('[[task]]\nap = "heat"\n'))
+
+    with pytest.raises(InputError, match=r"-: task\[0\]\.ap: unknown key"):
+        BatchFile(Path("-")).read()

@@ -17,7 +17,9 @@ from 0.
 from __future__ import annotations
 
 import math
+import sys
 import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -28,8 +30,6 @@ from libtask.errors import InputError
 from libtask.parameters import one_line, suggestion
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from libtask.messages import TaskSpec
 
 
@@ -53,6 +53,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 KEYS = Entry.__struct_fields__
+STANDARD_INPUT = Path("-")
 
 
 class BatchFile:
@@ -79,8 +80,7 @@ class BatchFile:
 
     def _tables(self) -> list[Any]:
         try:
-            with self._path.open("rb") as file:
-                document = tomllib.load(file)
+            document = tomllib.loads(self._text())
         except OSError as error:
             raise InputError(f"{self._path}: {error.strerror}") from error
         except ValueError as error:  # not TOML, or not UTF-8
@@ -95,6 +95,11 @@ class BatchFile:
             self._mistake("task", "expected one or more [[task]] tables")
             return []
         return tables
+
+    def _text(self) -> str:
+        if self._path == STANDARD_INPUT:
+            return sys.stdin.read()
+        return self._path.read_bytes().decode()
 
     def _add(self, index: int, table: Any) -> None:
         where = f"task[{index}]"

@@ -34,8 +34,12 @@ COLOURS = (
     "#66ccee",
     "#994455",
     "#bbbbbb",
+    "#332288",
+    "#999933",
+    "#cc6677",
+    "#44aa99",
 )
-"""Paul Tol's bright scheme: told apart by colour-blind readers too."""
+"""Paul Tol's bright scheme, and more from his muted one: told apart by colour-blind readers too."""
 SHADES = (0.0, 0.13, 0.26)
 """How much lighter neighbouring tasks of one application are drawn."""
 BAR = 0.72

@@ -57,13 +57,16 @@ def wait_for(client: Client, handles: list[TaskHandle], manner: Manner) -> int:
     elif manner.follow and on_terminal():
         _wait_live(client, handles, manner.timeout)
     else:
-        _wait(handles, manner.timeout, _say_ended)
+        emulated = emulated_names(client)
+        _wait(handles, manner.timeout, lambda each: _say_ended(each, emulated))
     return _status(handles)
 
 
 def _status(handles: list[TaskHandle]) -> int:
     """Exit status by how the tasks ended; raises what kept one from being followed."""
-    if not all(handle.done() for handle in handles):
+    left = sum(not handle.done() for handle in handles)
+    if left:
+        click.echo(f"hetctl: {left} of {len(handles)} tasks have not ended", err=True)
         return EXIT_TIMEOUT
     states = {handle.wait(0) for handle in handles}
     if "failed" in states:
@@ -86,9 +89,9 @@ def _wait(
             say(by_future[future])
 
 
-def _say_ended(handle: TaskHandle) -> None:
+def _say_ended(handle: TaskHandle, emulated: frozenset[str]) -> None:
     change = handle.ended.result()
-    where = f" on {change.resource}" if change.resource else ""
+    where = f" on {marked(change.resource, emulated)}" if change.resource else ""
     reason = f": {change.reason}" if change.reason else ""
     click.echo(f"task {handle.id} {change.state}{where}{reason}")
 

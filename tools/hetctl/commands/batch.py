@@ -23,7 +23,7 @@ from hetctl.units import Duration
 @click.option("--timeout", type=Duration(), help="Wait no longer, e.g. 90s or 15min.")
 @shared
 def batch_command(file: Path, *, check: bool, **given: Any) -> int:
-    """Submit the tasks of FILE, a TOML list.
+    """Submit the tasks of FILE, a TOML list; - is standard input.
 
     \b
     [[task]]

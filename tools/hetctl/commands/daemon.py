@@ -59,7 +59,11 @@ def start(*, socket: Path | None, as_json: bool, **given: Any) -> None:
 @click.option("--timeout", type=Duration(), default="30s", help="Time it has to end.")
 @shared
 def stop(*, timeout: float, socket: Path | None, as_json: bool) -> None:
-    """Stop the daemon and wait until it is gone; running tasks wait for its return."""
+    """Stop the daemon and wait until it is gone; running tasks go on without it.
+
+    They report when it is back, and waiting ones start then. Where nothing runs any
+    more, workers and launcher leave after a minute.
+    """
     with connect(socket) as client:
         pid, path = client.welcome.pid, client.path
         client.stop()

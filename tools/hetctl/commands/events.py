@@ -36,7 +36,10 @@ def events_command(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Print what happened to tasks, in order of time; one JSON object a line with --json."""
+    """Print what happened to tasks, in order of time; one JSON object a line with --json.
+
+    Followed tasks that are named are told of from their submission.
+    """
     with connect(socket) as client:
         emulated = emulated_names(client)
         if follow:
@@ -82,16 +85,25 @@ def _live(
 ) -> Iterator[TaskChanged]:
     ids = selected(client, selectors, live=True)
     with client.watch(*ids, progress=progress) as changes:
-        ended = {info.id for info in _now(client, ids) if info.state in ENDED}
+        infos = _now(client, ids)
+        told = {info.id: _latest(info) for info in infos}
+        yield from past(infos)
+        ended = {info.id for info in infos if info.state in ENDED}
         while not ids or len(ended) < len(ids):
             change = next(changes)
-            yield change
+            if change.at > told.get(change.id, 0.0):
+                yield change
             if change.state in ENDED:
                 ended.add(change.id)
 
 
 def _now(client: Client, ids: list[int]) -> list[TaskInfo]:
-    return client.tasks(Selection(ids=tuple(ids))) if ids else []
+    return client.tasks(Selection(ids=tuple(ids), detail=True)) if ids else []
+
+
+def _latest(info: TaskInfo) -> float:
+    """Return the time of the newest event that the record of a task tells of."""
+    return max(change.at for change in _story(info))
 
 
 def _print(change: TaskChanged, emulated: frozenset[str], *, as_json: bool) -> None:

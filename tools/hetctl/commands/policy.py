@@ -56,7 +56,7 @@ def list_all(*, socket: Path | None, as_json: bool) -> None:
 def set_one(
     *, name: str, settings: tuple[str, ...], socket: Path | None, as_json: bool
 ) -> None:
-    """Put another policy in force, from now on."""
+    """Put another policy in force, until the daemon ends."""
     parameters = assignments(settings)
     with connect(socket) as client:
         _print(client.policy(name, **parameters), as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +22,17 @@ if TYPE_CHECKING:
 MOST = 1_000_000
 
 
-@click.command("submit", context_settings={"ignore_unknown_options": True})
+class Submit(click.Command):
+    """Tells with `submit APP --help` what the application takes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and not args[0].startswith("-") and {"-h", "--help"} & set(args):
+            click.echo(usage(args[0]))
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+
+@click.command("submit", cls=Submit, context_settings={"ignore_unknown_options": True})
 @click.argument("app")
 @click.argument(
     "rest", nargs=-1, type=click.UNPROCESSED, metavar="[--PARAMETER VALUE]..."
@@ -64,6 +75,7 @@ def submit_command(app: str, rest: tuple[str, ...], **given: Any) -> int:
 
     Parameters of the application are options: hetctl submit heat --n 4096 --steps 100.
     One that has the name of an option here is given as --set name=value.
+    hetctl submit heat --help tells which there are.
     """
     task = _task(app, rest, given["settings"])
     split(given["after"])
@@ -93,6 +105,25 @@ def said(handles: list[TaskHandle]) -> str:
     if len(handles) == 1:
         return f"task {handles[0].id} submitted"
     return f"tasks {handles[0].id}-{handles[-1].id} submitted"
+
+
+def usage(app: str) -> str:
+    """Describe an application and its parameters."""
+    from libtask.apps import resolve
+    from libtask.parameters import parameters
+
+    app_class = resolve(app)
+    story = inspect.cleandoc(app_class.__doc__ or "")
+    if story.startswith(f"{app_class.__name__}("):
+        story = ""  # what dataclass puts where its author wrote nothing
+    options = [
+        f"  --{each.name.replace('_', '-')}  {each}".replace(f"  {each.name}: ", "  ")
+        for each in parameters(app_class).values()
+    ]
+    head = f"Usage: hetctl submit {app} [--PARAMETER VALUE]... [OPTIONS]"
+    tail = "Options of every task: hetctl submit --help"
+    parts = (head, story, "\n".join(["Parameters:", *options]), tail)
+    return "\n\n".join(part for part in parts if part)
 
 
 def _task(app: str, rest: tuple[str, ...], settings: tuple[str, ...]) -> Task:
