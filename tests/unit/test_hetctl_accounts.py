@@ -147,6 +147,19 @@ def test_what_runs_is_counted_until_now() -> None:
     assert found.resources[1].split == Split(0.0, 0.0, 0.0, 6.0, 4.0)
 
 
+def test_set_up_begins_with_the_stretch() -> None:
+    segment = Segment(
+        "gpu0", 10.0, 16.0, seconds=3.0, computing=12.0, transfer_in=0.5, set_up=0.25
+    )
+    task = a_task(
+        1, state="completed", submitted=10.0, finished=16.0, segments=[segment]
+    )
+
+    gpu = account([task], a_node(), now=9999.0).resources[1]
+
+    assert gpu.split == Split(3.0, 0.5, 1.5, 1.0, 0.0)
+
+
 def test_nothing_is_idle_on_a_resource_that_is_gone() -> None:
     found = account([a_moved_task()], a_node()[:1], now=9999.0)
 

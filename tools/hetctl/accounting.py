@@ -52,8 +52,10 @@ class Split:
 
     Attributes:
         computing: in strips.
-        transferring: copying to and from the device.
-        setting_up: from the order to run to the first strip, without transfers.
+        transferring: copying to and from the device; what was staged while another
+            task still ran there is counted as well.
+        setting_up: from the start of a stretch to its first strip, without transfers:
+            starting a worker, opening the device, building programs.
         other: held by a task and none of these: hand-overs, and stretches of which
             the worker has not reported, as those that still run or that failed.
         idle: no selected task on it; None where its number of slots is not known.
@@ -148,15 +150,22 @@ def _resource(
 def _split(segments: list[Segment], idle: float | None, end: float) -> Split:
     computing = sum(each.seconds for each in segments)
     transferring = sum(each.transfer_in + each.transfer_out for each in segments)
-    setting_up = sum(each.set_up for each in segments)
+    setting_up = sum(_set_up(each) for each in segments)
     other = sum(_unexplained(each, end) for each in segments)
     return Split(computing, transferring, setting_up, other, idle)
+
+
+def _set_up(segment: Segment) -> float:
+    """Return the seconds before the first strip; the worker knows not those before it."""
+    if segment.computing is None:
+        return segment.set_up
+    return max(0.0, segment.computing - segment.start - segment.transfer_in)
 
 
 def _unexplained(segment: Segment, end: float) -> float:
     """Return the rest of a stretch; what was staged before it began is not its own."""
     explained = segment.seconds + segment.transfer_in + segment.transfer_out
-    return max(0.0, _length(segment, end) - explained - segment.set_up)
+    return max(0.0, _length(segment, end) - explained - _set_up(segment))
 
 
 def _idle(segments: list[Segment], slots: int, span: tuple[float, float]) -> float:

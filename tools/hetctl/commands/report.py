@@ -45,9 +45,10 @@ def report_command(
     """Say where time and energy went, by resource and task; none named: all tasks.
 
     Times of a resource are added up over its slots, from the first submission to the
-    last end. It is idle where none of these tasks is on it; others may be. How long
-    tasks took to reach a checkpoint when they were asked to stop is not recorded; it
-    counts as computing.
+    last end. Set-up is what passes before a first strip, without transfers; other is
+    what a task held the resource for that no report of its worker explains. It is idle
+    where none of these tasks is on it; others may be. How long tasks took to reach a
+    checkpoint when they were asked to stop is not recorded; it counts as computing.
     """
     with connect(socket) as client:
         tasks = listed(client, Selection(detail=True, limit=MOST), selectors)
