@@ -84,7 +84,7 @@ class Heat(Task):
         if self.steps < 1:
             raise ValueError(f"steps is {self.steps}; give at least 1")
         if not 1 <= self.n < 2**31:
-            raise ValueError(f"n is {self.n}; give at least 1")
+            raise ValueError(f"n is {self.n}; give 1 to 2147483647")
         if self.hotspots < 0 or self.seed < 0:
             raise ValueError("hotspots and seed must not be negative")
         _check_suffix("output", self.output, ".npy")

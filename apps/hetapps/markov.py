@@ -72,14 +72,14 @@ class Markov(Task):
             text = f"tolerance is {self.tolerance:g}; {self.dtype} takes"
             raise ValueError(f"{text} {lowest:g} up to 1")
         if not 1 <= self.iterations < 2**31:
-            raise ValueError(f"iterations is {self.iterations}; give at least 1")
+            raise ValueError(f"iterations is {self.iterations}; give 1 to 2147483647")
         if self.output and not self.output.endswith(".npy"):
             raise ValueError(f"output is {self.output!r}; its name must end in .npy")
         self._check_generated()
 
     def _check_generated(self) -> None:
         if not 1 <= self.n < 2**31:
-            raise ValueError(f"n is {self.n}; give at least 1")
+            raise ValueError(f"n is {self.n}; give 1 to 2147483647")
         if not 0 < self.density <= 1:
             raise ValueError(
                 f"density is {self.density:g}; give a part above 0, up to 1"
