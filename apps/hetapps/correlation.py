@@ -81,7 +81,9 @@ class Correlation(Task):
             raise ValueError(f"output is {self.output!r}; {text}")
         for name in ("rows", "columns"):
             if not 1 <= getattr(self, name) < 2**31:
-                raise ValueError(f"{name} is {getattr(self, name)}; give 1 to 2147483647")
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; give 1 to 2147483647"
+                )
 
     @classmethod
     def samples(cls, folder: Path) -> Sequence[Task]:
