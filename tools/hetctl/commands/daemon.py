@@ -17,6 +17,8 @@ from hetctl.units import Duration
 from libtask.endpoint import check_length, default_socket, probe
 from libtask.errors import DaemonUnreachableError, HetError
 
+PATIENCE = 10.0
+"""Seconds that a daemon which listens may take to answer."""
 PAUSE = 0.02
 """Seconds between two looks whether the daemon has come, or gone."""
 
@@ -52,7 +54,7 @@ def start(*, socket: Path | None, as_json: bool, **given: Any) -> None:
     if given["foreground"]:
         os.execv(command[0], command)  # noqa: S606  our own interpreter and module
     _await_answer(path, _spawn(command, state), state, given["timeout"])
-    _print_status(path, "started", as_json=as_json)
+    _print_status(path, "started", as_json=as_json, patience=given["timeout"])
 
 
 @daemon_command.command("stop")
@@ -92,8 +94,13 @@ def status(*, socket: Path | None, as_json: bool) -> None:
     _print_status(socket or default_socket(), "running", as_json=as_json)
 
 
-def _print_status(path: Path, word: str, *, as_json: bool) -> None:
-    with connect(path) as client:
+def _print_status(
+    path: Path, word: str, *, as_json: bool, patience: float = PATIENCE
+) -> None:
+    """Print who answers; one that restores many waiting tasks may need its time."""
+    from libtask.client import Client
+
+    with Client(path, timeout=patience) as client:
         welcome, policy = client.welcome, client.policy().name
         resources = [(each.spec.name, each.spec.emulated) for each in client.devices()]
     if as_json:
