@@ -466,3 +466,13 @@ def test_listing_asks_once(daemon: FakeDaemon) -> None:
     text("list")
 
     assert len(daemon.requests(ListTasks)) == 1
+
+
+def test_a_state_is_found_behind_newer_tasks(daemon: FakeDaemon) -> None:
+    daemon.tasks[1] = a_task(1, state="running", resource="cpu")
+    daemon.tasks[2] = a_task(2, state="queued")
+    daemon.tasks[3] = a_task(3, state="queued")
+
+    found = document("list", "--state", "running", "--limit", "1")
+
+    assert [task["id"] for task in found["tasks"]] == [1]

@@ -9,7 +9,7 @@ import click
 from hetctl.options import connect, shared
 from hetctl.output import clock_time, emit, table, tasks_document
 from hetctl.places import elapsed, emulated_names, place_of
-from hetctl.selectors import listed
+from hetctl.selectors import MOST, listed
 from hetctl.units import readable_duration
 from libtask.client import Selection
 from libtask.messages import TaskState
@@ -55,10 +55,12 @@ def list_command(  # noqa: PLR0913  one argument an option
 ) -> None:
     """List tasks."""
     with connect(socket) as client:
-        found = listed(client, Selection(mine=mine, limit=limit), selectors)
+        # what matches may be older than any number of tasks that do not
+        reach = MOST if states else limit
+        found = listed(client, Selection(mine=mine, limit=reach), selectors)
         emulated = emulated_names(client)
     kept = [info for info in found if not states or info.state in states]
-    kept.sort(key=lambda info: info.id)
+    kept = sorted(kept, key=lambda info: info.id)[-limit:]
     if as_json:
         emit(tasks_document(kept, emulated))
     else:
