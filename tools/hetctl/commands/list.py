@@ -60,7 +60,9 @@ def list_command(  # noqa: PLR0913  one argument an option
         found = listed(client, Selection(mine=mine, limit=reach), selectors)
         emulated = emulated_names(client)
     kept = [info for info in found if not states or info.state in states]
-    kept = sorted(kept, key=lambda info: info.id)[-limit:]
+    kept.sort(key=lambda info: info.id)
+    if not selectors:  # tasks that are named are listed, however many
+        kept = kept[-limit:]
     if as_json:
         emit(tasks_document(kept, emulated))
     else:
