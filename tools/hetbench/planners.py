@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hetd.planning.batch.arrays import Floats
 
 ROUNDS = 7
-SIDE_BY_SIDE = [(1000, 150, "pair"), (1000, 150, "machine"), (1000, 100, "pair")]
+SIDE_BY_SIDE = [(1000, 150, "pair"), (1000, 150, "machine"), (400, 60, "pair")]
 GROWTH = [(1000, 200), (10_000, 200), (100_000, 200)]
 QUALITY_MACHINES = (50, 100, 150, 200)
 QUALITY_SEEDS = 10

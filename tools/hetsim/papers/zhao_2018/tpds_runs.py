@@ -6,6 +6,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from threadpoolctl import threadpool_limits
+
 from hetd.planning.batch import bounds
 from hetd.planning.batch.executor import carry_out_again
 from hetd.planning.batch.planners import (
@@ -114,13 +116,20 @@ def groups(point: Point, seed: int) -> Sample:
 
 
 def planning_times(workload: Workload, seed: int) -> Sample:
-    """Milliseconds of planning, ours and with the paper's rounding."""
+    """Milliseconds of planning, ours and with the paper's rounding; the best of three."""
     sample = {}
     for case in ("computation", "network", "both"):
         problem = draw(replace(workload, case=case), seed)
         for name, planner in (("paper", PAPER[case]), ("ours", OURS[case])):
-            planner.plan(problem)  # loads what is loaded once
+            sample[f"{case}, {name}"] = 1e3 * _seconds(planner, problem)
+    return sample
+
+
+def _seconds(planner: Planner, problem: Problem) -> float:
+    times = []
+    with threadpool_limits(1):
+        for _ in range(3):
             began = time.perf_counter()
             planner.plan(problem)
-            sample[f"{case}, {name}"] = 1e3 * (time.perf_counter() - began)
-    return sample
+            times.append(time.perf_counter() - began)
+    return min(times)
