@@ -34,7 +34,7 @@ from hetd.planning.batch.problem import Problem, Promise
 if TYPE_CHECKING:
     from hetd.planning.batch.arrays import Floats
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=80, deadline=None)
 MORE = settings(max_examples=150, deadline=None)
 
 VARIANTS: dict[str, Planner] = {

@@ -17,6 +17,7 @@ from hetd.planning.batch.planners import (
     NetworkIntensive,
     ShortestJobFirst,
     TransmissionFirst,
+    bounded,
 )
 from hetd.planning.batch.problem import Promise
 from hetd.planning.batch.profile import Profile, end_through
@@ -207,3 +208,17 @@ def test_later_batches_start_when_accelerators_are_free() -> None:
 
     assert plan.makespan == 4.0
     assert plan.accelerators.tolist() == [1, 1]
+
+
+def test_halving_is_no_bound_where_transfers_go_in_side_by_side() -> None:
+    problem = a_problem(
+        [[0.0], [3.0], [0.0], [0.0]],
+        sizes=[0.0, 0.0, 0.5, 3.0],
+        requesters=[0, 0, 0, 1],
+        ingress=[2.0],
+        egress=[1.0, 1.0],
+    )
+
+    plan = bounded(TransmissionFirst(way="prices", order="johnson"), problem)
+
+    assert plan.bound <= plan.makespan == 3.0
