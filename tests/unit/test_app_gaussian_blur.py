@@ -167,7 +167,7 @@ def test_refuses_files_that_are_no_images(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="it is neither PNG, TIFF nor NPY"):
         GaussianBlur(input=str(tmp_path / "text.png")).size()
-    with pytest.raises(InputError, match="image: No such file or directory$"):
+    with pytest.raises(InputError, match=r"image: No such file or directory$"):
         GaussianBlur(input=str(tmp_path / "none.png")).size()
     for name in ("text.png", "empty.tif", "none.png", "damaged.npy"):
         with pytest.raises(InputError, match=f"{name}: not a readable image"):
