@@ -20,11 +20,11 @@ from libtask.errors import (
 )
 
 if TYPE_CHECKING:
-    from libtask.asynchronous import AsyncClient
     from libtask.checkpoint import Checkpoint
-    from libtask.client import Client
+    from libtask.client.asynchronous import AsyncClient
+    from libtask.client.client import Client
     from libtask.devices import Device
-    from libtask.standalone import main
+    from libtask.program.standalone import main
     from libtask.task import Size, Task
 
 __all__ = [
@@ -46,13 +46,13 @@ __all__ = [
 ]
 
 _PLACES = {
-    "AsyncClient": "libtask.asynchronous",
+    "AsyncClient": "libtask.client.asynchronous",
     "Checkpoint": "libtask.checkpoint",
-    "Client": "libtask.client",
+    "Client": "libtask.client.client",
     "Device": "libtask.devices",
     "Size": "libtask.task",
     "Task": "libtask.task",
-    "main": "libtask.standalone",
+    "main": "libtask.program.standalone",
 }
 
 

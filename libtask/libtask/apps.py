@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Options", "available", "build", "describe", "name_of", "resolve", "size_of"]
 
 GROUP = "libtask.apps"
-BUILT_IN = {"call": "libtask.call:Call"}
+BUILT_IN = {"call": "libtask.client.call:Call"}
 """Applications that are part of libtask itself and hidden from listings."""
 
 _NAMES: dict[type[Task], str] = {}

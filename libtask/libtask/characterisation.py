@@ -45,7 +45,7 @@ PREFIX = "characterise"
 
 
 class Run(Protocol):
-    """A submitted task; `libtask.handles.TaskHandle` is one."""
+    """A submitted task; `libtask.client.handles.TaskHandle` is one."""
 
     def wait(self, timeout: float | None = None) -> str: ...
     def info(self) -> TaskInfo: ...

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libtask.checkpoint import StripSizer
-from libtask.execution import Completed, Course, Demand, Execution, Stopped
 from libtask.messages import CheckpointRecord, DeviceSpec
+from libtask.worker.execution import Completed, Course, Demand, Execution, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from libtask.client import Client, Selection
+from libtask.client.client import Client, Selection
 from libtask.endpoint import probe
 from libtask.errors import DaemonUnreachableError
 from libtask.messages import ENDED
@@ -194,7 +194,7 @@ class PrivateDaemon:
 
     def _crew(self) -> set[int]:
         found = self.processes().items()
-        return {pid for pid, words in found if "libtask.launcher" in words}
+        return {pid for pid, words in found if "libtask.worker.launcher" in words}
 
     # ------------------------------------------------------------ the end
 

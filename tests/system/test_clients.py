@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from libtask import messages as m
-from libtask.asynchronous import AsyncClient
-from libtask.client import Selection
+from libtask.client.asynchronous import AsyncClient
+from libtask.client.client import Selection
 from libtask.errors import TaskFailedError
 from system import traced
 from system.private_daemon import PATIENCE, eventually
@@ -27,7 +27,7 @@ from system.private_daemon import PATIENCE, eventually
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.handles import TaskHandle
+    from libtask.client.handles import TaskHandle
     from system.private_daemon import PrivateDaemon
     from system.tracing import Tracing
 

@@ -16,7 +16,7 @@ from system.private_daemon import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.client import Client
+    from libtask.client.client import Client
     from system.private_daemon import PrivateDaemon
     from system.tracing import Tracing
 

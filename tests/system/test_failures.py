@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from libtask.client import Client
+from libtask.client.client import Client
 from libtask.errors import InputError, TaskFailedError
 from libtask.messages import TaskSpec
 from system import traced

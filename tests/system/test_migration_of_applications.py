@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from libtask.handles import TaskHandle
+    from libtask.client.handles import TaskHandle
     from libtask.messages import TaskInfo
     from system.private_daemon import PrivateDaemon
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hetsim.live import run_live, warm_up
 from hetsim.scenario import read_scenario
 from hetsim.simulate import simulate
-from libtask.client import Selection
+from libtask.client.client import Selection
 from scenario_builders import a_node, a_scenario, a_type
 from system.private_daemon import ROOM
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from libtask import messages as m
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.errors import DaemonUnreachableError
 from system.private_daemon import PATIENCE, RESOURCES, SETTINGS, eventually
 from system.tracing import Tracing
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from libtask.client import Client
-    from libtask.handles import TaskHandle
+    from libtask.client.client import Client
+    from libtask.client.handles import TaskHandle
     from system.private_daemon import PrivateDaemon
 
     Start = Callable[..., PrivateDaemon]

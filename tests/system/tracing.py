@@ -10,7 +10,7 @@ from system.private_daemon import PATIENCE, eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from libtask.handles import TaskHandle
+    from libtask.client.handles import TaskHandle
     from system.private_daemon import PrivateDaemon
 
 OPTIONS = {

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from libtask.asynchronous import AsyncClient
-from libtask.client import BATCH, Client, Selection
+from libtask.client.asynchronous import AsyncClient
+from libtask.client.client import BATCH, Client, Selection
 from libtask.endpoint import SYSTEM_SOCKET, default_socket, probe, run_directory
 from libtask.errors import (
     DaemonUnreachableError,
@@ -161,7 +161,7 @@ def test_launcher_is_started_before_the_first_submit(
     started: list[Path] = []
     fake = FakeDaemon(tmp_path / "s", launcher=False)
     launcher = SimpleNamespace(start_launcher=started.append)
-    monkeypatch.setitem(sys.modules, "libtask.launcher", launcher)
+    monkeypatch.setitem(sys.modules, "libtask.worker.launcher", launcher)
 
     with Client(fake.path) as client:
         client.devices()

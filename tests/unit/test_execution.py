@@ -10,7 +10,8 @@ import pytest
 
 from libtask.checkpoint import StripSizer
 from libtask.errors import DeviceError, TaskFailedError
-from libtask.execution import (
+from libtask.messages import CheckpointRecord, DeviceSpec
+from libtask.worker.execution import (
     Abandoned,
     AbandonedError,
     Completed,
@@ -19,13 +20,12 @@ from libtask.execution import (
     Execution,
     Stopped,
 )
-from libtask.messages import CheckpointRecord, DeviceSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from libtask.execution import Watch
     from libtask.task import Implementation
+    from libtask.worker.execution import Watch
 
 
 class RecordingDevice:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from libtask.apps import build, resolve
-from libtask.call import INLINE, Call, RemoteTraceback, current_device
 from libtask.checkpoint import Checkpoint, StripSizer
-from libtask.client import Client
+from libtask.client.call import INLINE, Call, RemoteTraceback, current_device
+from libtask.client.client import Client
 from libtask.errors import InputError
 from libtask.messages import (
     CheckpointRecord,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from libtask.executor import TaskExecutor
+    from libtask.client.executor import TaskExecutor
 
 
 class Device:

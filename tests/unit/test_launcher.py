@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from libtask.launcher import default_folder, start_launcher
 from libtask.messages import (
     Finished,
     Hello,
@@ -20,6 +19,7 @@ from libtask.messages import (
     StartWorkers,
     WorkerExited,
 )
+from libtask.worker.launcher import default_folder, start_launcher
 from unit.scripted_daemon import PATIENCE, ScriptedDaemon, cpu, run, stage, until
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Played:
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "libtask.launcher"]
+        command = [sys.executable, "-m", "libtask.worker.launcher"]
         places = ["--socket", str(self.daemon.path), "--directory", str(self.folder)]
         return subprocess.Popen([*command, *places, *self.options])
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from libtask.devices.report import FoundDevice
-from libtask.local import POCL, name_devices
 from libtask.messages import (
     Abort,
     Aborted,
@@ -27,6 +26,7 @@ from libtask.messages import (
     Submitted,
     TaskSpec,
 )
+from libtask.program.local import POCL, name_devices
 from unit.scripted_daemon import PATIENCE, ScriptedDaemon, cpu, run, stage
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import zmq
 from hetapps.heat import Heat
 from libtask.checkpoint import StripSizer
 from libtask.devices import open_device
-from libtask.execution import Course, Execution
-from libtask.link import Link
-from libtask.lookout import Lookout
 from libtask.messages import CheckpointRecord, DeviceSpec
-from libtask.stretch import Output
+from libtask.worker.execution import Course, Execution
+from libtask.worker.link import Link
+from libtask.worker.lookout import Lookout
+from libtask.worker.stretch import Output
 
 if TYPE_CHECKING:
     from libtask.devices import Device

@@ -23,7 +23,7 @@ from libtask.characterisation import characterise, execution_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from libtask.client import Client
+    from libtask.client.client import Client
     from libtask.messages import Sample
     from libtask.task import Task
 

@@ -16,8 +16,8 @@ from hetapps.heat import Heat
 from hetbench.private import private_daemon
 
 if TYPE_CHECKING:
-    from libtask.client import Client
-    from libtask.handles import TaskHandle
+    from libtask.client.client import Client
+    from libtask.client.handles import TaskHandle
     from libtask.messages import Segment
 
 SIDES = (512, 1024, 2048, 4096)

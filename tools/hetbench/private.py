@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libtask.client import Client
+from libtask.client.client import Client
 from libtask.errors import DaemonUnreachableError
 
 if TYPE_CHECKING:

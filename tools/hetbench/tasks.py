@@ -20,7 +20,7 @@ from libtask.apps import Options, describe, name_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.client import Client
+    from libtask.client.client import Client
     from libtask.messages import TaskSpec
 
 TASKS = 5000

@@ -16,7 +16,7 @@ from hetbench.private import private_daemon
 from libtask.characterisation import execution_seconds
 
 if TYPE_CHECKING:
-    from libtask.client import Client
+    from libtask.client.client import Client
     from libtask.messages import DeviceInfo
     from libtask.task import Task
 

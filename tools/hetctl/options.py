@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.client import Client
+    from libtask.client.client import Client
 
 Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
@@ -29,7 +29,7 @@ def shared(function: Decorated) -> Decorated:
 
 def connect(socket: Path | None) -> Client:
     """Open a client; its import is what a command's start-up costs."""
-    from libtask.client import Client
+    from libtask.client.client import Client
 
     return Client(socket)
 

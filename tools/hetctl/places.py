@@ -8,7 +8,7 @@ from hetctl.output import now
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:
-    from libtask.client import Client
+    from libtask.client.client import Client
     from libtask.messages import TaskInfo
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from libtask.client import Client
+    from libtask.client.client import Client
     from libtask.messages import TaskInfo
 
 WORDS = ("last", "all", "mine")

@@ -14,14 +14,14 @@ import click
 
 from hetctl.output import emit, on_terminal, tasks_document
 from hetctl.places import emulated_names, marked
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.client import Client
-    from libtask.handles import TaskHandle
+    from libtask.client.client import Client
+    from libtask.client.handles import TaskHandle
     from libtask.messages import TaskInfo
 
 EXIT_SOME_FAILED = 10

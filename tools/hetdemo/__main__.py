@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from hetdemo.batch import Job
-    from libtask.client import Client
+    from libtask.client.client import Client
     from libtask.messages import DeviceInfo, TaskInfo
 
 OUTPUT = Path("demo-output")

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libtask.client import Client, Selection
+from libtask.client.client import Client, Selection
 from libtask.endpoint import probe
 from libtask.errors import DaemonUnreachableError, HetError, InputError
 from libtask.messages import ENDED

@@ -6,13 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 from hetdemo.batch import Arrivals
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:
     from hetdemo.batch import Job
     from hetdemo.progress import Followed
-    from libtask.client import Client
+    from libtask.client.client import Client
     from libtask.messages import TaskInfo
 
 LOOK_S = 0.05

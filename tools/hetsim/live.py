@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from libtask.apps import Options, build, describe, resolve
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.errors import TaskFailedError
 from libtask.messages import Sample
 
 if TYPE_CHECKING:
     from hetsim.scenario import ResourceModel, Scenario, TypeModel
-    from libtask.client import Client
-    from libtask.handles import TaskHandle
+    from libtask.client.client import Client
+    from libtask.client.handles import TaskHandle
     from libtask.messages import TaskInfo, TaskSpec
 
 APP = "synthetic"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from libtask.client import Client, Selection
+from libtask.client.client import Client, Selection
 from libtask.endpoint import probe
 from libtask.errors import DaemonUnreachableError, HetError
 from libtask.messages import ENDED

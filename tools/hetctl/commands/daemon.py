@@ -98,7 +98,7 @@ def _print_status(
     path: Path, word: str, *, as_json: bool, patience: float = PATIENCE
 ) -> None:
     """Print who answers; one that restores many waiting tasks may need its time."""
-    from libtask.client import Client
+    from libtask.client.client import Client
 
     with Client(path, timeout=patience) as client:
         welcome, policy = client.welcome, client.policy().name

@@ -10,14 +10,14 @@ from hetctl.options import connect, shared
 from hetctl.output import clock_time, emit, iso
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import listed, selected
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.messages import ENDED, TaskChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from libtask.client import Client
+    from libtask.client.client import Client
     from libtask.messages import TaskInfo
 
 

@@ -10,7 +10,7 @@ import click
 from hetctl.options import connect, shared
 from hetctl.output import emit, now
 from hetctl.selectors import listed
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from hetctl.output import emit, iso, now, table
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import MOST, listed
 from hetctl.units import parse_duration, readable_duration
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hetctl.accounting import TaskAccount
-    from libtask.client import Client
+    from libtask.client.client import Client
     from libtask.messages import TaskInfo
 
 HEADINGS = (

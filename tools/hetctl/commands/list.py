@@ -11,7 +11,7 @@ from hetctl.output import clock_time, emit, table, tasks_document
 from hetctl.places import elapsed, emulated_names, place_of
 from hetctl.selectors import MOST, listed
 from hetctl.units import readable_duration
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.messages import TaskState
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from libtask.errors import InputError
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:
-    from libtask.client import Client
+    from libtask.client.client import Client
     from libtask.messages import Segment, TaskInfo
 
 

@@ -11,7 +11,7 @@ from hetctl.output import emit, table
 from hetctl.places import elapsed, emulated_names, place_of
 from hetctl.selectors import listed
 from hetctl.units import readable_duration
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:

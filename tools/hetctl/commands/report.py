@@ -14,7 +14,7 @@ from hetctl.output import emit, iso, now, table
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import MOST, listed
 from hetctl.units import readable_duration
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.errors import NotFoundError
 
 if TYPE_CHECKING:

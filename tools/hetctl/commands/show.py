@@ -12,7 +12,7 @@ from hetctl.output import emit, energy_source, iso, table, task_document, tasks_
 from hetctl.places import elapsed, emulated_names, marked, place_of
 from hetctl.selectors import selected
 from hetctl.units import readable_duration, readable_joules
-from libtask.client import Selection
+from libtask.client.client import Selection
 
 if TYPE_CHECKING:
     from pathlib import Path

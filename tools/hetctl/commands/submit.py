@@ -14,8 +14,8 @@ from hetctl.units import Duration
 from hetctl.waiting import Manner, wait_for
 
 if TYPE_CHECKING:
-    from libtask.client import Client
-    from libtask.handles import TaskHandle
+    from libtask.client.client import Client
+    from libtask.client.handles import TaskHandle
     from libtask.messages import TaskSpec
     from libtask.task import Task
 

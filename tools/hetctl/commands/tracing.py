@@ -11,11 +11,11 @@ import msgspec
 from hetctl.options import connect, shared
 from hetctl.output import now
 from hetctl.selectors import listed
-from libtask.client import Selection
+from libtask.client.client import Selection
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
-    from libtask.client import Client
+    from libtask.client.client import Client
     from libtask.messages import TaskInfo
 
 

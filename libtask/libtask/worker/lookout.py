@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from libtask.execution import NANOSECONDS, Demand, Measures
 from libtask.messages import Abort, Preempt, Progress
+from libtask.worker.execution import NANOSECONDS, Demand, Measures
 
 if TYPE_CHECKING:
-    from libtask.execution import Course, Execution
-    from libtask.link import Link
     from libtask.messages import FromDaemon
-    from libtask.stretch import Output
+    from libtask.worker.execution import Course, Execution
+    from libtask.worker.link import Link
+    from libtask.worker.stretch import Output
 
 LOOK_NS = 1_000_000
 """A look costs about 5 µs, so it is 0.5 % of this interval; a preemption is late by

@@ -6,15 +6,15 @@ from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from libtask.connection import ConnectionLostError
+from libtask.client.connection import ConnectionLostError
 from libtask.errors import HetError, TaskFailedError
 from libtask.messages import ENDED, ListTasks, TaskChanged, TaskInfo, TaskList, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from libtask.connection import Connection
-    from libtask.watching import Watching
+    from libtask.client.connection import Connection
+    from libtask.client.watching import Watching
 
 PAGE = 500
 """Tasks asked for in one message; their records stay below the frame limit."""

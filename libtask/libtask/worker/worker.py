@@ -25,19 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.checkpoint import StripSizer
-from libtask.equipment import KnownApps, OpenDevices, memory_in_use
 from libtask.errors import InputError
-from libtask.execution import (
-    NANOSECONDS,
-    Abandoned,
-    Completed,
-    Course,
-    Execution,
-    Stopped,
-)
-from libtask.holding import Holding
-from libtask.link import Link
-from libtask.lookout import Lookout
 from libtask.messages import (
     Abort,
     Aborted,
@@ -51,14 +39,26 @@ from libtask.messages import (
     Stage,
     Yielded,
 )
-from libtask.stretch import Output
+from libtask.worker.equipment import KnownApps, OpenDevices, memory_in_use
+from libtask.worker.execution import (
+    NANOSECONDS,
+    Abandoned,
+    Completed,
+    Course,
+    Execution,
+    Stopped,
+)
+from libtask.worker.holding import Holding
+from libtask.worker.link import Link
+from libtask.worker.lookout import Lookout
+from libtask.worker.stretch import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.execution import Outcome
     from libtask.messages import FromDaemon, Message, TaskSpec
     from libtask.task import Task
+    from libtask.worker.execution import Outcome
 
 INTERVAL_NS = 50_000_000
 """Target interval between checkpoints, until hetd says another."""

@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from libtask.client import Client, OptionFields, Selection
+from libtask.client.client import Client, OptionFields, Selection
+from libtask.client.handles import outcome
+from libtask.client.watching import subscribe
 from libtask.errors import HetError
-from libtask.handles import outcome
 from libtask.messages import TaskChanged
-from libtask.watching import subscribe
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
 
-    from libtask.connection import Connection
-    from libtask.handles import TaskHandle
+    from libtask.client.connection import Connection
+    from libtask.client.handles import TaskHandle
     from libtask.messages import DeviceInfo, TaskInfo
     from libtask.task import Task
 

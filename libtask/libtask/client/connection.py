@@ -3,7 +3,7 @@
 ZeroMQ sockets belong to one thread. Any thread may `ask`; the connection's thread
 sends what they leave in the outbox, resolves their futures with the replies, and
 hands pushed messages on. A connection is used once: when it is lost, it stays so,
-and `libtask.session` opens another.
+and `libtask.client.session` opens another.
 """
 
 from __future__ import annotations

@@ -15,9 +15,11 @@ import msgspec
 
 from libtask import messages
 from libtask.apps import Options, build, describe, name_of, resolve
+from libtask.client.handles import Registry, TaskHandle
+from libtask.client.session import Session
+from libtask.client.watching import Watching
 from libtask.endpoint import default_socket
 from libtask.errors import InputError, NotFoundError
-from libtask.handles import Registry, TaskHandle
 from libtask.messages import (
     MAX_FRAME,
     DeviceInfo,
@@ -28,15 +30,13 @@ from libtask.messages import (
     TaskSpec,
     Welcome,
 )
-from libtask.session import Session
 from libtask.task import Task
-from libtask.watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from libtask.executor import TaskExecutor
+    from libtask.client.executor import TaskExecutor
     from libtask.messages import Kind
 
 BATCH = 500
@@ -177,7 +177,7 @@ class Client:
             if now < self._launcher_due:
                 return
             self._launcher_due = now + LAUNCHER_SECONDS
-        from libtask.launcher import start_launcher
+        from libtask.worker.launcher import start_launcher
 
         start_launcher(self.path)
 
@@ -350,7 +350,7 @@ class Client:
 
     def executor(self, kind: Kind = "cpu") -> TaskExecutor:
         """Return a `concurrent.futures.Executor` whose calls run as tasks."""
-        from libtask.executor import TaskExecutor
+        from libtask.client.executor import TaskExecutor
 
         return TaskExecutor(self, kind)
 

@@ -8,15 +8,15 @@ import time
 from concurrent.futures import CancelledError, Executor, Future
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from libtask.call import Call, cleaned, collected, prepared, raised
+from libtask.client.call import Call, cleaned, collected, prepared, raised
+from libtask.client.handles import as_change, outcome
 from libtask.endpoint import run_directory
-from libtask.handles import as_change, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from libtask.client import Client
-    from libtask.handles import TaskHandle
+    from libtask.client.client import Client
+    from libtask.client.handles import TaskHandle
     from libtask.messages import Kind, TaskChanged
 
 Value = TypeVar("Value")
@@ -85,7 +85,7 @@ class TaskExecutor(Executor):
 
     Args:
         client: the connection to hetd; it stays open when the executor shuts down.
-        kind: kind of resource that each call holds; `libtask.call.current_device`
+        kind: kind of resource that each call holds; `libtask.client.call.current_device`
             gives it to the function.
 
     """

@@ -12,10 +12,10 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from libtask.worker import Worker
+from libtask.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from libtask.worker import Terms
+    from libtask.worker.worker import Terms
 
 
 def be_worker(terms: Terms) -> NoReturn:

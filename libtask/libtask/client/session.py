@@ -12,13 +12,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from libtask.connection import Connection, ConnectionLostError
+from libtask.client.connection import Connection, ConnectionLostError
 from libtask.errors import DaemonUnreachableError, HetError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from libtask.connection import Then
+    from libtask.client.connection import Then
     from libtask.messages import Request, TaskChanged, Welcome
 
 ATTEMPTS = 2

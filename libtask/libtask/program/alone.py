@@ -11,17 +11,17 @@ from libtask.apps import Options, describe
 from libtask.checkpoint import StripSizer
 from libtask.devices import open_device
 from libtask.errors import HetError, TaskFailedError
-from libtask.execution import Course, Execution
-from libtask.local import choose
 from libtask.messages import CheckpointRecord
-from libtask.stretch import one_line
+from libtask.program.local import choose
+from libtask.worker.execution import Course, Execution
+from libtask.worker.stretch import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from libtask.execution import Demand, Watch
     from libtask.messages import DeviceSpec
     from libtask.task import Task
+    from libtask.worker.execution import Demand, Watch
 
 INTERVAL_NS = 50_000_000
 REDRAW_NS = 100_000_000

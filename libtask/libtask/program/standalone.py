@@ -24,7 +24,7 @@ from libtask.parameters import build, parameters, type_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from libtask.connection import Connection
+    from libtask.client.connection import Connection
     from libtask.messages import TaskSpec
     from libtask.parameters import Parameter
     from libtask.task import Task
@@ -106,7 +106,7 @@ def _run(app_class: type[Task], options: argparse.Namespace) -> Any:
         socket = _daemon(getattr(options, "socket", None))
         if socket is not None:
             return run_with_daemon(task, socket, device)
-    from libtask.alone import run_alone
+    from libtask.program.alone import run_alone
 
     return run_alone(task, device)
 
@@ -143,7 +143,7 @@ def run_with_daemon(task: Task, socket: Path, device: str | None) -> Any:
 
     """
     from libtask.messages import Aborted, Failed, Finished
-    from libtask.worker import Terms, Worker
+    from libtask.worker.worker import Terms, Worker
 
     spec = describe(
         task, name_of(type(task)), Options(resources=(device,) if device else ())
@@ -170,7 +170,7 @@ class _Submission:
     """The one task, submitted; Ctrl-C cancels it, and a second one ends the program."""
 
     def __init__(self, socket: Path, spec: TaskSpec, worker: str) -> None:
-        from libtask.connection import Connection
+        from libtask.client.connection import Connection
         from libtask.messages import Submit
 
         self._connection: Connection = Connection(

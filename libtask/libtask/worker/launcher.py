@@ -1,6 +1,6 @@
 """The launcher: one user's fork server, and the shepherd of that user's workers.
 
-    python -m libtask.launcher --socket PATH
+    python -m libtask.worker.launcher --socket PATH
 
 Clients start it on demand (`start_launcher`), under the user's own uid; a second one
 for the same socket leaves at once. It has imported what tasks need and computes
@@ -29,9 +29,6 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
-from libtask.exits import ExitRecords
-from libtask.forked import be_worker
-from libtask.link import Link
 from libtask.messages import (
     Hello,
     KillWorker,
@@ -39,7 +36,10 @@ from libtask.messages import (
     StartWorkers,
     WorkerExited,
 )
-from libtask.worker import Terms
+from libtask.worker.exits import ExitRecords
+from libtask.worker.forked import be_worker
+from libtask.worker.link import Link
+from libtask.worker.worker import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -251,7 +251,13 @@ def _wake_on_child_exit() -> int:
 
 def start_launcher(socket_path: str | Path) -> None:
     """Start this user's launcher for a socket, unless there is one; does not wait."""
-    command = [sys.executable, "-m", "libtask.launcher", "--socket", str(socket_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "libtask.worker.launcher",
+        "--socket",
+        str(socket_path),
+    ]
     # The shell leaves at once, so that the launcher is nobody's zombie later.
     subprocess.run(  # noqa: S603  our own interpreter and module
         ["/bin/sh", "-c", '"$@" &', "sh", *command],
@@ -293,7 +299,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="libtask.launcher", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="libtask.worker.launcher", description=__doc__
+    )
     parser.add_argument("--socket", type=Path, required=True, help="hetd's socket")
     parser.add_argument("--directory", type=Path, help="folder of logs and records")
     patience = Patience()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 from typing import TYPE_CHECKING, Self
 
-from libtask.connection import Connection
+from libtask.client.connection import Connection
 from libtask.errors import DaemonUnreachableError, HetError
 from libtask.messages import TaskChanged, Watch
 

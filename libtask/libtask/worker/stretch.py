@@ -14,11 +14,11 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from libtask.errors import HetError
-from libtask.execution import NANOSECONDS
 from libtask.messages import Failed
+from libtask.worker.execution import NANOSECONDS
 
 if TYPE_CHECKING:
-    from libtask.execution import Measures
+    from libtask.worker.execution import Measures
 
 TRACE_BYTES = 4096
 LINE_CHARACTERS = 2000

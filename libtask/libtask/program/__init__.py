@@ -1,0 +1,1 @@
+"""Stand-alone programs: `libtask.main`, with a daemon and without one."""

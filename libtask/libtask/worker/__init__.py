@@ -1,0 +1,1 @@
+"""What executes tasks for hetd: workers, and the launcher that makes and watches them."""
