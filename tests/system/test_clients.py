@@ -309,7 +309,8 @@ PROGRAM = """
     @Count.on("gpu")
     def count(task, device, checkpoint):
         for strip in checkpoint.strips():
-            Path(task.gate + ".at").touch()
+            if task.gate:
+                Path(task.gate + ".at").touch()
             while task.gate and not Path(task.gate).exists():
                 time.sleep(0.001)
             time.sleep(0.002)
