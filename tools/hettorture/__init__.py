@@ -1,0 +1,1 @@
+"""Tortures hetd with kills, faults and seeded bugs, and judges it from outside."""
