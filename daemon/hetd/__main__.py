@@ -22,6 +22,7 @@ from hetd.node import EPOCHS, Node
 from hetd.policies import make_policy
 from hetd.store import Store
 from hetd.transport.router import Router
+from hetd.wakes import Wakes
 from hetd.workers import WorkerPool
 from libtask.endpoint import run_directory
 from libtask.errors import HetError, InputError
@@ -75,7 +76,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         parts.callback(node.metering.close)
         node.restore()
         log.info("serving %s on %s", ", ".join(node.devices), router.path)
-        Loop(router, store, node).run()
+        Loop(router, store, node, Wakes(router.socket, store.wake_fd)).run()
         node.pool.retire_launchers()
 
 

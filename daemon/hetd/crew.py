@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.learning import Learner
-from hetd.node import wall
 from libtask import messages as m
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ class CrewDesk:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._wall = node.clock.wall
         self._learner = Learner(node)
         self._greeted: set[int] = set()
         """Tasks whose workers have greeted us, and have not said how they are."""
@@ -131,7 +131,7 @@ class CrewDesk:
     def _on_progress(self, entry: Entry, message: m.Progress) -> None:
         task = TaskId(entry.id)
         entry.checkpoint = message.checkpoint
-        entry.checkpoint_at = wall()
+        entry.checkpoint_at = self._wall()
         if message.started is not None:
             self._node.journal.open_segment(
                 entry,
@@ -148,11 +148,11 @@ class CrewDesk:
         )
         done = e.StripsDone(task, message.epoch, entry.progress, share, message.seconds)
         self._node.happen(done)
-        self._node.journal.tell(entry, "progress", wall())
+        self._node.journal.tell(entry, "progress", self._wall())
 
     def _on_yielded(self, entry: Entry, message: m.Yielded) -> None:
         entry.checkpoint = message.checkpoint
-        entry.checkpoint_at = wall()
+        entry.checkpoint_at = self._wall()
         self._close_segment(entry, message, message.last_strip or None)
         task = TaskId(entry.id)
         self._node.happen(e.TaskYielded(task, message.epoch, entry.progress))
@@ -167,7 +167,7 @@ class CrewDesk:
     def _on_failed(self, entry: Entry, message: m.Failed) -> None:
         self._node.journal.close_segment(
             entry,
-            wall(),
+            self._wall(),
             log=message.log,
             log_start=message.log_start,
             log_end=message.log_end,
@@ -189,8 +189,8 @@ class CrewDesk:
         self._node.metering.used_in_all(entry.id, message.cpu_seconds)
         self._node.journal.close_segment(
             entry,
-            wall(),
-            computed=last_strip or wall(),
+            self._wall(),
+            computed=last_strip or self._wall(),
             seconds=message.seconds,
             strips=message.strips,
             transfer_in=message.transfer_in,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from hetd.core.events import TaskId
 from hetd.core.system import SECOND
-from hetd.node import clock
 
 if TYPE_CHECKING:
     from hetd.core.system import Resource
@@ -89,7 +88,7 @@ class Learner:
             "probed %s on %s: takes %.3g s, expected were %.3g s; the try took %.3g s"
         )
         expected = estimates.seconds(record.row, resource)
-        took = (clock() - record.since) / SECOND
+        took = (self._node.clock.now() - record.since) / SECOND
         log.info(text, record.row.type, resource.name, computing, expected, took)
 
     def _sharing(self, resource: Resource) -> int:

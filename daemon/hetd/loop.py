@@ -9,15 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import zmq
+from typing import TYPE_CHECKING
 
 import hetd
 from hetd.crew import CrewDesk
-from hetd.node import Node, clock
 from hetd.service import Service
+from hetd.wakes import Guarded
 from hetd.watchers import Watchers
 from libtask import messages as m
 from libtask.errors import HetError, InputError
@@ -26,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hetd.journal import Journal
+    from hetd.node import Node
     from hetd.store import Store
     from hetd.transport.router import Envelope, Peer, Router
+    from hetd.wakes import Wakes
 
 log = logging.getLogger("hetd")
 
@@ -40,55 +39,55 @@ GATHER_NS = 2_000_000
 and a wait for the disk. Without load nobody waits for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guarded:
-    """A process whose end is noticed through a pidfd."""
-
-    peer: Peer
-    worker: str | None
-    """Name of the worker; None: a launcher."""
-
-
 class Loop:
-    """Runs the daemon until it is told to stop."""
+    """Runs the daemon until it is told to stop.
 
-    def __init__(self, router: Router, store: Store, node: Node) -> None:
+    A simulation calls `turn` and `finish` as `run` does, at times of its own.
+    """
+
+    def __init__(self, router: Router, store: Store, node: Node, wakes: Wakes) -> None:
         self._router = router
         self._store = store
         self._node = node
+        self._wakes = wakes
+        self._now = node.clock.now
         self._journal: Journal = node.journal
         self._service = Service(node, store, self.stop)
         self._crew = CrewDesk(node)
         self._watchers = Watchers()
         self._rulers = frozenset({0, os.getuid()})
-        self._guarded: dict[int, Guarded] = {}
-        self._poller = zmq.Poller()
-        self._running = True
+        self.running = True
         self._next_commit = 0
         self.refused = 0
         """Messages that could not be understood, or were not for their sender to send."""
 
     def run(self) -> None:
         """Serve until stopped; running tasks go on without us."""
-        self._poller.register(self._router.socket, zmq.POLLIN)
-        self._poller.register(self._store.wake_fd, zmq.POLLIN)
-        signals = _signal_descriptor(self)
-        self._poller.register(signals, zmq.POLLIN)
-        self._turn({})  # with what was said while the router tested itself
-        while self._running:
-            ready = dict(self._poller.poll(self._timeout_ms()))
-            self._turn(ready)
+        self._wakes.add(_signal_descriptor(self))
+        self.turn([])  # with what was said while the router tested itself
+        while self.running:
+            self.turn(self._wakes.wait(self.timeout_ms()))
+        self.finish()
+
+    def finish(self) -> None:
+        """Make durable what the last turn changed, and tell of it."""
         self._answer(self._store.flush())
         self._commit()
         self._answer(self._store.flush())
 
     def stop(self) -> None:
         """Leave the loop after this turn."""
-        self._running = False
+        self.running = False
 
-    def _turn(self, ready: dict[Any, int]) -> None:
-        for descriptor in [fd for fd in ready if fd in self._guarded]:
-            self._on_exit(descriptor)
+    def turn(self, ended: Iterable[Guarded]) -> None:
+        """Do all that there is to do.
+
+        Args:
+            ended: processes whose end was noticed since the last turn.
+
+        """
+        for guarded in ended:
+            self._on_exit(guarded)
         for envelope in self._router.receive():
             self._handle(envelope)
         self._node.tick()
@@ -105,23 +104,24 @@ class Loop:
             if not self._router.send(route, *messages):
                 self._watchers.remove(route)
 
-    def _timeout_ms(self) -> int:
+    def timeout_ms(self) -> int:
+        """How long to wait for the next turn, if nothing happens."""
         if self._store.idle and self._journal.dirty:
             return 0
         deadline = self._node.next_deadline()
         if deadline is None:
             return IDLE_MS
-        return min(IDLE_MS, max(0, (deadline - clock()) // 1_000_000 + 1))
+        return min(IDLE_MS, max(0, (deadline - self._now()) // 1_000_000 + 1))
 
     def _may_gather(self) -> bool:
         """Whether the next commit may wait for more: it is early, and messages wait."""
-        return clock() < self._next_commit and self._router.waiting()
+        return self._now() < self._next_commit and self._router.waiting()
 
     def _commit(self) -> None:
         """Hand what this turn changed to the writer, and what to tell afterwards."""
         if not self._journal.dirty:
             return
-        self._next_commit = clock() + GATHER_NS
+        self._next_commit = self._now() + GATHER_NS
         told = self._watchers.address(self._journal.changes, self._rulers)
         self._journal.batch.replies.extend(told)
         self._journal.changes.clear()
@@ -176,29 +176,16 @@ class Loop:
         )
         self._router.send(peer.route, welcome)
         if hello.role == "launcher":
-            self._guard(Guarded(peer, None))
+            self._wakes.guard(Guarded(peer, None))
             self._crew.launcher_came(peer)
         elif hello.role == "worker":
             if hello.own or not launcher:
-                self._guard(Guarded(peer, hello.worker))
+                self._wakes.guard(Guarded(peer, hello.worker))
             self._crew.worker_came(peer, hello)
 
     # ------------------------------------------------------------ processes
 
-    def _guard(self, guarded: Guarded) -> None:
-        """Notice the end of a process, whatever way it ends."""
-        try:
-            descriptor = os.pidfd_open(guarded.peer.pid)
-        except OSError:
-            log.warning("pid %d is out of sight", guarded.peer.pid)
-            return
-        self._guarded[descriptor] = guarded
-        self._poller.register(descriptor, zmq.POLLIN)
-
-    def _on_exit(self, descriptor: int) -> None:
-        guarded = self._guarded.pop(descriptor)
-        self._poller.unregister(descriptor)
-        os.close(descriptor)
+    def _on_exit(self, guarded: Guarded) -> None:
         if guarded.worker is not None:
             uid = guarded.peer.uid
             self._crew.worker_left(uid, guarded.worker, "its worker ended")
@@ -206,7 +193,7 @@ class Loop:
         self._crew.launcher_left(guarded.peer)
         for worker in self._node.pool.workers_of(guarded.peer.uid):
             peer = type(guarded.peer)(worker.route, worker.uid, worker.pid)
-            self._guard(Guarded(peer, worker.name))
+            self._wakes.guard(Guarded(peer, worker.name))
 
 
 def _signal_descriptor(loop: Loop) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, assert_never
 
+from hetd.clock import SYSTEM_CLOCK, Clock
 from hetd.core import actions as a
 from hetd.core import events as e
 from hetd.core.events import TaskId
@@ -25,7 +25,7 @@ from hetd.power.find import Finder
 from libtask import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hetd.config import Config
     from hetd.core.actions import Action
@@ -40,12 +40,20 @@ EPOCHS = 1 << 32
 """Epochs that one run of the daemon can give out; the next run's are all larger."""
 
 
+def kill_group(leader: int) -> None:
+    """Kill a group of processes, where it is still there and its user is our own."""
+    with contextlib.suppress(OSError):
+        os.killpg(leader, signal.SIGKILL)
+
+
 class Node:
     """Carries out what the scheduler decides.
 
     Args:
         devices: the resources.
         first_epoch: larger than every epoch given out before.
+        clock: what tells the time.
+        kill: ends a group of processes of our own user, by its leader's pid.
 
     """
 
@@ -59,7 +67,11 @@ class Node:
         pool: WorkerPool,
         *,
         first_epoch: int,
+        clock: Clock = SYSTEM_CLOCK,
+        kill: Callable[[int], None] = kill_group,
     ) -> None:
+        self.clock = clock
+        self._kill = kill
         self.devices = {device.spec.name: device for device in devices}
         self.config = config
         self.estimates = estimates
@@ -74,7 +86,7 @@ class Node:
         )
         resources = list(self.scheduler.system.resources.values())
         meters = Finder().find(devices) if config.meters else {}
-        self.metering = Metering(resources, meters, clock())
+        self.metering = Metering(resources, meters, clock.now())
         self.timer: Nanoseconds | None = None
         self._graces: list[tuple[Nanoseconds, TaskId, int]] = []
         self._pending: deque[Sequence[Event]] = deque()
@@ -90,18 +102,18 @@ class Node:
         self._pending.append(events)
         while self._pending:
             # Read before any order leaves: no worker may begin before its record says.
-            at = wall()
+            at = self.clock.wall()
             for action in self._decide(self._pending.popleft()):
                 self._do(action, at)
 
     def _decide(self, events: Sequence[Event]) -> list[Action]:
         if len(events) == 1:
-            return self.scheduler.handle(events[0], clock())
-        return self.scheduler.handle_all(events, clock())
+            return self.scheduler.handle(events[0], self.clock.now())
+        return self.scheduler.handle_all(events, self.clock.now())
 
     def restore(self) -> None:
         """Take up the tasks that had not ended when the daemon stopped."""
-        deadline = clock() + int(self.config.restore_grace_s * SECOND)
+        deadline = self.clock.now() + int(self.config.restore_grace_s * SECOND)
         for entry in self.journal.restore():
             submitted = self.submission(entry)
             self._watch_overrun(entry, submitted)
@@ -122,7 +134,7 @@ class Node:
 
     def submission(self, entry: Entry) -> e.TaskSubmitted:
         """Tell the scheduler of a task that the journal knows."""
-        return submission(entry, self.config.migration_ms / 1e3)
+        return submission(entry, self.config.migration_ms / 1e3, self.clock)
 
     def expected(self, spec: m.TaskSpec) -> dict[str, float]:
         """Seconds that a task is expected to take where its application was measured."""
@@ -149,7 +161,7 @@ class Node:
 
     def tick(self) -> None:
         """Do what is due."""
-        now = clock()
+        now = self.clock.now()
         self.metering.tick(now)
         if self.timer is not None and self.timer <= now:
             self.timer = None
@@ -189,8 +201,7 @@ class Node:
         reason = "did not reach a checkpoint after it was cancelled"
         if not self.pool.kill(task, reason):
             # Its launcher is gone: the kernel lets us where its user is our own.
-            with contextlib.suppress(OSError):
-                os.killpg(worker.pid, signal.SIGKILL)
+            self._kill(worker.pid)
 
     # ------------------------------------------------------------ actions
 
@@ -254,26 +265,17 @@ class Node:
             self.pool.release(action.task)
             self._pending.append([e.TaskAborted(action.task, action.epoch)])
         else:
-            grace = clock() + int(self.config.cancel_grace_s * SECOND)
+            grace = self.clock.now() + int(self.config.cancel_grace_s * SECOND)
             heappush(self._graces, (grace, action.task, action.epoch))
 
 
-def clock() -> Nanoseconds:
-    """Read the daemon's monotonic clock: durations and timers."""
-    return time.monotonic_ns()
-
-
-def wall() -> float:
-    """Read the time of day, in seconds since the epoch: what users see."""
-    return time.time_ns() / SECOND
-
-
-def submission(entry: Entry, migration_s: float) -> e.TaskSubmitted:
+def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitted:
     """Describe a task to the scheduler.
 
     Args:
         entry: what the journal knows of it.
         migration_s: seconds that a move takes besides copying.
+        clock: the daemon's; deadlines are told by its monotonic part.
 
     """
     spec = entry.spec
@@ -289,17 +291,17 @@ def submission(entry: Entry, migration_s: float) -> e.TaskSubmitted:
         work=spec.work,
         input_bytes=spec.input_bytes,
         state_bytes=spec.state_bytes,
-        deadline=_deadline(entry),
+        deadline=_deadline(entry, clock),
         strips=_strips(spec),
         migration_s=migration_s,
     )
 
 
-def _deadline(entry: Entry) -> Nanoseconds | None:
+def _deadline(entry: Entry, clock: Clock) -> Nanoseconds | None:
     """Tell by the monotonic clock when a task is due."""
     if entry.deadline is None:
         return None
-    return clock() + int((entry.deadline - wall()) * SECOND)
+    return clock.now() + int((entry.deadline - clock.wall()) * SECOND)
 
 
 def _strips(spec: m.TaskSpec) -> int | None:

@@ -19,7 +19,6 @@ from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.estimates.point import Figures, refuse_nonsense
 from hetd.estimates.table import application
-from hetd.node import clock, wall
 from hetd.planning.explain import explain
 from hetd.policies import POLICIES, describe_policy, make_policy, parameters_of
 from libtask import messages as m
@@ -104,7 +103,9 @@ class Service:
             )
 
     def _admit(self, peer: Peer, spec: m.TaskSpec, worker: str) -> Entry:
-        entry = self._node.journal.admit(spec, peer.uid, wall(), peer.route)
+        entry = self._node.journal.admit(
+            spec, peer.uid, self._node.clock.wall(), peer.route
+        )
         if worker:
             self._node.pool.reserve(peer.uid, worker, entry.id)
         return entry
@@ -294,7 +295,9 @@ class Service:
         state = self._node.scheduler.system.states[name]
         condition = "lost" if not state.up else "draining" if state.draining else "up"
         return msgspec.structs.replace(
-            self._node.metering.describe(self._node.devices[name], clock()),
+            self._node.metering.describe(
+                self._node.devices[name], self._node.clock.now()
+            ),
             state=condition,
             running=list(state.running),
             queued=len(state.queue),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from builders import estimates
-from hetd import node as node_module
+from hetd.clock import Clock
 from hetd.config import Config
 from hetd.core import actions as a
 from hetd.core import events as e
@@ -127,14 +127,11 @@ def simulated_steps(scenario: Scenario, policy: str) -> list[Step]:
 class PlayedNode:
     """A node whose clock and events are the simulator's."""
 
-    def __init__(
-        self, scenario: Scenario, policy: str, store: Store, patch: pytest.MonkeyPatch
-    ) -> None:
+    def __init__(self, scenario: Scenario, policy: str, store: Store) -> None:
         self.now = 0
         self.pool = NotingPool()
         self.journal = Journal(store)
         self._strips = {kind.name: kind.strips for kind in scenario.types}
-        patch.setattr(node_module, "clock", lambda: self.now)
         self.node = Node(
             [_device(resource) for resource in scenario.resources],
             CONFIG,
@@ -143,6 +140,7 @@ class PlayedNode:
             self.journal,
             cast("WorkerPool", self.pool),
             first_epoch=1,
+            clock=Clock(now=lambda: self.now),
         )
 
     def orders(self, events: list[Event], now: Nanoseconds) -> list[Order]:
@@ -185,12 +183,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(2))
-def test_node_and_simulator_decide_alike(
-    policy: str, seed: int, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_and_simulator_decide_alike(policy: str, seed: int, store: Store) -> None:
     scenario = a_mixed_scenario(seed)
     steps = simulated_steps(scenario, policy)
-    played = PlayedNode(scenario, policy, store, monkeypatch)
+    played = PlayedNode(scenario, policy, store)
 
     decided = [(events, now, played.orders(events, now)) for events, now, _ in steps]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.node import wall
+from hetd.clock import SYSTEM_CLOCK
 from libtask import messages as m
 from unit.daemon_shell import Shell, a_peer, a_spec
 
@@ -57,12 +57,12 @@ def test_the_next_task_is_staged_while_the_first_one_runs(shell: Shell) -> None:
 
 def test_a_segment_begins_before_its_order_leaves(shell: Shell) -> None:
     shell.worker("w")
-    before = wall()
+    before = SYSTEM_CLOCK.wall()
     left: list[float] = []
     send = shell.sent.send
 
     def send_and_note(route: bytes, *messages: m.Message) -> bool:
-        left.append(wall())
+        left.append(SYSTEM_CLOCK.wall())
         return send(route, *messages)
 
     shell.pool._send = send_and_note
