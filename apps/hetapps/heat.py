@@ -93,7 +93,7 @@ class Heat(Task):
     @classmethod
     def samples(cls, folder: Path) -> Sequence[Task]:
         """Measure a grid that fits a cache and one that does not, briefly and longer."""
-        wanted = ((256, 64), (1024, 16), (256, 4096), (1024, 1024))
+        wanted = ((256, 64), (1024, 16), (512, 1024), (1024, 1024))
         return [cls(n=n, steps=steps) for n, steps in wanted]
 
     def size(self) -> Size:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 QUICK_RUNS, THOROUGH_RUNS = 1, 5
 """Measured runs of each task on each resource; their median counts."""
 
-ENOUGH_S = 0.1
+ENOUGH_S = 0.3
 """Seconds measured of a task after which one run is enough for a quick run. Shorter ones
 are measured up to `THOROUGH_RUNS` times: a single one of a few milliseconds says more
 about the moment than about the task."""
