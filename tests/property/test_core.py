@@ -148,6 +148,16 @@ class World(RuleBasedStateMachine):
         self.pins[task] = able[where % len(able)]
         self.happen(e.TaskMoved(task, self.pins[task]))
 
+    @precondition(lambda self: self.submitted)
+    @rule(
+        pick=PICK,
+        priority=st.integers(-1, 1),
+        deadline=st.one_of(st.none(), st.floats(0, 20)),
+    )
+    def amend(self, pick: int, priority: int, deadline: float | None) -> None:
+        due = None if deadline is None else self.now + int(deadline * SECOND)
+        self.happen(e.TaskAmended(self.any_task(pick), priority, due))
+
     # ------------------------------------------------------------ what workers do
 
     @precondition(lambda self: self.running())

@@ -12,6 +12,7 @@ from hetd.core.actions import Abort, Preempt, Record, Run, Stage
 from hetd.core.events import TaskId
 from hetd.core.ledger import ROWS_KEPT
 from hetd.core.scheduler import Limits
+from hetd.core.system import SECOND
 from hetd.core.tasks import LONGEST_STORY, State
 from hetd.policies import make_policy
 from libtask.errors import BugError
@@ -503,6 +504,7 @@ def test_another_policy_places_all_tasks_anew(a_scheduler: Start) -> None:
         e.TaskHeld(ONE),
         e.TaskReleased(ONE),
         e.TaskMoved(ONE, "cpu"),
+        e.TaskAmended(ONE, 5, None),
     ],
 )
 def test_wishes_for_a_task_that_has_ended_change_nothing(
@@ -513,6 +515,29 @@ def test_wishes_for_a_task_that_has_ended_change_nothing(
     node.handle(e.TaskFinished(ONE, 1))
 
     assert node.handle(event) == []
+
+
+def test_an_amended_task_goes_first_from_now_on(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU])
+    for number in (1, 2, 3):
+        node.handle(a_task(number))
+
+    told = node.handle(e.TaskAmended(TaskId(3), 5, 7 * SECOND))
+
+    assert told == [Record(TaskId(3), State.QUEUED, "amended", "cpu")]
+    amended = node.scheduler.system.tasks[TaskId(3)].submitted
+    assert (amended.priority, amended.deadline) == (5, 7 * SECOND)
+    taken = node.handle(e.TaskFinished(ONE, 1))
+    assert Run(TaskId(3), 2, "cpu") in taken
+
+
+def test_amending_a_running_task_leaves_it_where_it_is(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU])
+    node.handle(a_task(1))
+
+    told = node.handle(e.TaskAmended(ONE, 5, None))
+
+    assert told == [Record(ONE, State.RUNNING, "amended", "cpu")]
 
 
 def test_a_task_submitted_twice_is_a_bug(a_scheduler: Start) -> None:

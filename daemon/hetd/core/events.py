@@ -165,6 +165,15 @@ class TaskMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskAmended:
+    """The user wants another priority or deadline for a task; both as from now on."""
+
+    task: TaskId
+    priority: int
+    deadline: Nanoseconds | None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerLost:
     """The worker that held a task is gone."""
 
@@ -221,6 +230,7 @@ Event: TypeAlias = (
     | TaskHeld
     | TaskReleased
     | TaskMoved
+    | TaskAmended
     | WorkerLost
     | ResourceLost
     | ResourceReturned

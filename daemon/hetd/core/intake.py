@@ -7,6 +7,7 @@ task's present binding, came too late and changes nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hetd.core import actions as a
@@ -40,6 +41,7 @@ class Intake:
             e.TaskHeld: self._on_held,
             e.TaskReleased: self._on_released,
             e.TaskMoved: self._on_moved,
+            e.TaskAmended: self._on_amended,
             e.WorkerLost: self._on_worker_lost,
             e.ResourceLost: self._on_resource_lost,
             e.ResourceReturned: self._on_resource_returned,
@@ -134,6 +136,20 @@ class Intake:
         if task.state.placeable:
             self.ledger.enqueue(task, event.resource)
             self.ledger.record(task, "moved")
+
+    def _on_amended(self, event: e.TaskAmended) -> None:
+        task = self.system.tasks.get(event.task)
+        if task is None:
+            return
+        waits, where = task.state.placeable, task.resource
+        if waits:  # its place in the queue follows from both
+            self.ledger.withdraw(task)
+        task.submitted = replace(
+            task.submitted, priority=event.priority, deadline=event.deadline
+        )
+        if waits:
+            self.ledger.enqueue(task, where)
+        self.ledger.record(task, "amended")
 
     # ------------------------------------------------------------ events of workers
 

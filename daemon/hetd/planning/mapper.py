@@ -34,6 +34,7 @@ QUIET = (
     e.TaskStarted,
     e.TaskCancelled,
     e.TaskHeld,
+    e.TaskAmended,
     e.TimerFired,
 )
 """Events that are no mapping events: nothing arrives and no slot becomes free."""
