@@ -1,0 +1,60 @@
+"""What users ask; one desk for each subject, one method a request.
+
+Every answer that depends on a change is sent after its commit. A refused request
+changes nothing and gets one line that says why.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hetd.service.models import ModelDesk
+from hetd.service.permissions import Permissions
+from hetd.service.resources import NodeDesk
+from hetd.service.submission import SubmissionDesk
+from hetd.service.tasks import TaskDesk
+from libtask import messages as m
+from libtask.errors import HetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetd.node import Node
+    from hetd.store import Store
+    from hetd.transport.router import Peer
+
+
+class Service:
+    """Answers users' requests.
+
+    Args:
+        stop: called when a user who may asks the daemon to stop.
+
+    """
+
+    def __init__(self, node: Node, store: Store, stop: Callable[[], None]) -> None:
+        self.rights = Permissions(node.journal)
+        tasks = TaskDesk(node, self.rights)
+        models = ModelDesk(node, self.rights)
+        whole = NodeDesk(node, self.rights, stop)
+        self._handlers: dict[type, Callable[[Peer, Any], m.Message]] = {
+            m.Submit: SubmissionDesk(node, store, self.rights).submit,
+            m.ListTasks: tasks.list_tasks,
+            m.Explain: tasks.explain,
+            m.Control: tasks.control,
+            m.Migrate: tasks.migrate,
+            m.Devices: whole.devices,
+            m.Occupy: whole.occupy,
+            m.Policies: whole.policies,
+            m.Stop: whole.stop,
+            m.Learn: models.learn,
+            m.Models: models.models,
+            m.Forget: models.forget,
+        }
+
+    def answer(self, peer: Peer, request: m.Request) -> m.Message:
+        """Do what is asked; return the reply, or the error in its place."""
+        try:
+            return self._handlers[type(request)](peer, request)
+        except HetError as error:
+            return m.Error(request.request, error.code, str(error))

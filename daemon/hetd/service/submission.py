@@ -1,0 +1,130 @@
+"""What users submit: checked, given an id, once for each idempotency key."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hetd.service.resources import resource_named
+from libtask import messages as m
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from hetd.journal import Entry
+    from hetd.node import Node
+    from hetd.service.permissions import Permissions
+    from hetd.store import Store
+    from hetd.transport.router import Peer
+
+KEYS = 100_000
+"""Idempotency keys kept in memory; older ones are read from the store."""
+
+
+class SubmissionDesk:
+    """Takes in new tasks, all of a request or none."""
+
+    def __init__(self, node: Node, store: Store, rights: Permissions) -> None:
+        self._node = node
+        self._store = store
+        self._rights = rights
+        self._keys: OrderedDict[tuple[int, str], list[int]] = OrderedDict()
+
+    def submit(self, peer: Peer, request: m.Submit) -> m.Message:
+        launcher = self._node.pool.has_launcher(peer.uid)
+        known = self._known(peer.uid, request.key)
+        if known is not None:
+            return m.Submitted(request.request, known, launcher)
+        if request.worker:
+            self._demand_free(peer, request)
+        first = self._node.journal.next_id()
+        specs = [
+            self._checked(peer, spec, first, position)
+            for position, spec in enumerate(request.tasks)
+        ]
+        entries = [self._admit(peer, spec, request.worker) for spec in specs]
+        self._node.submit(entries)
+        ids = [entry.id for entry in entries]
+        self._remember(peer.uid, request.key, ids)
+        return m.Submitted(request.request, ids, launcher)
+
+    def _demand_free(self, peer: Peer, request: m.Submit) -> None:
+        """Refuse a program's submit that it cannot run by itself."""
+        if not self._node.pool.free(peer.uid, request.worker):
+            raise InputError(f"worker {request.worker!r} is not here or has a task")
+        if len(request.tasks) != 1:
+            raise InputError(
+                f"a worker of its own runs 1 task, not {len(request.tasks)}"
+            )
+
+    def _admit(self, peer: Peer, spec: m.TaskSpec, worker: str) -> Entry:
+        entry = self._node.journal.admit(
+            spec, peer.uid, self._node.clock.wall(), peer.route
+        )
+        if worker:
+            self._node.pool.reserve(peer.uid, worker, entry.id)
+        return entry
+
+    def _checked(
+        self, peer: Peer, spec: m.TaskSpec, first: int, position: int
+    ) -> m.TaskSpec:
+        """Refuse a task that can never run; resolve what it comes after."""
+        if spec.deadline_s is not None and not 0 < spec.deadline_s < math.inf:
+            raise InputError(
+                f"deadline: expected seconds above 0, got {spec.deadline_s:g}"
+            )
+        for name in spec.resources:
+            resource_named(self._node, name)
+        if not any(_can_run(spec, device) for device in self._node.devices.values()):
+            offered = ", ".join(
+                f"{name} ({device.spec.kind})"
+                for name, device in self._node.devices.items()
+            )
+            allowed = f" on {', '.join(spec.resources)}" if spec.resources else ""
+            raise InputError(
+                f"{spec.app} cannot run{allowed}: it has implementations for "
+                f"{', '.join(spec.kinds) or 'nothing'}; this node has {offered}"
+            )
+        if not spec.after:
+            return spec
+        if -min(spec.after) > position:
+            raise InputError(
+                f"after: {min(spec.after)} is before the first task of the submit"
+            )
+        after = [task if task > 0 else first + position + task for task in spec.after]
+        unfinished = [t for t in after if self._to_wait_for(peer, t, first, position)]
+        return msgspec.structs.replace(spec, after=unfinished)
+
+    def _to_wait_for(self, peer: Peer, task: int, first: int, position: int) -> bool:
+        if first <= task < first + position:
+            return True
+        entry = self._rights.own(peer, task)
+        if entry.state in m.ENDED - {"completed"}:
+            raise InputError(
+                f"task {task}, which it comes after, ended as {entry.state}"
+            )
+        return entry.state != "completed"
+
+    def _known(self, uid: int, key: str) -> list[int] | None:
+        if not key:
+            return None
+        found = self._keys.get((uid, key))
+        if found is None:
+            stored = self._store.key(uid, key)
+            found = list(range(stored[0], stored[0] + stored[1])) if stored else None
+        return found
+
+    def _remember(self, uid: int, key: str, ids: list[int]) -> None:
+        if not key or not ids:
+            return
+        self._keys[uid, key] = ids
+        self._node.journal.batch.keys.append((uid, key, ids[0], len(ids)))
+        while len(self._keys) > KEYS:
+            self._keys.popitem(last=False)
+
+
+def _can_run(spec: m.TaskSpec, device: m.DeviceInfo) -> bool:
+    allowed = not spec.resources or device.spec.name in spec.resources
+    return allowed and device.spec.kind in spec.kinds

@@ -1,0 +1,132 @@
+"""What users ask of tasks that are there: list, explain, cancel, hold, move."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hetd.core import events as e
+from hetd.core.events import TaskId
+from hetd.planning.explain import explain
+from hetd.service.resources import policy_name, resource_named
+from libtask import messages as m
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetd.core.tasks import TaskRecord
+    from hetd.journal import Entry
+    from hetd.node import Node
+    from hetd.planning.explain import Prospect
+    from hetd.service.permissions import Permissions
+    from hetd.transport.router import Peer
+
+
+class TaskDesk:
+    """Answers what users ask of their tasks."""
+
+    def __init__(self, node: Node, rights: Permissions) -> None:
+        self._node = node
+        self._rights = rights
+
+    def list_tasks(self, peer: Peer, request: m.ListTasks) -> m.Message:
+        if request.limit < 1:
+            raise InputError(f"limit: expected at least 1, got {request.limit}")
+        if request.ids is not None:
+            found = [self._rights.own(peer, task) for task in request.ids]
+        else:
+            found = []
+            journal = self._node.journal
+            for entry in journal.newest_first(request.before, request.limit):
+                if self._rights.may_see(peer, entry, mine=request.mine):
+                    found.append(entry)
+                if len(found) >= request.limit:
+                    break
+        infos = [entry.info(detail=request.detail) for entry in found]
+        if request.detail:
+            infos = self._with_expectations(found, infos)
+        return m.TaskList(request.request, infos, len(self._node.journal.live))
+
+    def explain(self, peer: Peer, request: m.Explain) -> m.Message:
+        entry = self._rights.own(peer, request.id)
+        system = self._node.scheduler.system
+        record = system.tasks.get(TaskId(entry.id))
+        if record is None:
+            passive = "been " if entry.state in ("cancelled", "dropped") else ""
+            because = f": {entry.reason}" if entry.reason else ""
+            why = f"has {passive}{entry.state}{because}"
+            return m.Explained(
+                request.request, entry.id, entry.state, why, resource=entry.resource
+            )
+        found = explain(system, record)
+        return m.Explained(
+            request.request,
+            entry.id,
+            entry.state,
+            found.why,
+            policy_name(self._node),
+            found.rule,
+            system.objective,
+            record.resource,
+            [self._prospect(record, each) for each in found.prospects],
+        )
+
+    def _prospect(self, record: TaskRecord, each: Prospect) -> m.Prospect:
+        resource = self._node.scheduler.system.resources[each.resource]
+        possible = not each.note
+        return m.Prospect(
+            each.resource,
+            each.affinity,
+            each.remaining if possible else None,
+            each.spread if possible else None,
+            each.ahead,
+            each.wait if possible else None,
+            each.moving,
+            each.finish if possible else None,
+            self._node.estimates.confidence(record.row, resource) if possible else None,
+            each.note,
+        )
+
+    def _with_expectations(
+        self, found: list[Entry], infos: list[m.TaskInfo]
+    ) -> list[m.TaskInfo]:
+        """Add what the tasks are expected to take; asked once for tasks that are alike."""
+        known: dict[Any, dict[str, float]] = {}
+        full = []
+        for entry, info in zip(found, infos, strict=True):
+            spec = entry.spec
+            alike = (spec.type, spec.app, spec.work, *spec.kinds, *spec.resources)
+            if alike not in known:
+                known[alike] = self._node.expected(spec)
+            full.append(msgspec.structs.replace(info, expected=known[alike]))
+        return full
+
+    def control(self, peer: Peer, request: m.Control) -> m.Message:
+        for task in request.ids:
+            self._rights.own(peer, task)
+        live = [task for task in request.ids if task in self._node.journal.live]
+        events: dict[str, Callable[[TaskId], e.Event]] = {
+            "cancel": e.TaskCancelled,
+            "hold": e.TaskHeld,
+            "release": e.TaskReleased,
+        }
+        for task in live:
+            # cancelling one may have ended another that came after it
+            if task in self._node.journal.live:
+                self._node.happen(events[request.verb](TaskId(task)))
+        return m.Done(request.request, live)
+
+    def migrate(self, peer: Peer, request: m.Migrate) -> m.Message:
+        entry = self._rights.own(peer, request.id)
+        device = resource_named(self._node, request.resource)
+        if request.id not in self._node.journal.live:
+            raise InputError(f"task {request.id} is {entry.state}; it cannot be moved")
+        if device.spec.kind not in entry.spec.kinds:
+            raise InputError(
+                f"task {request.id} cannot run on {request.resource}: {entry.spec.app} "
+                f"has implementations for {', '.join(entry.spec.kinds)}"
+            )
+        self._node.happen(e.TaskMoved(TaskId(request.id), request.resource))
+        return m.Done(request.request, [request.id])
