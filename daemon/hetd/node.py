@@ -132,6 +132,12 @@ class Node:
             self._watch_overrun(entry, event)
         self.happen(*submitted)
 
+    def amend(self, entry: Entry) -> None:
+        """Take up the changed priority and deadline of a task."""
+        task = self.submission(entry)
+        self._watch_overrun(entry, task)
+        self.happen(e.TaskAmended(task.task, task.priority, task.deadline))
+
     def submission(self, entry: Entry) -> e.TaskSubmitted:
         """Tell the scheduler of a task that the journal knows."""
         return submission(entry, self.config.migration_ms / 1e3, self.clock)
@@ -167,7 +173,7 @@ class Node:
             self.timer = None
             self.happen(e.TimerFired())
         while self._overruns and self._overruns[0][0] <= now:
-            self._stop_overrun(heappop(self._overruns)[1])
+            self._stop_overrun(*heappop(self._overruns))
         while self._graces and self._graces[0][0] <= now:
             _, task, epoch = heappop(self._graces)
             self._grace_over(task, epoch)
@@ -177,9 +183,10 @@ class Node:
         if submitted.deadline is not None and entry.spec.overrun == "stop":
             heappush(self._overruns, (submitted.deadline, submitted.task))
 
-    def _stop_overrun(self, task: TaskId) -> None:
-        entry = self.journal.live.get(task)
-        if entry is not None:
+    def _stop_overrun(self, due: Nanoseconds, task: TaskId) -> None:
+        record = self.scheduler.system.tasks.get(task)
+        if record is not None and record.submitted.deadline == due:  # not amended since
+            entry = self.journal.live[task]
             after = f"{entry.spec.deadline_s:g} s after submission"
             self.happen(e.TaskCancelled(task, f"stopped at its deadline, {after}"))
 

@@ -34,6 +34,7 @@ COMMANDS = {
     "cancel": ("control", "Cancel tasks."),
     "hold": ("control", "Keep waiting tasks from starting."),
     "release": ("control", "Let held tasks start."),
+    "set": ("set", "Change the priority or the deadline of tasks."),
     "migrate": ("migrate", "Move a task to another resource."),
     "logs": ("logs", "Print what a task printed."),
     "events": ("events", "Print what happened to tasks."),

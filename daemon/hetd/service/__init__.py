@@ -42,6 +42,7 @@ class Service:
             m.ListTasks: tasks.list_tasks,
             m.Explain: tasks.explain,
             m.Control: tasks.control,
+            m.Amend: tasks.amend,
             m.Migrate: tasks.migrate,
             m.Devices: whole.devices,
             m.Occupy: whole.occupy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -117,6 +118,29 @@ class TaskDesk:
             if task in self._node.journal.live:
                 self._node.happen(events[request.verb](TaskId(task)))
         return m.Done(request.request, live)
+
+    def amend(self, peer: Peer, request: m.Amend) -> m.Message:
+        after = request.deadline_s
+        if after is not None and not 0 < after < math.inf:
+            raise InputError(f"deadline: expected seconds above 0, got {after:g}")
+        entries = [self._rights.own(peer, task) for task in request.ids]
+        live = [entry for entry in entries if entry.id in self._node.journal.live]
+        for entry in live:
+            entry.spec = self._amended(entry, request)
+            self._node.amend(entry)
+        return m.Done(request.request, [entry.id for entry in live])
+
+    def _amended(self, entry: Entry, request: m.Amend) -> m.TaskSpec:
+        """Return the description of a task as its user wants it from now on."""
+        wanted: dict[str, Any] = {}
+        if request.priority is not None:
+            wanted["priority"] = request.priority
+        if request.no_deadline:
+            wanted["deadline_s"] = None
+        elif request.deadline_s is not None:
+            passed = self._node.clock.wall() - entry.submitted
+            wanted["deadline_s"] = passed + request.deadline_s
+        return msgspec.structs.replace(entry.spec, **wanted)
 
     def migrate(self, peer: Peer, request: m.Migrate) -> m.Message:
         entry = self._rights.own(peer, request.id)

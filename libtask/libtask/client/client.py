@@ -17,6 +17,7 @@ from libtask import messages
 from libtask.apps import Options, build, describe, name_of, resolve
 from libtask.client.handles import Registry, TaskHandle
 from libtask.client.session import Session
+from libtask.client.steering import Steering
 from libtask.client.watching import Watching
 from libtask.endpoint import default_socket
 from libtask.errors import InputError, NotFoundError
@@ -24,8 +25,6 @@ from libtask.messages import (
     MAX_FRAME,
     DeviceInfo,
     Explained,
-    PolicyInfo,
-    Sample,
     TaskInfo,
     TaskSpec,
     Welcome,
@@ -80,7 +79,7 @@ class Selection:
     detail: bool = False
 
 
-class Client:
+class Client(Steering):
     """A connection to the daemon of this machine.
 
     Args:
@@ -271,80 +270,6 @@ class Client:
             messages.Devices(request=0)
         ).devices
         return found
-
-    # ------------------------------------------------------------ control
-
-    def cancel(self, *ids: int) -> list[int]:
-        """Cancel tasks; a running one ends at its next checkpoint."""
-        return self._control("cancel", ids)
-
-    def hold(self, *ids: int) -> list[int]:
-        """Keep waiting tasks from starting."""
-        return self._control("hold", ids)
-
-    def release(self, *ids: int) -> list[int]:
-        """Let held tasks start."""
-        return self._control("release", ids)
-
-    def _control(
-        self, verb: Literal["cancel", "hold", "release"], ids: Sequence[int]
-    ) -> list[int]:
-        message = messages.Control(request=0, verb=verb, ids=list(ids))
-        done: list[int] = self._session.request(message).ids
-        return done
-
-    def migrate(self, task_id: int, resource: str) -> None:
-        """Move a task to a resource, at its next checkpoint where it runs."""
-        self._session.request(
-            messages.Migrate(request=0, id=task_id, resource=resource)
-        )
-
-    def drain(self, resource: str) -> None:
-        """Keep a resource free of tasks; running ones leave at their next checkpoint."""
-        self._session.request(messages.Occupy(request=0, resource=resource, drain=True))
-
-    def resume(self, resource: str) -> None:
-        """Give a drained resource back to the scheduler."""
-        self._session.request(
-            messages.Occupy(request=0, resource=resource, drain=False)
-        )
-
-    def policy(self, name: str | None = None, **parameters: Any) -> PolicyInfo:
-        """Return the policy in force; with a name, set it first."""
-        message = messages.Policies(request=0, set=name, parameters=parameters)
-        info: PolicyInfo = self._session.request(message)
-        return info
-
-    def learn(self, samples: Sequence[Sample]) -> None:
-        """Store measured execution times."""
-        self._session.request(messages.Learn(request=0, samples=list(samples)))
-
-    def models(self) -> list[Sample]:
-        """Return the execution times that the daemon expects."""
-        samples: list[Sample] = self._session.request(
-            messages.Models(request=0)
-        ).samples
-        return samples
-
-    def forget(
-        self, names: Sequence[str] = (), resources: Sequence[str] = ()
-    ) -> list[Sample]:
-        """Forget measured execution times; return those that are gone.
-
-        Args:
-            names: applications or types; none: all.
-            resources: only what was measured there; none: everywhere.
-
-        """
-        message = messages.Forget(
-            request=0, names=list(names), resources=list(resources)
-        )
-        gone: list[Sample] = self._session.request(message).samples
-        return gone
-
-    def stop(self) -> None:
-        """Ask the daemon to end; tasks stay with their launchers."""
-        self._session.farewell(messages.Stop(request=0))
 
     # ------------------------------------------------------------ life
 

@@ -50,6 +50,7 @@ from libtask.messages.parts import (
     TaskSpec,
 )
 from libtask.messages.requests import (
+    Amend,
     Control,
     DeviceList,
     Devices,
@@ -84,6 +85,7 @@ __all__ = [
     "PROTOCOL",
     "Abort",
     "Aborted",
+    "Amend",
     "CheckpointRecord",
     "Control",
     "DeviceInfo",

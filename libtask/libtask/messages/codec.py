@@ -26,6 +26,7 @@ from libtask.messages.orders import (
     Yielded,
 )
 from libtask.messages.requests import (
+    Amend,
     Control,
     DeviceList,
     Devices,
@@ -58,6 +59,7 @@ ToDaemon = (
     | ListTasks
     | Explain
     | Control
+    | Amend
     | Migrate
     | Watch
     | Devices

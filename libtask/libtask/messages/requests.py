@@ -77,6 +77,18 @@ class Control(Request, frozen=True):
     ids: list[int]
 
 
+class Amend(Request, frozen=True):
+    """Change what tasks that have not ended were submitted with."""
+
+    ids: list[int]
+    priority: int | None = None
+    """None: as it was."""
+    deadline_s: float | None = None
+    """Seconds from now to the new deadline; None: as it was."""
+    no_deadline: bool = False
+    """They have no deadline any more."""
+
+
 class Migrate(Request, frozen=True):
     """Move a task to this resource at its next checkpoint; it stays there."""
 
