@@ -26,6 +26,7 @@ from hetd.wakes import Wakes
 from hetd.workers import WorkerPool
 from libtask.endpoint import run_directory
 from libtask.errors import HetError, InputError
+from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from hetd.core.policy import Policy
@@ -67,17 +68,23 @@ def _serve(arguments: argparse.Namespace) -> None:
     policy = make_policy(arguments.policy or config.policy, config.policy_parameters)
     with ExitStack() as parts:
         _lock(arguments.state, parts)
+        reach("start.locked")
         store = Store(arguments.state / "hetd.db")
         parts.callback(store.close)
+        reach("start.opened")
         router = Router(arguments.socket.absolute())
         parts.callback(router.close)
+        reach("start.bound")
         router.self_test()
+        reach("start.known")
         node = _assemble(config, store, router, policy)
         parts.callback(node.metering.close)
         node.restore()
+        reach("start.restored")
         log.info("serving %s on %s", ", ".join(node.devices), router.path)
         Loop(router, store, node, Wakes(router.socket, store.wake_fd)).run()
         node.pool.retire_launchers()
+        reach("stop.retired")
 
 
 def _assemble(config: Config, store: Store, router: Router, policy: Policy) -> Node:

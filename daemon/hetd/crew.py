@@ -12,6 +12,7 @@ from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.learning import Learner
 from libtask import messages as m
+from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from hetd.core.tasks import TaskRecord
@@ -34,15 +35,18 @@ class CrewDesk:
         """Tasks whose workers have greeted us, and have not said how they are."""
 
     def launcher_came(self, peer: Peer) -> None:
+        reach("launcher.came")
         self._node.pool.launcher_came(peer)
 
     def launcher_left(self, peer: Peer) -> None:
         """Give up the tasks for which no worker can come any more."""
+        reach("launcher.left")
         for task in self._node.pool.launcher_left(peer):
             self._lose(task, "its launcher ended")
 
     def worker_came(self, peer: Peer, hello: m.Hello) -> None:
         """Take in a worker, and what it still holds from before a restart."""
+        reach("worker.came")
         record = self._held(peer, hello)
         pool = self._node.pool
         lost = pool.worker_came(peer, hello, keeps=record is not None)
@@ -61,6 +65,7 @@ class CrewDesk:
 
     def worker_left(self, uid: int, name: str, reason: str) -> None:
         """Take note that a worker is gone; what it held begins anew elsewhere."""
+        reach("worker.left")
         worker = self._node.pool.worker_left(uid, name)
         if worker is None or worker.task is None:
             return
@@ -76,6 +81,7 @@ class CrewDesk:
         """Believe a launcher about the workers of its own user."""
         if not self._node.pool.holds(peer.uid, message.name):
             return
+        reach("worker.exited")
         reason = message.reason or f"its worker exited with status {message.status}"
         task = self._node.pool.stillborn(peer.uid, message.name)
         if task is not None:
@@ -104,6 +110,7 @@ class CrewDesk:
         self._heal(message)
         match message:
             case m.Ready():
+                reach("report.ready")
                 node.happen(e.TaskReady(TaskId(message.task), message.epoch))
             case m.Progress():
                 self._on_progress(entry, message)
@@ -122,6 +129,7 @@ class CrewDesk:
                 self._node.repeat_run(TaskId(message.task))
 
     def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
+        reach("report.aborted")
         if self._node.pool.holder(message.task, peer.route):
             self._node.pool.release(message.task)
             self._node.happen(e.TaskAborted(TaskId(message.task), message.epoch))
@@ -129,6 +137,7 @@ class CrewDesk:
             self._node.pool.gave_up(peer.route)
 
     def _on_progress(self, entry: Entry, message: m.Progress) -> None:
+        reach("report.progress")
         task = TaskId(entry.id)
         entry.checkpoint = message.checkpoint
         entry.checkpoint_at = self._wall()
@@ -151,20 +160,27 @@ class CrewDesk:
         self._node.journal.tell(entry, "progress", self._wall())
 
     def _on_yielded(self, entry: Entry, message: m.Yielded) -> None:
+        reach("report.yielded")
         entry.checkpoint = message.checkpoint
         entry.checkpoint_at = self._wall()
         self._close_segment(entry, message, message.last_strip or None)
         task = TaskId(entry.id)
+        reach("yield.noted")
         self._node.happen(e.TaskYielded(task, message.epoch, entry.progress))
+        reach("yield.done")
 
     def _on_finished(self, entry: Entry, message: m.Finished) -> None:
+        reach("report.finished")
         entry.result = message.result
         self._close_segment(entry, message, None)
         self._learner.finished(entry, message)
         self._node.pool.release(entry.id)
+        reach("finish.noted")
         self._node.happen(e.TaskFinished(TaskId(entry.id), message.epoch))
+        reach("finish.done")
 
     def _on_failed(self, entry: Entry, message: m.Failed) -> None:
+        reach("report.failed")
         self._node.journal.close_segment(
             entry,
             self._wall(),

@@ -18,6 +18,7 @@ from hetd.wakes import Guarded
 from hetd.watchers import Watchers
 from libtask import messages as m
 from libtask.errors import HetError, InputError
+from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,7 +90,9 @@ class Loop:
         for guarded in ended:
             self._on_exit(guarded)
         for envelope in self._router.receive():
+            reach("loop.received")
             self._handle(envelope)
+            reach("loop.handled")
         self._node.tick()
         self._answer(self._store.committed())
         if self._store.idle and not self._may_gather():
@@ -101,8 +104,10 @@ class Loop:
         for route, message in replies:
             by_route.setdefault(route, []).append(message)
         for route, messages in by_route.items():
+            reach("loop.durable")
             if not self._router.send(route, *messages):
                 self._watchers.remove(route)
+            reach("loop.answered")
 
     def timeout_ms(self) -> int:
         """How long to wait for the next turn, if nothing happens."""

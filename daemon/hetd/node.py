@@ -23,6 +23,7 @@ from hetd.core.tasks import Row, State
 from hetd.metering import Metering
 from hetd.power.find import Finder
 from libtask import messages as m
+from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,6 +116,7 @@ class Node:
         """Take up the tasks that had not ended when the daemon stopped."""
         deadline = self.clock.now() + int(self.config.restore_grace_s * SECOND)
         for entry in self.journal.restore():
+            reach("start.restoring")
             submitted = self.submission(entry)
             self._watch_overrun(entry, submitted)
             if entry.state == "running":
@@ -223,7 +225,9 @@ class Node:
             case a.Stage():
                 self._stage(action.task, action.epoch)
             case a.Preempt():
+                reach("preempt.before")
                 self.pool.send(action.task, m.Preempt(action.task, action.epoch))
+                reach("preempt.sent")
             case a.Abort():
                 self._abort(action)
             case a.SetTimer():
@@ -239,7 +243,9 @@ class Node:
             entry.epoch = action.epoch
             run = m.Run(action.task, action.epoch, device, entry.spec)
             self.pool.bind(action.task, entry.owner)
+        reach("run.before")
         self.pool.send(action.task, run)
+        reach("run.sent")
 
     def repeat_orders(self, record: TaskRecord) -> None:
         """Say again what the last connection to a task's worker may have lost."""
@@ -259,13 +265,17 @@ class Node:
         entry = self.journal.live[task]
         entry.epoch = epoch
         self.pool.bind(task, entry.owner)
+        reach("stage.before")
         self.pool.send(task, m.Stage(task, epoch, entry.spec))
+        reach("stage.sent")
 
     def _abort(self, action: a.Abort) -> None:
         record = self.scheduler.system.tasks.get(TaskId(action.task))
         still_bound = record is not None and record.bound
         started = self.pool.worker_of(action.task) is not None
+        reach("abort.before")
         self.pool.send(action.task, m.Abort(action.task, action.epoch))
+        reach("abort.sent")
         if not still_bound:
             self.pool.part(action.task)
         elif not started:

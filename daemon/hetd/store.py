@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hetd.estimates.point import Figures, key_of
 from libtask.errors import HetError, InputError
+from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,6 +116,7 @@ class Store:
             _write(self._writer, batch)
         except sqlite3.Error as error:
             raise StoreError(f"{self.path}: {error}") from error
+        reach("store.written")
         self._orders.put("commit")
 
     def committed(self) -> list[Any]:
@@ -158,7 +160,9 @@ class Store:
         while self._orders.get() == "commit":
             outcome: sqlite3.Error | None = None
             try:
+                reach("store.before-commit")
                 self._writer.execute("COMMIT")
+                reach("store.committed")
             except sqlite3.Error as error:
                 outcome = error
             self._outcomes.put(outcome)

@@ -135,6 +135,7 @@ class WorkerPool:
         launcher = self._crews[worker.uid].launcher
         if launcher is None:
             return False
+        reach("kill.before")
         return self._send(launcher.route, KillWorker(worker.name, reason))
 
     # ------------------------------------------------------------ peers
@@ -256,6 +257,7 @@ class WorkerPool:
     def _assign(self, worker: Worker, task: int) -> None:
         worker.task = task
         self._by_task[task] = worker
+        reach("worker.assigned")
         for message in self._backlog.pop(task, ()):
             self._send(worker.route, message)
 
@@ -279,5 +281,7 @@ class WorkerPool:
         for _ in range(missing):
             self._started += 1
             names.append(f"{self._prefix}-{self._started}")
+        reach("workers.before")
         if self._send(crew.launcher.route, StartWorkers(names)):
             crew.starting.update(names)
+        reach("workers.asked")

@@ -11,6 +11,7 @@ import msgspec
 from hetd.service.resources import resource_named
 from libtask import messages as m
 from libtask.errors import InputError
+from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from hetd.journal import Entry
@@ -44,10 +45,14 @@ class SubmissionDesk:
             self._checked(peer, spec, first, position)
             for position, spec in enumerate(request.tasks)
         ]
+        reach("submit.checked")
         entries = [self._admit(peer, spec, request.worker) for spec in specs]
+        reach("submit.admitted")
         self._node.submit(entries)
+        reach("submit.placed")
         ids = [entry.id for entry in entries]
         self._remember(peer.uid, request.key, ids)
+        reach("submit.remembered")
         return m.Submitted(request.request, ids, launcher)
 
     def _demand_free(self, peer: Peer, request: m.Submit) -> None:

@@ -13,6 +13,7 @@ from hetd.planning.explain import explain
 from hetd.service.resources import policy_name, resource_named
 from libtask import messages as m
 from libtask.errors import InputError
+from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +117,9 @@ class TaskDesk:
         for task in live:
             # cancelling one may have ended another that came after it
             if task in self._node.journal.live:
+                reach("control.before")
                 self._node.happen(events[request.verb](TaskId(task)))
+                reach("control.done")
         return m.Done(request.request, live)
 
     def amend(self, peer: Peer, request: m.Amend) -> m.Message:
@@ -152,5 +155,7 @@ class TaskDesk:
                 f"task {request.id} cannot run on {request.resource}: {entry.spec.app} "
                 f"has implementations for {', '.join(entry.spec.kinds)}"
             )
+        reach("migrate.before")
         self._node.happen(e.TaskMoved(TaskId(request.id), request.resource))
+        reach("migrate.done")
         return m.Done(request.request, [request.id])

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from libtask.errors import InputError
+from libtask.faultpoints import reach
 from libtask.messages import WorkerExited, decode_to_daemon, encode
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class ExitRecords:
         path = self._folder / exited.name
         draft = path.with_name(f".{exited.name}.new")
         draft.write_bytes(encode(exited))
+        reach("exit.drafted")
         draft.replace(path)
         self._told_at[exited.name] = time.monotonic()
 

@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from libtask.faultpoints import reach
 from libtask.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def be_worker(terms: Terms) -> NoReturn:
     status = 1
     try:
         _leave_launcher(terms.log)
+        reach("worker.forked")
         Worker(terms).run()
         status = 0
     except BaseException:  # noqa: BLE001  nothing may return into the launcher's code

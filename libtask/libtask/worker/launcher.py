@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
+from libtask.faultpoints import reach
 from libtask.messages import (
     Hello,
     KillWorker,
@@ -123,6 +124,7 @@ class Launcher:
         self._link.close()
 
     def _greeting(self) -> list[Message]:
+        reach("launcher.greeting")
         hello = Hello(role="launcher", pid=os.getpid())
         return [hello, *self._exits.to_tell()]
 
@@ -137,6 +139,7 @@ class Launcher:
                         self._terminate(child, message.reason)
             case Retire():
                 self._retired = True
+                reach("launcher.retiring")
                 for child in self._children.values():
                     self._terminate(child, "the daemon stops")
             case _:
@@ -154,6 +157,7 @@ class Launcher:
         log = str(self._logs / f"{name}.log")
         sys.stdout.flush()
         sys.stderr.flush()
+        reach("launcher.before-fork")
         try:
             pid = os.fork()
         except OSError as error:
@@ -162,6 +166,7 @@ class Launcher:
             return
         if pid == 0:
             be_worker(Terms(name, self._socket, log))
+        reach("launcher.forked")
         self._children[pid] = Child(name, pid)
 
     def _reap(self) -> None:
@@ -174,7 +179,9 @@ class Launcher:
             # cannot be anybody else's before the wait.
             with contextlib.suppress(OSError):
                 os.killpg(ended.si_pid, signal.SIGKILL)
+            reach("launcher.ended")
             _, status = os.waitpid(ended.si_pid, 0)
+            reach("launcher.reaped")
             self._note_end(ended.si_pid, os.waitstatus_to_exitcode(status))
 
     def _note_end(self, pid: int, status: int) -> None:
@@ -190,13 +197,17 @@ class Launcher:
     def _tell_exit(self, exited: WorkerExited) -> None:
         if NAME.fullmatch(exited.name):
             self._exits.keep(exited)
+        reach("exit.recorded")
         self._link.send(exited)
+        reach("exit.told")
 
     def _terminate(self, child: Child, reason: str) -> None:
         if child.kill_at is None:
             child.why_killed = reason
             child.kill_at = time.monotonic() + GRACE
+            reach("launcher.before-kill")
             _signal(child.pid, signal.SIGTERM)
+            reach("launcher.signalled")
 
     def _kill_overdue(self) -> None:
         now = time.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from libtask.faultpoints import reach
 from libtask.messages import Abort, Preempt, Progress
 from libtask.worker.execution import NANOSECONDS, Demand, Measures
 
@@ -57,6 +58,7 @@ class Lookout:
         if now_ns < self._look_at_ns:
             return None
         self._look_at_ns = now_ns + LOOK_NS
+        reach("worker.looked")
         demand = self._hear()
         if demand is None:
             self._report(now_ns)
@@ -95,6 +97,7 @@ class Lookout:
             return
         self._report_at_ns = now_ns + REPORT_NS
         self._link.send_users_values(self._progress())
+        reach("worker.reported")
         self._reported = self._measures.copy()
 
     def _cpu_since_report(self) -> int:

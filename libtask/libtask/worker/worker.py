@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from libtask.checkpoint import StripSizer
 from libtask.errors import InputError
+from libtask.faultpoints import reach
 from libtask.messages import (
     Abort,
     Aborted,
@@ -152,6 +153,7 @@ class Worker:
         self._link.close()
 
     def _greeting(self) -> list[Message]:
+        reach("worker.greeting")
         task, epoch = self._concerns()
         hello = Hello(
             role="worker",
@@ -201,11 +203,13 @@ class Worker:
         self._held = None
         self._last_word = None
         self._output.begin()
+        reach("worker.loading")
         try:
             self._held = self._load(order)
         except BaseException as error:  # noqa: BLE001  whatever an app raises is its own failure, the worker lives on
             self._fail(order, error)
             return
+        reach("worker.loaded")
         if tell:
             self._tell_ready(order)
 
@@ -241,6 +245,7 @@ class Worker:
             return
         self._last_word = None
         began = time.monotonic()
+        reach("worker.running")
         try:
             self._execute(held, order)
         except BaseException as error:  # noqa: BLE001  whatever an app raises is its own failure, the worker lives on
@@ -287,6 +292,7 @@ class Worker:
                 self._end(Aborted(task=held.task, epoch=held.epoch))
 
     def _finish(self, held: Holding, execution: Execution) -> None:
+        reach("worker.computed")
         result = held.app.save(execution.course)
         finished = Finished(
             task=held.task,
@@ -294,6 +300,7 @@ class Worker:
             result=result,
             **self._output.account(execution.measures),
         )
+        reach("worker.saved")
         self._end(finished)
 
     def _yield_task(self, held: Holding, execution: Execution) -> None:
@@ -304,7 +311,9 @@ class Worker:
             last_strip=execution.measures.last_strip_at_ns / NANOSECONDS,
             **self._output.account(execution.measures),
         )
+        reach("worker.stopped")
         self._say(yielded)
+        reach("worker.yielded")
         self._output.begin()
 
     def _abort(self, order: Abort) -> None:
@@ -327,6 +336,7 @@ class Worker:
 
     def _end(self, last_word: Finished | Failed | Aborted) -> None:
         self._say(last_word)
+        reach("worker.last-word")
         self.ended = last_word
         self._held = None
         self._leaving |= self._terms.own
