@@ -103,6 +103,7 @@ class Worker:
     Args:
         terms: what it is told at its start.
         find_app: finds the class of an application by name; None: as everybody does.
+        connect: makes the line to hetd; a simulation gives one without a socket.
 
     Attributes:
         ended: how the last task ended.
@@ -110,7 +111,10 @@ class Worker:
     """
 
     def __init__(
-        self, terms: Terms, find_app: Callable[[str], type[Task]] | None = None
+        self,
+        terms: Terms,
+        find_app: Callable[[str], type[Task]] | None = None,
+        connect: Callable[[Path, Callable[[], list[Message]]], Link] = Link,
     ) -> None:
         self.ended: Finished | Failed | Aborted | None = None
         self._terms = terms
@@ -124,7 +128,7 @@ class Worker:
         self._devices = OpenDevices()
         self._output = Output(terms.log)
         self._memory_limit = memory_in_use() + terms.growth
-        self._link = Link(terms.socket, self._greeting)
+        self._link = connect(terms.socket, self._greeting)
 
     def join(self) -> None:
         """Wait until hetd knows this worker.
