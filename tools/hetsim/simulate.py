@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from hetsim.scenario import Scenario
 
 
-def simulate(
+def simulate(  # noqa: PLR0913  what a user of `hetsim run` may choose
     scenario: Scenario,
     policy: str,
     parameters: dict[str, Any] | None = None,
     *,
     noise: float = 0.0,
     seed: int = 0,
+    correct: bool = False,
 ) -> Result:
     """Run a scenario.
 
@@ -39,6 +40,7 @@ def simulate(
         policy: name of the policy; `parameters`: of it.
         noise: the scheduler's expectations are wrong by up to this share.
         seed: of the errors.
+        correct: strips correct the expectations while they run, as in the daemon.
 
     Raises:
         InputError: no such policy or parameter.
@@ -46,7 +48,7 @@ def simulate(
     """
     decider = make_policy(policy, parameters or {})
     expected = expected_seconds(scenario, noise, random.Random(seed))
-    simulation = Simulation(scenario, decider, expected)
+    simulation = Simulation(scenario, decider, expected, correct=correct)
     with _without_collector():
         began = time.perf_counter()
         simulation.run()

@@ -13,6 +13,7 @@ from hetd.core import events as e
 from hetd.core.scheduler import Limits, Scheduler
 from hetd.core.tasks import State
 from hetsim.agenda import Agenda, Order
+from hetsim.correction import TELLING, CorrectedExpectations
 from hetsim.sharing import SharedProcessor
 from hetsim.workers import Preparation, SlotWorkers
 from hetsim.workload import Expectations, jobs_of, nanoseconds, resources_of
@@ -40,6 +41,9 @@ _GOING_ON = tuple(state for state in State if not state.ended)
 class Simulation:
     """One scenario under one policy.
 
+    Args:
+        correct: strips correct the expectations while they run, as in the daemon.
+
     Attributes:
         jobs: the tasks and, after `run`, what happened to them.
         recorder: called with every batch of events, its instant and the actions.
@@ -53,14 +57,16 @@ class Simulation:
         expected: dict[str, dict[str, float]],
         recorder: Callable[[list[Event], Nanoseconds, list[Action]], None]
         | None = None,
+        *,
+        correct: bool = False,
     ) -> None:
         resources = resources_of(scenario)
         self.jobs = jobs_of(scenario, expected)
         self.agenda = Agenda()
         self.recorder = recorder
-        self.scheduler = Scheduler(
-            resources, Expectations(expected), policy, limits=LIMITS
-        )
+        self._corrected = CorrectedExpectations(expected) if correct else None
+        estimates = self._corrected or Expectations(expected)
+        self.scheduler = Scheduler(resources, estimates, policy, limits=LIMITS)
         self.kinds = frozenset(resource.kind for resource in resources)
         self._by_id = {job.id: job for job in self.jobs}
         self._timer: Ticket = -1
@@ -84,6 +90,8 @@ class Simulation:
                 self._tell(events, now)
 
     def _tell(self, events: list[Event], now: Nanoseconds) -> None:
+        if self._corrected is not None:
+            self._correct(self._corrected, events)
         if len(events) == 1:
             actions = self.scheduler.handle(events[0], now)
         else:
@@ -96,6 +104,12 @@ class Simulation:
                 self._note(action, now)
         if self.recorder is not None:
             self.recorder(events, now, actions)
+
+    def _correct(self, estimates: CorrectedExpectations, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, TELLING):
+                job = self._by_id[event.task]
+                estimates.take_in(job, self.scheduler.system)
 
     # ------------------------------------------------------------ before the start
 

@@ -36,6 +36,11 @@ DEFAULT_POLICY = "finish-time"
 )
 @click.option("--seed", type=int, default=0, help="Of the errors.")
 @click.option(
+    "--correct",
+    is_flag=True,
+    help="Strips correct the expected times while they run, as in the daemon.",
+)
+@click.option(
     "--bound/--no-bound",
     default=True,
     show_default=True,
@@ -49,13 +54,16 @@ def command(  # noqa: PLR0913  one argument an option
     settings: tuple[str, ...],
     noise: float,
     seed: int,
+    correct: bool,
     bound: bool,
     as_json: bool,
 ) -> None:
     """Run SCENARIO, a JSON file, under a policy."""
     document = read_scenario(scenario)
     name, parameters = _policy(document, policy, parse_settings(settings))
-    result = simulate(document, name, parameters, noise=noise, seed=seed)
+    result = simulate(
+        document, name, parameters, noise=noise, seed=seed, correct=correct
+    )
     if bound:
         result = with_bound(result, document)
     if as_json:

@@ -15,6 +15,7 @@ from hetsim.papers.loesch_2016.sample import figure_two_b
 from hetsim.papers.loesch_2016.sensitivity import sensitivity
 from hetsim.papers.loesch_2016.speedups import table_two, table_two_ours
 from hetsim.papers.loesch_2016.table_one import figure_two_a, table_one
+from hetsim.papers.loesch_2016.wrong_estimates import wrong_estimates
 
 FIGURES = Catalogue(
     recipes={
@@ -25,6 +26,7 @@ FIGURES = Catalogue(
         "finish-time": Recipe(table_two_ours, draw_comparison),
         "fig3": Recipe(figure_three, draw_energy),
         "sensitivity": Recipe(sensitivity),
+        "wrong-estimates": Recipe(wrong_estimates),
     },
     seeds=10,
     live=LIVE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,21 +22,48 @@ _done: dict[tuple[object, ...], Result] = {}
 _bounds: dict[tuple[object, ...], float] = {}
 
 
-def run_one(case: Case, reading: Reading, policy: str, noise: float = 0.0) -> Result:
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """How wrong the scheduler's expectations are.
+
+    Attributes:
+        noise: by up to this share.
+        correct: whether strips correct them while they run, as in the daemon.
+        seed: of the errors; None: the number of the order of arrival.
+
+    """
+
+    noise: float = 0.0
+    correct: bool = False
+    seed: int | None = None
+
+
+NO_ERRORS = Errors()
+
+
+def run_one(
+    case: Case, reading: Reading, policy: str, errors: Errors = NO_ERRORS
+) -> Result:
     """Run one case under one policy; the tasks themselves are left out of the result."""
-    key = (case, repr(reading), policy, noise)
+    key = (case, repr(reading), policy, errors)
     if key not in _done:
         scenario = make_scenario(case, reading)
-        result = simulate(scenario, policy, noise=noise, seed=case.order)
+        result = simulate(
+            scenario,
+            policy,
+            noise=errors.noise,
+            seed=case.order if errors.seed is None else errors.seed,
+            correct=errors.correct,
+        )
         _done[key] = msgspec.structs.replace(result, tasks=[])
     return _done[key]
 
 
 def makespans(
-    cases: Iterable[Case], reading: Reading, policy: str, noise: float = 0.0
+    cases: Iterable[Case], reading: Reading, policy: str, errors: Errors = NO_ERRORS
 ) -> list[float]:
     """Makespan of each case, in seconds."""
-    return [run_one(case, reading, policy, noise).makespan for case in cases]
+    return [run_one(case, reading, policy, errors).makespan for case in cases]
 
 
 def bounds(cases: Iterable[Case], reading: Reading) -> list[float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetsim.papers.figures import Claim, Figure
 from hetsim.papers.loesch_2016.reading import Reading, faults
-from hetsim.papers.loesch_2016.runs import makespans
+from hetsim.papers.loesch_2016.runs import NO_ERRORS, Errors, makespans
 from hetsim.papers.loesch_2016.task_sets import COUNTS, DELAYS, cases
 
 if TYPE_CHECKING:
@@ -25,9 +25,16 @@ POLICIES = ("migration", "finish-time", "work-conserving")
 def sensitivity(seeds: int) -> Figure:
     """Sweep the parameters of the reading, and errors of the estimates."""
     orders = min(seeds, MOST_ORDERS)
-    rows = [_row(name, value, reading, 0.0, orders) for name, value, reading in sweep()]
+    rows = [
+        _row(name, value, reading, NO_ERRORS, orders)
+        for name, value, reading in sweep()
+    ]
     noisy = [
-        _row("estimates wrong by", noise, Reading(), noise, orders)
+        _row(name, noise, Reading(), Errors(noise, correct), orders)
+        for name, correct in (
+            ("estimates wrong by", False),
+            ("the same, corrected by strips", True),
+        )
         for noise in (0.1, 0.3, 0.5)
     ]
     return Figure(
@@ -93,8 +100,10 @@ def scaled(reading: Reading, resource: str, scale: float) -> Reading:
     return replace(reading, ratios=ratios)
 
 
-def _row(name: str, value: object, reading: Reading, noise: float, orders: int) -> Row:
-    cells = {policy: _cells(reading, policy, noise, orders) for policy in POLICIES}
+def _row(
+    name: str, value: object, reading: Reading, errors: Errors, orders: int
+) -> Row:
+    cells = {policy: _cells(reading, policy, errors, orders) for policy in POLICIES}
     over = mean(
         migration / other
         for migration, other in zip(
@@ -111,11 +120,11 @@ def _row(name: str, value: object, reading: Reading, noise: float, orders: int) 
     }
 
 
-def _cells(reading: Reading, policy: str, noise: float, orders: int) -> list[float]:
+def _cells(reading: Reading, policy: str, errors: Errors, orders: int) -> list[float]:
     """Speed-up over affinity for each set and delay."""
     return [
-        mean(makespans(runs, reading, "affinity", noise))
-        / mean(makespans(runs, reading, policy, noise))
+        mean(makespans(runs, reading, "affinity", errors))
+        / mean(makespans(runs, reading, policy, errors))
         for task_set in COUNTS
         for delay in DELAYS
         for runs in [cases(task_set, delay, orders)]

@@ -1,0 +1,65 @@
+"""Expectations that strips correct while they run, as in the daemon.
+
+The same `EstimateTable` takes in what modelled workers report as takes in what real
+ones report; only the first expectations come from the scenario.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from hetd.core import events as e
+from hetd.core.system import SECOND
+from hetd.estimates.table import EstimateTable
+
+if TYPE_CHECKING:
+    from hetd.core.system import Resource, System
+    from hetd.core.tasks import Row
+    from hetsim.workload import Job
+
+
+class CorrectedExpectations:
+    """An `Estimates` that begins with a table of seconds and learns.
+
+    Args:
+        seconds: type -> resource -> expected seconds of a whole task.
+
+    """
+
+    def __init__(self, seconds: dict[str, dict[str, float]]) -> None:
+        self._told = seconds
+        self._table = EstimateTable()
+        for kind, row in seconds.items():
+            for resource, expected in row.items():
+                self._table.learn(kind, resource, expected, work=1.0)
+
+    @property
+    def version(self) -> int:
+        """Grows with each expectation that changes."""
+        return self._table.version
+
+    def seconds(self, row: Row, resource: Resource) -> float:
+        """Return the expected seconds of a whole task; infinite: cannot run there."""
+        if resource.name not in self._told[row.type]:
+            return math.inf
+        return self._table.seconds(row, resource)
+
+    def spread(self, row: Row, resource: Resource) -> float:
+        """Return the relative standard deviation of that expectation."""
+        return self._table.spread(row, resource)
+
+    def take_in(self, job: Job, system: System) -> None:
+        """Learn from strips that are reported, before the scheduler hears of them.
+
+        A task's strips are equal: any of them tells how long the whole takes.
+        """
+        record = system.tasks.get(job.id)
+        if record is None or record.resource is None or record.preempting:
+            return
+        resource = system.resources[record.resource]
+        self._table.observe(record.row, resource, job.actual[resource.name] / SECOND)
+
+
+TELLING = e.StripsDone | e.TaskFinished
+"""Events that tell how long strips took."""
