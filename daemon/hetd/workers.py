@@ -10,6 +10,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from libtask.faultpoints import reach
 from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
 
 if TYPE_CHECKING:
