@@ -13,13 +13,20 @@
     platform = "NVIDIA CUDA"
     device = "NVIDIA H200"
 
+    [limits]
+    tasks = 10000
+
+    [limits.user.alice]
+    running = 8
+
 Without `[[resource]]` tables the resources are discovered.
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -59,6 +66,38 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return DeviceInfo(msgspec.convert(spec, DeviceSpec), **rest)
 
 
+Count = int | Literal["unlimited"]
+
+
+class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[limits.user.NAME]` table; NAME is a login name or a uid.
+
+    What it leaves out is as for everybody.
+    """
+
+    tasks: Count | None = None
+    """Tasks of the user that have not ended; a submit that would exceed it is refused."""
+    running: Count | None = None
+    """Slots that the user's tasks take at once; further tasks wait."""
+    share: float | None = None
+    """Weight: where several users' tasks wait that are alike to the policy, computing
+    time is given to them in this proportion."""
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The `[limits]` table: what each user may have at once."""
+
+    tasks: Count = "unlimited"
+    """Tasks of a user that have not ended; a submit that would exceed it is refused."""
+    running: Count = "unlimited"
+    """Slots that a user's tasks take at once; further tasks wait."""
+    share: float = 1.0
+    """Weight: where several users' tasks wait that are alike to the policy, computing
+    time is given to them in this proportion."""
+    user: dict[str, UserLimits] = {}
+    """What is different for single users, by login name or uid."""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set. Units stand in the names."""
 
@@ -83,6 +122,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expected to take only so many times as long as the others. 1: they are not."""
     meters: bool = True
     """Measure power where the machine can; else it is modelled by the figures of watts."""
+    on_stop: Literal["leave", "preempt"] = "leave"
+    """What becomes of running tasks when hetd is stopped: they go on without it, or they
+    stop at a checkpoint and write a snapshot."""
+    stop_timeout_s: float = 60.0
+    """How long stopping may wait for those snapshots."""
+    socket_group: str = ""
+    """Group whose members may use the socket, where hetd makes it itself. Empty: only its
+    own user. A socket passed by the service manager keeps its group."""
+    admin_group: str = "hetd-admin"
+    """Members may drain resources, change the policy, and touch all users' tasks."""
+    limits: Limits = Limits()
     resource: list[ResourceTable] = []
 
 
@@ -110,6 +160,7 @@ def _check(config: Config) -> None:
         raise InputError("probing: expected a number above 0, and 1 at most")
     if config.queue_limit < 0:
         raise InputError(f"queue_limit: expected at least 0, got {config.queue_limit}")
+    _check_limits(config.limits)
     names = [table.name for table in config.resource]
     for position, table in enumerate(config.resource):
         where = f"resource[{position}]"
@@ -121,3 +172,15 @@ def _check(config: Config) -> None:
             raise InputError(f"{where}.driver: expected cpu, opencl or null")
         if table.kind != "cpu" and table.slots != 1:
             raise InputError(f"{where}.slots: accelerators run one task at a time")
+
+
+def _check_limits(limits: Limits) -> None:
+    tables: dict[str, Limits | UserLimits] = {"limits": limits}
+    tables |= {f"limits.user.{name}": each for name, each in limits.user.items()}
+    for where, table in tables.items():
+        for name in ("tasks", "running"):
+            count = getattr(table, name)
+            if isinstance(count, int) and count < 0:
+                raise InputError(f"{where}.{name}: expected at least 0, got {count}")
+        if table.share is not None and not 0 < table.share < math.inf:
+            raise InputError(f"{where}.share: expected a number above 0")
