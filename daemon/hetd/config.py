@@ -69,7 +69,7 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Count = int | Literal["unlimited"]
 
 
-class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One `[limits.user.NAME]` table; NAME is a login name or a uid.
 
     What it leaves out is as for everybody.
@@ -84,7 +84,7 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time is given to them in this proportion."""
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[limits]` table: what each user may have at once."""
 
     tasks: Count = "unlimited"
@@ -94,7 +94,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: float = 1.0
     """Weight: where several users' tasks wait that are alike to the policy, computing
     time is given to them in this proportion."""
-    user: dict[str, UserLimits] = {}
+    user: dict[str, UserTable] = {}
     """What is different for single users, by login name or uid."""
 
 
@@ -132,8 +132,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     own user. A socket passed by the service manager keeps its group."""
     admin_group: str = "hetd-admin"
     """Members may drain resources, change the policy, and touch all users' tasks."""
-    limits: Limits = Limits()
+    limits: LimitsTable = LimitsTable()
+    connections_per_user: int = 1024
+    """Connections of one user at the same time; each worker and each client is one."""
+    memory_mb: int = 256
+    """By how much peers may make hetd grow before those that flood it are cut off."""
     resource: list[ResourceTable] = []
+
+
+SMALLEST = {"connections_per_user": 8, "memory_mb": 16}
 
 
 def read_config(path: Path | None) -> Config:
@@ -161,6 +168,9 @@ def _check(config: Config) -> None:
     if config.queue_limit < 0:
         raise InputError(f"queue_limit: expected at least 0, got {config.queue_limit}")
     _check_limits(config.limits)
+    for name in ("connections_per_user", "memory_mb"):
+        if getattr(config, name) < SMALLEST[name]:
+            raise InputError(f"{name}: expected at least {SMALLEST[name]}")
     names = [table.name for table in config.resource]
     for position, table in enumerate(config.resource):
         where = f"resource[{position}]"
@@ -174,8 +184,8 @@ def _check(config: Config) -> None:
             raise InputError(f"{where}.slots: accelerators run one task at a time")
 
 
-def _check_limits(limits: Limits) -> None:
-    tables: dict[str, Limits | UserLimits] = {"limits": limits}
+def _check_limits(limits: LimitsTable) -> None:
+    tables: dict[str, LimitsTable | UserTable] = {"limits": limits}
     tables |= {f"limits.user.{name}": each for name, each in limits.user.items()}
     for where, table in tables.items():
         for name in ("tasks", "running"):

@@ -56,7 +56,6 @@ class Loop:
         self._service = Service(node, store, self.stop)
         self._crew = CrewDesk(node)
         self._watchers = Watchers()
-        self._rulers = frozenset({0, os.getuid()})
         self.running = True
         self._next_commit = 0
         self.refused = 0
@@ -127,7 +126,9 @@ class Loop:
         if not self._journal.dirty:
             return
         self._next_commit = self._now() + GATHER_NS
-        told = self._watchers.address(self._journal.changes, self._rulers)
+        told = self._watchers.address(
+            self._journal.changes, self._service.rights.may_rule
+        )
         self._journal.batch.replies.extend(told)
         self._journal.changes.clear()
         self._store.submit(self._journal.take_batch())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from hetd.journal import Entry
     from hetd.transport.router import Peer
@@ -28,13 +28,15 @@ class Watchers:
         self._watches.pop(route, None)
 
     def address(
-        self, changes: Iterable[tuple[Entry, TaskChanged]], rulers: frozenset[int]
+        self,
+        changes: Iterable[tuple[Entry, TaskChanged]],
+        may_rule: Callable[[int], bool],
     ) -> Iterator[tuple[bytes, Message]]:
         """Address each change: to who submitted the task, at its end, and to watchers.
 
         Args:
             changes: what happened, in order.
-            rulers: uids that may see every task.
+            may_rule: whether a uid may see every task.
 
         """
         for entry, change in changes:
@@ -42,7 +44,7 @@ class Watchers:
             for route, (peer, watch, ids) in self._watches.items():
                 if watch.ids is not None and change.id not in ids:
                     continue
-                if peer.uid != entry.owner and peer.uid not in rulers:
+                if peer.uid != entry.owner and not may_rule(peer.uid):
                     continue
                 if watch.progress or change.what != "progress":
                     told = told or route == entry.submitter

@@ -33,7 +33,7 @@ class Service:
     """
 
     def __init__(self, node: Node, store: Store, stop: Callable[[], None]) -> None:
-        self.rights = Permissions(node.journal)
+        self.rights = Permissions(node)
         tasks = TaskDesk(node, self.rights)
         models = ModelDesk(node, self.rights)
         whole = NodeDesk(node, self.rights, stop)

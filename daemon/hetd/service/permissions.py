@@ -7,25 +7,66 @@ policy, drained resources, the estimates.
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 from typing import TYPE_CHECKING
 
+from hetd.core.system import SECOND
 from libtask.errors import NotAllowedError, NotFoundError
 
 if TYPE_CHECKING:
-    from hetd.journal import Entry, Journal
+    from collections.abc import Callable
+
+    from hetd.journal import Entry
+    from hetd.node import Node
     from hetd.transport.router import Peer
+
+BELIEVED_NS = 60 * SECOND
+"""How long a look into the groups of a user holds: it may have to ask a directory."""
+MOST_BELIEVED = 10_000
+"""Users whose groups are remembered; more are asked for again."""
+
+
+def groups_of(uid: int) -> frozenset[str]:
+    """Look up the names of all groups of a user; nobody knows him: none."""
+    try:
+        user = pwd.getpwuid(uid)
+        numbers = os.getgrouplist(user.pw_name, user.pw_gid)
+    except (KeyError, OSError):
+        return frozenset()
+    return frozenset(name for name in map(_group_name, numbers) if name)
+
+
+def _group_name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return ""
 
 
 class Permissions:
-    """Answers who may what."""
+    """Answers who may what.
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    Args:
+        node: whose configuration names the administrators' group.
+        groups: looks up the groups of a user.
+
+    """
+
+    def __init__(
+        self, node: Node, groups: Callable[[int], frozenset[str]] = groups_of
+    ) -> None:
+        self._node = node
+        self._groups = groups
+        self._believed: dict[int, tuple[int, frozenset[str]]] = {}
 
     def may_rule(self, uid: int) -> bool:
         """Whether this user may touch what is not his own."""
-        return uid in (0, os.getuid())
+        if uid in (0, os.getuid()):
+            return True
+        group = self._node.config.admin_group
+        return bool(group) and group in self._known_groups(uid)
 
     def demand_rule(self, peer: Peer) -> None:
         """Refuse who may not rule.
@@ -35,7 +76,11 @@ class Permissions:
 
         """
         if not self.may_rule(peer.uid):
-            raise NotAllowedError("only root and the daemon's own user may do that")
+            group = self._node.config.admin_group
+            members = f", and members of {group}," if group else ""
+            raise NotAllowedError(
+                f"only root and the daemon's own user{members} may do that"
+            )
 
     def own(self, peer: Peer, task: int) -> Entry:
         """Find a task that the peer may touch.
@@ -45,7 +90,7 @@ class Permissions:
             NotAllowedError: it is another user's.
 
         """
-        entry = self._journal.find(task)
+        entry = self._node.journal.find(task)
         if entry is None:
             raise NotFoundError(f"no task {task}")
         if not self.may_see(peer, entry):
@@ -55,3 +100,13 @@ class Permissions:
     def may_see(self, peer: Peer, entry: Entry, *, mine: bool = False) -> bool:
         """Whether a task is the peer's; but for `mine`, a ruler sees all."""
         return entry.owner == peer.uid or (not mine and self.may_rule(peer.uid))
+
+    def _known_groups(self, uid: int) -> frozenset[str]:
+        now = self._node.clock.now()
+        until, groups = self._believed.get(uid, (now, frozenset()))
+        if until <= now:
+            if len(self._believed) >= MOST_BELIEVED:
+                self._believed.clear()
+            groups = self._groups(uid)
+            self._believed[uid] = (now + BELIEVED_NS, groups)
+        return groups
