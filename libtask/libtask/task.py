@@ -66,6 +66,9 @@ class Task:
     """
 
     implementations: ClassVar[dict[Kind, Implementation]] = {}
+    state_names: ClassVar[tuple[str, ...]] = ()
+    """Attributes that strips change: what a snapshot holds; empty: all of them. The
+    others must be what `load()` makes them."""
 
     def __init_subclass__(cls) -> None:
         cls.implementations = dict(cls.implementations)

@@ -46,6 +46,7 @@ from libtask.messages.parts import (
     Prospect,
     Sample,
     Segment,
+    SnapshotTerms,
     TaskInfo,
     TaskSpec,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "Run",
     "Sample",
     "Segment",
+    "SnapshotTerms",
     "Stage",
     "StartWorkers",
     "Stop",

@@ -70,6 +70,18 @@ class CheckpointRecord(Record, frozen=True):
     """What the app itself keeps there (residuals, flags): small plain values."""
 
 
+class SnapshotTerms(Record, frozen=True):
+    """When workers write snapshots of their tasks."""
+
+    mtbf_s: float = 86_400.0
+    """Seconds between two failures of a worker or the machine; 0: write none."""
+    minimum_s: float = 10.0
+    """Computing between two snapshots at least, seconds."""
+    low_memory: float = 0.05
+    """Share of the machine's memory: with less available, tasks that wait in a worker
+    are written to disk, and their memory given back; 0: they are kept."""
+
+
 class Segment(Record, frozen=True):
     """A stretch of a task on one resource. Times are seconds since the epoch."""
 
@@ -88,6 +100,12 @@ class Segment(Record, frozen=True):
     transfer_out: float = 0.0
     set_up: float = 0.0
     """Seconds from the order to run to the first strip, without transfers."""
+    rule: str = ""
+    """The rule of the policy that put it there."""
+    stop_ordered: float | None = None
+    """When the task was asked to leave, at its next checkpoint."""
+    stop_rule: str = ""
+    """Why."""
     joules: float | None = None
     """Energy charged to the task; None: nothing is known of the resource's power."""
     measured: bool = False

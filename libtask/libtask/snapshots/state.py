@@ -1,0 +1,131 @@
+"""A task's state, taken apart for a file: arrays for themselves, the rest pickled.
+
+Arrays are neither copied nor pickled; they are written from where they lie, and put
+back into the arrays that `load()` has made, so that whoever else refers to those
+(a view, a tuple) sees the state too.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from libtask.task import Task
+
+
+@dataclass(slots=True)
+class Packed:
+    """The attributes of a task that strips change.
+
+    Attributes:
+        values: the attributes, pickled, without their arrays.
+        arrays: the arrays, in the order of the references in `values`.
+        names: the attribute in which each of them was found first.
+
+    """
+
+    values: bytes = b""
+    arrays: list[NDArray[Any]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+
+def pack(task: Task) -> Packed:
+    """Take the state of a task apart; its arrays are referred to, not copied.
+
+    Raises:
+        Exception: an attribute cannot be pickled (an open file, a lock).
+
+    """
+    attributes = vars(task)
+    names = type(task).state_names or tuple(attributes)
+    packed = Packed()
+    values = io.BytesIO()
+    pickler = _Pickler(values, packed)
+    pickler.dump(len(names))
+    for name in names:
+        pickler.attribute = name
+        pickler.dump((name, attributes[name]))
+    packed.values = values.getvalue()
+    return packed
+
+
+def put_back(task: Task, packed: Packed) -> None:
+    """Give a task, loaded anew, the state that was packed.
+
+    Raises:
+        Exception: the values cannot be unpickled here.
+
+    """
+    unpickler = _Unpickler(io.BytesIO(packed.values), packed.arrays)
+    count = unpickler.load()
+    attributes = [unpickler.load() for _ in range(count)]
+    for name, saved in attributes:
+        setattr(task, name, _merged(getattr(task, name, None), saved))
+
+
+def _merged(loaded: Any, saved: Any) -> Any:
+    """Return `saved`, with its arrays copied into those that were loaded."""
+    if isinstance(loaded, np.ndarray) and isinstance(saved, np.ndarray):
+        alike = loaded.shape == saved.shape and loaded.dtype == saved.dtype
+        if not alike or not loaded.flags.writeable:
+            return saved
+        np.copyto(loaded, saved)
+        return loaded
+    if _is_row(loaded) and type(loaded) is type(saved) and len(loaded) == len(saved):
+        merged = [_merged(*pair) for pair in zip(loaded, saved, strict=True)]
+        # named tuples take their fields one by one
+        return (
+            type(saved)(*merged) if hasattr(saved, "_fields") else type(saved)(merged)
+        )
+    return saved
+
+
+def _is_row(value: Any) -> bool:
+    return type(value) in (list, tuple) or (
+        isinstance(value, tuple) and hasattr(value, "_fields")
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an array is bytes of one simple type, which can be written as it lies."""
+    kind = type(value)
+    return kind in (np.ndarray, np.memmap) and value.dtype.kind in "biufcmMSU"
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles attributes; instead of an array, its number."""
+
+    def __init__(self, values: io.BytesIO, packed: Packed) -> None:
+        super().__init__(values, protocol=5)
+        self.attribute = ""
+        self._packed = packed
+        self._numbers: dict[int, int] = {}
+
+    def persistent_id(self, value: Any) -> int | None:
+        if not _is_plain(value):
+            return None
+        number = self._numbers.get(id(value))
+        if number is None:
+            number = self._numbers[id(value)] = len(self._packed.arrays)
+            self._packed.arrays.append(value)
+            self._packed.names.append(self.attribute)
+        return number
+
+
+class _Unpickler(pickle.Unpickler):
+    """Unpickles what `_Pickler` wrote: the user's own file, its checksum verified."""
+
+    def __init__(self, values: io.BytesIO, arrays: list[NDArray[Any]]) -> None:
+        super().__init__(values)
+        self._arrays = arrays
+
+    def persistent_load(self, number: Any) -> NDArray[Any]:
+        array: NDArray[Any] = self._arrays[number]
+        return array
