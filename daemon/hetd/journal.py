@@ -184,14 +184,14 @@ class Journal:
         """Write the page with the next commit."""
         self._unsaved[entry.id] = entry
 
-    def record(self, record: Record, now: float) -> None:
-        """Take in a change of state."""
+    def record(self, record: Record, now: float, rule: str = "") -> None:
+        """Take in a change of state; `rule`: the one that put it where it runs now."""
         entry = self.live[record.task]
         entry.state = record.state.value
         entry.resource = record.resource
         entry.reason = record.reason or entry.reason
         if record.event == "dispatched":
-            self._start_segment(entry, record.resource or "", now)
+            self._start_segment(entry, record.resource or "", now, rule)
         elif entry.state in ENDED:
             self._end(entry, now)
         self.save(entry)
@@ -246,13 +246,15 @@ class Journal:
         self._unsaved.clear()
         return batch
 
-    def _start_segment(self, entry: Entry, resource: str, now: float) -> None:
+    def _start_segment(
+        self, entry: Entry, resource: str, now: float, rule: str
+    ) -> None:
         if entry.started is None:
             entry.started = now
         if entry.segments and entry.segments[-1].resource != resource:
             entry.migrations += 1
         self.close_segment(entry, now)
-        entry.segments = [*entry.segments, Segment(resource, now)]
+        entry.segments = [*entry.segments, Segment(resource, now, rule=rule)]
 
     def _end(self, entry: Entry, now: float) -> None:
         entry.finished = now

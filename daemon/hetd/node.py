@@ -219,21 +219,46 @@ class Node:
             case a.Record():
                 entry = self.journal.live[action.task]
                 self.metering.note(action, entry, self.scheduler.system.now)
-                self.journal.record(action, at)
+                self.journal.record(action, at, self._rule(action.task))
             case a.Run():
                 self._run(action)
             case a.Stage():
                 self._stage(action.task, action.epoch)
             case a.Preempt():
+                self._note_stop(action.task, at)
                 reach("preempt.before")
                 self.pool.send(action.task, m.Preempt(action.task, action.epoch))
                 reach("preempt.sent")
             case a.Abort():
+                self._note_stop(action.task, at)
                 self._abort(action)
             case a.SetTimer():
                 self.timer = action.at
             case _:
                 assert_never(action)
+
+    def _rule(self, task: TaskId) -> str:
+        record = self.scheduler.system.tasks.get(task)
+        return record.rule if record is not None else ""
+
+    def _note_stop(self, task: TaskId, at: float) -> None:
+        """Note in the open stretch of a running task that it is to leave, and why."""
+        record = self.scheduler.system.tasks.get(task)
+        if record is not None and record.state is State.RUNNING:
+            entry, why = self.journal.live[task], self._why_stopped(record)
+            self.journal.open_segment(entry, stop_ordered=at, stop_rule=why)
+            self.journal.save(entry)
+
+    def _why_stopped(self, task: TaskRecord) -> str:
+        if task.cancelling is not None:
+            return task.cancelling
+        if task.holding:
+            return "its owner holds it"
+        if task.pinned is not None and task.pinned == task.destination:
+            return "its owner moves it"
+        if not self.scheduler.system.states[task.resource or ""].usable:
+            return f"{task.resource} is drained"
+        return task.rule
 
     def _run(self, action: a.Run) -> None:
         entry = self.journal.live[action.task]
