@@ -73,6 +73,9 @@ class RecordingDevice:
 
         return wait
 
+    def refresh(self) -> None:
+        self.story.append("refresh")
+
     def close(self) -> None:
         self.story.append("close")
 
@@ -361,3 +364,43 @@ def test_strips_grow_to_the_target_interval() -> None:
     execution(noting, course).run()
 
     assert sizes == [1, 8, 64, 27]
+
+
+# ---------------------------------------------------------------- in the middle
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_a_task_settles_in_the_middle_and_goes_on(*, pipelined: bool) -> None:
+    device, task = RecordingDevice(pipelined=pipelined), list[int]()
+    records = []
+
+    def watch(_now: int) -> Demand | None:
+        if len(task) == 2:
+            records.append(driven.settle())
+        return None
+
+    driven = execution(
+        counting, strips_of_one(4), device=device, watch=watch, task=task
+    )
+    outcome = driven.run()
+
+    assert outcome == Completed()
+    assert [record.done for record in records] == [2], "no strip is in flight"
+    assert task == [0, 1, 2, 3]
+    assert driven.measures.strips == 4
+    before = device.story[: device.story.index("refresh")]
+    assert before[-1] == "wait 2"
+
+
+def test_the_time_of_a_snapshot_counts_for_no_strip() -> None:
+    def watch(_now: int) -> Demand | None:
+        driven.settle()
+        time.sleep(0.02)
+        return None
+
+    driven = execution(counting, strips_of_one(5), watch=watch)
+    began = time.perf_counter_ns()
+    driven.run()
+    elapsed = time.perf_counter_ns() - began
+
+    assert driven.measures.computing_ns <= elapsed - 4 * 20_000_000

@@ -61,6 +61,13 @@ class Device(Protocol):
         """Hold memory shaped like `arrays` on the device, without any copy."""
         ...
 
+    def refresh(self) -> None:
+        """Copy what is resident out to its arrays, in the middle; it stays resident.
+
+        For a snapshot. Strips enqueued so far are done before.
+        """
+        ...
+
     def mark(self) -> Callable[[], None]:
         """Return a wait for all work enqueued so far."""
         ...

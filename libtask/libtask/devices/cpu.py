@@ -59,6 +59,9 @@ class CpuDevice:
         self._limit_threads()
         yield arrays
 
+    def refresh(self) -> None:
+        pass  # the arrays are where they always were
+
     def mark(self) -> Callable[[], None]:
         # The first strip may have imported a library that is not yet limited.
         self._limit_threads()

@@ -26,7 +26,8 @@ class NullDevice:
 
     Attributes:
         calls: names of the latest calls, oldest first: "resident", "leave resident",
-            "inputs", "leave inputs", "scratch", "leave scratch", "mark", "wait", "close".
+            "inputs", "leave inputs", "scratch", "leave scratch", "refresh", "mark", "wait",
+            "close".
 
     """
 
@@ -52,6 +53,9 @@ class NullDevice:
     def scratch(self, *arrays: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
         with self._recorded("scratch"):
             yield arrays
+
+    def refresh(self) -> None:
+        self.calls.append("refresh")
 
     def mark(self) -> Callable[[], None]:
         self.calls.append("mark")

@@ -53,6 +53,8 @@ class OpenCLDevice:
             self.context = pyopencl.Context([find(spec)])
             self.queue = pyopencl.CommandQueue(self.context)
         self._programs = Programs(self.context, spec)
+        self._residents: list[tuple[tuple[Any, ...], tuple[pyopencl.Buffer, ...]]] = []
+        """(arrays, buffers) of the `resident` blocks that are open, outermost first."""
 
     @contextmanager
     def resident(self, *arrays: NDArray[Any]) -> Iterator[tuple[pyopencl.Buffer, ...]]:
@@ -63,12 +65,15 @@ class OpenCLDevice:
                 raise InputError(f"{self.spec.name}: {text}")
         with self._held(arrays) as buffers:
             self._copy_in(buffers, arrays)
+            self._residents.append((arrays, buffers))
             try:
                 yield buffers
             except GeneratorExit:
                 # Preempted: this is how an implementation is stopped at a checkpoint.
                 self._copy_out(arrays, buffers)
                 raise
+            finally:
+                self._residents.pop()
             self._copy_out(arrays, buffers)
 
     @contextmanager
@@ -83,6 +88,11 @@ class OpenCLDevice:
         """Hold memory of the size of `arrays` on the device, without any copy."""
         with self._held(arrays) as buffers:
             yield buffers
+
+    def refresh(self) -> None:
+        """Copy what is resident out to its arrays, in the middle; it stays resident."""
+        for arrays, buffers in self._residents:
+            self._copy(zip(arrays, buffers, strict=True), "copying a snapshot out")
 
     def kernel(
         self, package: str, source: str, name: str, **defines: object

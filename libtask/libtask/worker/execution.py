@@ -173,6 +173,7 @@ class Execution:
         self._copied_before = (device.transfer_in, device.transfer_out)
         self._landed_ns = 0
         self._epoch_ns = 0
+        self._paused = False
 
     def run(self) -> Outcome:
         """Run until the implementation returns, raises, or is told to stop.
@@ -197,6 +198,21 @@ class Execution:
         except BaseException:
             _end_without_copies(generator)
             raise
+
+    def settle(self) -> CheckpointRecord:
+        """Bring the host's arrays up to date, in the middle, and say where they stand.
+
+        For the watch alone, which is asked while the implementation is suspended; it
+        goes on afterwards, and the time until then counts for no strip.
+
+        Raises:
+            DeviceError: the device is lost.
+
+        """
+        self._paused = True
+        self._land_flight()
+        self._device.refresh()
+        return self.course.record()
 
     def _drive(self, generator: Generator[None, None, None], began_ns: int) -> Outcome:
         for _ in generator:
@@ -237,7 +253,11 @@ class Execution:
             self._land(iterations)
         if course.complete:
             return None
-        return self._watch(self._landed_ns)
+        demand = self._watch(self._landed_ns)
+        if self._paused:
+            self._paused = False
+            self._landed_ns = time.perf_counter_ns()
+        return demand
 
     def _land_flight(self) -> None:
         if self._flight is not None:
