@@ -21,6 +21,7 @@ from hetd.loop import Loop
 from hetd.node import EPOCHS, Node
 from hetd.policies import make_policy
 from hetd.store import Store
+from hetd.transport.guard import Allowance
 from hetd.transport.router import Router
 from hetd.wakes import Wakes
 from hetd.workers import WorkerPool
@@ -72,7 +73,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         store = Store(arguments.state / "hetd.db")
         parts.callback(store.close)
         reach("start.opened")
-        router = Router(arguments.socket.absolute())
+        router = Router(arguments.socket.absolute(), allowance=_allowance(config))
         parts.callback(router.close)
         reach("start.bound")
         router.self_test()
@@ -82,9 +83,17 @@ def _serve(arguments: argparse.Namespace) -> None:
         node.restore()
         reach("start.restored")
         log.info("serving %s on %s", ", ".join(node.devices), router.path)
-        Loop(router, store, node, Wakes(router.socket, store.wake_fd)).run()
+        loop = Loop(router, store, node, Wakes(router.socket, store.wake_fd))
+        router.guard.begin(loop.stop, node.journal.bytes)
+        loop.run()
+        if router.guard.exhausted:
+            raise HetError(router.guard.exhausted)
         node.pool.retire_launchers()
         reach("stop.retired")
+
+
+def _allowance(config: Config) -> Allowance:
+    return Allowance(config.connections_per_user, config.memory_mb << 20)
 
 
 def _assemble(config: Config, store: Store, router: Router, policy: Policy) -> Node:

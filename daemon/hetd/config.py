@@ -168,9 +168,13 @@ def _check(config: Config) -> None:
     if config.queue_limit < 0:
         raise InputError(f"queue_limit: expected at least 0, got {config.queue_limit}")
     _check_limits(config.limits)
-    for name in ("connections_per_user", "memory_mb"):
-        if getattr(config, name) < SMALLEST[name]:
-            raise InputError(f"{name}: expected at least {SMALLEST[name]}")
+    for name, least in SMALLEST.items():
+        if getattr(config, name) < least:
+            raise InputError(f"{name}: expected at least {least}")
+    _check_resources(config)
+
+
+def _check_resources(config: Config) -> None:
     names = [table.name for table in config.resource]
     for position, table in enumerate(config.resource):
         where = f"resource[{position}]"

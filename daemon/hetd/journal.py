@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 
 RECENT = 10_000
 """Ended tasks kept in memory; older ones are read from the store."""
+RECENT_BYTES = 64 << 20
+"""Bytes of their pages at most: results may be large."""
+
+
+BYTES_PER_BYTE, BYTES_PER_TASK = 4, 8192
+"""Memory of a page for each byte that it has when encoded; and of the records, queues
+and tables that go with a live task. Rather too much than too little."""
 
 
 class Entry(msgspec.Struct, omit_defaults=True):
@@ -113,6 +120,21 @@ def _legible(params: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+class Sizes:
+    """Sizes of pages, and their sum."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._sizes: dict[int, int] = {}
+
+    def put(self, task: int, size: int) -> None:
+        self.total += size - self._sizes.get(task, 0)
+        self._sizes[task] = size
+
+    def drop(self, task: int) -> None:
+        self.total -= self._sizes.pop(task, 0)
+
+
 class Journal:
     """All tasks, as users know them."""
 
@@ -123,6 +145,7 @@ class Journal:
         self._next = store.last_id() + 1
         self.batch = Batch()
         self._unsaved: dict[int, Entry] = {}
+        self._live_bytes, self._ended_bytes = Sizes(), Sizes()
         self.changes: list[tuple[Entry, TaskChanged]] = []
         """What the watchers have not been told yet."""
 
@@ -225,8 +248,14 @@ class Journal:
 
     def forget_oldest(self) -> None:
         """Keep the memory bounded; called once a turn, after the commit is under way."""
-        while len(self._recent) > RECENT:
-            self._recent.popitem(last=False)
+        while len(self._recent) > RECENT or self._ended_bytes.total > RECENT_BYTES:
+            task, _ = self._recent.popitem(last=False)
+            self._ended_bytes.drop(task)
+
+    def bytes(self) -> int:
+        """Estimate the memory that the pages take; any thread may ask."""
+        pages = self._live_bytes.total + self._ended_bytes.total
+        return BYTES_PER_BYTE * pages + BYTES_PER_TASK * len(self.live)
 
     @property
     def dirty(self) -> bool:
@@ -239,10 +268,12 @@ class Journal:
         However often a task changed in a turn, its page is written once.
         """
         batch, self.batch = self.batch, Batch()
-        batch.tasks.extend(
-            (entry.id, entry.state in ENDED, _encode(entry))
-            for entry in self._unsaved.values()
-        )
+        for entry in self._unsaved.values():
+            page, ended = _encode(entry), entry.state in ENDED
+            batch.tasks.append((entry.id, ended, page))
+            if ended:
+                self._live_bytes.drop(entry.id)
+            (self._ended_bytes if ended else self._live_bytes).put(entry.id, len(page))
         self._unsaved.clear()
         return batch
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import zmq
 
+from hetd.transport.guard import Allowance, Guard
 from libtask.endpoint import check_length, probe
 from libtask.errors import DaemonUnreachableError, InputError
 from libtask.messages import (
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 BATCH = 256
 """Messages taken in one turn of the loop: bounds the time until the next commit."""
+BATCH_BYTES = 4 * MAX_FRAME
+"""Bytes taken in one turn: decoded, they are several times as large."""
+PARTS = 3
+"""Parts that are kept of a message: its routing id, its one frame, and one too many."""
 SELF_TEST_S = 5.0
 """How long our own hello may take to come back to us."""
 
@@ -61,18 +66,20 @@ class Router:
 
     """
 
-    def __init__(self, path: Path, mode: int = 0o600) -> None:
+    def __init__(
+        self, path: Path, mode: int = 0o600, allowance: Allowance | None = None
+    ) -> None:
         check_length(path)
         _seed_routing_ids()
         self.path = path
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.ROUTER)
         _configure(self.socket)
+        self.guard = Guard(self.socket, allowance or Allowance())
         try:
             _bind(self.socket, path, mode)
         except BaseException:
-            self.socket.close(linger=0)
-            self._context.term()
+            self._close(linger_ms=0)
             raise
         self._early: list[Envelope] = []
         self.dropped = 0
@@ -81,13 +88,33 @@ class Router:
     def receive(self) -> list[Envelope]:
         """Take what has arrived, at most `BATCH` messages, without waiting."""
         envelopes, self._early = self._early, []
+        room = BATCH_BYTES
         for _ in range(BATCH):
             try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                frames = self._take()
             except zmq.Again:
                 break
             envelopes.append(_open(frames))
+            room -= len(frames[-1])
+            if room < 0:
+                break
         return envelopes
+
+    def _take(self) -> list[zmq.Frame]:
+        """Receive the routing id and the parts of one message, three at most.
+
+        There is no limit to the parts that a peer may send: who asked for none of
+        them does not gather them.
+        """
+        socket = self.socket
+        frames = [socket.recv(zmq.NOBLOCK, copy=False)]
+        while frames[-1].more:
+            frame = socket.recv(copy=False)
+            if len(frames) < PARTS:
+                frames.append(frame)
+            else:
+                frames[-1] = frame
+        return frames
 
     def waiting(self) -> bool:
         """Whether a message has arrived."""
@@ -138,9 +165,13 @@ class Router:
         return len(self._early) < len(arrived)
 
     def close(self) -> None:
-        self.socket.close(linger=500)
-        self._context.term()
+        self._close(linger_ms=500)
         self.path.unlink(missing_ok=True)
+
+    def _close(self, linger_ms: int) -> None:
+        self.guard.close()
+        self.socket.close(linger=linger_ms)
+        self._context.term()
 
 
 def _frame(message: Message) -> bytes:
@@ -156,8 +187,8 @@ def _frame(message: Message) -> bytes:
 def _configure(socket: zmq.Socket[bytes]) -> None:
     options = {
         zmq.MAXMSGSIZE: MAX_FRAME,
-        zmq.RCVHWM: 1000,
-        zmq.SNDHWM: 10_000,
+        zmq.RCVHWM: 64,
+        zmq.SNDHWM: 1000,
         zmq.ROUTER_MANDATORY: 1,
         zmq.SNDTIMEO: 0,
         zmq.HANDSHAKE_IVL: 2000,

@@ -1,0 +1,269 @@
+"""The guard: keeps peers from using up our descriptors and our memory.
+
+libzmq ends the process where it cannot accept a connection for want of descriptors,
+and it has no limit on a message of endless parts, nor on the bytes that a peer leaves
+unread. So a thread watches the ROUTER's connections through its monitor: it shuts
+those down that are too many of one user, and, when the process grows too large, those
+that flood us or do not read. Where that does not help, the daemon is to end before
+the machine suffers: it comes back, and tasks run on meanwhile.
+
+Shutting a connection down is all that the thread does to the router: libzmq notices,
+as if the peer had gone. It needs no lock, and no word from the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import logging
+import os
+import resource
+import select
+import socket
+import struct
+import termios
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import zmq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+log = logging.getLogger("hetd")
+
+OWN_DESCRIPTORS = 64
+"""Descriptors that the daemon itself needs: its store, log, devices, children."""
+BURST = 256
+"""Connections that may be accepted before the guard hears of the first of them."""
+LOOK_MS = 100
+"""How often memory is looked at. A peer can fill some 2 GB/s, so some 200 MB between."""
+SAMPLES = 5
+SAMPLE_S = 0.002
+"""A flooder's input waits whenever one looks; an honest peer's is read at once."""
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What peers may use.
+
+    Attributes:
+        connections: of one user at the same time.
+        memory: bytes by which the process may grow before peers that flood it, or do
+            not read, are cut off; at twice as much it ends.
+
+    """
+
+    connections: int = 1024
+    memory: int = 256 << 20
+
+
+class Guard:
+    """Watches the connections of a ROUTER.
+
+    Args:
+        router: the socket; not bound yet, so that no connection is missed.
+        allowance: what its peers may use.
+
+    Attributes:
+        exhausted: why the daemon is to end; empty while it need not.
+        cut: connections shut down so far.
+
+    """
+
+    def __init__(self, router: zmq.Socket[bytes], allowance: Allowance) -> None:
+        self.exhausted = ""
+        self.cut = 0
+        self._on_exhausted: Callable[[], None] = _do_nothing
+        self._granted: Callable[[], int] = int
+        self._allowance = allowance
+        self._router = router
+        # half of the room is for the descriptors by which we watch processes
+        room = (raise_descriptor_limit() - OWN_DESCRIPTORS - BURST) // 2
+        self._most = max(room, 16)
+        # and no user may leave the others without
+        self._most_of_one = min(allowance.connections, 3 * self._most // 4)
+        self._uids: dict[int, int] = {}
+        """Who is at the other end, by descriptor."""
+        self._counts: Counter[int] = Counter()
+        self._base = _resident()
+        self._told = 0.0
+        self._monitor = router.get_monitor_socket(EVENTS)
+        self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; before the router is closed."""
+        self._router.disable_monitor()
+        self._thread.join()
+
+    def begin(
+        self, on_exhausted: Callable[[], None], granted: Callable[[], int]
+    ) -> None:
+        """Count growth from here: what the daemon restored is no peer's doing.
+
+        Args:
+            on_exhausted: called in the guard's thread when the daemon is to end.
+            granted: tells how many bytes the daemon needs for its tasks.
+
+        """
+        self._base = _resident() - granted()
+        self._on_exhausted, self._granted = on_exhausted, granted
+
+    # ------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while self._heed():
+            now = time.monotonic()
+            if now >= due:
+                due = now + LOOK_MS / 1000
+                self._look_at_memory()
+        self._monitor.close(linger=0)
+
+    def _heed(self) -> bool:
+        """Take the connections in that came and went; False: the router closes."""
+        if not self._monitor.poll(LOOK_MS):
+            return True
+        for _ in range(BURST):
+            try:
+                head, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            event, descriptor = struct.unpack("=Hi", head)
+            if event == zmq.EVENT_MONITOR_STOPPED:
+                return False
+            self._book(event, descriptor)
+        return True
+
+    def _book(self, event: int, descriptor: int) -> None:
+        self._forget(descriptor)
+        if event != zmq.EVENT_ACCEPTED:
+            return
+        uid = _uid_of(descriptor)
+        if uid is None:
+            return  # it has gone already
+        if self._counts[uid] >= self._most_of_one or len(self._uids) >= self._most:
+            self._shut(descriptor, uid, f"more than {self._most_of_one} connections")
+            return
+        self._uids[descriptor] = uid
+        self._counts[uid] += 1
+
+    def _forget(self, descriptor: int) -> None:
+        uid = self._uids.pop(descriptor, None)
+        if uid is not None:
+            self._counts[uid] -= 1
+
+    def _shut(self, descriptor: int, uid: int, why: str) -> None:
+        """Cut a connection off, unless its number is another user's by now."""
+        if _uid_of(descriptor) != uid:
+            return
+        with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+        self.cut += 1
+        now = time.monotonic()
+        if now - self._told > 1.0:  # a flood must not flood the log as well
+            self._told = now
+            log.warning(
+                "cut off a connection of uid %d: %s (%d so far)", uid, why, self.cut
+            )
+
+    # ------------------------------------------------------------ memory
+
+    def _growth(self) -> int:
+        return _resident() - self._base - self._granted()
+
+    def _look_at_memory(self) -> None:
+        limit = self._allowance.memory
+        if self._growth() <= limit:
+            return
+        for descriptor in self._stuffed():
+            uid = self._uids.get(descriptor)
+            if uid is not None:
+                self._shut(descriptor, uid, f"it fills more than {limit >> 20} MiB")
+        self._heed()
+        _return_memory()
+        grown = self._growth()
+        if grown > 2 * limit:
+            self.exhausted = (
+                f"out of the memory allowed: grown by {grown >> 20} MiB,"
+                f" the limit is {2 * limit >> 20} (twice memory_mb of hetd.toml)"
+            )
+            self._on_exhausted()
+
+    def _stuffed(self) -> list[int]:
+        """Find connections whose input always waits, or whose output does."""
+        times: Counter[int] = Counter()
+        for _ in range(SAMPLES):
+            times.update(filter(_is_stuffed, self._uids))
+            time.sleep(SAMPLE_S)
+        return [descriptor for descriptor, seen in times.items() if 2 * seen > SAMPLES]
+
+
+def _do_nothing() -> None:
+    """Stand in for the loop until there is one."""
+
+
+def raise_descriptor_limit() -> int:
+    """Let this process open as many files as the system allows it; return how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 1 << 20
+
+
+@contextlib.contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """Use a descriptor of libzmq's as a socket, without closing it."""
+    borrowed = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, descriptor)
+    try:
+        yield borrowed
+    finally:
+        borrowed.detach()
+
+
+def _uid_of(descriptor: int) -> int | None:
+    """Ask the kernel who is at the other end; None: there is no such connection."""
+    try:
+        with _borrowed(descriptor) as connection:
+            found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    except OSError:
+        return None
+    _, uid, _ = struct.unpack("3i", found)
+    return int(uid)
+
+
+def _is_stuffed(descriptor: int) -> bool:
+    """Whether input waits that we have not read, or output that the peer has not."""
+    waiting = bytearray(4)
+    try:
+        fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
+    except OSError:
+        return False
+    if any(waiting):
+        return True
+    poller = select.poll()
+    poller.register(descriptor, select.POLLOUT)
+    ready = poller.poll(0)
+    return not ready
+
+
+def _resident() -> int:
+    """Bytes of memory that this process occupies."""
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123  ten times a second, and Path costs more
+        return int(file.read().split()[1]) * PAGE
+
+
+def _return_memory() -> None:
+    """Give what is free in our heap back to the system."""
+    with contextlib.suppress(AttributeError):  # a C library without it
+        ctypes.CDLL(None).malloc_trim(0)
