@@ -60,7 +60,9 @@ def a_moved_task() -> Any:
         joules=40.0,
         measured=True,
     )
-    on_cpu = Segment("cpu", 1001.0, 1003.0, seconds=1.75, joules=10.0)
+    on_cpu = Segment(
+        "cpu", 1001.0, 1003.0, seconds=1.75, stop_ordered=1002.5, joules=10.0
+    )
     return a_task(
         7,
         state="completed",
@@ -96,7 +98,7 @@ def test_each_second_of_a_slot_is_counted_once() -> None:
     cpu, gpu = found.resources
     assert (found.makespan, found.begin, found.end) == (10.0, 1000.0, 1010.0)
     # two slots for 10 s; the failed task's worker reported nothing of its 8 s
-    assert cpu.split == Split(1.75, 0.0, 0.0, 0.25 + 8.0, 10.0)
+    assert cpu.split == Split(1.75, 0.0, 0.0, 0.25 + 8.0, 10.0, 0.5)
     assert gpu.split == Split(3.0, 0.375, 0.5, 0.125, 6.0)
     assert (cpu.busy, gpu.busy) == (0.5, 0.4)
 
@@ -190,7 +192,7 @@ def test_report_as_json(daemon: FakeDaemon) -> None:
         "computing_s": 3.0,
         "transferring_s": 0.375,
         "set_up_s": 0.5,
-        "checkpoint_wait_s": None,
+        "checkpoint_wait_s": 0.0,
         "other_s": 0.125,
         "idle_s": 6.0,
         "busy": 0.4,

@@ -1,8 +1,7 @@
 """Accounting: what tasks and resources spent their time and energy on, from task records.
 
 Pure computation for `hetctl history` and `hetctl report`. It counts only what the
-records hold: how long a running task was asked to stop before it reached a checkpoint
-is not in them (it computes on meanwhile, and that counts as computing).
+records hold.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetctl.energy import energy_of
+from hetctl.output import checkpoint_wait
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class Split:
             starting a worker, opening the device, building programs.
         other: held by a task and none of these: hand-overs, and stretches of which
             the worker has not reported, as those that still run or that failed.
+        checkpoint_wait: of computing, what passed between an order to stop and the
+            checkpoint at which it was followed.
         idle: no selected task on it; None where its number of slots is not known.
 
     """
@@ -67,6 +69,7 @@ class Split:
     setting_up: float
     other: float
     idle: float | None
+    checkpoint_wait: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,8 @@ def _split(segments: list[Segment], idle: float | None, end: float) -> Split:
     transferring = sum(each.transfer_in + each.transfer_out for each in segments)
     setting_up = sum(_set_up(each) for each in segments)
     other = sum(_unexplained(each, end) for each in segments)
-    return Split(computing, transferring, setting_up, other, idle)
+    waiting = sum(checkpoint_wait(each) or 0.0 for each in segments)
+    return Split(computing, transferring, setting_up, other, idle, waiting)
 
 
 def _set_up(segment: Segment) -> float:

@@ -9,8 +9,8 @@ from hetctl.units import readable_joules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
+    from hetctl.documents.parts import EnergyPart, Source
     from libtask.messages import Segment
 
 
@@ -31,7 +31,7 @@ class Energy:
     missing: int
 
     @property
-    def source(self) -> str | None:
+    def source(self) -> Source | None:
         if self.joules is None:
             return None
         return "measured" if self.measured else "modelled"
@@ -53,7 +53,7 @@ def readable_energy(energy: Energy) -> str:
     return f"{least}{readable_joules(energy.joules)} ({energy.source})"
 
 
-def energy_document(energy: Energy) -> dict[str, Any]:
+def energy_document(energy: Energy) -> EnergyPart:
     """Write an energy as keys of a JSON object."""
     return {
         "joules": energy.joules,

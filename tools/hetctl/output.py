@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from hetctl.documents import tasks as documents
+    from hetctl.documents.parts import Source
     from libtask.messages import Segment, TaskInfo
 
 STYLES = {
@@ -33,7 +35,7 @@ def now() -> float:
     return time.time()  # noqa: TID251  a command is a shell: it owns its clock
 
 
-def emit(value: dict[str, Any]) -> None:
+def emit(value: Mapping[str, object]) -> None:
     """Print one JSON value on one line; numbers that JSON lacks become null."""
     click.echo(msgspec.json.encode(value, enc_hook=str).decode())
 
@@ -44,11 +46,14 @@ def on_terminal() -> bool:
 
 
 def iso(seconds: float | None) -> str | None:
+    """Write a moment where there is one."""
+    return None if seconds is None else moment(seconds)
+
+
+def moment(seconds: float) -> str:
     """Write seconds since the epoch as UTC, e.g. `2026-01-02T03:04:05.678Z`."""
-    if seconds is None:
-        return None
-    moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    at = dt.datetime.fromtimestamp(seconds, dt.UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
 def clock_time(seconds: float | None) -> str:
@@ -60,7 +65,7 @@ def clock_time(seconds: float | None) -> str:
 
 def task_document(
     info: TaskInfo, emulated: frozenset[str] = frozenset()
-) -> dict[str, Any]:
+) -> documents.Task:
     """Write a task as formats.md section 5 has it; `emulated` names such resources."""
     age = None if info.checkpoint_at is None else max(0.0, now() - info.checkpoint_at)
     return {
@@ -76,7 +81,7 @@ def task_document(
         "destination": info.destination,
         "progress": info.progress,
         "priority": info.priority,
-        "submitted": iso(info.submitted),
+        "submitted": moment(info.submitted),
         "started": iso(info.started),
         "finished": iso(info.finished),
         "deadline": iso(info.deadline),
@@ -93,25 +98,31 @@ def task_document(
     }
 
 
-def energy_source(of: TaskInfo | Segment) -> str | None:
+def energy_source(of: TaskInfo | Segment) -> Source | None:
     """Say where figures of energy come from; None: there are none."""
     if of.joules is None:
         return None
     return "measured" if of.measured else "modelled"
 
 
-def segment_document(segment: Segment, emulated: frozenset[str]) -> dict[str, Any]:
+def segment_document(
+    segment: Segment, emulated: frozenset[str]
+) -> documents.SegmentPart:
     """Write a stretch on one resource."""
     return {
         "resource": segment.resource,
         "emulated": segment.resource in emulated,
-        "start": iso(segment.start),
+        "start": moment(segment.start),
         "finish": iso(segment.finish),
         "strips": segment.strips,
         "computing_s": segment.seconds,
         "transfer_in_s": segment.transfer_in,
         "transfer_out_s": segment.transfer_out,
         "set_up_s": segment.set_up,
+        "rule": segment.rule or None,
+        "stop_ordered": iso(segment.stop_ordered),
+        "stop_rule": segment.stop_rule or None,
+        "checkpoint_wait_s": checkpoint_wait(segment),
         "joules": segment.joules,
         "energy_source": energy_source(segment),
         "log": segment.log,
@@ -120,9 +131,20 @@ def segment_document(segment: Segment, emulated: frozenset[str]) -> dict[str, An
     }
 
 
+def checkpoint_wait(segment: Segment) -> float | None:
+    """Return the seconds from an order to stop to the end of the last strip.
+
+    None: no such order was given, or it has not been followed yet.
+    """
+    if segment.stop_ordered is None or segment.finish is None:
+        return None
+    end = segment.finish if segment.computed is None else segment.computed
+    return max(0.0, end - segment.stop_ordered)
+
+
 def tasks_document(
     found: Iterable[TaskInfo], emulated: frozenset[str]
-) -> dict[str, Any]:
+) -> documents.Tasks:
     """Write several tasks."""
     return {
         "format": "hetctl/tasks-1",

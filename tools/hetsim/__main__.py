@@ -14,6 +14,7 @@ from libtask.errors import HetError, InputError, NotFoundError
 
 COMMANDS = {
     "run": "Run a scenario under a policy.",
+    "bound": "Bound the makespan of a scenario from below.",
     "map": "Run one mapping event under a heuristic.",
     "plan": "Plan a batch of jobs with transfers.",
     "paper": "Re-make the tables and figures of a paper.",

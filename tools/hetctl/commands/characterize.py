@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from hetctl.documents.node import NewSamplePart
     from libtask.messages import Sample
 
 
@@ -95,7 +96,7 @@ class _Reporter:
             click.echo("\r\033[K", nl=False, err=True)
 
 
-def _document(sample: Sample, emulated: frozenset[str]) -> dict[str, Any]:
+def _document(sample: Sample, emulated: frozenset[str]) -> NewSamplePart:
     return {
         "type": sample.type,
         "resource": sample.resource,

@@ -13,6 +13,7 @@ from hetctl.output import emit, table
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
+    from hetctl.documents.node import DevicePart
     from libtask.messages import DeviceInfo
 
 HEADINGS = (
@@ -67,7 +68,7 @@ def devices_command(
         table(HEADINGS, [_row(each) for each in devices])
 
 
-def _document(device: DeviceInfo) -> dict[str, Any]:
+def _document(device: DeviceInfo) -> DevicePart:
     return {
         "name": device.spec.name,
         "kind": device.spec.kind,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetctl.options import connect, shared
-from hetctl.output import clock_time, emit, iso
+from hetctl.output import clock_time, emit, moment
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import listed, selected
 from libtask.client.client import Selection
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hetctl.documents.tasks import EventLine
     from libtask.client.client import Client
     from libtask.messages import TaskInfo
 
@@ -120,10 +121,10 @@ def _print(change: TaskChanged, emulated: frozenset[str], *, as_json: bool) -> N
     )
 
 
-def _document(change: TaskChanged, emulated: frozenset[str]) -> dict[str, Any]:
+def _document(change: TaskChanged, emulated: frozenset[str]) -> EventLine:
     return {
         "format": "hetctl/event-1",
-        "at": iso(change.at),
+        "at": moment(change.at),
         "id": change.id,
         "type": change.type,
         "what": change.what,

@@ -13,6 +13,7 @@ from hetctl.accounting import task_account
 from hetctl.energy import energy_document, readable_energy
 from hetctl.options import connect, shared
 from hetctl.output import emit, iso, now, table
+from hetctl.output import moment as moment_text
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import MOST, listed
 from hetctl.units import parse_duration, readable_duration
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hetctl.accounting import TaskAccount
+    from hetctl.documents.accounts import PastTaskPart
     from libtask.client.client import Client
     from libtask.messages import TaskInfo
 
@@ -131,7 +133,7 @@ def _full(client: Client, chosen: list[TaskInfo]) -> list[TaskAccount]:
     return [task_account(full[number], now()) for number in ids]
 
 
-def _document(account: TaskAccount, emulated: frozenset[str]) -> dict[str, Any]:
+def _document(account: TaskAccount, emulated: frozenset[str]) -> PastTaskPart:
     info = account.task
     return {
         "id": info.id,
@@ -143,7 +145,7 @@ def _document(account: TaskAccount, emulated: frozenset[str]) -> dict[str, Any]:
         "resources": [
             {"resource": name, "emulated": name in emulated} for name in account.places
         ],
-        "submitted": iso(info.submitted),
+        "submitted": moment_text(info.submitted),
         "started": iso(info.started),
         "finished": iso(info.finished),
         "waited_s": account.waited,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +17,7 @@ from libtask.messages import ENDED
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hetctl.documents.tasks import ProgressPart
     from libtask.messages import TaskInfo
 
 WIDTH = 20
@@ -51,7 +52,7 @@ def left(info: TaskInfo) -> float | None:
     return taken * (1 - info.progress) / info.progress
 
 
-def _document(info: TaskInfo) -> dict[str, Any]:
+def _document(info: TaskInfo) -> ProgressPart:
     return {
         "id": info.id,
         "state": info.state,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from hetctl.accounting import account
+from hetctl.bound import lower_bound
 from hetctl.energy import energy_document, readable_energy
 from hetctl.options import connect, shared
-from hetctl.output import emit, iso, now, table
+from hetctl.output import emit, moment, now, table
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import MOST, listed
 from hetctl.units import readable_duration
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hetctl.accounting import Account, ResourceAccount, TaskAccount
+    from hetctl.documents.accounts import Report, ResourceAccountPart, TaskAccountPart
 
 RESOURCE_HEADINGS = (
     "resource",
     "slots",
     "computing",
     "transferring",
+    "stopping",
     "set-up",
     "other",
     "idle",
@@ -38,34 +41,47 @@ TASK_HEADINGS = ("id", "type", "state", "waited", "ran", "moves", "energy")
 
 @click.command("report")
 @click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
+@click.option(
+    "--bound/--no-bound",
+    default=True,
+    show_default=True,
+    help="Work out the least makespan that these tasks could have had.",
+)
 @shared
 def report_command(
-    *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
+    *, selectors: tuple[str, ...], bound: bool, socket: Path | None, as_json: bool
 ) -> None:
     """Say where time and energy went, by resource and task; none named: all tasks.
 
     Times of a resource are added up over its slots, from the first submission to the
     last end. Set-up is what passes before a first strip, without transfers; other is
     what a task held the resource for that no report of its worker explains. It is idle
-    where none of these tasks is on it; others may be. How long tasks took to reach a
-    checkpoint when they were asked to stop is not recorded; it counts as computing.
+    where none of these tasks is on it; others may be. Stopping is the part of computing
+    between an order to stop and the checkpoint. The bound is what no schedule of these
+    tasks beats, by measured times where they ran and expected ones elsewhere.
     """
     with connect(socket) as client:
         tasks = listed(client, Selection(detail=True, limit=MOST), selectors)
         devices = client.devices()
         emulated = emulated_names(client)
-    if not tasks:
-        raise NotFoundError("there are no tasks; there is nothing to report")
-    tasks.sort(key=lambda info: info.id)
+        if not tasks:
+            raise NotFoundError("there are no tasks; there is nothing to report")
+        tasks.sort(key=lambda info: info.id)
+        least = lower_bound(client, tasks) if bound else None
     found = account(tasks, devices, now())
     if as_json:
-        emit(_document(found, emulated))
+        emit(_document(found, least, emulated))
     else:
-        _print(found, emulated)
+        _print(found, least, emulated)
 
 
-def _print(found: Account, emulated: frozenset[str]) -> None:
+def _print(found: Account, least: float | None, emulated: frozenset[str]) -> None:
     click.echo(_summary(found))
+    if least:
+        over = 100 * ((found.end - found.begin) / least - 1)
+        click.echo(
+            f"no schedule takes less than {readable_duration(least)}: {over:+.0f} %"
+        )
     click.echo("")
     table(
         RESOURCE_HEADINGS, [_resource_row(each, emulated) for each in found.resources]
@@ -97,6 +113,7 @@ def _resource_row(each: ResourceAccount, emulated: frozenset[str]) -> tuple[str,
         "-" if each.slots is None else str(each.slots),
         readable_duration(split.computing),
         readable_duration(split.transferring),
+        readable_duration(split.checkpoint_wait),
         readable_duration(split.setting_up),
         readable_duration(split.other),
         readable_duration(split.idle),
@@ -117,13 +134,14 @@ def _task_row(each: TaskAccount) -> tuple[str, ...]:
     )
 
 
-def _document(found: Account, emulated: frozenset[str]) -> dict[str, Any]:
+def _document(found: Account, least: float | None, emulated: frozenset[str]) -> Report:
     return {
         "format": "hetctl/report-1",
-        "begin": iso(found.begin),
-        "end": iso(found.end),
+        "begin": moment(found.begin),
+        "end": moment(found.end),
         "span_s": found.end - found.begin,
         "makespan_s": found.makespan,
+        "lower_bound_s": least,
         **energy_document(found.energy),
         "resources": [_resource_document(each, emulated) for each in found.resources],
         "tasks": [_task_document(each) for each in found.tasks],
@@ -132,7 +150,7 @@ def _document(found: Account, emulated: frozenset[str]) -> dict[str, Any]:
 
 def _resource_document(
     each: ResourceAccount, emulated: frozenset[str]
-) -> dict[str, Any]:
+) -> ResourceAccountPart:
     return {
         "name": each.name,
         "emulated": each.name in emulated,
@@ -140,7 +158,7 @@ def _resource_document(
         "computing_s": each.split.computing,
         "transferring_s": each.split.transferring,
         "set_up_s": each.split.setting_up,
-        "checkpoint_wait_s": None,  # records do not hold when a stop was ordered
+        "checkpoint_wait_s": each.split.checkpoint_wait,
         "other_s": each.split.other,
         "idle_s": each.split.idle,
         "busy": each.busy,
@@ -148,7 +166,7 @@ def _resource_document(
     }
 
 
-def _task_document(each: TaskAccount) -> dict[str, Any]:
+def _task_document(each: TaskAccount) -> TaskAccountPart:
     return {
         "id": each.task.id,
         "app": each.task.app,

@@ -1,0 +1,180 @@
+"""Documents that look back: history, report, pictures, traces."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from msgspec import Meta
+
+from hetctl.documents.parts import (
+    Count,
+    EnergyPart,
+    Id,
+    Moment,
+    Seconds,
+    Share,
+    State,
+)
+
+
+class VisitPart(TypedDict):
+    """A resource where a task was."""
+
+    resource: str
+    emulated: bool
+
+
+class PastTaskPart(EnergyPart):
+    """A task that ended, and what it took."""
+
+    id: Id
+    app: str
+    type: str
+    state: State
+    owner: str
+    name: str
+    resources: list[VisitPart]
+    submitted: Moment
+    started: Moment | None
+    finished: Moment | None
+    waited_s: Seconds
+    ran_s: Seconds
+    migrations: Count
+    reason: str | None
+
+
+class History(TypedDict):
+    """Tasks that ended, newest first: `history`."""
+
+    format: Literal["hetctl/history-1"]
+    tasks: list[PastTaskPart]
+
+
+class ResourceAccountPart(EnergyPart):
+    """Where the time of a resource went, added up over its slots."""
+
+    name: str
+    emulated: bool
+    slots: Annotated[Count | None, Meta(description="null: the node has it no more")]
+    computing_s: Seconds
+    transferring_s: Seconds
+    set_up_s: Seconds
+    checkpoint_wait_s: Annotated[
+        Seconds,
+        Meta(description="of computing_s: between an order to stop and the checkpoint"),
+    ]
+    other_s: Seconds
+    idle_s: Seconds | None
+    busy: Share | None
+
+
+class TaskAccountPart(EnergyPart):
+    """What a task took."""
+
+    id: Id
+    app: str
+    type: str
+    state: State
+    waited_s: Seconds
+    ran_s: Seconds
+    migrations: Count
+
+
+class Report(EnergyPart):
+    """Where time and energy went: `report`."""
+
+    format: Literal["hetctl/report-1"]
+    begin: Moment
+    end: Moment
+    span_s: Seconds
+    makespan_s: Annotated[Seconds | None, Meta(description="null: not all ended")]
+    lower_bound_s: Annotated[
+        Seconds | None,
+        Meta(description="no schedule of these tasks is shorter; null: not known"),
+    ]
+    resources: list[ResourceAccountPart]
+    tasks: list[TaskAccountPart]
+
+
+class Gantt(TypedDict):
+    """A picture was written: `gantt`."""
+
+    format: Literal["hetctl/gantt-1"]
+    file: str
+    tasks: list[Id]
+
+
+class TraceEventPart(TypedDict):
+    """An event of the Trace Event Format; times in microseconds."""
+
+    ph: Literal["M", "X", "s", "f", "C", "i"]
+    name: str
+    pid: int
+    tid: NotRequired[int]
+    ts: NotRequired[float]
+    dur: NotRequired[Seconds]
+    cat: NotRequired[str]
+    id: NotRequired[int]
+    bp: NotRequired[str]
+    s: NotRequired[str]
+    args: NotRequired[dict[str, Any]]
+
+
+class Trace(TypedDict):
+    """What ran, for Perfetto: `trace --format chrome`."""
+
+    format: Literal["hetctl/trace-1"]
+    displayTimeUnit: Literal["ms"]
+    otherData: Annotated[dict[str, Any], Meta(description="`origin`: what `ts` 0 is")]
+    traceEvents: list[TraceEventPart]
+
+
+class ScenarioResourcePart(TypedDict):
+    """A resource of a scenario."""
+
+    name: str
+    kind: str
+    slots: Annotated[int, Meta(ge=1)]
+    queue_limit: Count | None
+    busy_watts: Seconds
+    idle_watts: Seconds
+    link_bytes_per_s: float | None
+    reconfigure_s: Seconds
+    sharing: Literal["processor"] | None
+    emulated: bool
+
+
+class ScenarioTypePart(TypedDict):
+    """A task type of a scenario."""
+
+    name: str
+    seconds: dict[str, Seconds | None]
+    strips: Annotated[int, Meta(ge=1)]
+    input_bytes: Count
+    state_bytes: Count
+    migration_s: Seconds
+    overrun: Literal["continue", "stop_at_deadline"]
+
+
+class ScenarioTaskPart(TypedDict):
+    """A task of a scenario."""
+
+    id: str
+    type: str
+    arrival: Seconds
+    deadline: float | None
+    priority: int
+    after: list[str]
+    actual_seconds: NotRequired[dict[str, Seconds]]
+
+
+class Scenario(TypedDict):
+    """What ran, for `hetsim run`: `trace`."""
+
+    format: Literal["hetsim/scenario-1"]
+    policy: str
+    policy_parameters: dict[str, Any]
+    measured_makespan: Seconds | None
+    resources: list[ScenarioResourcePart]
+    types: list[ScenarioTypePart]
+    tasks: list[ScenarioTaskPart]

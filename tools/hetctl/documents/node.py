@@ -1,0 +1,202 @@
+"""Documents that tell of the node: resources, policy, daemon, execution times."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from msgspec import Meta
+
+from hetctl.documents.parts import (
+    Count,
+    Id,
+    Kind,
+    Seconds,
+    Share,
+    Source,
+)
+
+
+class DevicePart(TypedDict):
+    """A resource of the node."""
+
+    name: str
+    kind: Kind
+    driver: Literal["cpu", "opencl", "null"]
+    platform: str
+    device: str
+    index: Count
+    threads: Count
+    emulated: bool
+    slots: Annotated[int, Meta(ge=1)]
+    state: Literal["up", "draining", "lost"]
+    running: list[Id]
+    queued: Count
+    busy_watts: Seconds
+    idle_watts: Seconds
+    link_bytes_per_s: float | None
+    reconfigure_s: Seconds
+    busy_joules: Seconds
+    idle_joules: Seconds
+    metered_s: Seconds
+    energy_source: Source
+
+
+class Devices(TypedDict):
+    """The resources: `devices`."""
+
+    format: Literal["hetctl/devices-1"]
+    devices: list[DevicePart]
+
+
+class ResourceState(TypedDict):
+    """What `drain` or `resume` did."""
+
+    format: Literal["hetctl/resource-1"]
+    name: str
+    state: Literal["up", "draining"]
+
+
+class Policy(TypedDict):
+    """The policy in force: `policy show`, `policy set`."""
+
+    format: Literal["hetctl/policy-1"]
+    name: str
+    parameters: dict[str, Any]
+
+
+class PolicyPart(TypedDict):
+    """A policy there is."""
+
+    name: str
+    summary: str
+
+
+class Policies(TypedDict):
+    """The policies there are: `policy list`."""
+
+    format: Literal["hetctl/policies-1"]
+    current: str
+    policies: list[PolicyPart]
+
+
+class Daemon(TypedDict):
+    """Who answers: `daemon start`, `daemon status`; who does no more: `daemon stop`."""
+
+    format: Literal["hetctl/daemon-1"]
+    running: bool
+    pid: Id
+    socket: str
+    version: NotRequired[str]
+    protocol: NotRequired[int]
+    policy: NotRequired[str]
+    resources: NotRequired[list[str]]
+
+
+class ModelPart(TypedDict):
+    """An application that was measured."""
+
+    app: str
+    sizes: Count
+    resources: list[str]
+    measurements: Count
+
+
+class ModelList(TypedDict):
+    """The applications that were measured: `models list`."""
+
+    format: Literal["hetctl/model-list-1"]
+    apps: list[ModelPart]
+
+
+class SamplePart(TypedDict):
+    """What was measured of a task type on a resource."""
+
+    type: str
+    resource: str
+    emulated: bool
+    seconds: Annotated[Seconds, Meta(description="of a whole task, set-up and all")]
+    work: Seconds
+    spread: Annotated[Seconds, Meta(description="relative standard deviation")]
+    count: Count
+    joules: Seconds | None
+
+
+class ModelSamplePart(SamplePart):
+    """What was measured, with the affinity that follows."""
+
+    setup: Seconds
+    affinity: Share
+
+
+class ModelSamples(TypedDict):
+    """Measured times: `models show`."""
+
+    format: Literal["hetctl/model-samples-1"]
+    samples: list[ModelSamplePart]
+
+
+class NewSamplePart(SamplePart):
+    """What has just been measured."""
+
+    setup_s: Seconds
+
+
+class Characterization(TypedDict):
+    """What was measured: `characterize`."""
+
+    format: Literal["hetctl/characterization-1"]
+    samples: list[NewSamplePart]
+
+
+class ModelPlot(TypedDict):
+    """A picture of times was written: `models plot`."""
+
+    format: Literal["hetctl/model-plot-1"]
+    file: str
+    app: str
+
+
+class ModelsForgotten(TypedDict):
+    """How many measurements are gone: `models forget`."""
+
+    format: Literal["hetctl/models-forgotten-1"]
+    count: Count
+
+
+class ModelsHeader(TypedDict):
+    """The first line of a model file: `models export` without `-o`."""
+
+    format: Literal["hetctl/models-1"]
+
+
+class ModelsExported(TypedDict):
+    """A model file was written: `models export -o`."""
+
+    format: Literal["hetctl/models-exported-1"]
+    file: str
+    count: Count
+
+
+class ModelsImported(TypedDict):
+    """A model file was read: `models import`."""
+
+    format: Literal["hetctl/models-imported-1"]
+    file: str
+    count: Count
+    refused: Count
+
+
+class Completion(TypedDict):
+    """Shell code: `completion`."""
+
+    format: Literal["hetctl/completion-1"]
+    shell: Literal["bash", "zsh", "fish"]
+    code: str
+
+
+class Page(TypedDict):
+    """What a command does: `doc`."""
+
+    format: Literal["hetctl/doc-1"]
+    command: str
+    text: str

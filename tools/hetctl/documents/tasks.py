@@ -1,0 +1,218 @@
+"""Documents that tell of tasks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypedDict
+
+from msgspec import Meta
+
+from hetctl.documents.parts import (
+    Count,
+    Id,
+    Kind,
+    Moment,
+    Seconds,
+    Share,
+    Source,
+    State,
+)
+
+
+class SegmentPart(TypedDict):
+    """A stretch of a task on one resource."""
+
+    resource: str
+    emulated: bool
+    start: Moment
+    finish: Moment | None
+    strips: Count
+    computing_s: Seconds
+    transfer_in_s: Seconds
+    transfer_out_s: Seconds
+    set_up_s: Seconds
+    rule: Annotated[str | None, Meta(description="why the policy put it there")]
+    stop_ordered: Annotated[
+        Moment | None, Meta(description="when it was asked to leave, if it was")
+    ]
+    stop_rule: Annotated[str | None, Meta(description="why it was asked to leave")]
+    checkpoint_wait_s: Annotated[
+        Seconds | None, Meta(description="from that order to the last strip's end")
+    ]
+    joules: Seconds | None
+    energy_source: Source | None
+    log: str
+    log_start: Count
+    log_end: Count | None
+
+
+class Task(TypedDict):
+    """A task: `show` of one."""
+
+    format: Literal["hetctl/task-1"]
+    id: Id
+    app: str
+    type: str
+    state: State
+    owner: str
+    name: str
+    resource: Annotated[str | None, Meta(description="where it runs or waits")]
+    emulated: bool
+    destination: Annotated[str | None, Meta(description="where it goes next")]
+    progress: Share
+    priority: int
+    submitted: Moment
+    started: Moment | None
+    finished: Moment | None
+    deadline: Moment | None
+    migrations: Count
+    checkpoint_age_s: Annotated[
+        Seconds | None, Meta(description="since the last checkpoint that was told")
+    ]
+    segments: Annotated[
+        list[SegmentPart], Meta(description="empty in listings: `show` has them")
+    ]
+    after: list[Id]
+    kinds: list[Kind]
+    joules: Seconds | None
+    energy_source: Source | None
+    params: dict[str, Any]
+    reason: str | None
+    result: Any
+
+
+class Tasks(TypedDict):
+    """Several tasks: `list`, `wait`, `submit --wait`, `show` of several."""
+
+    format: Literal["hetctl/tasks-1"]
+    tasks: list[Task]
+
+
+class Submitted(TypedDict):
+    """Tasks were submitted: `submit`, `batch`."""
+
+    format: Literal["hetctl/submitted-1"]
+    ids: list[Id]
+
+
+class BatchCheck(TypedDict):
+    """A batch file is right: `batch --check`."""
+
+    format: Literal["hetctl/batch-check-1"]
+    file: str
+    tasks: Count
+    resources_checked: Annotated[
+        bool, Meta(description="whether a daemon answered to ask for its resources")
+    ]
+
+
+class Control(TypedDict):
+    """What `cancel`, `hold` and `release` did; those that had ended are not there."""
+
+    format: Literal["hetctl/control-1"]
+    verb: Literal["cancel", "hold", "release"]
+    ids: list[Id]
+
+
+class Amended(TypedDict):
+    """What `set` changed, and for which tasks; null: left as it was."""
+
+    format: Literal["hetctl/set-1"]
+    ids: list[Id]
+    priority: int | None
+    deadline_s: Annotated[Seconds | None, Meta(description="from now")]
+    no_deadline: bool
+
+
+class Migrated(TypedDict):
+    """What `migrate` ordered."""
+
+    format: Literal["hetctl/migrate-1"]
+    ids: list[Id]
+    resource: str
+
+
+class EventLine(TypedDict):
+    """One change of a task: a line of `events`."""
+
+    format: Literal["hetctl/event-1"]
+    at: Moment
+    id: Annotated[int | None, Meta(description="null: of the whole node")]
+    type: str
+    what: str
+    state: State | None
+    resource: str | None
+    emulated: bool
+    progress: Share
+    reason: str | None
+    result: Any
+
+
+class LogPiece(TypedDict):
+    """What a task printed on one resource: a line of `logs`."""
+
+    format: Literal["hetctl/log-1"]
+    id: Id
+    resource: str
+    text: str
+
+
+class ProgressPart(TypedDict):
+    """How far a task is."""
+
+    id: Id
+    state: State
+    resource: str | None
+    progress: Share
+    elapsed_s: Seconds | None
+    left_s: Annotated[
+        Seconds | None, Meta(description="estimated from the time so far")
+    ]
+
+
+class Progress(TypedDict):
+    """How far tasks are: `progress`."""
+
+    format: Literal["hetctl/progress-1"]
+    tasks: list[ProgressPart]
+
+
+class ProspectPart(TypedDict):
+    """What a task has to expect of a resource; null: it cannot run there."""
+
+    resource: str
+    emulated: bool
+    affinity: Share
+    remaining_s: Seconds | None
+    spread_s: Seconds | None
+    ahead: Count
+    wait_s: Seconds | None
+    moving_s: Seconds
+    finish_s: Seconds | None
+    confidence: Share | None
+    note: str | None
+
+
+class ExplanationPart(TypedDict):
+    """Why a task is where it is."""
+
+    id: Id
+    state: State
+    why: str
+    policy: str | None
+    rule: str | None
+    objective: Literal["performance", "energy", "edp"]
+    resource: str | None
+    prospects: list[ProspectPart]
+
+
+class Explanation(ExplanationPart):
+    """Why a task is where it is: `explain` of one."""
+
+    format: Literal["hetctl/explanation-1"]
+
+
+class Explanations(TypedDict):
+    """Why tasks are where they are: `explain` of several."""
+
+    format: Literal["hetctl/explanations-1"]
+    explanations: list[ExplanationPart]
