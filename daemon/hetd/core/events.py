@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NewType, TypeAlias
 
 if TYPE_CHECKING:
     from hetd.core.policy import Policy
+    from hetd.core.quotas import Quotas
 
 TaskId = NewType("TaskId", int)
 Nanoseconds: TypeAlias = int
@@ -205,6 +206,18 @@ class ResourceDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotasChanged:
+    """What users' tasks may take has changed."""
+
+    quotas: Quotas
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStopping:
+    """All tasks are to stop at their next checkpoint, and none is to start."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimerFired:
     """The instant of the last `SetTimer` has come."""
 
@@ -235,6 +248,8 @@ Event: TypeAlias = (
     | ResourceLost
     | ResourceReturned
     | ResourceDrained
+    | QuotasChanged
+    | NodeStopping
     | TimerFired
     | PolicyChanged
 )

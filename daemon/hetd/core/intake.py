@@ -46,6 +46,8 @@ class Intake:
             e.ResourceLost: self._on_resource_lost,
             e.ResourceReturned: self._on_resource_returned,
             e.ResourceDrained: self._on_resource_drained,
+            e.QuotasChanged: self._on_quotas_changed,
+            e.NodeStopping: self._on_node_stopping,
             e.PolicyChanged: self._on_policy_changed,
         }
 
@@ -242,6 +244,7 @@ class Intake:
         state.up = False
         self.system.resources_changed()
         self.ledger.unplace(state)
+        self.ledger.park_unfit()
         reason = f"{event.resource} was lost: {event.reason}"
         for task in list(state.running.values()):
             self.ledger.release_worker(task)
@@ -252,16 +255,31 @@ class Intake:
         state.up = True
         state.draining = False
         self.system.resources_changed()
+        self.ledger.gate.reopen()
 
     def _on_resource_drained(self, event: e.ResourceDrained) -> None:
         state = self.system.states[event.resource]
         state.draining = True
         self.system.resources_changed()
         self.ledger.unplace(state)
+        self.ledger.park_unfit()
         for task in state.running.values():
             # What can run nowhere else goes on to its end; what leaves, leaves.
             if not task.preempting and self.system.affinities(task.row):
                 self.ledger.preempt(task.id, None)
+
+    def _on_quotas_changed(self, event: e.QuotasChanged) -> None:
+        self.ledger.gate.change(event.quotas)
+
+    def _on_node_stopping(self, event: e.NodeStopping) -> None:
+        for state in self.system.states.values():
+            state.draining = True
+        self.system.resources_changed()
+        for state in self.system.states.values():
+            self.ledger.unplace(state)
+            for task in state.running.values():
+                self.ledger.preempt(task.id, None)
+        self.ledger.park_unfit()
 
     def _on_policy_changed(self, event: e.PolicyChanged) -> None:
         self.ledger.unplace_all()

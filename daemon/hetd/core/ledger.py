@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hetd.core import actions as a
+from hetd.core.quotas import Gate, Turns
+from hetd.core.system import SECOND
 from hetd.core.tasks import Row, State, TaskRecord
 from libtask.errors import BugError
 
@@ -32,6 +34,8 @@ class Ledger:
         self.system = system
         self.limits = limits
         self.actions: list[Action] = []
+        self.gate = Gate(system, limits.quotas)
+        self._turns = Turns()
         self._epoch = first_epoch
         self._sequence = 0
         self._rows: dict[tuple[object, ...], Row] = {}
@@ -45,6 +49,9 @@ class Ledger:
 
     def finish(self) -> list[Action]:
         """Close the list: tell of the tasks that wait elsewhere than before."""
+        if self.gate.waits:
+            # The policy gave a task up: there is room for another, of which to tell it.
+            self.actions.append(a.SetTimer(self.system.now))
         if self._replaced:
             for task in self._replaced.values():
                 if task.state.placeable:
@@ -57,6 +64,8 @@ class Ledger:
     def place(self, task_id: TaskId, resource: str, rank: float) -> None:
         """Put a waiting task into a run queue, out of the one where it waits."""
         task = self._waiting(task_id)
+        if self.gate.parked(task) is not None:
+            return  # not up for a slot, whatever a policy wants
         if resource not in self.system.affinities(task.row):
             raise BugError(f"task {task_id} cannot run on {resource}: {task.tell()}")
         self._queue_of(task).remove(task)
@@ -86,6 +95,7 @@ class Ledger:
     def dispatch(self, task: TaskRecord, state: ResourceState) -> None:
         """Give a task, already out of its queue, a free slot."""
         name = state.resource.name
+        self._turns.take(task.turn)
         if task.last_resource is not None and task.last_resource != name:
             task.moves += 1
             task.came_from = task.last_resource
@@ -114,6 +124,7 @@ class Ledger:
         self._sequence += 1
         row = self._row(event, event.resources)
         task = TaskRecord(event.task, row, event, self.system.now, self._sequence)
+        task.turn = self._draw_turn(task)
         if event.after:
             self._await(task)
         self.system.tasks[task.id] = task
@@ -138,6 +149,7 @@ class Ledger:
 
     def occupy(self, task: TaskRecord, state: ResourceState) -> None:
         """Let a task have a slot from now on."""
+        self.gate.enter(task)
         task.resource = task.last_resource = state.resource.name
         task.since = task.progress_at = self.system.now
         task.progress_then = task.progress
@@ -145,9 +157,26 @@ class Ledger:
 
     def enqueue(self, task: TaskRecord, resource: str | None = None) -> None:
         """Let a task in no queue wait for `resource`; else for the policy to place it."""
+        if not self.gate.admits(task):
+            task.resource = None
+            self.gate.park(task)
+            return
         if resource is not None and resource not in self.system.affinities(task.row):
             resource = None
         self._push(task, resource, task.rank)
+
+    def let_in(self) -> None:
+        """Let parked tasks come in that their owners' quotas allow by now."""
+        for task in self.gate.coming_in():
+            self._push(task, None, task.rank)
+
+    def park_unfit(self) -> None:
+        """Park the tasks that wait for a resource to come back; see `Gate.admits`."""
+        if not self.gate.quotas.limited:
+            return
+        for row in list(self.system.unplaced.rows()):
+            if not self.system.affinities(row):
+                self._park_row(row)
 
     def unplace(self, state: ResourceState) -> None:
         """Empty a run queue, for the policy to place its tasks anew."""
@@ -167,6 +196,7 @@ class Ledger:
 
     def hold(self, task: TaskRecord) -> None:
         """Let a task in no queue wait for its owner."""
+        self.gate.leave(task)
         task.resource = None
         if task.state is not State.HELD:
             task.advance("TaskHeld", self.system.now)
@@ -235,7 +265,7 @@ class Ledger:
 
     def _queue_of(self, task: TaskRecord) -> RunQueue:
         if task.resource is None:
-            return self.system.unplaced
+            return self.gate.parked(task) or self.system.unplaced
         return self.system.states[task.resource].queue
 
     def _push(self, task: TaskRecord, resource: str | None, rank: float) -> None:
@@ -249,7 +279,21 @@ class Ledger:
             task.epoch = self._epoch
             self._epoch += 1
 
+    def _draw_turn(self, task: TaskRecord) -> float:
+        owner = task.submitted.owner
+        expected = self.system.fit(task.row).expected.values()
+        seconds = min(expected, default=SECOND) / SECOND
+        return self._turns.draw(owner, seconds, self.gate.quotas.of(owner).share)
+
+    def _park_row(self, row: Row) -> None:
+        unplaced = self.system.unplaced
+        for task in [each for each in unplaced if each.row is row]:
+            if not self.gate.admits(task):
+                unplaced.remove(task)
+                self.gate.park(task)
+
     def _close(self, task: TaskRecord, event: str, reason: str | None) -> None:
+        self.gate.leave(task)
         self.release_worker(task)
         task.advance(event, self.system.now)
         del self.system.tasks[task.id]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from hetd.core.tasks import Row, TaskRecord
 
-Key: TypeAlias = tuple[int, float, int]
-"""(-priority, rank, order of arrival): the smallest goes first."""
+Key: TypeAlias = tuple[int, float, float, int]
+"""(-priority, rank, turn of the owner, order of arrival): the smallest goes first."""
 
 Entry: TypeAlias = "tuple[Key, TaskRecord]"
 """One stay of a task in a queue; told from an earlier stay by identity."""
@@ -31,7 +31,7 @@ _top = itemgetter(0)
 
 
 class RunQueue:
-    """The waiting tasks of one resource, in order of priority, rank and arrival.
+    """The waiting tasks of one resource, in order of priority, rank, turn and arrival.
 
     Attributes:
         touched: set by every change, for the scheduler, which clears it.
@@ -57,7 +57,7 @@ class RunQueue:
         return iter([task for _, task in sorted(self._entries.values())])
 
     def push(self, task: TaskRecord, rank: float = 0.0) -> None:
-        entry = ((-task.priority, rank, task.sequence), task)
+        entry = ((-task.priority, rank, task.turn, task.sequence), task)
         self._entries[task] = entry
         bucket = self._buckets.get(task.row)
         if bucket is None:
@@ -92,6 +92,10 @@ class RunQueue:
         """Look at the tasks before one in the queue, in no order. O(n), for users."""
         own = self._entries[task]
         return (other for key, other in self._entries.values() if key < own[0])
+
+    def key_of(self, task: TaskRecord) -> Key:
+        """Tell where in the order a waiting task stands."""
+        return self._entries[task][0]
 
     def rows(self) -> Iterable[Row]:
         """Rows with at least one waiting task."""

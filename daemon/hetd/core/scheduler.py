@@ -7,7 +7,7 @@ go is the policy's business.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from hetd.core import actions as a
@@ -16,6 +16,7 @@ from hetd.core import policy as p
 from hetd.core.checks import check
 from hetd.core.intake import Intake
 from hetd.core.ledger import Ledger
+from hetd.core.quotas import Quotas
 from hetd.core.system import System
 
 if TYPE_CHECKING:
@@ -37,12 +38,14 @@ class Limits:
         stage: tasks staged ahead for each slot.
         stage_above_s: tasks expected to be shorter are not staged: it costs a message
             and saves less.
+        quotas: what each user's tasks may take at first.
 
     """
 
     attempts: int = 3
     stage: int = 1
     stage_above_s: float = 0.005
+    quotas: Quotas = field(default_factory=Quotas)
 
 
 class Scheduler:
@@ -77,6 +80,7 @@ class Scheduler:
             self.policy = event.policy
             self.system.aim_at(p.objective_of(event.policy))
         self._intake.take(event)
+        ledger.let_in()
         for decision in self.policy.react(event, self.system, now):
             self._apply(decision)
         self._fill()
@@ -97,6 +101,7 @@ class Scheduler:
         self.ledger.begin()
         for event in events:
             self._intake.take(event)
+        self.ledger.let_in()
         for event in events:
             for decision in self.policy.react(event, self.system, now):
                 self._apply(decision)

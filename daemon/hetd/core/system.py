@@ -116,6 +116,8 @@ class System:
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.unplaced = RunQueue()
         """Tasks that wait for a resource and that the policy has not placed yet."""
+        self.parked: dict[int, RunQueue] = {}
+        """Owner -> tasks beyond his quota: no policy is to look at them."""
         self.departing: dict[TaskId, TaskRecord] = {}
         """Running tasks that were asked to yield or to give up."""
         self.tally = Tally()

@@ -105,6 +105,7 @@ class TaskRecord:
 
     Attributes:
         resource: where it runs, or whose run queue it waits in.
+        turn: where it stands among tasks of several users that are alike otherwise.
         epoch: the current binding to a worker; 0 before the first.
         bound: whether a worker holds it (staged, running or preempted).
         preempting: a yield was asked for.
@@ -130,6 +131,7 @@ class TaskRecord:
     state: State = State.QUEUED
     resource: str | None = None
     rank: float = 0.0
+    turn: float = 0.0
     epoch: int = 0
     bound: bool = False
     preempting: bool = False
