@@ -45,6 +45,8 @@ LOOK_MS = 100
 SAMPLES = 5
 SAMPLE_S = 0.002
 """A flooder's input waits whenever one looks; an honest peer's is read at once."""
+TRIMS = 10
+"""Looks after a cut at which free memory is given back to the system."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
@@ -95,6 +97,7 @@ class Guard:
         self._counts: Counter[int] = Counter()
         self._base = _resident()
         self._told = 0.0
+        self._trims = 0
         self._monitor = router.get_monitor_socket(EVENTS)
         self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
         self._thread.start()
@@ -182,13 +185,20 @@ class Guard:
 
     def _look_at_memory(self) -> None:
         limit = self._allowance.memory
-        if self._growth() <= limit:
-            return
+        if self._trims and self._growth() > limit // 8:
+            # what libzmq frees after a cut comes in small pieces, and stays with us
+            self._trims -= 1
+            _return_memory()
+        if self._growth() > limit:
+            self._bound_memory(limit)
+
+    def _bound_memory(self, limit: int) -> None:
+        """Cut off who makes us grow; where that is not enough, call for the end."""
         for descriptor in self._stuffed():
             uid = self._uids.get(descriptor)
             if uid is not None:
                 self._shut(descriptor, uid, f"it fills more than {limit >> 20} MiB")
-        self._heed()
+        self._trims = TRIMS
         _return_memory()
         grown = self._growth()
         if grown > 2 * limit:
