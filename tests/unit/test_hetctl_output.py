@@ -163,7 +163,7 @@ def test_submit_sends_options(daemon: FakeDaemon) -> None:
     )
 
     spec = daemon.requests(Submit)[0].tasks[1]
-    assert ids == {"format": "hetctl/submitted-1", "ids": [5, 6]}
+    assert ids == {"format": "hetctl/submitted-1", "ids": [5, 6], "name": None}
     assert (spec.app, spec.params["seconds"]) == ("synthetic", {"cpu": 1.0})
     assert (spec.priority, spec.resources, spec.strip) == (
         3,

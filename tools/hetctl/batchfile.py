@@ -10,6 +10,14 @@
     after = ["first"]
     priority = 5
 
+A table with `sweep` stands for a task for each combination of values, one with `zip` for
+values side by side; `{n}` in a text is then the value of `n`:
+
+    [[task]]
+    app = "heat"
+    params = { steps = 100, output = "plate-{n}.npy" }
+    sweep = { n = [1024, 2048], edge = [0.0, 1.0] }
+
 Every mistake is named by its place, `batch.toml: task[1].priority: …`; tasks count
 from 0.
 """
@@ -19,12 +27,14 @@ from __future__ import annotations
 import math
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from hetctl.units import parse_duration
+from hetctl.variants import combinations, filled, member
 from libtask.apps import Options, build, describe, resolve
 from libtask.errors import InputError
 from libtask.parameters import one_line, suggestion
@@ -38,6 +48,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     app: str
     params: dict[str, Any] = {}
+    sweep: dict[str, list[Any]] = {}
+    """Values of parameters, each to be combined with each other."""
+    zip: dict[str, list[Any]] = {}
+    """Values of parameters, side by side."""
     name: str = ""
     after: list[str | int] = []
     """Names of earlier tasks of the file, or ids of submitted ones."""
@@ -57,10 +71,17 @@ STANDARD_INPUT = Path("-")
 
 
 class BatchFile:
-    """Reads a file into task descriptions, gathering all mistakes on the way."""
+    """Reads a file into task descriptions, gathering all mistakes on the way.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the file; `-` is standard input.
+        kinds: the kind of each resource of the node; None: they are not known.
+
+    """
+
+    def __init__(self, path: Path, kinds: dict[str, str] | None = None) -> None:
         self._path = path
+        self._kinds = kinds
         self._mistakes: list[str] = []
         self._specs: list[TaskSpec] = []
         self._named: dict[str, list[int]] = {}
@@ -112,13 +133,13 @@ class BatchFile:
             return
         entry = msgspec.convert(table, Entry)
         after = self._references(where, entry)
-        spec = self._described(where, entry)
+        specs = self._described(where, entry)
         first = len(self._specs)
-        self._name(where, entry, first)
-        if spec is not None:
-            self._specs += [
-                _after(spec, after, first + copy) for copy in range(entry.count)
-            ]
+        self._name(where, entry, first, len(specs))
+        self._check_places(where, entry, specs)
+        self._specs += [
+            _after(spec, after, first + number) for number, spec in enumerate(specs)
+        ]
 
     def _check_keys(self, where: str, table: dict[str, Any]) -> None:
         for key in table:
@@ -159,26 +180,73 @@ class BatchFile:
                 )
         return found
 
-    def _described(self, where: str, entry: Entry) -> TaskSpec | None:
-        options = Options(
-            priority=entry.priority,
-            hold=entry.hold,
-            resources=tuple(entry.on),
-            strip=entry.strip,
-            name=entry.name,
-            deadline_s=self._deadline(where, entry),
-            overrun=entry.overrun,
-        )
+    def _described(self, where: str, entry: Entry) -> list[TaskSpec]:
+        """Describe the tasks that a table stands for; none where there is a mistake."""
         try:
             app_class = resolve(entry.app)
         except InputError as error:
             self._mistake(f"{where}.app", str(error))
-            return None
+            return []
+        options = self._options(where, entry)
+        specs: list[TaskSpec] = []
+        for number, variant in enumerate(self._variants(where, entry)):
+            name = member(entry.name, variant, number)
+            params = filled(entry.params, variant) | variant
+            try:
+                task = build(app_class, params)
+                spec = describe(task, entry.app, replace(options, name=name))
+            except InputError as error:
+                told = "".join(f" with {key} = {v!r}" for key, v in variant.items())
+                self._mistake(f"{where}.params", f"{error}{told}")
+                return []  # the other variants would say the same
+            specs += [spec] * entry.count
+        return specs
+
+    def _variants(self, where: str, entry: Entry) -> list[dict[str, Any]]:
+        """Return the swept values of each task; one without any where none are swept."""
+        taken = set(entry.params)
+        for table, values in (("sweep", entry.sweep), ("zip", entry.zip)):
+            for key, some in values.items():
+                if key in taken:
+                    self._mistake(f"{where}.{table}.{key}", "given twice")
+                if not some:
+                    self._mistake(f"{where}.{table}.{key}", "expected some values")
+            taken |= set(values)
         try:
-            return describe(build(app_class, entry.params), entry.app, options)
-        except InputError as error:
-            self._mistake(f"{where}.params", str(error))
-            return None
+            return combinations(entry.sweep, entry.zip)
+        except ValueError as error:
+            self._mistake(f"{where}.zip" if entry.zip else f"{where}.sweep", str(error))
+            return []
+
+    def _check_places(self, where: str, entry: Entry, specs: list[TaskSpec]) -> None:
+        """Complain of resources that the node has not, or that cannot run the task."""
+        if self._kinds is None:
+            return
+        unknown = [name for name in entry.on if name not in self._kinds]
+        for name in unknown:
+            place = f"{where}.on[{entry.on.index(name)}]"
+            offered = f"; there are: {', '.join(self._kinds)}"
+            hint = suggestion(name, self._kinds)
+            self._mistake(place, f"no resource {name!r}{hint}{offered}")
+        allowed = {
+            self._kinds[name] for name in entry.on or self._kinds if name in self._kinds
+        }
+        for spec in specs[:1]:
+            if not unknown and not allowed & set(spec.kinds):
+                there = f"on {', '.join(entry.on)}" if entry.on else "on this node"
+                able = ", ".join(spec.kinds)
+                text = f"{entry.app} cannot run {there}: it is implemented for {able}"
+                self._mistake(f"{where}.on", text)
+
+    def _options(self, where: str, entry: Entry) -> Options:
+        return Options(
+            priority=entry.priority,
+            hold=entry.hold,
+            resources=tuple(entry.on),
+            strip=entry.strip,
+            deadline_s=self._deadline(where, entry),
+            overrun=entry.overrun,
+        )
 
     def _deadline(self, where: str, entry: Entry) -> float | None:
         if entry.deadline is None:
@@ -193,14 +261,14 @@ class BatchFile:
             self._mistake(f"{where}.deadline", text)
         return seconds
 
-    def _name(self, where: str, entry: Entry, first: int) -> None:
+    def _name(self, where: str, entry: Entry, first: int, count: int) -> None:
         if not entry.name:
             return
         if entry.name in self._named:
             self._mistake(
                 f"{where}.name", f"{entry.name!r} is taken by an earlier task"
             )
-        self._named[entry.name] = list(range(first, first + entry.count))
+        self._named[entry.name] = list(range(first, first + count))
 
     def _mistake(self, where: str, text: str) -> None:
         self._mistakes.append(f"{self._path}: {where}: {text}")

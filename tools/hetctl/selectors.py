@@ -1,8 +1,9 @@
-"""Selectors: ids, `last`, `all`, `mine`, ranges `3-9`, comma lists."""
+"""Selectors: ids, `last`, `all`, `mine`, ranges `3-9`, names `@NAME`, comma lists."""
 
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from libtask.client.client import Selection
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from libtask.messages import TaskInfo
 
 WORDS = ("last", "all", "mine")
+NAME = "@"
+"""Begins a selector of tasks by name: `@NAME`, its array `@NAME`, or `@train-*`."""
 MOST = 1_000_000
 """Tasks that one selector may name; a longer range is a slip of the finger."""
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -40,6 +43,8 @@ def selected(
     for word in split(selectors):
         if word in WORDS:
             ids += _ids_of(client, word, live=live)
+        elif word.startswith(NAME):
+            ids += _named(client, word, live=live)
         elif "-" in word:
             ids += _existing(client, ids_in(word))
         else:
@@ -67,7 +72,7 @@ def split(selectors: Iterable[str]) -> list[str]:
     """
     words = [word.strip() for text in selectors for word in text.split(",")]
     for word in words:
-        if word not in WORDS:
+        if word not in WORDS and not word.startswith(NAME):
             ids_in(word)
     return words
 
@@ -82,7 +87,8 @@ def ids_in(word: str) -> range:
     found = _RANGE.fullmatch(word)
     if found is None:
         raise InputError(
-            f"selector {word!r}: expected an id, a range such as 3-9, last, all or mine"
+            f"selector {word!r}: expected an id, a range such as 3-9, last, all, mine"
+            " or @NAME"
         )
     first = int(found[1])
     last = int(found[2]) if found[2] else first
@@ -99,6 +105,24 @@ def _ids_of(client: Client, word: str, *, live: bool) -> list[int]:
     found = client.tasks(Selection(mine=word == "mine", limit=MOST))
     chosen = [info.id for info in found if not (live and info.state in ENDED)]
     return sorted(chosen)
+
+
+def _named(client: Client, word: str, *, live: bool) -> list[int]:
+    found = [
+        info
+        for info in client.tasks(Selection(limit=MOST))
+        if bears(info.name, word.removeprefix(NAME))
+    ]
+    if not found:
+        raise NotFoundError(f"selector {word!r}: no task of that name")
+    return sorted(i.id for i in found if not (live and i.state in ENDED))
+
+
+def bears(name: str, wanted: str) -> bool:
+    """Whether a task's name is the one wanted, or that of a member of its array."""
+    array, _, number = name.rpartition(".")
+    member = number.isdigit() and array == wanted
+    return bool(name) and (member or name == wanted or fnmatchcase(name, wanted))
 
 
 def _existing(client: Client, ids: range) -> range:

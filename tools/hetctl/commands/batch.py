@@ -11,6 +11,7 @@ from hetctl.commands.submit import finish
 from hetctl.options import connect, shared
 from hetctl.output import emit
 from hetctl.units import Duration
+from libtask.errors import DaemonUnreachableError
 
 
 @click.command("batch")
@@ -37,20 +38,43 @@ def batch_command(file: Path, *, check: bool, **given: Any) -> int:
     after = ["first"]
 
     Further keys: priority, count, hold, on (resources), strip, deadline ("5s"),
-    overrun ("continue" or "stop").
+    overrun ("continue" or "stop"). A sweep is a task for each combination of values,
+    zip takes them side by side; {n} in a text is the value of n:
+
+    \b
+    [[task]]
+    app = "heat"
+    params = { output = "plate-{n}.npy" }
+    sweep = { n = [1024, 2048], steps = [100, 1000] }
     """  # noqa: D301  click reads the backspaces
     from hetctl.batchfile import BatchFile
 
-    specs = BatchFile(file).read()
-    if check:
-        return _checked(file, len(specs), as_json=given["as_json"])
-    with connect(given["socket"]) as client:
+    try:
+        opened = connect(given["socket"])
+    except DaemonUnreachableError:
+        specs = BatchFile(file).read()  # its own mistakes come first
+        if not check:
+            raise
+        return _checked(file, len(specs), resources=False, as_json=given["as_json"])
+    with opened as client:
+        kinds = {each.spec.name: each.spec.kind for each in client.devices()}
+        specs = BatchFile(file, dict(kinds)).read()
+        if check:
+            return _checked(file, len(specs), resources=True, as_json=given["as_json"])
         return finish(client, client.submit_specs(specs), given)
 
 
-def _checked(file: Path, count: int, *, as_json: bool) -> int:
+def _checked(file: Path, count: int, *, resources: bool, as_json: bool) -> int:
     if as_json:
-        emit({"format": "hetctl/batch-check-1", "file": str(file), "tasks": count})
-    else:
-        click.echo(f"{file}: {count} tasks, no mistakes")
+        emit(
+            {
+                "format": "hetctl/batch-check-1",
+                "file": str(file),
+                "tasks": count,
+                "resources_checked": resources,
+            }
+        )
+        return 0
+    unsaid = "" if resources else "; no daemon answers, so resources were not checked"
+    click.echo(f"{file}: {count} tasks, no mistakes{unsaid}")
     return 0

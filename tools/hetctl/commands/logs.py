@@ -12,6 +12,7 @@ from hetctl.output import emit
 from hetctl.selectors import selected
 from libtask.errors import InputError
 from libtask.messages import ENDED
+from libtask.worker.logs import read
 
 if TYPE_CHECKING:
     from libtask.client.client import Client
@@ -69,11 +70,13 @@ class _Printer:
 
     def _print_segment(self, info: TaskInfo, position: int, segment: Segment) -> None:
         printed = self._printed.get(position, 0)
-        data = _read(segment, printed)
+        data, stop = _read(segment, printed)
         if segment.log_end is None:
             # A running task may be in the middle of a line, or of a character.
-            data = data[: data.rfind(b"\n") + 1]
-        self._printed[position] = printed + len(data)
+            whole = data.rfind(b"\n") + 1
+            stop -= len(data) - whole
+            data = data[:whole]
+        self._printed[position] = stop - segment.log_start
         text = data.decode("utf-8", "replace")
         if self._as_json and text:
             head = {"format": "hetctl/log-1", "id": info.id}
@@ -82,18 +85,17 @@ class _Printer:
             click.echo(text, nl=False)
 
 
-def _read(segment: Segment, skip: int) -> bytes:
+def _read(segment: Segment, skip: int) -> tuple[bytes, int]:
     """Read a segment's part of its worker's log; of a running one what is there.
+
+    Returns:
+        What to show, with a line for what was dropped; and where in the log it ends.
 
     Raises:
         InputError: the log is gone, or another user's.
 
     """
-    start = segment.log_start + skip
-    size = -1 if segment.log_end is None else max(0, segment.log_end - start)
     try:
-        with Path(segment.log).open("rb") as file:
-            file.seek(start)
-            return file.read(size)
+        return read(Path(segment.log), segment.log_start + skip, segment.log_end)
     except OSError as error:
         raise InputError(f"log {segment.log}: {error.strerror}") from error

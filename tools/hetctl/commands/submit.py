@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,9 +13,12 @@ from hetctl.options import assignments, connect, shared
 from hetctl.output import emit
 from hetctl.selectors import selected, split
 from hetctl.units import Duration
+from hetctl.variants import filled, indexes, member
 from hetctl.waiting import Manner, wait_for
 
 if TYPE_CHECKING:
+    from hetctl.documents.tasks import Submitted
+    from libtask.apps import Options
     from libtask.client.client import Client
     from libtask.client.handles import TaskHandle
     from libtask.messages import TaskSpec
@@ -65,6 +70,11 @@ class Submit(click.Command):
     "--count", type=click.IntRange(1, MOST), default=1, help="So many of them."
 )
 @click.option(
+    "--array",
+    metavar="INDEXES",
+    help="One for each index, e.g. 0-99; {index} stands for it in values and names.",
+)
+@click.option(
     "--wait", "waiting", is_flag=True, help="Wait for the end; a line tells it."
 )
 @click.option("--follow", is_flag=True, help="Wait, with live progress on a terminal.")
@@ -75,13 +85,24 @@ def submit_command(app: str, rest: tuple[str, ...], **given: Any) -> int:
 
     Parameters of the application are options: hetctl submit heat --n 4096 --steps 100.
     One that has the name of an option here is given as --set name=value.
-    hetctl submit heat --help tells which there are.
+    hetctl submit heat --help tells which there are. The tasks of an array share a name,
+    and @NAME selects them all: hetctl cancel @NAME.
     """
-    task = _task(app, rest, given["settings"])
+    texts = _texts(app, rest, given["settings"])
+    variants = _variants(given["array"])
+    name = given["name"] or (_own_name(app) if given["array"] else "")
+    tasks = [(each, _task(app, filled(texts, each))) for each in variants]
     split(given["after"])
     with connect(given["socket"]) as client:
-        spec = _spec(client, app, task, given)
-        handles = client.submit_specs([spec] * given["count"])
+        options = _options(client, given)
+        specs = [
+            describe_one(app, task, options, member(name, each, each.get("index")))
+            for each, task in tasks
+        ]
+        handles = client.submit_specs(
+            [spec for spec in specs for _ in range(given["count"])]
+        )
+        given["label"] = name if given["array"] else None
         return finish(client, handles, given)
 
 
@@ -89,13 +110,20 @@ def finish(client: Client, handles: list[TaskHandle], given: dict[str, Any]) -> 
     """Say what was submitted; wait where that is asked for."""
     waits = given["waiting"] or given["follow"] or given["timeout"] is not None
     if not given["as_json"]:
-        click.echo(said(handles))
+        label = given.get("label")
+        click.echo(said(handles) + (f"; select them as @{label}" if label else ""))
     elif not waits:
-        emit({"format": "hetctl/submitted-1", "ids": [handle.id for handle in handles]})
+        emit(submitted(handles, given.get("label")))
     if not waits:
         return 0
     manner = Manner(given["timeout"], given["follow"], given["as_json"])
     return wait_for(client, handles, manner)
+
+
+def submitted(handles: list[TaskHandle], label: str | None) -> Submitted:
+    """Write what was submitted; `label`: the name that an array has in common."""
+    ids = [handle.id for handle in handles]
+    return {"format": "hetctl/submitted-1", "ids": ids, "name": label}
 
 
 def said(handles: list[TaskHandle]) -> str:
@@ -104,7 +132,18 @@ def said(handles: list[TaskHandle]) -> str:
         return "no tasks submitted"
     if len(handles) == 1:
         return f"task {handles[0].id} submitted"
-    return f"tasks {handles[0].id}-{handles[-1].id} submitted"
+    return f"tasks {','.join(ranges([handle.id for handle in handles]))} submitted"
+
+
+def ranges(ids: list[int]) -> list[str]:
+    """Write ids as ranges; between two messages, other users' tasks may have come."""
+    found: list[list[int]] = []
+    for task in ids:
+        if found and task == found[-1][-1] + 1:
+            found[-1][1:] = [task]
+        else:
+            found.append([task])
+    return ["-".join(str(task) for task in each) for each in found]
 
 
 def usage(app: str) -> str:
@@ -126,14 +165,39 @@ def usage(app: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _task(app: str, rest: tuple[str, ...], settings: tuple[str, ...]) -> Task:
-    from libtask.apps import build, resolve
+def _variants(array: str | None) -> list[dict[str, Any]]:
+    """Return what `{index}` is for each task; one without an index where none is asked."""
+    if array is None:
+        return [{}]
+    try:
+        return [{"index": index} for index in indexes(array)]
+    except ValueError as error:
+        raise click.UsageError(f"--array: {error}") from error
+
+
+def _own_name(app: str) -> str:
+    """Make up a name for an array, by which its tasks can be selected."""
+    from libtask.apps import short_name
+
+    return f"{short_name(app).rpartition(':')[2]}-{secrets.token_hex(3)}"
+
+
+def _texts(
+    app: str, rest: tuple[str, ...], settings: tuple[str, ...]
+) -> dict[str, str]:
+    """Read the parameters as they were written."""
+    from libtask.apps import resolve
     from libtask.parameters import parameters
 
-    app_class = resolve(app)
-    flags = {each.name for each in parameters(app_class).values() if each.type is bool}
-    texts = natural(rest, flags) | assignments(settings)
-    return build(app_class, texts, text=True)
+    known = parameters(resolve(app)).values()
+    flags = {each.name for each in known if each.type is bool}
+    return natural(rest, flags) | assignments(settings)
+
+
+def _task(app: str, texts: dict[str, str]) -> Task:
+    from libtask.apps import build, resolve
+
+    return build(resolve(app), texts, text=True)
 
 
 def natural(words: tuple[str, ...], flags: set[str]) -> dict[str, str]:
@@ -170,20 +234,25 @@ def _flag(name: str, flags: set[str]) -> dict[str, str]:
     raise click.UsageError(f"option --{name.replace('_', '-')} needs a value")
 
 
-def _spec(client: Client, app: str, task: Task, given: dict[str, Any]) -> TaskSpec:
-    from libtask.apps import Options, describe
+def describe_one(app: str, task: Task, options: Options, name: str) -> TaskSpec:
+    """Describe a task under a name of its own."""
+    from libtask.apps import describe
+
+    return describe(task, app, dataclasses.replace(options, name=name))
+
+
+def _options(client: Client, given: dict[str, Any]) -> Options:
+    from libtask.apps import Options
 
     resources = [
         name.strip() for text in given["resources"] for name in text.split(",")
     ]
-    options = Options(
+    return Options(
         priority=given["priority"],
         after=tuple(selected(client, given["after"], live=True)),
         hold=given["hold"],
         resources=tuple(resources),
         strip=given["strip"],
-        name=given["name"],
         deadline_s=given["deadline"],
         overrun=given["overrun"],
     )
-    return describe(task, app, options)

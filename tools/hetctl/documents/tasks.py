@@ -92,6 +92,9 @@ class Submitted(TypedDict):
 
     format: Literal["hetctl/submitted-1"]
     ids: list[Id]
+    name: Annotated[
+        str | None, Meta(description="what an array's tasks are selected by, as @name")
+    ]
 
 
 class BatchCheck(TypedDict):
