@@ -54,6 +54,8 @@ class History:
     refused: set[str] = field(default_factory=set)
     cancels: set[int] = field(default_factory=set)
     told: list[Found] = field(default_factory=list)
+    excused: set[str] = field(default_factory=set)
+    """Names of tasks that may fail or be dropped: for a cause that is not the daemon's."""
 
     def ask(self, key: str, expected: Sequence[Any]) -> None:
         """Note a submit before it is sent for the first time."""
@@ -177,7 +179,8 @@ class _Judge:
                 )
             if task.state == "cancelled" and task.id not in self._history.cancels:
                 yield f"task {task.id} is cancelled, which nobody asked for"
-            if task.state in {"failed", "dropped"}:
+            excused = task.name in self._history.excused
+            if task.state in {"failed", "dropped"} and not excused:
                 yield f"task {task.id} is {task.state}: {_short(task.result)}"
 
     def unfinished(self) -> Iterator[str]:

@@ -1,0 +1,257 @@
+"""The simulated daemon: hetd's own parts, on a simulated machine.
+
+It starts, turns when something wakes it, and crashes at any step: whenever it receives,
+sends, writes, or reaches one of the named fault points.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from hetd.estimates.table import EstimateTable
+from hetd.journal import Journal
+from hetd.loop import Loop
+from hetd.node import EPOCHS, Node
+from hetd.policies import make_policy
+from hetd.store import StoreError
+from hetd.wakes import Guarded, Wakes
+from hetd.workers import WorkerPool
+from hettorture.simulation.disk import SimulatedStore
+from hettorture.simulation.network import SimulatedRouter
+from hettorture.simulation.processes import Process
+from hettorture.simulation.world import MILLISECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hetd.config import Config
+    from hettorture.simulation.disk import Disk
+    from hettorture.simulation.network import Network
+    from hettorture.simulation.processes import Machine
+    from libtask.messages import DeviceInfo
+
+RESTART = 100 * MILLISECOND
+"""How soon whoever supervises the daemon starts it again."""
+
+
+class Crash(BaseException):
+    """The daemon is killed, right here."""
+
+
+class SimulatedWakes(Wakes):
+    """Notices the ends of simulated processes."""
+
+    def __init__(self, machine: Machine, wake: Callable[[], None]) -> None:
+        # not as a poller: the daemon is called when there is something to do
+        self._machine = machine
+        self._wake = wake
+        self._over: list[Guarded] = []
+
+    def guard(self, guarded: Guarded) -> None:
+        process = self._machine.running.get(guarded.peer.pid)
+        if process is None:
+            return  # as where a pidfd cannot be opened any more
+        process.on_end.append(lambda _status: self._over_with(guarded))
+
+    def ended(self) -> list[Guarded]:
+        """Return the processes that ended since the last call."""
+        over, self._over = self._over, []
+        return over
+
+    def _over_with(self, guarded: Guarded) -> None:
+        self._over.append(guarded)
+        self._wake()
+
+
+class SimulatedDaemon:
+    """The daemon, from start to start.
+
+    Args:
+        devices: its resources.
+        after_turn: called after each turn that did not crash.
+
+    Attributes:
+        node, loop, store: parts of the daemon that runs; None between runs.
+        fuse: steps until it crashes; None: it does not.
+        starts: how often it has started.
+        supervised: it is started again when it has ended.
+
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        machine: Machine,
+        disk: Disk,
+        node: tuple[Config, Sequence[DeviceInfo]],
+        after_turn: Callable[[], None],
+    ) -> None:
+        self.world = network.world
+        self.disk = disk
+        self.node: Node | None = None
+        self.loop: Loop | None = None
+        self.store: SimulatedStore | None = None
+        self.router: SimulatedRouter | None = None
+        self.fuse: int | None = None
+        self.starts = 0
+        self.supervised = True
+        self.bugs: list[str] = []
+        self._network = network
+        self._machine = machine
+        self._config, self._devices = node
+        self._after_turn = after_turn
+        self._process: Process | None = None
+        self._wakes: SimulatedWakes | None = None
+        self._turn_at: int | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Begin a start; it takes time, and may end early."""
+        if self.alive or not self.supervised:
+            return
+        self.starts += 1
+        self._process = Process(self._machine, f"hetd-{self.starts}", 0)
+        self.world.note("hetd", "starts", self.starts)
+        self._guarded(self._open_store)
+
+    def crash(self) -> None:
+        """End at once, as SIGKILL does."""
+        if self._process is None:
+            return
+        self.world.note("hetd", "crashes")
+        if self.router is not None:
+            self.router.crash()
+        self._clear(-9)
+
+    def _clear(self, status: int) -> None:
+        if self.store is not None:
+            self.store.crash()
+        if self.router is not None:
+            self.bugs += self.router.bugs
+        process = self._process
+        self.node = self.loop = self.store = self.router = None
+        self._process = self._wakes = self._turn_at = self.fuse = None
+        if process is not None:
+            process.end(status)
+        delay = RESTART + self.world.some(0.01, 1.0)
+        self.world.after(delay, self.start)
+
+    def _open_store(self) -> None:
+        self.store = SimulatedStore(self.disk, self.world, self._wake, self.burn)
+        self._later(self._bind)
+
+    def _bind(self) -> None:
+        self.router = SimulatedRouter(self._network, self._wake, self.burn)
+        self._network.router = self.router
+        self._later(self._assemble)
+
+    def _assemble(self) -> None:
+        store, router = self.store, self.router
+        assert store is not None  # noqa: S101  the steps of a start follow each other
+        assert router is not None  # noqa: S101  as above
+        estimates = EstimateTable(self._config.probing)
+        for known in store.samples():
+            estimates.enter(known)
+        self.node = Node(
+            self._devices,
+            self._config,
+            make_policy(self._config.policy, self._config.policy_parameters),
+            estimates,
+            Journal(store),
+            WorkerPool(router.send, prefix=str(store.incarnation)),
+            first_epoch=store.incarnation * EPOCHS,
+            clock=self.world.clock,
+            kill=self._machine.kill,
+        )
+        self.node.restore()
+        self._wakes = SimulatedWakes(self._machine, self._wake)
+        self.loop = Loop(router, store, self.node, self._wakes)
+        self._turn()
+
+    def _later(self, step: Callable[[], None]) -> None:
+        process = self._process
+        if process is not None:
+            process.after(self.world.some(1e-4, 0.05), self._guarded, step)
+
+    # ------------------------------------------------------------ turns
+
+    def burn(self, _step: str) -> None:
+        """Come to a step at which the daemon may crash.
+
+        Raises:
+            Crash: it does.
+
+        """
+        if self.fuse is None:
+            return
+        self.fuse -= 1
+        if self.fuse < 0:
+            self.fuse = None
+            raise Crash
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Crash:
+            self.crash()
+        except StoreError as error:
+            self.world.note("hetd", "gives up", error)
+            self._leave(1)
+
+    def _leave(self, status: int) -> None:
+        """End in good order: what was sent arrives."""
+        if self.router is not None:
+            self.router.close()
+        self._clear(status)
+
+    def _wake(self) -> None:
+        self._turn_in(self.world.some(5e-6, 100e-6))
+
+    def _turn_in(self, delay: int) -> None:
+        """Turn then, or earlier where that was said before."""
+        at = self.world.now + delay
+        if self._process is None or (self._turn_at is not None and self._turn_at <= at):
+            return
+        self._turn_at = at
+        self._process.after(delay, self._due, at)
+
+    def _due(self, at: int) -> None:
+        if self.loop is not None and self._turn_at == at:
+            self._guarded(self._turn)
+
+    def _turn(self) -> None:
+        loop, wakes = self.loop, self._wakes
+        if loop is None or wakes is None:
+            return
+        self._turn_at = None
+        loop.turn(wakes.ended())
+        if not loop.running:
+            self._stop(loop)
+            return
+        self._turn_in(max(loop.timeout_ms() * MILLISECOND, 1000))
+        self._after_turn()
+
+    def _stop(self, loop: Loop) -> None:
+        """End as a daemon does that was told to stop."""
+        loop.finish()
+        if self.node is not None:
+            self.node.pool.retire_launchers()
+        self.world.note("hetd", "stops")
+        self._leave(0)
+
+
+def let_crash_at_fault_points(burn: Callable[[str], None]) -> None:
+    """Make the named fault points steps at which the simulated daemon may crash.
+
+    Modules take `reach` over by name when they are imported; outside a simulation
+    nothing is changed.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith("hetd.") and hasattr(module, "reach"):
+            vars(module)["reach"] = burn

@@ -1,0 +1,139 @@
+"""Faults: each strikes at random moments, as often as the weather of the run says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hettorture.simulation.world import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hettorture.simulation.processes import Process
+    from hettorture.simulation.scene import Scene
+
+HEARTBEATS = 15 * SECOND
+"""A peer that is stopped for longer loses its connection."""
+
+
+class Faults:
+    """Lets faults strike a scene, until there are to be no more."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._world = scene.world
+        self._over = False
+        self._strikes: dict[str, Callable[[], None]] = {
+            "crash": self._crash,
+            "crash_at_step": self._crash_at_step,
+            "power_cut": self._power_cut,
+            "worker_killed": lambda: self._kill("worker-"),
+            "worker_stopped": self._stop_worker,
+            "launcher_killed": lambda: self._kill("launcher-"),
+            "client_killed": self._kill_client,
+            "connection_broken": self._break_connection,
+            "disk_full": self._fill_disk,
+            "disk_error": self._disk_error,
+            "wall_jump": self._jump,
+            "slow_network": self._slow_down,
+        }
+
+    def begin(self) -> None:
+        """Let each fault of the weather strike from now on."""
+        for fault in self._scene.weather.rates:
+            self._next(fault)
+
+    def end(self) -> None:
+        """Repair what does not repair itself; nothing strikes any more."""
+        self._over = True
+        scene = self._scene
+        scene.daemon.fuse = None
+        scene.daemon.disk.full = scene.daemon.disk.failing = False
+        scene.network.slowness = 0.001
+        for process in scene.machine.alike(""):
+            process.go_on()
+
+    def _next(self, fault: str) -> None:
+        mean = 1 / self._scene.weather.rates[fault]
+        delay = int(self._world.chance.expovariate(1 / mean) * SECOND)
+        self._world.after(delay, self._strike, fault)
+
+    def _strike(self, fault: str) -> None:
+        if not self._over:
+            self._strikes[fault]()
+            self._next(fault)
+
+    # ------------------------------------------------------------ the daemon
+
+    def _crash(self) -> None:
+        self._scene.daemon.crash()
+
+    def _crash_at_step(self) -> None:
+        """Let it crash in the middle of what it does next; in a start too."""
+        self._scene.daemon.fuse = self._world.chance.randint(0, 60)
+
+    def _power_cut(self) -> None:
+        """Lose everything but the disk."""
+        self._world.note("world", "power cut")
+        self._scene.daemon.crash()
+        for process in self._scene.machine.alike(""):
+            process.end(-9)
+        self._scene.fill_up_clients()
+
+    # ------------------------------------------------------------ processes
+
+    def _one(self, kind: str) -> Process | None:
+        found = self._scene.machine.alike(kind)
+        return self._world.chance.choice(found) if found else None
+
+    def _kill(self, kind: str) -> None:
+        process = self._one(kind)
+        if process is not None:
+            process.end(-9)
+
+    def _stop_worker(self) -> None:
+        process = self._one("worker-")
+        if process is None or process.stopped:
+            return
+        process.stop()
+        seconds = self._world.some(0.01, 30)
+        self._world.after(seconds, process.go_on)
+        if seconds > HEARTBEATS:
+            self._world.after(HEARTBEATS, self._disconnect, process)
+
+    def _kill_client(self) -> None:
+        self._kill("client-")
+        self._scene.fill_up_clients()
+
+    # ------------------------------------------------------------ the rest
+
+    def _break_connection(self) -> None:
+        process = self._one("")
+        if process is not None:
+            self._disconnect(process)
+
+    def _disconnect(self, process: Process) -> None:
+        router = self._scene.network.router
+        if router is None:
+            return
+        for connection in router.connections():
+            if connection.process is process:
+                router.break_one(connection)
+
+    def _fill_disk(self) -> None:
+        disk = self._scene.daemon.disk
+        disk.full = True
+        self._world.note("disk", "full")
+        self._world.after(self._world.some(0.1, 10), self._empty_disk)
+
+    def _empty_disk(self) -> None:
+        self._scene.daemon.disk.full = False
+
+    def _disk_error(self) -> None:
+        self._scene.daemon.disk.failing = True
+
+    def _jump(self) -> None:
+        self._world.jump(self._world.chance.choice((-86_400, -3600, 3600, 7200, 1e6)))
+
+    def _slow_down(self) -> None:
+        self._scene.network.slowness = self._world.chance.choice((0.001, 0.01, 0.3))

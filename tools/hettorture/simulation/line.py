@@ -1,0 +1,89 @@
+"""The line of a simulated worker or launcher to the daemon: `Link` without a socket."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hettorture.simulation.network import Connection, Network
+from hettorture.simulation.world import MILLISECOND, SECOND
+from libtask import messages as m
+from libtask.worker.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hettorture.simulation.processes import Process
+    from libtask.messages import FromDaemon, Message
+
+RENEWAL = 100 * MILLISECOND
+"""Pause between two connections; the real one is no shorter."""
+
+
+class SimulatedLink(Link):
+    """Greets every daemon first; drops the orders of a connection that is lost.
+
+    Args:
+        process: whose line it is.
+        greeting: as for `Link`.
+        heard: called when there may be something to receive.
+
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        process: Process,
+        greeting: Callable[[], list[Message]],
+        heard: Callable[[], None],
+    ) -> None:
+        # not as a socket: what `Link` opens is not there
+        self.welcome = None
+        self.connections = 0
+        self.silent_since = network.world.now / SECOND
+        self._network = network
+        self._process = process
+        self._greeting = greeting
+        self._heard = heard
+        self._inbox: deque[FromDaemon] = deque()
+        self._connect()
+
+    def receive(self, timeout_ms: int) -> FromDaemon | None:
+        """Return what has come; never waits, as its owner is called when there is more."""
+        if not self._inbox:
+            self._take()
+        return self._inbox.popleft() if self._inbox else None
+
+    def send(self, message: Message) -> None:
+        self._connection.send(m.encode(message))
+
+    def send_users_values(self, message: Message) -> None:
+        self.send(message)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _take(self) -> bool:
+        arrived = self._connection.arrived
+        if not arrived:
+            self._renew_if_lost()
+            return False
+        while arrived:
+            self._accept(arrived.popleft())
+        return True
+
+    def _renew_if_lost(self) -> None:
+        if not self._connection.lost:
+            return
+        self._inbox.clear()
+        if self.welcome is not None:
+            self.welcome = None
+            self.silent_since = self._network.world.now / SECOND
+        self._connection.drop()
+        self._connect()
+
+    def _connect(self) -> None:
+        self.connections += 1
+        self._connection = Connection(self._network, self._process, self._heard)
+        for message in self._greeting():
+            self.send(message)
