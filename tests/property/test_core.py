@@ -24,7 +24,8 @@ from hypothesis.stateful import (
 from builders import a_resource, a_task, estimates
 from hetd.core import actions as a
 from hetd.core import events as e
-from hetd.core.scheduler import Scheduler
+from hetd.core.quotas import Quota, Quotas
+from hetd.core.scheduler import Limits, Scheduler
 from hetd.core.system import SECOND
 from hetd.policies import POLICIES, make_policy
 
@@ -49,6 +50,8 @@ SECONDS = {
     "tiny": dict.fromkeys(RESOURCES, 1e-4),
 }
 TYPES = [*SECONDS, "unknown"]
+QUOTAS = Quotas(single={1: Quota(running=1), 2: Quota(running=2, share=3.0)})
+"""The tasks of user 0 are not limited."""
 PICK = st.integers(0, 10**6)
 NAMES = st.sampled_from(list(RESOURCES))
 
@@ -97,6 +100,7 @@ class World(RuleBasedStateMachine):
         after=st.lists(PICK, max_size=2),
         hold=st.sampled_from([False, False, False, True]),
         names=st.one_of(st.just(set()), st.sets(NAMES, min_size=1)),
+        owner=st.sampled_from([0, 0, 0, 1, 2]),
         deadline=st.one_of(st.none(), st.floats(0, 20)),
     )
     def submit(  # noqa: PLR0913, PLR0917  a task has that many independent properties
@@ -107,6 +111,7 @@ class World(RuleBasedStateMachine):
         after: list[int],
         hold: bool,  # noqa: FBT001  drawn by name
         names: set[str],
+        owner: int,
         deadline: float | None,
     ) -> None:
         number = len(self.submitted) + 1
@@ -119,6 +124,7 @@ class World(RuleBasedStateMachine):
             after={1 + pick % number for pick in after} - {number},
             hold=hold,
             resources=able,
+            owner=owner,
             deadline=None if deadline is None else self.now + int(deadline * SECOND),
         )
         self.submitted[event.task] = event
@@ -411,6 +417,13 @@ class World(RuleBasedStateMachine):
             b.task: (b.epoch, b.resource, b.progress) for b in self.bindings.values()
         }
 
+    @invariant()
+    def nobody_takes_more_than_his_quota(self) -> None:
+        taken = Counter(self.submitted[each.task].owner for each in self.running())
+        for owner, quota in QUOTAS.single.items():
+            assert quota.running is not None
+            assert taken[owner] <= quota.running
+
     def teardown(self) -> None:
         self.everything_comes_to_an_end()
         self.the_same_events_give_the_same_actions()
@@ -444,7 +457,10 @@ class World(RuleBasedStateMachine):
 
 def a_new_scheduler(policy: str) -> Scheduler:
     return Scheduler(
-        list(RESOURCES.values()), estimates(SECONDS), make_policy(policy, {})
+        list(RESOURCES.values()),
+        estimates(SECONDS),
+        make_policy(policy, {}),
+        limits=Limits(quotas=QUOTAS),
     )
 
 

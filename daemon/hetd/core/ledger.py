@@ -51,7 +51,7 @@ class Ledger:
         """Close the list: tell of the tasks that wait elsewhere than before."""
         if self.gate.waits:
             # The policy gave a task up: there is room for another, of which to tell it.
-            self.actions.append(a.SetTimer(self.system.now))
+            self.actions.append(a.SetTimer(self.system.now + 1))
         if self._replaced:
             for task in self._replaced.values():
                 if task.state.placeable:
