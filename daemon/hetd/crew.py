@@ -89,6 +89,12 @@ class CrewDesk:
             self._lose(task, reason)
         self.worker_left(peer.uid, message.name, reason)
 
+    def worker_leaves(self, peer: Peer) -> None:
+        """Give another worker what this one was ordered when it had decided to leave."""
+        task = self._node.pool.leaves(peer.route)
+        if task is not None:
+            self._node.order_again(TaskId(task))
+
     def _lose(self, task: int, reason: str) -> None:
         record = self._node.scheduler.system.tasks.get(TaskId(task))
         self._node.pool.release(task)
@@ -172,18 +178,20 @@ class CrewDesk:
     def _on_finished(self, entry: Entry, message: m.Finished) -> None:
         reach("report.finished")
         entry.result = message.result
-        self._close_segment(entry, message, None)
+        ended = self._close_segment(entry, message, None)
         self._learner.finished(entry, message)
         self._node.pool.release(entry.id)
         reach("finish.noted")
         self._node.happen(e.TaskFinished(TaskId(entry.id), message.epoch))
+        if entry.finished is not None:  # perhaps while no daemon was there
+            entry.finished = ended
         reach("finish.done")
 
     def _on_failed(self, entry: Entry, message: m.Failed) -> None:
         reach("report.failed")
         self._node.journal.close_segment(
             entry,
-            self._wall(),
+            self._ended(entry, message.ended),
             log=message.log,
             log_start=message.log_start,
             log_end=message.log_end,
@@ -201,12 +209,14 @@ class CrewDesk:
 
     def _close_segment(
         self, entry: Entry, message: m.Yielded | m.Finished, last_strip: float | None
-    ) -> None:
+    ) -> float:
+        """Close it with what the worker says of it; return when it ended."""
         self._node.metering.used_in_all(entry.id, message.cpu_seconds)
+        ended = self._ended(entry, message.ended)
         self._node.journal.close_segment(
             entry,
-            self._wall(),
-            computed=last_strip or self._wall(),
+            ended,
+            computed=last_strip or ended,
             seconds=message.seconds,
             strips=message.strips,
             transfer_in=message.transfer_in,
@@ -216,6 +226,13 @@ class CrewDesk:
             log_start=message.log_start,
             log_end=message.log_end,
         )
+        return ended
+
+    def _ended(self, entry: Entry, told: float) -> float:
+        """Return when a stretch ended: as its worker says, within what is possible."""
+        began = entry.segments[-1].start if entry.segments else entry.submitted
+        now = self._wall()
+        return min(now, max(began, told)) if told else now
 
 
 Report = m.Ready | m.Progress | m.Yielded | m.Finished | m.Failed | m.Aborted

@@ -167,6 +167,8 @@ class Loop:
                 self._journal.batch.replies.append((peer.route, reply))
             case m.WorkerExited():
                 self._crew.worker_exited(peer, message)
+            case m.Leaving():
+                self._crew.worker_leaves(peer)
             case _:
                 self._crew.report(peer, message)
 

@@ -272,6 +272,23 @@ class Node:
         self.pool.send(action.task, run)
         reach("run.sent")
 
+    def order_again(self, task: TaskId) -> None:
+        """Order another worker what the last one left undone; it counts as no attempt."""
+        record = self.scheduler.system.tasks.get(task)
+        if record is None or not record.bound:
+            return
+        if record.cancelling is not None:
+            self.happen(e.TaskAborted(task, record.epoch))
+            return
+        entry = self.journal.live[task]
+        self.pool.bind(task, entry.owner)
+        if record.state is State.RUNNING and record.resource is not None:
+            device = self.devices[record.resource].spec
+            self.pool.send(task, m.Run(task, record.epoch, device, entry.spec))
+            self.repeat_orders(record)
+        else:
+            self.pool.send(task, m.Stage(task, record.epoch, entry.spec))
+
     def repeat_orders(self, record: TaskRecord) -> None:
         """Say again what the last connection to a task's worker may have lost."""
         if record.cancelling is not None:

@@ -36,6 +36,8 @@ class Worker:
     task: int | None = None
     aborting: bool = False
     """It was told to give up a task that is no longer its own, and has not answered."""
+    leaving: bool = False
+    """It takes no further order."""
 
 
 @dataclass(eq=False, slots=True)
@@ -121,6 +123,25 @@ class WorkerPool:
         if worker is not None and worker.aborting:
             worker.aborting = False
             self._idle(worker)
+
+    def leaves(self, route: bytes) -> int | None:
+        """Take note that a worker takes no further order.
+
+        Returns:
+            The task that it was given and has not begun; it has no worker any more.
+
+        """
+        worker = self._by_route.get(route)
+        if worker is None or worker.own:
+            return None
+        worker.leaving = True
+        crew = self._crews[worker.uid]
+        if worker in crew.idle:
+            crew.idle.remove(worker)
+        task = worker.task
+        if task is not None:
+            self._unbind(worker, task)
+        return task
 
     def holder(self, task: int, route: bytes) -> bool:
         """Whether the worker at this route holds the task."""
@@ -264,7 +285,7 @@ class WorkerPool:
 
     def _idle(self, worker: Worker) -> None:
         crew = self._crews[worker.uid]
-        if worker.own:
+        if worker.own or worker.leaving:
             return
         if crew.waiting:
             self._assign(worker, crew.waiting.popleft())

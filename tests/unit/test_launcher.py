@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,21 +16,26 @@ from libtask.messages import (
     Finished,
     Hello,
     KillWorker,
+    Leaving,
+    Ready,
     Retire,
     StartWorkers,
     WorkerExited,
 )
+from libtask.processes import children_of, descendants_of, is_alive
 from libtask.worker.launcher import default_folder, start_launcher
+from libtask.worker.logs import read
 from unit.scripted_daemon import PATIENCE, ScriptedDaemon, cpu, run, stage, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-APP = '''
+APP = r'''
 import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,18 +47,26 @@ from libtask import Task
 class Look(Task):
     """Looks around in its process."""
 
-    spawn: bool = False
+    spawn: str = ""
     deaf: bool = False
+    thread: bool = False
+
+    def load(self):
+        if self.deaf:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self.thread:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        if self.spawn:
+            read, write = os.pipe()
+            code = f"import os, time\ndef tell(): os.write({write}, b'%d' % os.getpid())\n"
+            subprocess.Popen([sys.executable, "-c", code + self.spawn], pass_fds=[write])
+            self.pid = int(os.read(read, 20))
 
     def save(self, checkpoint):
         print("hello from", os.getpid())
         found = {"files": len(os.listdir("/proc/self/fd")), "leads": os.getsid(0) == os.getpid()}
         found["draws"] = int(np.random.randint(1 << 40))
-        if self.deaf:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if self.spawn:
-            command = [sys.executable, "-c", "input()"]
-            found["pid"] = subprocess.Popen(command, stdin=subprocess.PIPE).pid
+        found["pid"] = getattr(self, "pid", 0)
         return found
 
 
@@ -63,20 +77,26 @@ def look(task, device, checkpoint):
 '''
 
 
+LAUNCHER = ("-m", "libtask.worker.launcher")
+
+
 class Played:
     """A launcher process, and the daemon that the test plays for it."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(
+        self, folder: Path, *options: str, program: Sequence[str] = LAUNCHER
+    ) -> None:
         self.folder = folder / "launcher"
         self.app = folder / "look.py"
         self.app.write_text(APP)
         self.daemon = ScriptedDaemon(folder / "hetd.sock")
         self.options = options
+        self.program = program
         self.workers: list[int] = []
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "libtask.worker.launcher"]
+        command = [sys.executable, *self.program]
         places = ["--socket", str(self.daemon.path), "--directory", str(self.folder)]
         return subprocess.Popen([*command, *places, *self.options])
 
@@ -97,6 +117,16 @@ class Played:
         result: dict[str, Any] = self.daemon.expect(Finished).result
         return result
 
+    def stage(self, worker: str, **params: Any) -> None:
+        """Have a worker load the app, no more."""
+        self.daemon.say(worker, stage(1, f"{self.app}:Look", params=params))
+        self.daemon.expect(Ready)
+
+    def expect_leaving(self, status: int = 0) -> None:
+        """Hear that the worker leaves, and how it ended."""
+        self.daemon.expect(Leaving)
+        assert self.daemon.expect(WorkerExited).status == status
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -113,20 +143,6 @@ def launcher(tmp_path: Path) -> Iterator[Played]:
     assert hello == Hello(role="launcher", pid=played.process.pid)
     yield played
     played.close()
-
-
-def is_alive(pid: int) -> bool:
-    """Say whether a process is there and no zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def children_of(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
 
 
 def test_starts_workers_and_tells_which_signal_ended_one(launcher: Played) -> None:
@@ -164,15 +180,115 @@ def test_output_of_a_worker_is_in_its_log(launcher: Played) -> None:
     assert log.read_text() == f"hello from {pids['w1']}\n"
 
 
-def test_what_a_task_started_ends_with_its_worker(launcher: Played) -> None:
-    pids = launcher.start_workers("w1")
-    grandchild = launcher.look("w1", spawn=True)["pid"]
-    assert is_alive(grandchild)
+WAYS = {
+    "child": "tell(); time.sleep(600)",
+    "session": "os.setsid(); tell(); time.sleep(600)",
+    "daemon": "os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); tell(); time.sleep(600)",
+}
+"""How a process may try to outlive its worker."""
 
-    os.kill(pids["w1"], signal.SIGKILL)
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_task_started_ends_with_the_task(launcher: Played, way: str) -> None:
+    launcher.start_workers("w1")
+
+    hidden = launcher.look("w1", spawn=WAYS[way])["pid"]
+
+    assert hidden
+    assert not is_alive(hidden)
+    assert launcher.look("w1")["pid"] == 0, "the worker serves on"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_task_started_ends_with_its_worker(launcher: Played, way: str) -> None:
+    (worker,) = launcher.start_workers("w1").values()
+    launcher.stage("w1", spawn=WAYS[way])
+    below = [*descendants_of([worker])]
+    assert below
+
+    os.kill(worker, signal.SIGKILL)
 
     assert launcher.daemon.expect(WorkerExited).name == "w1"
-    until(lambda: not is_alive(grandchild), "the grandchild ends")
+    assert not any(map(is_alive, below)), "its exit is told when nothing is left"
+    assert children_of(launcher.process.pid) == [], "not even zombies"
+
+
+def test_a_worker_with_a_thread_too_many_serves_no_other_task(launcher: Played) -> None:
+    launcher.start_workers("w1")
+
+    launcher.look("w1", thread=True)
+
+    launcher.expect_leaving()
+
+
+def test_a_worker_that_its_task_made_deaf_serves_no_other(launcher: Played) -> None:
+    launcher.start_workers("w1")
+
+    launcher.look("w1", deaf=True)
+
+    launcher.expect_leaving()
+
+
+def test_a_worker_lives_without_a_log(launcher: Played) -> None:
+    (launcher.folder / "logs").write_text("no folder")
+    shutil.rmtree(launcher.folder / "exits")
+
+    pids = launcher.start_workers("w1")
+    assert launcher.look("w1")["leads"]
+    os.kill(pids["w1"], signal.SIGKILL)
+
+    assert launcher.daemon.expect(WorkerExited).status == -9
+    complaints = (launcher.folder / "launcher.log").read_text()
+    assert "w1.log: Not a directory; no output is kept" in complaints
+
+
+def test_a_flood_of_output_is_capped(launcher: Played) -> None:
+    launcher.daemon.welcome("launcher", log_bytes=1 << 20)
+    launcher.start_workers("w1")
+    launcher.stage("w1", spawn=FLOOD)
+    log = launcher.folder / "logs" / "w1.log"
+
+    until(lambda: log.stat().st_size > 20 << 20, "a flood")
+    until(lambda: log.stat().st_blocks * 512 <= 20 << 20, "the flood is capped")
+
+    assert b"bytes of output were dropped" in read(log, 0, None)[0]
+
+
+FLOOD = """
+tell()
+while True:
+    os.write(1, b"y" * 65536)
+"""
+
+
+def test_a_machine_without_room_for_a_process_is_told(tmp_path: Path) -> None:
+    launcher = Played(tmp_path, program=["-c", SCARCE])
+    launcher.daemon.greet()
+
+    launcher.say(StartWorkers(names=["w1"]))
+
+    reason = "no process for a worker: Resource temporarily unavailable"
+    exited = launcher.daemon.expect(WorkerExited)
+    assert exited == WorkerExited("w1", 1, reason, started=False)
+    assert launcher.start_workers("w2"), "the launcher lives on"
+    launcher.close()
+
+
+SCARCE = """
+import errno, os, sys
+from libtask.worker.launcher import main
+
+fork, failures = os.fork, [errno.EAGAIN]
+
+def scarce():
+    if failures:
+        number = failures.pop()
+        raise OSError(number, os.strerror(number))
+    return fork()
+
+os.fork = scarce
+main(sys.argv[1:])
+"""
 
 
 def test_kills_as_told(launcher: Played) -> None:
@@ -188,7 +304,7 @@ def test_kills_as_told(launcher: Played) -> None:
 
 def test_kills_a_deaf_worker_for_certain(launcher: Played) -> None:
     launcher.start_workers("w1")
-    launcher.look("w1", deaf=True)
+    launcher.stage("w1", deaf=True)
 
     launcher.say(KillWorker(name="w1", reason="hangs"))
 
@@ -200,6 +316,7 @@ def test_a_retired_worker_leaves_with_status_0(launcher: Played) -> None:
 
     launcher.daemon.say("w1", Retire())
 
+    launcher.daemon.expect(Leaving)
     exited = launcher.daemon.expect(WorkerExited)
     assert exited == WorkerExited(name="w1", status=0, reason="exit status 0")
 

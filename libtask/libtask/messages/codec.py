@@ -16,6 +16,8 @@ from libtask.messages.orders import (
     Finished,
     KillWorker,
     Preempt,
+    Leaving,
+    Parked,
     Progress,
     Ready,
     Retire,
@@ -75,6 +77,7 @@ ToDaemon = (
     | Yielded
     | Finished
     | Failed
+    | Leaving
     | Aborted
 )
 FromDaemon = (

@@ -28,6 +28,8 @@ class WorkerExited(Message, frozen=True):
     status: int
     """Exit status; negative: the signal that ended it."""
     reason: str = ""
+    started: bool = True
+    """Whether there was a process; else the system gave none, and may later."""
 
 
 class Stage(Message, frozen=True):
@@ -97,6 +99,10 @@ class Progress(Message, frozen=True):
     cpu_seconds: float = 0.0
     """Processor time of the worker since the last report, all threads."""
     log: str = ""
+class Leaving(Message, frozen=True):
+    """A worker takes no further order and exits; what it was given is not begun."""
+
+
     """Where the output of this stretch goes, and begins; in the first report only."""
     log_start: int = 0
 
@@ -143,6 +149,8 @@ class Finished(Message, frozen=True):
     log_end: int = 0
 
 
+    ended: float = 0.0
+    """When the stretch ended (epoch seconds); 0: just now."""
 class Failed(Message, frozen=True):
     """The task ended with an error."""
 
@@ -163,3 +171,7 @@ class Aborted(Message, frozen=True):
 
     task: int
     epoch: int
+    ended: float = 0.0
+    """When the stretch ended (epoch seconds); 0: just now."""
+    ended: float = 0.0
+    """When the stretch ended (epoch seconds); 0: just now."""

@@ -28,6 +28,8 @@ class Welcome(Message, frozen=True):
 
     protocol: int
     version: str
+    workers: list[str] = []
+    """Launcher: its workers of whom anything is there."""
     pid: int
     launcher: bool
     """Whether the caller's launcher is connected."""
@@ -40,6 +42,11 @@ class Request(Message, frozen=True):
 
     request: int
 
+    snapshots: SnapshotTerms = SnapshotTerms()
+    log_bytes: int = 64 << 20
+    """Launcher: the disk that a worker's log may take; 0: any."""
+    processes: int = 0
+    """Launcher: processes and threads that its user may have; 0: any number."""
 
 class Submit(Request, frozen=True):
     """Accept these tasks, all or none."""

@@ -7,6 +7,7 @@ machine that goes down takes hetd with it, so they are not forced to the disk.
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -35,17 +36,21 @@ class ExitRecords:
         self._told_at: dict[str, float] = {}
 
     def keep(self, exited: WorkerExited) -> None:
-        """Write an exit down, before it is told."""
+        """Write an exit down, before it is told; on a full disk it is only told."""
         path = self._folder / exited.name
         draft = path.with_name(f".{exited.name}.new")
-        draft.write_bytes(encode(exited))
-        reach("exit.drafted")
-        draft.replace(path)
         self._told_at[exited.name] = time.monotonic()
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_bytes(encode(exited))
+            reach("exit.drafted")
+            draft.replace(path)
+        except OSError as error:
+            sys.stderr.write(f"libtask: {path}: {error.strerror}; not kept\n")
 
     def to_tell(self) -> list[WorkerExited]:
         """Return what to tell a new hetd, oldest first."""
-        paths = [path for path in self._folder.iterdir() if path.name[0] != "."]
+        paths = [path for path in self._folder.glob("*") if path.name[0] != "."]
         found = [self._read(path) for path in sorted(paths, key=_changed)]
         now = time.monotonic()
         self._told_at = {exited.name: now for exited in found if exited}
@@ -56,7 +61,8 @@ class ExitRecords:
         limit = time.monotonic() - SETTLED
         for name in [name for name, at in self._told_at.items() if at < limit]:
             del self._told_at[name]
-            (self._folder / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (self._folder / name).unlink()
 
     def _read(self, path: Path) -> WorkerExited | None:
         with contextlib.suppress(InputError, OSError):

@@ -6,6 +6,7 @@ import contextlib
 import faulthandler
 import io
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -13,23 +14,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from libtask.faultpoints import reach
+from libtask.processes import become_subreaper
+from libtask.worker.cgroups import enter
+from libtask.worker.leftovers import Leftovers
 from libtask.worker.worker import Worker
 
 if TYPE_CHECKING:
     from libtask.worker.worker import Terms
 
 
-def be_worker(terms: Terms) -> NoReturn:
+def be_worker(terms: Terms, group: Path | None) -> NoReturn:
     """Turn this process, just forked, into a worker; it ends here.
+
+    Args:
+        terms: what it is told.
+        group: the control group that it enters with all that it will start.
 
     The launcher's objects stay untouched on the stack: they belong to sockets and
     threads that are not in this process.
     """
     status = 1
     try:
-        _leave_launcher(terms.log)
+        _leave_launcher(terms, group)
         reach("worker.forked")
-        Worker(terms).run()
+        Worker(terms, clear_away=Leftovers().clear_away).run()
         status = 0
     except BaseException:  # noqa: BLE001  nothing may return into the launcher's code
         traceback.print_exc()
@@ -40,14 +48,19 @@ def be_worker(terms: Terms) -> NoReturn:
         os._exit(status)
 
 
-def _leave_launcher(log: str) -> None:
-    os.setsid()  # a group of its own, so that what a task starts dies with its worker
+def _leave_launcher(terms: Terms, group: Path | None) -> None:
+    os.setsid()  # a group of its own, which signals reach as a whole
+    become_subreaper()  # what its tasks orphan stays below it, to be found
+    if group is not None:
+        enter(group)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _redirect(log)
+    _redirect(terms.log)
     _close_inherited()
+    if terms.processes:
+        _limit_processes(terms.processes)
     # Otherwise every worker would draw the same numbers; `random` sees to itself.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
@@ -56,12 +69,25 @@ def _leave_launcher(log: str) -> None:
 
 def _redirect(log: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    output = os.open(log, flags, 0o600)
+    try:
+        output = os.open(log, flags, 0o600)
+    except OSError as error:
+        # A task can do without a log; the launcher's own says why there is none.
+        sys.stderr.write(f"libtask: {log}: {error.strerror}; no output is kept\n")
+        sys.stderr.flush()
+        output = os.open(os.devnull, os.O_WRONLY)
     os.dup2(output, 1)
     os.dup2(output, 2)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
+
+
+def _limit_processes(number: int) -> None:
+    """Bound the processes and threads of this user, counted over the whole machine."""
+    _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+    allowed = number if most == resource.RLIM_INFINITY else min(number, most)
+    resource.setrlimit(resource.RLIMIT_NPROC, (allowed, allowed))
 
 
 def _close_inherited() -> None:

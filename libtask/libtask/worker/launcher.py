@@ -31,15 +31,19 @@ import platformdirs
 
 from libtask.faultpoints import reach
 from libtask.messages import (
+    DropSnapshots,
     Hello,
     KillWorker,
     Retire,
+    SnapshotsHeld,
     StartWorkers,
     WorkerExited,
 )
+from libtask.snapshots.shelf import Shelf
 from libtask.worker.exits import ExitRecords
-from libtask.worker.forked import be_worker
 from libtask.worker.link import Link
+from libtask.worker.logs import LOG_BYTES, LogCap
+from libtask.worker.shepherd import Shepherd, watch
 from libtask.worker.worker import Terms
 
 if TYPE_CHECKING:
@@ -48,10 +52,10 @@ if TYPE_CHECKING:
     from libtask.messages import FromDaemon, Message
 
 PRELOADED = ("numpy", "numba", "pyopencl", "threadpoolctl", "libtask.devices.cpu")
-GRACE = 2.0
-"""Seconds between the polite and the certain end of a worker."""
 TICK = 5.0
 """Seconds between two looks at the clock."""
+TICK_OF_LOGS = 0.25
+"""Seconds between two looks at what workers write: a flood is at most that large."""
 BUSY_TICK_MS = 50
 LOG_DAYS = 14
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -72,17 +76,6 @@ class Patience:
     idle: float = 900.0
 
 
-@dataclass(slots=True)
-class Child:
-    """A worker process."""
-
-    name: str
-    pid: int
-    why_killed: str = ""
-    kill_at: float | None = None
-    """`time.monotonic()` when patience with it ends."""
-
-
 class Launcher:
     """Makes workers as hetd asks, and tells it how they end.
 
@@ -95,37 +88,54 @@ class Launcher:
 
     def __init__(self, socket: Path, folder: Path, patience: Patience) -> None:
         self._socket = socket
-        self._folder = folder
         self._patience = patience
-        self._tick_ms = int(1000 * min(TICK, patience.alone, patience.idle))
-        self._children: dict[int, Child] = {}
+        self._tick_s = min(TICK, patience.alone, patience.idle)
         self._retired = False
         self._busy_at = time.monotonic()
         self._exits = ExitRecords(folder / "exits")
-        self._logs = folder / "logs"
-        self._logs.mkdir(mode=0o700, exist_ok=True)
+        self._logs = LogCap(folder / "logs")
+        self._shelf = Shelf(folder / "snapshots")
+        wake = watch()
+        self._shepherd = Shepherd(self._on_exit, wake)
         self._link = Link(socket, self._greeting)
-        self._wake = _wake_on_child_exit()
-        self._link.wake_on(self._wake)
+        self._link.wake_on(wake)
 
     def run(self) -> None:
         """Serve until nobody needs this launcher."""
         while not self._is_done():
-            busy = self._retired or any(
-                child.kill_at is not None for child in self._children.values()
-            )
-            message = self._link.receive(BUSY_TICK_MS if busy else self._tick_ms)
+            message = self._link.receive(self._tick_ms())
             if message is not None:
                 self._obey(message)
-            self._reap()
-            self._kill_overdue()
+            self._shepherd.look()
+            if self._shepherd.has_any():
+                self._logs.look(self._shepherd.names(), self._log_bytes())
             if self._link.welcome is not None:
                 self._exits.forget_settled()
+                self._ask_for_snapshots()
         self._link.close()
+
+    def _tick_ms(self) -> int:
+        if self._retired or self._shepherd.busy or self._logs.flooded:
+            return BUSY_TICK_MS
+        watched = self._shepherd.has_any()
+        return int(
+            1000 * (min(self._tick_s, TICK_OF_LOGS) if watched else self._tick_s)
+        )
+
+    def _ask_for_snapshots(self) -> None:
+        """Ask which of the snapshots are of tasks that have ended."""
+        names = self._shelf.to_ask_for()
+        if names:
+            self._link.send(SnapshotsHeld(names))
+
+    def _log_bytes(self) -> int:
+        welcome = self._link.welcome
+        return welcome.log_bytes if welcome else LOG_BYTES
 
     def _greeting(self) -> list[Message]:
         reach("launcher.greeting")
-        hello = Hello(role="launcher", pid=os.getpid())
+        workers = self._shepherd.names()
+        hello = Hello(role="launcher", pid=os.getpid(), workers=workers)
         return [hello, *self._exits.to_tell()]
 
     def _obey(self, message: FromDaemon) -> None:
@@ -134,14 +144,14 @@ class Launcher:
                 for name in names:
                     self._start(name)
             case KillWorker():
-                for child in self._children.values():
-                    if child.name == message.name:
-                        self._terminate(child, message.reason)
+                self._shepherd.terminate(message.name, message.reason)
+            case DropSnapshots(names):
+                self._shelf.drop(names)
             case Retire():
-                self._retired = True
                 reach("launcher.retiring")
-                for child in self._children.values():
-                    self._terminate(child, "the daemon stops")
+                self._retired = True
+                for name in self._shepherd.names():
+                    self._shepherd.terminate(name, "the daemon stops")
             case _:
                 pass  # a Welcome, or what is meant for workers and clients
 
@@ -149,77 +159,39 @@ class Launcher:
 
     def _start(self, name: str) -> None:
         self._busy_at = time.monotonic()
-        if any(child.name == name for child in self._children.values()):
+        if name in self._shepherd.names():
             return  # a new hetd asks again for what the old one got
         if not NAME.fullmatch(name):
-            self._tell_exit(WorkerExited(name=name, status=1, reason="bad name"))
+            self._on_exit(WorkerExited(name=name, status=1, reason="bad name"))
             return
-        log = str(self._logs / f"{name}.log")
-        sys.stdout.flush()
-        sys.stderr.flush()
-        reach("launcher.before-fork")
+        welcome = self._link.welcome
+        processes = welcome.processes if welcome else 0
+        log = str(self._logs.path(name))
+        terms = Terms(
+            name,
+            self._socket,
+            log,
+            snapshots=str(self._shelf.path),
+            processes=processes,
+        )
         try:
-            pid = os.fork()
+            self._shepherd.start(terms)
         except OSError as error:
-            reason = f"cannot fork: {error.strerror}"
-            self._tell_exit(WorkerExited(name=name, status=1, reason=reason))
-            return
-        if pid == 0:
-            be_worker(Terms(name, self._socket, log))
-        reach("launcher.forked")
-        self._children[pid] = Child(name, pid)
+            reason = f"no process for a worker: {error.strerror}"
+            self._on_exit(WorkerExited(name, 1, reason, started=False))
 
-    def _reap(self) -> None:
-        """Take note of every worker that has ended."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake, 4096)
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        while self._children and (ended := os.waitid(os.P_ALL, 0, flags)):
-            # What it left running goes with it: its pid is its group's number, and
-            # cannot be anybody else's before the wait.
-            with contextlib.suppress(OSError):
-                os.killpg(ended.si_pid, signal.SIGKILL)
-            reach("launcher.ended")
-            _, status = os.waitpid(ended.si_pid, 0)
-            reach("launcher.reaped")
-            self._note_end(ended.si_pid, os.waitstatus_to_exitcode(status))
-
-    def _note_end(self, pid: int, status: int) -> None:
+    def _on_exit(self, exited: WorkerExited) -> None:
         self._busy_at = time.monotonic()
-        child = self._children.pop(pid, None)
-        if child is None:
-            return
-        reason = _reason(status)
-        if child.why_killed:
-            reason = f"{reason}: {child.why_killed}"
-        self._tell_exit(WorkerExited(name=child.name, status=status, reason=reason))
-
-    def _tell_exit(self, exited: WorkerExited) -> None:
         if NAME.fullmatch(exited.name):
             self._exits.keep(exited)
         reach("exit.recorded")
         self._link.send(exited)
         reach("exit.told")
 
-    def _terminate(self, child: Child, reason: str) -> None:
-        if child.kill_at is None:
-            child.why_killed = reason
-            child.kill_at = time.monotonic() + GRACE
-            reach("launcher.before-kill")
-            _signal(child.pid, signal.SIGTERM)
-            reach("launcher.signalled")
-
-    def _kill_overdue(self) -> None:
-        now = time.monotonic()
-        for child in self._children.values():
-            if child.kill_at is not None and child.kill_at <= now:
-                child.kill_at = now + GRACE
-                _signal(child.pid, signal.SIGKILL)
-
     # ------------------------------------------------------------ leaving
 
     def _is_done(self) -> bool:
-        if self._children:
+        if self._shepherd.has_any():
             return False
         now = time.monotonic()
         alone = self._link.welcome is None
@@ -228,33 +200,6 @@ class Launcher:
             or (alone and now - self._link.silent_since > self._patience.alone)
             or now - self._busy_at > self._patience.idle
         )
-
-
-def _reason(status: int) -> str:
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = "real-time"
-    return f"killed by signal {-status} ({name})"
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    """Signal a worker and all that it started."""
-    try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        # Just forked: it has no group of its own yet. It is not reaped, so it is there.
-        os.kill(pid, number)
-
-
-def _wake_on_child_exit() -> int:
-    """Return a descriptor that is readable when a child has ended."""
-    readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    return readable
 
 
 # ---------------------------------------------------------------- start

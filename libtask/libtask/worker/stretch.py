@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ class Output:
             "transfer_out": measures.transfer_out,
             "set_up": measures.set_up,
             "cpu_seconds": measures.cpu_ns_so_far() / NANOSECONDS,
+            "ended": time.time_ns() / NANOSECONDS,
             "log": log,
             "log_start": log_start,
             "log_end": log_end,
@@ -67,6 +69,7 @@ class Output:
             error=one_line(error),
             code=error.code if isinstance(error, HetError) else "task-failed",
             trace=trace,
+            ended=time.time_ns() / NANOSECONDS,
             log=log,
             log_start=log_start,
             log_end=log_end,

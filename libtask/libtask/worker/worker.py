@@ -34,6 +34,8 @@ from libtask.messages import (
     Failed,
     Finished,
     Hello,
+    Leaving,
+    Parked,
     Ready,
     Retire,
     Run,
@@ -89,6 +91,8 @@ class Terms:
 
     """
 
+        snapshots: folder of its user's snapshots; empty: it writes none.
+        processes: processes and threads that its user may have; 0: any number.
     name: str
     socket: Path
     log: str = ""
@@ -98,6 +102,8 @@ class Terms:
 
 
 class Worker:
+    snapshots: str = ""
+    processes: int = 0
     """A worker process; `run` is its life.
 
     Args:
@@ -107,6 +113,7 @@ class Worker:
 
     Attributes:
         ended: how the last task ended.
+        clear_away: ends what a task leaves running; says whether all of it is gone.
 
     """
 
@@ -118,10 +125,12 @@ class Worker:
     ) -> None:
         self.ended: Finished | Failed | Aborted | None = None
         self._terms = terms
+        clear_away: Callable[[], bool] = lambda: True,
         self._find_app = find_app or KnownApps().find
         self._parent = os.getppid()
         self._held: Holding | None = None
         self._last_word: Message | None = None
+        self._clear_away = clear_away
         self._leaving = False
         self._tasks = 0
         self._folder = str(Path.cwd())
@@ -153,6 +162,8 @@ class Worker:
 
     def close(self) -> None:
         """Give devices and socket back."""
+            # hetd may have ordered something meanwhile: another is to do it.
+            self._link.send(Leaving())
         self._devices.close()
         self._link.close()
 
@@ -390,3 +401,5 @@ def _holds_users_values(message: Message) -> bool:
     if isinstance(message, Finished):
         return message.result is not None
     return isinstance(message, Yielded) and bool(message.checkpoint.extra)
+        # First, as with the last word the resource is the next task's.
+        self._leaving |= not self._clear_away()

@@ -1,0 +1,159 @@
+"""Logs of workers: capped while they are written, and read with their gaps.
+
+A worker writes to its log file directly, so that output costs no copy and goes on when
+the launcher is gone. Of a log that has grown too large the launcher gives the middle
+back to the disk (a hole in the file): places in it stay where they were, its beginning
+and its latest end can be read, and a flood costs no more disk than the cap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+LOG_BYTES = 64 << 20
+"""Default cap of one worker's log."""
+FLOOD_BYTES = 1 << 20
+"""Growth between two looks that is worth a sooner next one."""
+PAGE = 4096
+BLOCK = 512
+"""Bytes of what `st_blocks` counts."""
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class LogCap:
+    """Keeps every log of a launcher's workers below a cap.
+
+    Args:
+        folder: where they lie.
+
+    Attributes:
+        flooded: whether one grew fast since the last look: the next one is to be soon.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.flooded = False
+        self._folder = folder
+        self._sizes: dict[str, int] = {}
+
+    def path(self, worker: str) -> Path:
+        """Return where a worker's log lies; its folder is made if it is gone."""
+        with contextlib.suppress(OSError):  # the worker goes without a log then
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._folder / f"{worker}.log"
+
+    def look(self, workers: Iterable[str], limit: int) -> None:
+        """Cap the logs of these workers, at `limit` bytes each; 0: let them grow."""
+        self.flooded = False
+        before, self._sizes = self._sizes, {}
+        for worker in workers:
+            # A log that is gone, or whose disk fails, is no reason to end the rest.
+            with contextlib.suppress(OSError):
+                path = self._folder / f"{worker}.log"
+                size = self._sizes[worker] = path.stat().st_size
+                self.flooded |= size - before.get(worker, size) > FLOOD_BYTES
+                if limit > 0 and size > limit:
+                    cap(path, limit)
+
+
+def cap(path: Path, limit: int) -> bool:
+    """Free the middle of a log that takes more than `limit` bytes of disk.
+
+    Where the file system knows no holes, the whole log goes.
+
+    Returns:
+        Whether it was too large.
+
+    Raises:
+        OSError: it cannot be read or written.
+
+    """
+    status = path.stat()
+    if status.st_blocks * BLOCK <= limit:
+        return False
+    head = limit // 4 // PAGE * PAGE
+    end = max(head, (status.st_size - limit // 2) // PAGE * PAGE)
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not _punch(descriptor, head, end - head):
+            os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def read(path: Path, start: int, stop: int | None) -> tuple[bytes, int]:
+    """Read a part of a log; a line stands for what was dropped from it.
+
+    Args:
+        path: the log.
+        start: first byte.
+        stop: the byte after the last one; None: up to its present end.
+
+    Returns:
+        What to show, and the byte up to which that is.
+
+    Raises:
+        OSError: it cannot be read.
+
+    """
+    with path.open("rb") as file:
+        length = os.fstat(file.fileno()).st_size
+        if start > length and stop is not None:  # cut where holes are not known
+            return _dropped(stop - start), stop
+        end = length if stop is None else min(length, stop)
+        parts = []
+        for begin, until, kept in _stretches(file.fileno(), start, end):
+            file.seek(begin)
+            parts.append(file.read(until - begin) if kept else _dropped(until - begin))
+    return b"".join(parts), max(start, end)
+
+
+def _stretches(
+    descriptor: int, start: int, stop: int
+) -> Iterator[tuple[int, int, bool]]:
+    """Cut a part of a file into (start, stop, is there), in order."""
+    while start < stop:
+        data = min(stop, _seek(descriptor, start, os.SEEK_DATA, stop))
+        if data > start:
+            yield start, data, False
+        start = data
+        if start < stop:
+            start = min(stop, _seek(descriptor, start, os.SEEK_HOLE, stop))
+            yield data, start, True
+
+
+def _seek(descriptor: int, start: int, whence: int, otherwise: int) -> int:
+    try:
+        return os.lseek(descriptor, start, whence)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return otherwise  # nothing but a hole up to the end
+
+
+def _dropped(size: int) -> bytes:
+    return b"\n[hetd: %d bytes of output were dropped here: the log is full]\n" % size
+
+
+def _punch(descriptor: int, start: int, size: int) -> bool:
+    """Give a part of a file back to the disk; False: its file system cannot."""
+    if size <= 0:
+        return True
+    library = ctypes.CDLL(None, use_errno=True)
+    offset, length = ctypes.c_int64(start), ctypes.c_int64(size)
+    if library.fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, offset, length) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number))

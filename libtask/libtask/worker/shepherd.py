@@ -1,0 +1,209 @@
+"""The shepherd: makes workers, ends them, and sees to it that nothing of them stays.
+
+The launcher calls it. A worker counts as ended when every process that it started is
+gone as well, whatever session, group or parent it has by then: only then is its exit
+told, and what it ran on free for the next task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from libtask.faultpoints import reach
+from libtask.messages import WorkerExited
+from libtask.processes import (
+    become_subreaper,
+    children_of,
+    kill_with_descendants,
+)
+from libtask.worker.cgroups import find_groups
+from libtask.worker.forked import be_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from libtask.worker.worker import Terms
+
+GRACE = 2.0
+"""Seconds between the polite and the certain end of a worker."""
+
+
+@dataclass(slots=True)
+class Child:
+    """A worker process."""
+
+    name: str
+    pid: int
+    why_killed: str = ""
+    kill_at: float | None = None
+    """`time.monotonic()` when patience with it ends."""
+
+
+class Shepherd:
+    """The workers of a launcher.
+
+    Args:
+        tell: called for each worker that has ended, with all that it started.
+        wake: descriptor that is readable when a child may have ended; see `watch`.
+
+    """
+
+    def __init__(self, tell: Callable[[WorkerExited], None], wake: int) -> None:
+        self._tell = tell
+        self._wake = wake
+        self._children: dict[int, Child] = {}
+        self._ended: list[WorkerExited] = []
+        """Workers that have ended; what they started may still be there."""
+        become_subreaper()
+        self._groups = find_groups()
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody is being ended, so that it is to look soon."""
+        if self._ended:
+            return True
+        return any(child.kill_at is not None for child in self._children.values())
+
+    def names(self) -> list[str]:
+        """Names of the workers of whom anything is there."""
+        living = [child.name for child in self._children.values()]
+        return living + [exited.name for exited in self._ended]
+
+    def has_any(self) -> bool:
+        return bool(self._children or self._ended)
+
+    def start(self, terms: Terms) -> None:
+        """Make a worker.
+
+        Raises:
+            OSError: the system gives no process for it.
+
+        """
+        sys.stdout.flush()
+        sys.stderr.flush()
+        group = self._groups.make(terms.name) if self._groups else None
+        reach("launcher.before-fork")
+        try:
+            pid = os.fork()
+        except OSError:
+            self._is_clear(terms.name)  # its group goes again
+            raise
+        if pid == 0:
+            be_worker(terms, group)
+        reach("launcher.forked")
+        self._children[pid] = Child(terms.name, pid)
+
+    def terminate(self, name: str, reason: str) -> None:
+        """End a worker; for certain when the grace is over."""
+        for child in self._children.values():
+            if child.name == name and child.kill_at is None:
+                reach("launcher.before-kill")
+                child.why_killed = reason
+                child.kill_at = time.monotonic() + GRACE
+                _signal(child.pid, signal.SIGTERM)
+                reach("launcher.signalled")
+
+    def look(self) -> None:
+        """Take note of every worker that has ended; kill what is overdue."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 4096)
+        self._reap()
+        self._kill_overdue()
+        if self._ended:
+            self._clear_up()
+
+    # ------------------------------------------------------------ steps
+
+    def _reap(self) -> None:
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with contextlib.suppress(ChildProcessError):  # there are none
+            while ended := os.waitid(os.P_ALL, 0, flags):
+                reach("launcher.ended")
+                # What it left running goes with it: its pid is its group's number, and
+                # cannot be anybody else's before the wait.
+                with contextlib.suppress(OSError):
+                    os.killpg(ended.si_pid, signal.SIGKILL)
+                _, status = os.waitpid(ended.si_pid, 0)
+                reach("launcher.reaped")
+                self._note_end(ended.si_pid, os.waitstatus_to_exitcode(status))
+
+    def _note_end(self, pid: int, status: int) -> None:
+        child = self._children.pop(pid, None)
+        if child is None:
+            return  # an orphan of a worker that has ended
+        reason = describe(status)
+        if child.why_killed:
+            reason = f"{reason}: {child.why_killed}"
+        exited = WorkerExited(name=child.name, status=status, reason=reason)
+        self._ended.append(exited)
+
+    def _kill_overdue(self) -> None:
+        now = time.monotonic()
+        for child in self._children.values():
+            if child.kill_at is not None and child.kill_at <= now:
+                child.kill_at = now + GRACE
+                self._kill(child)
+
+    def _kill(self, child: Child) -> None:
+        if self._groups is not None:
+            self._groups.kill(child.name)
+        # Also where it has a group: it may have been unable to enter it.
+        kill_with_descendants([child.pid])
+
+    def _clear_up(self) -> None:
+        """Kill what ended workers left; tell of those of whom nothing is left.
+
+        Orphans of living workers are theirs, so every child of ours that is no worker
+        comes from one that has ended.
+        """
+        orphans = [pid for pid in children_of(os.getpid()) if pid not in self._children]
+        kill_with_descendants(orphans)
+        waiting = []
+        for exited in self._ended:
+            # Of whom an orphan comes cannot be said: all of them wait for it.
+            if orphans or not self._is_clear(exited.name):
+                waiting.append(exited)
+            else:
+                self._tell(exited)
+        self._ended = waiting
+
+    def _is_clear(self, name: str) -> bool:
+        """Say whether a worker's group is empty; it is removed then, else killed."""
+        if self._groups is None or self._groups.remove(name):
+            return True
+        self._groups.kill(name)
+        return False
+
+
+def describe(status: int) -> str:
+    """Say how a process ended, by its exit code as Python gives it."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "real-time"
+    return f"killed by signal {-status} ({name})"
+
+
+def watch() -> int:
+    """Return a descriptor that is readable when a child has ended."""
+    readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    return readable
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """Signal a worker and all of its group."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        # Just forked: it has no group of its own yet. It is not reaped, so it is there.
+        os.kill(pid, number)
