@@ -100,7 +100,7 @@ def test_a_held_task_leaves_room_and_waits_for_it_again() -> None:
     assert finish(node, 2) == [1]
 
 
-def test_a_parked_task_can_be_cancelled_held_and_moved() -> None:
+def test_a_task_outside_can_be_cancelled_held_and_moved() -> None:
     node = a_node(Quotas(Quota(running=1)))
     submit(node, ANN, ANN, ANN, ANN)
 
@@ -179,7 +179,7 @@ def test_a_policy_that_gives_a_task_up_is_told_of_the_next() -> None:
     assert list(node.scheduler.system.tasks) == []
 
 
-def test_users_are_told_why_a_task_is_parked() -> None:
+def test_users_are_told_why_a_task_is_kept_outside() -> None:
     node = a_node(Quotas(Quota(running=1)))
     submit(node, ANN, ANN)
     system = node.scheduler.system

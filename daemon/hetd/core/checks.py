@@ -17,8 +17,8 @@ def check(system: System) -> None:
     """Raise `BugError` where a task is in two places or none, or a slot is overused."""
     places: dict[int, list[str]] = {task: [] for task in system.tasks}
     _check_queue("unplaced", None, system.unplaced, places)
-    for owner, parked in system.parked.items():
-        _check_queue(f"parked of {owner}", None, parked, places)
+    for owner, queue in system.outside.items():
+        _check_queue(f"outside the quota of {owner}", None, queue, places)
     for name, state in system.states.items():
         _check_queue(f"queue of {name}", name, state.queue, places)
         _check_running(name, state, places)

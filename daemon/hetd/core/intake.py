@@ -244,7 +244,7 @@ class Intake:
         state.up = False
         self.system.resources_changed()
         self.ledger.unplace(state)
-        self.ledger.park_unfit()
+        self.ledger.keep_out_unfit()
         reason = f"{event.resource} was lost: {event.reason}"
         for task in list(state.running.values()):
             self.ledger.release_worker(task)
@@ -262,7 +262,7 @@ class Intake:
         state.draining = True
         self.system.resources_changed()
         self.ledger.unplace(state)
-        self.ledger.park_unfit()
+        self.ledger.keep_out_unfit()
         for task in state.running.values():
             # What can run nowhere else goes on to its end; what leaves, leaves.
             if not task.preempting and self.system.affinities(task.row):
@@ -279,7 +279,7 @@ class Intake:
             self.ledger.unplace(state)
             for task in state.running.values():
                 self.ledger.preempt(task.id, None)
-        self.ledger.park_unfit()
+        self.ledger.keep_out_unfit()
 
     def _on_policy_changed(self, event: e.PolicyChanged) -> None:
         self.ledger.unplace_all()

@@ -64,7 +64,7 @@ class Ledger:
     def place(self, task_id: TaskId, resource: str, rank: float) -> None:
         """Put a waiting task into a run queue, out of the one where it waits."""
         task = self._waiting(task_id)
-        if self.gate.parked(task) is not None:
+        if self.gate.queue_outside(task) is not None:
             return  # not up for a slot, whatever a policy wants
         if resource not in self.system.affinities(task.row):
             raise BugError(f"task {task_id} cannot run on {resource}: {task.tell()}")
@@ -159,24 +159,24 @@ class Ledger:
         """Let a task in no queue wait for `resource`; else for the policy to place it."""
         if not self.gate.admits(task):
             task.resource = None
-            self.gate.park(task)
+            self.gate.keep_out(task)
             return
         if resource is not None and resource not in self.system.affinities(task.row):
             resource = None
         self._push(task, resource, task.rank)
 
     def let_in(self) -> None:
-        """Let parked tasks come in that their owners' quotas allow by now."""
+        """Let tasks come in from outside that their owners' quotas allow by now."""
         for task in self.gate.coming_in():
             self._push(task, None, task.rank)
 
-    def park_unfit(self) -> None:
-        """Park the tasks that wait for a resource to come back; see `Gate.admits`."""
+    def keep_out_unfit(self) -> None:
+        """Keep those tasks out that wait for a resource to come back; see `Gate.admits`."""
         if not self.gate.quotas.limited:
             return
         for row in list(self.system.unplaced.rows()):
             if not self.system.affinities(row):
-                self._park_row(row)
+                self._keep_out_row(row)
 
     def unplace(self, state: ResourceState) -> None:
         """Empty a run queue, for the policy to place its tasks anew."""
@@ -265,7 +265,7 @@ class Ledger:
 
     def _queue_of(self, task: TaskRecord) -> RunQueue:
         if task.resource is None:
-            return self.gate.parked(task) or self.system.unplaced
+            return self.gate.queue_outside(task) or self.system.unplaced
         return self.system.states[task.resource].queue
 
     def _push(self, task: TaskRecord, resource: str | None, rank: float) -> None:
@@ -285,12 +285,12 @@ class Ledger:
         seconds = min(expected, default=SECOND) / SECOND
         return self._turns.draw(owner, seconds, self.gate.quotas.of(owner).share)
 
-    def _park_row(self, row: Row) -> None:
+    def _keep_out_row(self, row: Row) -> None:
         unplaced = self.system.unplaced
         for task in [each for each in unplaced if each.row is row]:
             if not self.gate.admits(task):
                 unplaced.remove(task)
-                self.gate.park(task)
+                self.gate.keep_out(task)
 
     def _close(self, task: TaskRecord, event: str, reason: str | None) -> None:
         self.gate.leave(task)

@@ -1,6 +1,6 @@
 """Quotas: what each user's tasks may take, and whose turn it is.
 
-A user's tasks beyond his quota are *parked*: they wait, in order, outside of everything
+A user's tasks beyond his quota are kept *outside*: they wait, in order, out of all
 that policies look at, and come in as others of his end. A quota holds at the gate, not
 at the slots: a task that came in may wait for a busy resource, and counts meanwhile.
 """
@@ -88,12 +88,12 @@ class Gate:
         self.quotas = quotas
         self._inside: dict[int, set[TaskId]] = {}
         self._doubtful: set[int] = set()
-        """Owners whose parked tasks may come in: something of theirs changed."""
+        """Owners whose tasks outside may come in: something of theirs changed."""
 
     def admits(self, task: TaskRecord) -> bool:
-        """Take a task in that wants to wait for a slot, unless it is to be parked.
+        """Take a task in that wants to wait for a slot, unless it is to stay outside.
 
-        A task that no usable resource can run is parked too: it would keep others of
+        A task that no usable resource can run stays outside too: it would keep others of
         its owner out for nothing.
         """
         owner = task.submitted.owner
@@ -122,47 +122,47 @@ class Gate:
             inside.remove(task.id)
             self._doubtful.add(owner)
 
-    def park(self, task: TaskRecord) -> None:
+    def keep_out(self, task: TaskRecord) -> None:
         """Let a task wait outside."""
-        parked = self._system.parked.setdefault(task.submitted.owner, RunQueue())
-        parked.push(task, task.rank)
+        outside = self._system.outside.setdefault(task.submitted.owner, RunQueue())
+        outside.push(task, task.rank)
 
-    def parked(self, task: TaskRecord) -> RunQueue | None:
+    def queue_outside(self, task: TaskRecord) -> RunQueue | None:
         """Find the queue where a task waits outside; None: it does not."""
-        if not self._system.parked:
+        if not self._system.outside:
             return None
-        queue = self._system.parked.get(task.submitted.owner)
+        queue = self._system.outside.get(task.submitted.owner)
         return queue if queue is not None and task in queue else None
 
     def reopen(self) -> None:
-        """Look at all that is parked anew: resources or quotas changed."""
-        self._doubtful.update(self._system.parked)
+        """Look at all that waits outside anew: resources or quotas changed."""
+        self._doubtful.update(self._system.outside)
 
     def change(self, quotas: Quotas) -> None:
         """Take up other quotas; what came in stays in, above a lowered quota too."""
         self.quotas = quotas
         self._inside.clear()
         for task in self._system.tasks.values():
-            up = task.state.placeable and self.parked(task) is None
+            up = task.state.placeable and self.queue_outside(task) is None
             if up or task.resource is not None:
                 self.enter(task)
         self.reopen()
 
     def coming_in(self) -> Iterator[TaskRecord]:
-        """Take the parked tasks out that may come in now, in order."""
+        """Take in the tasks outside that may come in now, in order."""
         while self._doubtful:
             owner = self._doubtful.pop()
-            queue = self._system.parked.get(owner)
+            queue = self._system.outside.get(owner)
             while queue and (task := self._first(queue)) and self.admits(task):
                 queue.remove(task)
                 yield task
             if queue is not None and not queue:
-                del self._system.parked[owner]
+                del self._system.outside[owner]
 
     @property
     def waits(self) -> bool:
-        """Whether parked tasks may come in."""
-        return not self._doubtful.isdisjoint(self._system.parked)
+        """Whether tasks outside may come in."""
+        return not self._doubtful.isdisjoint(self._system.outside)
 
     def _first(self, queue: RunQueue) -> TaskRecord | None:
         """Look at the first task that some usable resource can run."""

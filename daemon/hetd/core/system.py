@@ -116,7 +116,7 @@ class System:
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.unplaced = RunQueue()
         """Tasks that wait for a resource and that the policy has not placed yet."""
-        self.parked: dict[int, RunQueue] = {}
+        self.outside: dict[int, RunQueue] = {}
         """Owner -> tasks beyond his quota: no policy is to look at them."""
         self.departing: dict[TaskId, TaskRecord] = {}
         """Running tasks that were asked to yield or to give up."""

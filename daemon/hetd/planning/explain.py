@@ -149,7 +149,7 @@ def _why_waiting(system: System, task: TaskRecord) -> str:
         return f"waits for {task.resource}, behind {ahead} other{'s' * (ahead != 1)}"
     if not system.feasible(task.row):
         return "waits until a resource that can run it is usable"
-    if task in system.parked.get(task.submitted.owner, ()):
+    if task in system.outside.get(task.submitted.owner, ()):
         return "waits until others of its owner end: they take all that he may have"
     return "waits: the policy has not given it to a resource yet"
 
