@@ -140,6 +140,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resource: list[ResourceTable] = []
 
 
+RELOADABLE = (
+    "interval_ms",
+    "migration_ms",
+    "cancel_grace_s",
+    "on_stop",
+    "stop_timeout_s",
+    "admin_group",
+    "limits",
+)
+"""What SIGHUP takes up; the rest is read at a start."""
+
 SMALLEST = {"connections_per_user": 8, "memory_mb": 16}
 
 

@@ -7,7 +7,7 @@ segments and results. Called by the loop and the service.
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +141,8 @@ class Journal:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.live: dict[int, Entry] = {}
+        self.live_of: Counter[int] = Counter()
+        """uid -> how many of `live` are that user's."""
         self._recent: OrderedDict[int, Entry] = OrderedDict()
         self._next = store.last_id() + 1
         self.batch = Batch()
@@ -188,6 +190,7 @@ class Journal:
         for entry in entries:
             entry.submitter = b""  # that connection is no more
         self.live.update({entry.id: entry for entry in entries})
+        self.live_of.update(entry.owner for entry in entries)
         return entries
 
     # ------------------------------------------------------------ writing
@@ -197,6 +200,7 @@ class Journal:
         entry = Entry(self._next, owner, spec, now, submitter=submitter)
         self._next += 1
         self.live[entry.id] = entry
+        self.live_of[owner] += 1
         self.save(entry)
         return entry
 
@@ -291,4 +295,5 @@ class Journal:
         entry.finished = now
         self.close_segment(entry, now)
         del self.live[entry.id]
+        self.live_of[entry.owner] -= 1
         self._recent[entry.id] = entry

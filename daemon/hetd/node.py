@@ -20,6 +20,7 @@ from hetd.core.events import TaskId
 from hetd.core.scheduler import Limits, Scheduler
 from hetd.core.system import SECOND, Resource
 from hetd.core.tasks import Row, State
+from hetd.limits import Unended, quotas
 from hetd.metering import Metering
 from hetd.power.find import Finder
 from libtask import messages as m
@@ -75,6 +76,7 @@ class Node:
         self._kill = kill
         self.devices = {device.spec.name: device for device in devices}
         self.config = config
+        self.unended = Unended(config.limits)
         self.estimates = estimates
         self.journal = journal
         self.pool = pool
@@ -82,7 +84,7 @@ class Node:
             [_resource(device, config.queue_limit) for device in devices],
             estimates,
             policy,
-            limits=Limits(attempts=config.attempts, stage=config.stage),
+            limits=Limits(config.attempts, config.stage, quotas=quotas(config.limits)),
             first_epoch=first_epoch,
         )
         resources = list(self.scheduler.system.resources.values())
@@ -92,6 +94,12 @@ class Node:
         self._graces: list[tuple[Nanoseconds, TaskId, int]] = []
         self._pending: deque[Sequence[Event]] = deque()
         self._overruns: list[tuple[Nanoseconds, TaskId]] = []
+
+    def configure(self, config: Config) -> None:
+        """Go on with another configuration; what only a start takes up is the same."""
+        self.config = config
+        self.unended = Unended(config.limits)
+        self.happen(e.QuotasChanged(quotas(config.limits)))
 
     def happen(self, *events: Event) -> None:
         """Tell the scheduler, and do what it wants; also of what follows from that.

@@ -10,7 +10,7 @@ import msgspec
 
 from hetd.service.resources import resource_named
 from libtask import messages as m
-from libtask.errors import InputError
+from libtask.errors import InputError, NotAllowedError
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class SubmissionDesk:
             return m.Submitted(request.request, known, launcher)
         if request.worker:
             self._demand_free(peer, request)
+        self._demand_room(peer, len(request.tasks))
         first = self._node.journal.next_id()
         specs = [
             self._checked(peer, spec, first, position)
@@ -62,6 +63,16 @@ class SubmissionDesk:
         if len(request.tasks) != 1:
             raise InputError(
                 f"a worker of its own runs 1 task, not {len(request.tasks)}"
+            )
+
+    def _demand_room(self, peer: Peer, count: int) -> None:
+        """Refuse what exceeds the limit of tasks that a user may have."""
+        limit = self._node.unended.of(peer.uid)
+        has = self._node.journal.live_of[peer.uid]
+        if limit is not None and has + count > limit:
+            raise NotAllowedError(
+                f"you may have {limit} unended tasks and have {has}: no room for "
+                f"{count} more; wait until some end, or ask for a higher limit"
             )
 
     def _admit(self, peer: Peer, spec: m.TaskSpec, worker: str) -> Entry:
