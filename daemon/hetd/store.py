@@ -20,14 +20,20 @@ from typing import TYPE_CHECKING, Any, Literal
 from hetd.estimates.point import Figures, key_of
 from libtask.errors import HetError, InputError
 from libtask.faultpoints import reach
+from libtask.messages import Submitted, encode
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hetd.estimates.point import Key
 
-SCHEMA = 1
-TABLES = """
+SCHEMA = 2
+KEYS_TABLE = """
+CREATE TABLE keys (owner INTEGER, key TEXT, digest BLOB, answer BLOB, at INTEGER,
+                   PRIMARY KEY (owner, key)) WITHOUT ROWID;
+"""
+TABLES = f"""
+{KEYS_TABLE}
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,
@@ -35,8 +41,6 @@ CREATE TABLE tasks (
     entry BLOB NOT NULL
 );
 CREATE INDEX unended ON tasks (id) WHERE ended = 0;
-CREATE TABLE keys (owner INTEGER, key TEXT, first INTEGER, count INTEGER,
-                   PRIMARY KEY (owner, key)) WITHOUT ROWID;
 CREATE TABLE samples (type TEXT, resource TEXT, grain INTEGER, seconds REAL, work REAL,
                       spread REAL, count INTEGER, setup REAL, joules REAL,
                       PRIMARY KEY (type, resource, grain)) WITHOUT ROWID;
@@ -55,7 +59,8 @@ class Batch:
 
     tasks: list[tuple[int, bool, bytes]] = field(default_factory=list)
     """(id, ended, entry) of new and changed tasks."""
-    keys: list[tuple[Any, ...]] = field(default_factory=list)
+    keys: list[tuple[int, str, bytes, bytes, int]] = field(default_factory=list)
+    """(owner, key, digest of the request, encoded answer, seconds since the epoch)."""
     samples: dict[Key, Figures | None] = field(default_factory=dict)
     """What is known of execution times; None: forgotten."""
     replies: list[Any] = field(default_factory=list)
@@ -193,10 +198,10 @@ class Store:
         found = self._reader.execute("SELECT max(id) FROM tasks").fetchone()[0]
         return int(found or 0)
 
-    def key(self, owner: int, key: str) -> tuple[int, int] | None:
-        """Find (first id, count) of an earlier submit with this idempotency key."""
-        query = "SELECT first, count FROM keys WHERE owner = ? AND key = ?"
-        row: tuple[int, int] | None
+    def key(self, owner: int, key: str) -> tuple[bytes, bytes] | None:
+        """Find (digest, answer) of an earlier request with this idempotency key."""
+        query = "SELECT digest, answer FROM keys WHERE owner = ? AND key = ?"
+        row: tuple[bytes, bytes] | None
         row = self._reader.execute(query, (owner, key)).fetchone()
         return row
 
@@ -224,7 +229,7 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> None:
         task = "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)"
         connection.executemany(task, batch.tasks)
     if batch.keys:
-        connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?)", batch.keys)
+        connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", batch.keys)
     if batch.samples:
         _write_samples(connection, batch.samples)
 
@@ -272,6 +277,26 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         connection.executescript(
             f"BEGIN;{TABLES}PRAGMA user_version = {SCHEMA};COMMIT;"
         )
+    elif version < SCHEMA:
+        connection.execute("BEGIN IMMEDIATE")
+        _keep_answers(connection)
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        connection.execute("COMMIT")
+
+
+def _keep_answers(connection: sqlite3.Connection) -> None:
+    """Schema 1 to 2: keys were of submits only, with the first id and the number.
+
+    An empty digest stands for whatever was asked.
+    """
+    rows = connection.execute("SELECT owner, key, first, count FROM keys").fetchall()
+    connection.execute("DROP TABLE keys")
+    connection.execute(KEYS_TABLE)
+    kept = [
+        (owner, key, b"", encode(Submitted(0, list(range(first, first + count)))), 0)
+        for owner, key, first, count in rows
+    ]
+    connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", kept)
 
 
 def _drain_eventfd(descriptor: int) -> None:

@@ -32,6 +32,19 @@ class NotAllowedError(InputError):
     code = "not-allowed"
 
 
+class ConflictError(InputError):
+    """A key that stands for another request already."""
+
+    code = "conflict"
+
+
+class ExpiredError(HetError):
+    """The request came after its sender had given it up; nothing was done."""
+
+    retry = True
+    code = "expired"
+
+
 class DeviceError(HetError):
     """The device's fault: lost, out of memory, not there. Another may do."""
 

@@ -42,7 +42,7 @@ POINTS: dict[str, str] = {
     "submit.checked": "a submit's tasks are good; they have no ids",
     "submit.admitted": "they have ids; nothing is scheduled",
     "submit.placed": "orders to start may have left; nothing is durable",
-    "submit.remembered": "the key is known in memory",
+    "change.remembered": "the key is known in memory",
     "control.before": "a task is about to be cancelled, held or released",
     "control.done": "it is; orders may have left; nothing is durable",
     "migrate.before": "a task is about to be moved",
@@ -95,10 +95,18 @@ POINTS: dict[str, str] = {
     "worker.computed": "the last strip is done; nothing is saved",
     "worker.saved": "the result is there; nobody was told",
     "worker.last-word": "the end was told",
+    "snapshot.settled": "a task's state is on the host; nothing of it is written",
+    "snapshot.drafted": "a snapshot is on the disk, under a temporary name",
+    "snapshot.named": "it has its name; the older ones are still there",
+    "snapshot.told": "hetd was told of it",
+    "resume.done": "a task has its state from a snapshot; nobody was told",
     "worker.stopped": "a preempted task's data is out of the device; nobody was told",
     "worker.yielded": "it was told",
 }
 """Point -> what has happened when it is reached."""
+
+
+_NEVER = ("", "1", "kill", "")
 
 
 class FaultError(HetError):
@@ -131,6 +139,25 @@ class Fuse:
         if self.left == 0 and self._is_first():
             self._fail()
 
+    def arm(self, text: str) -> None:
+        """Set when to fail, by a value of the variable; an empty one: never.
+
+        Raises:
+            ValueError: it names no point, number or action.
+
+        """
+        point, number, action, *rest = [*text.split(":", 3), "", ""] if text else _NEVER
+        if point not in POINTS and text:
+            raise ValueError(f"{VARIABLE}: no point {point!r}; see docs/reliability.md")
+        if not number.isdecimal() or int(number) < 1:
+            raise ValueError(f"{VARIABLE}: expected a number from 1, got {number!r}")
+        if action not in {"kill", "stop", "raise"}:
+            raise ValueError(
+                f"{VARIABLE}: expected kill, stop or raise, got {action!r}"
+            )
+        self.point, self.left, self.action = point, int(number), action
+        self.marker = rest[0]
+
     def _is_first(self) -> bool:
         if not self.marker:
             return True
@@ -147,25 +174,6 @@ class Fuse:
         os.kill(os.getpid(), number)
 
 
-def parse(text: str) -> Fuse:
-    """Read the variable's value; an empty one makes a fuse that never fails.
-
-    Raises:
-        ValueError: it names no point, number or action.
-
-    """
-    if not text:
-        return Fuse()
-    point, number, action, *rest = [*text.split(":", 3), "", ""]
-    if point not in POINTS:
-        raise ValueError(f"{VARIABLE}: no point {point!r}; docs/reliability.md has all")
-    if not number.isdecimal() or int(number) < 1:
-        raise ValueError(f"{VARIABLE}: expected a number from 1, got {number!r}")
-    if action not in {"kill", "stop", "raise"}:
-        raise ValueError(f"{VARIABLE}: expected kill, stop or raise, got {action!r}")
-    return Fuse(point, int(number), action, rest[0])
-
-
 def _inert(point: str) -> None:
     """Do nothing: the fault points of a daemon that nobody tortures."""
 
@@ -174,11 +182,13 @@ def _from_environment() -> Callable[[str], None]:
     text = os.environ.get(VARIABLE)
     if text is None:
         return _inert
+    fuse = Fuse()
     try:
-        return parse(text)
+        fuse.arm(text)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(2) from None
+    return fuse
 
 
 reach = _from_environment()

@@ -11,10 +11,14 @@ import pytest
 from hetd.estimates.point import Figures
 from hetd.store import Batch, Store, StoreError
 from libtask.errors import InputError
+from libtask.messages import Submitted, decode_from_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+
+A_KEY = (1, "k", b"digest", b"answer", 7)
 
 
 @pytest.fixture
@@ -99,12 +103,13 @@ def test_what_was_not_committed_is_not_there(
 
 
 def test_keys_belong_to_their_owner(reopen: Callable[[], Store]) -> None:
-    _commit(reopen(), Batch(keys=[(1000, "k", 5, 2), (2000, "k", 9, 1)]))
+    keys = [(1000, "k", b"digest", b"answer", 7), (2000, "k", b"other", b"", 8)]
+    _commit(reopen(), Batch(keys=keys))
 
     store = reopen()
 
-    assert store.key(1000, "k") == (5, 2)
-    assert store.key(2000, "k") == (9, 1)
+    assert store.key(1000, "k") == (b"digest", b"answer")
+    assert store.key(2000, "k") == (b"other", b"")
     assert store.key(3000, "k") is None
 
 
@@ -141,10 +146,10 @@ def test_a_write_that_fails_is_told_and_none_of_it_happens(
     reopen: Callable[[], Store],
 ) -> None:
     store = reopen()
-    _commit(store, Batch(keys=[(1, "k", 1, 1)]))
+    _commit(store, Batch(keys=[A_KEY]))
 
     with pytest.raises(StoreError, match=r"hetd.db: UNIQUE constraint failed"):
-        store.submit(Batch(tasks=[(1, False, b"")], keys=[(1, "k", 2, 1)]))
+        store.submit(Batch(tasks=[(1, False, b"")], keys=[A_KEY]))
 
     assert reopen_after_failure(store, reopen).unended() == []
 
@@ -205,3 +210,24 @@ def test_a_database_of_a_newer_version_is_refused(
 
     with pytest.raises(InputError, match=r"newer hetd \(schema 99"):
         reopen()
+
+
+def test_keys_of_the_first_schema_stand_for_any_submit(
+    reopen: Callable[[], Store],
+) -> None:
+    store = reopen()
+    store._writer.executescript(
+        """DROP TABLE keys;
+        CREATE TABLE keys (owner INTEGER, key TEXT, first INTEGER, count INTEGER,
+                           PRIMARY KEY (owner, key)) WITHOUT ROWID;
+        INSERT INTO keys VALUES (1000, 'k', 5, 2);
+        PRAGMA user_version = 1;"""
+    )
+
+    store = reopen()
+
+    found = store.key(1000, "k")
+    assert found is not None
+    digest, answer = found
+    assert (digest, decode_from_daemon(answer)) == (b"", Submitted(0, [5, 6]))
+    assert store.key(1000, "other") is None

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hetd.service.models import ModelDesk
+from hetd.service.once import Once
 from hetd.service.permissions import Permissions
 from hetd.service.resources import NodeDesk
 from hetd.service.submission import SubmissionDesk
 from hetd.service.tasks import TaskDesk
 from libtask import messages as m
 from libtask.errors import HetError
+from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,11 +36,12 @@ class Service:
 
     def __init__(self, node: Node, store: Store, stop: Callable[[], None]) -> None:
         self.rights = Permissions(node)
+        self._once = Once(node, store)
         tasks = TaskDesk(node, self.rights)
         models = ModelDesk(node, self.rights)
         whole = NodeDesk(node, self.rights, stop)
-        self._handlers: dict[type, Callable[[Peer, Any], m.Message]] = {
-            m.Submit: SubmissionDesk(node, store, self.rights).submit,
+        self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
+            m.Submit: SubmissionDesk(node, self.rights).submit,
             m.ListTasks: tasks.list_tasks,
             m.Explain: tasks.explain,
             m.Control: tasks.control,
@@ -56,6 +59,19 @@ class Service:
     def answer(self, peer: Peer, request: m.Request) -> m.Message:
         """Do what is asked; return the reply, or the error in its place."""
         try:
-            return self._handlers[type(request)](peer, request)
+            if isinstance(request, m.Change):
+                return self._change(peer, request)
+            reply: m.Message = self._handlers[type(request)](peer, request)
         except HetError as error:
-            return m.Error(request.request, error.code, str(error))
+            reply = m.Error(request.request, error.code, str(error))
+        return reply
+
+    def _change(self, peer: Peer, request: m.Change) -> m.Message:
+        """Make a change, or tell how it was made when it was asked for before."""
+        known = self._once.recall(peer.uid, request)
+        if known is not None:
+            return known
+        reply: m.Request = self._handlers[type(request)](peer, request)
+        self._once.remember(peer.uid, request, reply)
+        reach("change.remembered")
+        return reply

@@ -1,9 +1,8 @@
-"""What users submit: checked, given an id, once for each idempotency key."""
+"""What users submit: checked, and given an id."""
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,27 +16,18 @@ if TYPE_CHECKING:
     from hetd.journal import Entry
     from hetd.node import Node
     from hetd.service.permissions import Permissions
-    from hetd.store import Store
     from hetd.transport.router import Peer
-
-KEYS = 100_000
-"""Idempotency keys kept in memory; older ones are read from the store."""
 
 
 class SubmissionDesk:
     """Takes in new tasks, all of a request or none."""
 
-    def __init__(self, node: Node, store: Store, rights: Permissions) -> None:
+    def __init__(self, node: Node, rights: Permissions) -> None:
         self._node = node
-        self._store = store
         self._rights = rights
-        self._keys: OrderedDict[tuple[int, str], list[int]] = OrderedDict()
 
     def submit(self, peer: Peer, request: m.Submit) -> m.Message:
         launcher = self._node.pool.has_launcher(peer.uid)
-        known = self._known(peer.uid, request.key)
-        if known is not None:
-            return m.Submitted(request.request, known, launcher)
         if request.worker:
             self._demand_free(peer, request)
         self._demand_room(peer, len(request.tasks))
@@ -52,8 +42,6 @@ class SubmissionDesk:
         self._node.submit(entries)
         reach("submit.placed")
         ids = [entry.id for entry in entries]
-        self._remember(peer.uid, request.key, ids)
-        reach("submit.remembered")
         return m.Submitted(request.request, ids, launcher)
 
     def _demand_free(self, peer: Peer, request: m.Submit) -> None:
@@ -122,23 +110,6 @@ class SubmissionDesk:
                 f"task {task}, which it comes after, ended as {entry.state}"
             )
         return entry.state != "completed"
-
-    def _known(self, uid: int, key: str) -> list[int] | None:
-        if not key:
-            return None
-        found = self._keys.get((uid, key))
-        if found is None:
-            stored = self._store.key(uid, key)
-            found = list(range(stored[0], stored[0] + stored[1])) if stored else None
-        return found
-
-    def _remember(self, uid: int, key: str, ids: list[int]) -> None:
-        if not key or not ids:
-            return
-        self._keys[uid, key] = ids
-        self._node.journal.batch.keys.append((uid, key, ids[0], len(ids)))
-        while len(self._keys) > KEYS:
-            self._keys.popitem(last=False)
 
 
 def _can_run(spec: m.TaskSpec, device: m.DeviceInfo) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-import uuid
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +156,7 @@ class Client(Steering):
             handles[:] = [self._registry.follow(task_id) for task_id in reply.ids]
 
         before = self._session.connection()
-        message = messages.Submit(request=0, tasks=specs, key=uuid.uuid4().hex)
+        message = messages.Submit(request=0, tasks=specs)
         reply = self._session.request(message, follow)
         after = self._session.connection()
         if after is not before:  # pushes went to a connection that is no more

@@ -1,7 +1,8 @@
 """A client's session with hetd: it outlives the connections that carry it.
 
-A request that gets no answer is asked once more over a new connection; hetd knows
-a repeated submit by its key. When the daemon goes away (a restart, an update), the
+A request that gets no answer is asked again over a new connection; hetd knows a
+change that it has made by its key, and refuses one that came when nobody waited for
+it any more. When the daemon goes away (a restart, an update), the
 session waits for its return and subscribes again to what it was waiting for.
 """
 
@@ -10,10 +11,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import uuid
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from libtask.client.connection import Connection, ConnectionLostError
+from libtask.endpoint import probe
 from libtask.errors import DaemonUnreachableError, HetError
+from libtask.messages import Change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +27,10 @@ if TYPE_CHECKING:
     from libtask.client.connection import Then
     from libtask.messages import Request, TaskChanged, Welcome
 
-ATTEMPTS = 2
+SILENCES = 2
+"""Times that a request may remain without an answer."""
+LOSSES = 5
+"""Connections that may break under one request."""
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 """Seconds between two looks for a daemon that went away."""
@@ -76,36 +85,65 @@ class Session:
 
         Raises:
             HetError: hetd's refusal, as the matching class.
-            DaemonUnreachableError: no answer, twice.
+            DaemonUnreachableError: no answer, however often it was asked.
 
         """
-        for _ in range(ATTEMPTS):
+        message = _keyed(message)
+        silences = losses = 0
+        while silences < SILENCES and losses < LOSSES:
             connection = self.connection()
             if connection.is_current_thread():
                 raise RuntimeError(
                     "a callback of a task cannot ask the daemon and wait"
                 )
             try:
-                return connection.ask(message, then).result(self._timeout)
+                asked = connection.ask(self._dated(message), then)
+                return asked.result(self._timeout)
             except ConnectionLostError:
+                losses += 1
                 self._forget(connection)
             except TimeoutError:
+                silences += 1
                 self._forget(connection)
                 connection.close()
-        raise DaemonUnreachableError(
-            f"{self._path}: the daemon gives no answer in {self._timeout:g} s"
-        )
+        raise DaemonUnreachableError(self._complaint(losses))
+
+    def _complaint(self, losses: int) -> str:
+        if losses >= LOSSES:
+            return f"{self._path}: the daemon went away {losses} times when asked"
+        return f"{self._path}: the daemon gives no answer in {self._timeout:g} s"
+
+    def _dated(self, message: Request) -> Request:
+        """Say until when the answer is waited for."""
+        if not isinstance(message, Change):
+            return message
+        expires = time.monotonic() + self._timeout
+        return msgspec.structs.replace(message, expires=expires)
 
     def farewell(self, message: Request) -> None:
         """Ask for something after which the daemon goes away, maybe without a word.
+
+        One that has gone already needs not be asked.
 
         Raises:
             HetError: hetd's refusal, as the matching class.
 
         """
-        reply = self.connection().ask(message)
+        if not self._is_there():
+            return
         with contextlib.suppress(ConnectionLostError):
-            reply.result(self._timeout)
+            asked = self.connection().ask(self._dated(_keyed(message)))
+            asked.result(self._timeout)
+
+    def _is_there(self) -> bool:
+        with self._lock:
+            if self._connection is not None:
+                return True
+        try:
+            probe(self._path)
+        except DaemonUnreachableError:
+            return False
+        return True
 
     def connection(self) -> Connection:
         """Return the open connection; where it was lost, wait for a new one.
@@ -162,3 +200,10 @@ class Session:
             else:
                 self._audience.renewed(connection)
                 return connection
+
+
+def _keyed(message: Request) -> Request:
+    """Give a change the key by which hetd knows it when it is asked for again."""
+    if not isinstance(message, Change) or message.key:
+        return message
+    return msgspec.structs.replace(message, key=uuid.uuid4().hex)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from libtask.messages.base import PROTOCOL, Message, TaskState
-from libtask.messages.parts import DeviceInfo, Prospect, Sample, TaskInfo, TaskSpec
+from libtask.messages.parts import (
+    DeviceInfo,
+    Prospect,
+    Sample,
+    SnapshotTerms,
+    TaskInfo,
+    TaskSpec,
+)
 
 
 class Hello(Message, frozen=True):
@@ -21,6 +28,8 @@ class Hello(Message, frozen=True):
     epoch: int = 0
     own: bool = False
     """Worker started by the user's own program: it runs just the task it submits."""
+    workers: list[str] = []
+    """Launcher: its workers of whom anything is there."""
 
 
 class Welcome(Message, frozen=True):
@@ -28,13 +37,16 @@ class Welcome(Message, frozen=True):
 
     protocol: int
     version: str
-    workers: list[str] = []
-    """Launcher: its workers of whom anything is there."""
     pid: int
     launcher: bool
     """Whether the caller's launcher is connected."""
     interval_ns: int = 50_000_000
     """Target interval between checkpoints."""
+    snapshots: SnapshotTerms = SnapshotTerms()
+    log_bytes: int = 64 << 20
+    """Launcher: the disk that a worker's log may take; 0: any."""
+    processes: int = 0
+    """Launcher: processes and threads that its user may have; 0: any number."""
 
 
 class Request(Message, frozen=True):
@@ -42,18 +54,20 @@ class Request(Message, frozen=True):
 
     request: int
 
-    snapshots: SnapshotTerms = SnapshotTerms()
-    log_bytes: int = 64 << 20
-    """Launcher: the disk that a worker's log may take; 0: any."""
-    processes: int = 0
-    """Launcher: processes and threads that its user may have; 0: any number."""
 
-class Submit(Request, frozen=True):
+class Change(Request, frozen=True, kw_only=True):
+    """Base of the requests that change something."""
+
+    key: str = ""
+    """Idempotency key: asked again with the same key, it is answered as at first."""
+    expires: float | None = None
+    """On the node's monotonic clock, seconds: what comes later is refused."""
+
+
+class Submit(Change, frozen=True):
     """Accept these tasks, all or none."""
 
     tasks: list[TaskSpec]
-    key: str = ""
-    """Idempotency key: the same key again gives the same ids."""
     worker: str = ""
     """Name of the submitting worker that will run the single task itself."""
 
@@ -77,14 +91,14 @@ class Explain(Request, frozen=True):
     id: int
 
 
-class Control(Request, frozen=True):
-    """Cancel, hold or release tasks."""
+class Control(Change, frozen=True):
+    """Cancel, hold, release or snapshot tasks."""
 
-    verb: Literal["cancel", "hold", "release"]
+    verb: Literal["cancel", "hold", "release", "snapshot"]
     ids: list[int]
 
 
-class Amend(Request, frozen=True):
+class Amend(Change, frozen=True):
     """Change what tasks that have not ended were submitted with."""
 
     ids: list[int]
@@ -96,7 +110,7 @@ class Amend(Request, frozen=True):
     """They have no deadline any more."""
 
 
-class Migrate(Request, frozen=True):
+class Migrate(Change, frozen=True):
     """Move a task to this resource at its next checkpoint; it stays there."""
 
     id: int
@@ -114,14 +128,14 @@ class Devices(Request, frozen=True):
     """List the resources."""
 
 
-class Policies(Request, frozen=True):
+class Policies(Change, frozen=True):
     """Show the policy in force; with `set`, change it first."""
 
     set: str | None = None
     parameters: dict[str, Any] = {}
 
 
-class Learn(Request, frozen=True):
+class Learn(Change, frozen=True):
     """Store characterisation samples."""
 
     samples: list[Sample]
@@ -131,7 +145,7 @@ class Models(Request, frozen=True):
     """List the measured execution times."""
 
 
-class Forget(Request, frozen=True):
+class Forget(Change, frozen=True):
     """Forget measured execution times; the reply is the list of those that are gone."""
 
     names: list[str] = []
@@ -140,14 +154,14 @@ class Forget(Request, frozen=True):
     """Only what was measured there; empty: everywhere."""
 
 
-class Occupy(Request, frozen=True):
+class Occupy(Change, frozen=True):
     """Keep a resource free of tasks (drain) or give it back."""
 
     resource: str
     drain: bool
 
 
-class Stop(Request, frozen=True):
+class Stop(Change, frozen=True):
     """End the daemon; running tasks go on."""
 
 

@@ -1,0 +1,95 @@
+"""Once: a change that is asked for again is answered as it was at first, not made again.
+
+A client that gets no answer cannot know whether it was heard, so it asks again with
+the same key. Keys belong to their users. A key that comes with another request is the
+client's mistake, and is said to be one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hetd.core.system import SECOND
+from libtask import messages as m
+from libtask.errors import ConflictError, ExpiredError, InputError
+
+if TYPE_CHECKING:
+    from hetd.node import Node
+    from hetd.store import Store
+
+KEYS = 20_000
+"""Keys kept in memory. Of lasting changes, older ones are read from the store."""
+LONGEST_KEY = 128
+LASTING = (m.Submit, m.Control, m.Amend, m.Learn, m.Forget)
+"""What outlives a restart of hetd. The others are to be made again after one, so that
+their keys are forgotten with them."""
+
+
+class Once:
+    """Remembers the answers to changes by their idempotency keys."""
+
+    def __init__(self, node: Node, store: Store) -> None:
+        self._node = node
+        self._store = store
+        self._answers: OrderedDict[tuple[int, str], tuple[bytes, bytes]] = OrderedDict()
+        """(uid, key) -> (digest of the request, encoded answer)."""
+
+    def recall(self, uid: int, request: m.Change) -> m.Request | None:
+        """Return the answer that this request got before; None: it is new.
+
+        Raises:
+            ConflictError: the key came before with another request.
+            ExpiredError: it is new, but its sender does not wait for it any more.
+            InputError: the key is too long.
+
+        """
+        if len(request.key) > LONGEST_KEY:
+            raise InputError(f"key: expected at most {LONGEST_KEY} characters")
+        known = self._find(uid, request.key) if request.key else None
+        if known is None:
+            self._refuse_stale(request)
+            return None
+        digest, answer = known
+        if digest and digest != _digest(request):
+            raise ConflictError(f"key {request.key!r} came before with other content")
+        reply = m.decode_from_daemon(answer)
+        assert isinstance(reply, m.Request)  # noqa: S101  we encoded it ourselves
+        if isinstance(reply, m.Submitted):  # that may have changed meanwhile
+            here = self._node.pool.has_launcher(uid)
+            reply = msgspec.structs.replace(reply, launcher=here)
+        return msgspec.structs.replace(reply, request=request.request)
+
+    def remember(self, uid: int, request: m.Change, reply: m.Request) -> None:
+        """Keep the answer; together with the change, where that lasts."""
+        if not request.key:
+            return
+        digest = _digest(request)
+        answer = m.encode(msgspec.structs.replace(reply, request=0))
+        self._answers[uid, request.key] = digest, answer
+        if isinstance(request, LASTING):
+            row = (uid, request.key, digest, answer, int(self._node.clock.wall()))
+            self._node.journal.batch.keys.append(row)
+        # what is not committed yet cannot be read from the store
+        while len(self._answers) > KEYS and self._store.idle:
+            self._answers.popitem(last=False)
+
+    def _find(self, uid: int, key: str) -> tuple[bytes, bytes] | None:
+        return self._answers.get((uid, key)) or self._store.key(uid, key)
+
+    def _refuse_stale(self, request: m.Change) -> None:
+        """Refuse what was held up on its way for too long: its sender gave it up."""
+        if request.expires is None:
+            return
+        late = self._node.clock.now() / SECOND - request.expires
+        if late > 0:
+            raise ExpiredError(f"the request came {late:.1f} s after its deadline")
+
+
+def _digest(request: m.Change) -> bytes:
+    """Digest what is asked for, without what differs each time that it is asked."""
+    bare = msgspec.structs.replace(request, request=0, key="", expires=None)
+    return hashlib.blake2b(m.encode(bare), digest_size=16).digest()
