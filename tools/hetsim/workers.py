@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hetd.core import events as e
 from hetd.core.system import SECOND
+from hetd.estimates.table import application
 from hetsim.agenda import Order
 from hetsim.workload import nanoseconds
 
@@ -64,7 +65,7 @@ class Preparation:
         return at
 
     def _loading(self, job: Job, name: str) -> Nanoseconds:
-        program = job.kind.name.rpartition("/")[0] or job.kind.name
+        program = application(job.kind.name)
         if self._programs.get(name) == program:
             return 0
         self._programs[name] = program
