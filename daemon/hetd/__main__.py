@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import grp
 import logging
 import os
 import sys
@@ -19,7 +20,9 @@ from hetd.estimates.table import EstimateTable
 from hetd.journal import Journal
 from hetd.loop import Loop
 from hetd.node import EPOCHS, Node
+from hetd.notify import Notifier, passed_socket, path_of
 from hetd.policies import make_policy
+from hetd.serving import Serving
 from hetd.store import Store
 from hetd.transport.guard import Allowance
 from hetd.transport.router import Router
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hetd")
 
+START_S = 120.0
+"""What a start may take: asking drivers, and taking up the tasks that had not ended."""
 DISCOVERY_S = 60.0
 """Drivers may compile on their first use; a hanging one must not keep us from starting."""
 
@@ -65,6 +70,8 @@ def _parse() -> argparse.Namespace:
 
 
 def _serve(arguments: argparse.Namespace) -> None:
+    notifier = Notifier()
+    notifier.starting(START_S)
     config = read_config(arguments.config)
     policy = make_policy(arguments.policy or config.policy, config.policy_parameters)
     with ExitStack() as parts:
@@ -73,7 +80,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         store = Store(arguments.state / "hetd.db")
         parts.callback(store.close)
         reach("start.opened")
-        router = Router(arguments.socket.absolute(), allowance=_allowance(config))
+        router = _router(arguments, config)
         parts.callback(router.close)
         reach("start.bound")
         router.self_test()
@@ -83,13 +90,28 @@ def _serve(arguments: argparse.Namespace) -> None:
         node.restore()
         reach("start.restored")
         log.info("serving %s on %s", ", ".join(node.devices), router.path)
-        loop = Loop(router, store, node, Wakes(router.socket, store.wake_fd))
+        wakes = Wakes(router.socket, store.wake_fd)
+        loop = Loop(router, store, node, wakes)
         router.guard.begin(loop.stop, node.journal.bytes)
-        loop.run()
+        Serving(loop, node, notifier, lambda: read_config(arguments.config)).run(wakes)
         if router.guard.exhausted:
             raise HetError(router.guard.exhausted)
         node.pool.retire_launchers()
         reach("stop.retired")
+
+
+def _router(arguments: argparse.Namespace, config: Config) -> Router:
+    passed = passed_socket()
+    path = arguments.socket if passed is None else Path(path_of(passed))
+    group = _gid(config.socket_group) if config.socket_group else None
+    return Router(path.absolute(), _allowance(config), group=group, passed=passed)
+
+
+def _gid(group: str) -> int:
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError as error:
+        raise InputError(f"socket_group: there is no group {group!r}") from error
 
 
 def _allowance(config: Config) -> Allowance:

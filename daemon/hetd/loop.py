@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 from typing import TYPE_CHECKING
 
 import hetd
@@ -43,7 +42,8 @@ and a wait for the disk. Without load nobody waits for it."""
 class Loop:
     """Runs the daemon until it is told to stop.
 
-    A simulation calls `turn` and `finish` as `run` does, at times of its own.
+    `Serving` calls `turn` until it does not run any more, and `finish`; a simulation
+    does so at times of its own.
     """
 
     def __init__(self, router: Router, store: Store, node: Node, wakes: Wakes) -> None:
@@ -60,14 +60,6 @@ class Loop:
         self._next_commit = 0
         self.refused = 0
         """Messages that could not be understood, or were not for their sender to send."""
-
-    def run(self) -> None:
-        """Serve until stopped; running tasks go on without us."""
-        self._wakes.add(_signal_descriptor(self))
-        self.turn([])  # with what was said while the router tested itself
-        while self.running:
-            self.turn(self._wakes.wait(self.timeout_ms()))
-        self.finish()
 
     def finish(self) -> None:
         """Make durable what the last turn changed, and tell of it."""
@@ -202,12 +194,3 @@ class Loop:
         for worker in self._node.pool.workers_of(guarded.peer.uid):
             peer = type(guarded.peer)(worker.route, worker.uid, worker.pid)
             self._wakes.guard(Guarded(peer, worker.name))
-
-
-def _signal_descriptor(loop: Loop) -> int:
-    """Turn SIGTERM and SIGINT into something the poller sees."""
-    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(writer)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: loop.stop())
-    return reader

@@ -234,7 +234,9 @@ def test_a_task_is_moved_only_where_it_can_run(shell: Shell) -> None:
 def test_only_rulers_change_the_node(shell: Shell, request_: m.Request) -> None:
     error = shell.error(request_)
 
-    assert error.text == "only root and the daemon's own user may do that"
+    assert error.text == (
+        "only root and the daemon's own user, and members of hetd-admin, may do that"
+    )
     assert shell.stopped == []
     assert not isinstance(shell.ask(request_, RULER), m.Error)
 

@@ -61,23 +61,38 @@ class Envelope:
 class Router:
     """The daemon's end of all connections.
 
+    Args:
+        path: of the socket.
+        allowance: how much peers may take.
+        group: gid that may use the socket besides our own user.
+        passed: a descriptor that listens at the path already, and outlives us there.
+
     Raises:
         InputError: the socket cannot be made there, or another daemon serves it.
 
     """
 
     def __init__(
-        self, path: Path, mode: int = 0o600, allowance: Allowance | None = None
+        self,
+        path: Path,
+        allowance: Allowance | None = None,
+        *,
+        group: int | None = None,
+        passed: int | None = None,
     ) -> None:
         check_length(path)
         _seed_routing_ids()
         self.path = path
+        self._passed = passed is not None
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.ROUTER)
         _configure(self.socket)
         self.guard = Guard(self.socket, allowance or Allowance())
         try:
-            _bind(self.socket, path, mode)
+            if passed is None:
+                _bind(self.socket, path, group)
+            else:
+                _bind_passed(self.socket, path, passed)
         except BaseException:
             self._close(linger_ms=0)
             raise
@@ -166,7 +181,8 @@ class Router:
 
     def close(self) -> None:
         self._close(linger_ms=500)
-        self.path.unlink(missing_ok=True)
+        if not self._passed:
+            self.path.unlink(missing_ok=True)
 
     def _close(self, linger_ms: int) -> None:
         self.guard.close()
@@ -200,18 +216,30 @@ def _configure(socket: zmq.Socket[bytes]) -> None:
         socket.setsockopt(option, value)
 
 
-def _bind(socket: zmq.Socket[bytes], path: Path, mode: int) -> None:
+def _bind(socket: zmq.Socket[bytes], path: Path, group: int | None) -> None:
     """Bind with the file mode set from the start: only the umask can do that."""
     _demand_unserved(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        before = os.umask(0o777 & ~mode)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755 if group else 0o700)
+        before = os.umask(0o177)
         try:
             socket.bind(f"ipc://{path}")
         finally:
             os.umask(before)
+        if group is not None:
+            os.chown(path, -1, group)
+            path.chmod(0o660)
     except (OSError, zmq.ZMQError) as error:
         raise InputError(f"socket {path}: {error.strerror}") from error
+
+
+def _bind_passed(socket: zmq.Socket[bytes], path: Path, descriptor: int) -> None:
+    """Serve a socket that listens already; its file is the service manager's."""
+    socket.setsockopt(zmq.USE_FD, descriptor)
+    try:
+        socket.bind(f"ipc://{path}")
+    except zmq.ZMQError as error:
+        raise InputError(f"passed socket {path}: {error.strerror}") from error
 
 
 def _demand_unserved(path: Path) -> None:

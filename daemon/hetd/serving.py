@@ -1,0 +1,150 @@
+"""Serving: the loop under signals and a service manager.
+
+Runs turn after turn, gives signs of life, reads the configuration again on SIGHUP, and
+stops as the configuration says on SIGTERM, SIGINT or a ruler's request. A second signal
+while stopping means: wait for nothing any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hetd.config import RELOADABLE
+from hetd.core import events as e
+from hetd.core.system import SECOND
+from libtask.errors import HetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetd.config import Config
+    from hetd.loop import Loop
+    from hetd.node import Node
+    from hetd.notify import Notifier
+    from hetd.wakes import Wakes
+
+log = logging.getLogger("hetd")
+
+DRAINING_TURN_MS = 200
+"""Longest wait for a message while stopping: bounds how late its time-out is noticed."""
+MARGIN_S = 5.0
+"""What stopping may take besides waiting for tasks: the last commit, goodbyes."""
+
+
+class Serving:
+    """Keeps the loop turning until it is told to stop.
+
+    Args:
+        read: reads the configuration anew.
+
+    """
+
+    def __init__(
+        self, loop: Loop, node: Node, notifier: Notifier, read: Callable[[], Config]
+    ) -> None:
+        self._loop = loop
+        self._node = node
+        self._notifier = notifier
+        self._read = read
+        self._hung_up = False
+        self._signals = 0
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def run(self, wakes: Wakes) -> None:
+        """Serve; return when everything is durable. Running tasks go on without us."""
+        self._catch_signals()
+        wakes.add(self._woken)
+        loop = self._loop
+        loop.turn([])  # with what was said while the router tested itself
+        self._notifier.ready(self._status())
+        while loop.running:
+            loop.turn(wakes.wait(loop.timeout_ms()))
+            self._notifier.alive(self._status)
+            if self._hung_up:
+                self._reload()
+        self._notifier.stopping("stopping")
+        if self._node.config.on_stop == "preempt":
+            self._drain(wakes)
+        loop.finish()
+
+    def _status(self) -> str:
+        live = len(self._node.journal.live)
+        return (
+            f"{live} unended task{'s' * (live != 1)} on {', '.join(self._node.devices)}"
+        )
+
+    # ------------------------------------------------------------ signals
+
+    def _catch_signals(self) -> None:
+        """Let signals end the wait."""
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._on_stop_signal())
+        signal.signal(signal.SIGHUP, lambda *_: self._on_hang_up())
+
+    def _on_stop_signal(self) -> None:
+        self._signals += 1
+        self._loop.stop()
+
+    def _on_hang_up(self) -> None:
+        self._hung_up = True
+
+    # ------------------------------------------------------------ reload
+
+    def _reload(self) -> None:
+        """Take up the configuration as it is now; a mistake in it changes nothing."""
+        self._hung_up = False
+        os.read(self._woken, 4096)
+        self._notifier.reloading()
+        try:
+            self._take_up(self._read())
+        except HetError as error:
+            log.error("configuration not reloaded: %s", error)  # noqa: TRY400  one line
+        self._notifier.ready(self._status())
+
+    def _take_up(self, new: Config) -> None:
+        old = self._node.config
+        changed = [name for name in old.__struct_fields__ if _differs(old, new, name)]
+        taken = {name: getattr(new, name) for name in changed if name in RELOADABLE}
+        self._node.configure(msgspec.structs.replace(old, **taken))
+        later = ", ".join(name for name in changed if name not in RELOADABLE)
+        log.info(
+            "configuration reloaded: %s%s",
+            ", ".join(taken) or "nothing new",
+            f"; a restart is needed for {later}" if later else "",
+        )
+
+    # ------------------------------------------------------------ stop
+
+    def _drain(self, wakes: Wakes) -> None:
+        """Bring running tasks to a checkpoint and a snapshot, as long as there is time."""
+        node, loop = self._node, self._loop
+        limit = node.config.stop_timeout_s
+        deadline = node.clock.now() + int(limit * SECOND)
+        self._notifier.draining(limit + MARGIN_S, "preempting running tasks")
+        log.info("stopping: preempting running tasks, %g s at most", limit)
+        node.happen(e.NodeStopping())
+        asked = self._signals
+        while (left := self._running()) and node.clock.now() < deadline:
+            if self._signals > asked:
+                break
+            loop.turn(wakes.wait(min(DRAINING_TURN_MS, loop.timeout_ms())))
+            self._notifier.alive(self._waiting)
+        if left := self._running():
+            log.warning("stopping: tasks %s have reached no checkpoint", left)
+
+    def _running(self) -> list[int]:
+        states = self._node.scheduler.system.states.values()
+        return [task for state in states for task in state.running]
+
+    def _waiting(self) -> str:
+        return f"stopping: {len(self._running())} tasks have reached no checkpoint yet"
+
+
+def _differs(old: Config, new: Config, name: str) -> bool:
+    return bool(getattr(old, name) != getattr(new, name))
