@@ -120,3 +120,54 @@ def test_a_message_for_one_side_is_refused_by_the_other() -> None:
 def test_a_message_beyond_the_limit_is_not_sent() -> None:
     with pytest.raises(InputError, match=r"Error of .* bytes exceeds the limit"):
         m.encode(m.Error(request=1, code="x", text="x" * m.MAX_ANSWER))
+
+
+def _large(value: bytes) -> bytes:
+    """Make a frame of the largest size that is full of one value."""
+    many = (m.MAX_FRAME - 1024) // len(value)
+    array = b"\xdd" + (60_000).to_bytes(4, "big") + value * 60_000
+    arrays = b"\xdd" + (many // 60_000).to_bytes(4, "big") + array * (many // 60_000)
+    head = {"t": "Submit", "request": 7, "tasks": []}
+    packed: bytes = msgpack.packb(head)
+    # one more entry of the map than `head` has
+    return b"\x84" + packed[1:] + b"\xa1x" + arrays
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"\x01", b"\x90", b"\x80", b"\x91\x90", b"\xa2\xc3\xa9", b"\x81\xa1a\x80"],
+    ids=["numbers", "lists", "maps", "nested", "texts", "entries"],
+)
+def test_a_message_of_too_many_values_is_refused_before_they_are_built(
+    value: bytes,
+) -> None:
+    with pytest.raises(m.MalformedError, match="more than 100000 values") as refusal:
+        m.decode_to_daemon(_large(value))
+
+    # what was not built cannot be asked which request it is
+    assert refusal.value.request == 0
+
+
+def test_what_hetd_itself_sends_may_be_larger() -> None:
+    tasks = [m.TaskInfo(1, "a", "t", "queued", "uid:0", after=list(range(200)))] * 1000
+    listed = m.TaskList(1, tasks)
+
+    assert m.decode_from_daemon(m.encode(listed)) == listed
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        msgpack.packb({"t": "Stop", "request": msgpack.ExtType(5, b"x")}),
+        msgpack.packb({"t": "Stop", "request": msgpack.Timestamp(1)}),
+        b"\x91" * 2000,
+        msgpack.packb({"t": "Stop", "request": 1, "key": b"\xed\xa0\x80"}),
+        b"\x82\xa1t\xa4Stop\xa7request\xcb\x7f\xf8\0\0\0\0\0\0",
+        b"\x82\xa1t\xa4Stop\x07\x01",
+        b"\x82\xa1t\xa4Stop\xa3\xed\xa0\x80\x01",
+    ],
+    ids=["extension", "time", "deep", "surrogate", "nan", "number as key", "bad text"],
+)
+def test_strange_values_raise_only_our_error(frame: bytes) -> None:
+    with pytest.raises(m.MalformedError):
+        m.decode_to_daemon(frame)
