@@ -35,6 +35,7 @@ BUILT_IN = {"call": "libtask.client.call:Call"}
 """Applications that are part of libtask itself and hidden from listings."""
 
 _NAMES: dict[type[Task], str] = {}
+_VERSIONS: dict[type[Task], str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,17 @@ def name_of(app_class: type[Task]) -> str:
     if app_class not in _NAMES:
         _NAMES[app_class] = _find_name(app_class)
     return _NAMES[app_class]
+
+
+def version_of(app_class: type[Task]) -> str:
+    """Return a digest of the file that holds the class: another file, another version."""
+    if app_class not in _VERSIONS:
+        try:
+            source = Path(inspect.getfile(app_class)).read_bytes()
+        except (OSError, TypeError):
+            source = b""  # defined interactively
+        _VERSIONS[app_class] = hashlib.blake2b(source, digest_size=16).hexdigest()
+    return _VERSIONS[app_class]
 
 
 def _find_name(app_class: type[Task]) -> str:

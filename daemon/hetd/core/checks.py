@@ -60,7 +60,8 @@ def _check_task(task: TaskRecord, places: list[str], system: System) -> None:
     _demand(len(places) == int(task.state.placeable or running), story)
     _demand(running == any(place.startswith("running") for place in places), story)
     _demand(task.bound or not running, f"runs without a worker: {story}")
-    _demand(task.bound or task.progress == 0, f"progress without a worker: {story}")
+    kept = task.bound or task.progress <= task.kept
+    _demand(kept, f"progress without a worker or a snapshot: {story}")
     leaving = task.preempting or task.cancelling is not None
     _demand(leaving == (task.id in system.departing), f"departs, or not: {story}")
     _demand(leaving or task.destination is None, f"destined, but stays: {story}")

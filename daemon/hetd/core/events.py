@@ -52,15 +52,25 @@ class TaskSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class TaskRestored:
-    """A task that was running when the daemon stopped; its worker may still hold it.
+    """A task with a history that had not ended when the daemon stopped.
 
     Tasks are restored in the order of their ids, so that those it comes after are known.
+
+    Attributes:
+        resource: where it was running; None: it waited, or was held.
+        epoch: its binding to a worker that may still hold it; 0: none does.
+        progress: share done, 0 to 1.
+        kept: the part of it that a snapshot holds.
+        attempts: bindings that it has lost without progress.
+
     """
 
     submitted: TaskSubmitted
-    resource: str
+    resource: str | None
     epoch: int
     progress: float = 0.0
+    kept: float = 0.0
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,32 @@ class TaskYielded:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """A snapshot of the task is on disk; `progress`: the share done that it holds."""
+
+    task: TaskId
+    epoch: int
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResumed:
+    """A worker loaded the task anew, and goes on from a snapshot with this progress."""
+
+    task: TaskId
+    epoch: int
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskParked:
+    """A worker gave up a task that waited in it: all of its progress is on disk."""
+
+    task: TaskId
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFinished:
     """A task came to its end, with a result."""
 
@@ -119,12 +155,14 @@ class TaskFailed:
     """A task ended with an error; `elsewhere`: another resource may succeed.
 
     It then starts anew, never again where it failed unless its owner moves it there.
+    With `whole_kind` never again on any resource of that kind.
     """
 
     task: TaskId
     epoch: int
     reason: str
     elsewhere: bool = False
+    whole_kind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +214,12 @@ class TaskAmended:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """The worker that held a task is gone."""
+    """The worker that held a task is gone; `elsewhere`: not there again, if possible."""
 
     task: TaskId
     epoch: int
     reason: str
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +233,13 @@ class ResourceLost:
 @dataclass(frozen=True, slots=True)
 class ResourceReturned:
     """A lost or drained resource can be used again."""
+
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRecovered:
+    """A lost resource works again; one that is drained stays so."""
 
     resource: str
 
@@ -236,6 +282,9 @@ Event: TypeAlias = (
     | TaskStarted
     | StripsDone
     | TaskYielded
+    | SnapshotTaken
+    | TaskResumed
+    | TaskParked
     | TaskFinished
     | TaskFailed
     | TaskAborted
@@ -247,6 +296,7 @@ Event: TypeAlias = (
     | WorkerLost
     | ResourceLost
     | ResourceReturned
+    | ResourceRecovered
     | ResourceDrained
     | QuotasChanged
     | NodeStopping

@@ -34,6 +34,9 @@ class Intake:
             e.TaskRestored: self._on_restored,
             e.StripsDone: self._on_strips_done,
             e.TaskYielded: self._on_yielded,
+            e.SnapshotTaken: self._on_snapshot_taken,
+            e.TaskResumed: self._on_resumed,
+            e.TaskParked: self._on_parked,
             e.TaskFinished: self._on_finished,
             e.TaskFailed: self._on_failed,
             e.TaskAborted: self._on_aborted,
@@ -45,6 +48,7 @@ class Intake:
             e.WorkerLost: self._on_worker_lost,
             e.ResourceLost: self._on_resource_lost,
             e.ResourceReturned: self._on_resource_returned,
+            e.ResourceRecovered: self._on_resource_recovered,
             e.ResourceDrained: self._on_resource_drained,
             e.QuotasChanged: self._on_quotas_changed,
             e.NodeStopping: self._on_node_stopping,
@@ -71,17 +75,34 @@ class Intake:
 
     def _on_restored(self, event: e.TaskRestored) -> None:
         task = self.ledger.admit(event.submitted)
-        state = self.system.states.get(event.resource)
+        task.epoch, task.bound = event.epoch, event.epoch > 0
+        task.kept, task.attempts = event.kept, event.attempts
+        task.progress = task.furthest = event.progress
+        if event.resource is None:
+            self._restore_waiting(task)
+        else:
+            self._restore_running(task, event.resource)
+        self.ledger.record(task, "restored")
+
+    def _restore_running(self, task: TaskRecord, resource: str) -> None:
+        state = self.system.states.get(resource)
         if state is None or not state.up or len(state.running) >= state.resource.slots:
-            self.ledger.actions.append(a.Abort(task.id, event.epoch))
+            self.ledger.release_worker(task)
+            task.progress = task.kept
             self.ledger.enqueue(task)
         else:
             task.advance("Restored", self.system.now)
-            task.epoch = event.epoch
-            task.bound = True
-            task.progress = event.progress
             self.ledger.occupy(task, state)
-        self.ledger.record(task, "restored")
+
+    def _restore_waiting(self, task: TaskRecord) -> None:
+        if task.submitted.hold:
+            self.ledger.hold(task)
+        elif task.unmet:
+            task.advance("DependenciesAwaited", self.system.now)
+        else:
+            if task.bound:
+                task.advance("RestoredWaiting", self.system.now)
+            self.ledger.enqueue(task)
 
     def _on_cancelled(self, event: e.TaskCancelled) -> None:
         task = self.system.tasks.get(event.task)
@@ -162,7 +183,7 @@ class Intake:
     def _on_strips_done(self, event: e.StripsDone) -> None:
         task = self._running(event)
         if task is not None:
-            task.progress = event.progress
+            task.get_to(event.progress)
             task.progress_at = self.system.now
 
     def _on_yielded(self, event: e.TaskYielded) -> None:
@@ -171,7 +192,7 @@ class Intake:
             return
         self.ledger.withdraw(task)
         destination, task.destination = task.destination, None
-        task.progress = event.progress
+        task.get_to(event.progress)
         task.rank = FRONT
         task.advance("TaskYielded", self.system.now)
         if task.cancelling is not None:
@@ -182,6 +203,39 @@ class Intake:
         else:
             self.ledger.enqueue(task, destination)
         self.ledger.record(task, task.state.value)
+
+    def _on_snapshot_taken(self, event: e.SnapshotTaken) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None:
+            return
+        if event.progress > task.kept or not event.progress:
+            # progress, also of a task that cannot tell how far it is
+            task.attempts = 0
+        task.kept = event.progress
+        if task.progress < event.progress:
+            task.get_to(event.progress)
+
+    def _on_resumed(self, event: e.TaskResumed) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is not None:
+            task.progress = task.kept = event.progress
+            task.progress_at = self.system.now
+            task.progress_then = event.progress
+
+    def _on_parked(self, event: e.TaskParked) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None:
+            return
+        task.bound = False
+        if task.state is not State.RUNNING:
+            task.progress = task.kept
+            return
+        # It was told to go on at the same moment: another worker is told so.
+        self.ledger.withdraw(task)
+        if task.cancelling is not None:
+            self.ledger.end(task, "TaskAborted", task.cancelling)
+        else:
+            self.ledger.retry(task, "Retried", "it waited on disk, and is read back")
 
     def _on_finished(self, event: e.TaskFinished) -> None:
         task = self._running(event)
@@ -197,21 +251,36 @@ class Intake:
             return
         ran_on = task.resource if task.state is State.RUNNING else None
         task.bound = False
-        task.progress = 0.0
+        task.progress = task.kept
         if task.state is State.HELD:
             return  # it had been staged; it is staged anew when released
         self.ledger.withdraw(task)
-        if event.elsewhere and ran_on is not None and self._goes_on(task, ran_on):
+        there = self._alike(ran_on, whole_kind=event.whole_kind)
+        if event.elsewhere and there and self._goes_on(task, there):
             self.ledger.retry(task, "Retried", event.reason)
         else:
             self.ledger.end(task, "TaskFailed", event.reason)
 
-    def _goes_on(self, task: TaskRecord, failed_on: str) -> bool:
+    def _alike(self, name: str | None, *, whole_kind: bool) -> frozenset[str]:
+        """Return the resource, or all of its kind; none where there is none."""
+        if name is None or not whole_kind:
+            return frozenset({name} if name else ())
+        known = self.system.resources
+        return frozenset(n for n in known if known[n].kind == known[name].kind)
+
+    def _goes_on(self, task: TaskRecord, failed_on: frozenset[str]) -> bool:
         """Leave out where a task failed; whether it can still run somewhere."""
-        task.excluded |= {failed_on}
+        task.excluded |= failed_on
         task.pinned = None
         self.ledger.rerow(task)
         return task.cancelling is None and self.system.possible(task.row)
+
+    def _avoid(self, task: TaskRecord, name: str) -> None:
+        """Leave a resource out, if a running task can run on another one."""
+        before = task.excluded, task.pinned
+        if not self._goes_on(task, frozenset({name})):
+            task.excluded, task.pinned = before
+            self.ledger.rerow(task)
 
     def _on_aborted(self, event: e.TaskAborted) -> None:
         task = self._running(event)
@@ -220,11 +289,14 @@ class Intake:
 
     def _on_worker_lost(self, event: e.WorkerLost) -> None:
         task = self.ledger.current(event.task, event.epoch)
-        if task is not None:
-            self._lose(task, event.reason)
+        if task is None:
+            return
+        if event.elsewhere and task.state is State.RUNNING and task.resource:
+            self._avoid(task, task.resource)
+        self._lose(task, event.reason)
 
     def _lose(self, task: TaskRecord, reason: str) -> None:
-        """Take it that no worker holds the task any more, nor its progress."""
+        """Take it that no worker holds the task any more, nor what no snapshot holds."""
         self.ledger.withdraw(task)
         task.bound = False
         task.attempts += 1
@@ -256,6 +328,10 @@ class Intake:
         state.draining = False
         self.system.resources_changed()
         self.ledger.gate.reopen()
+
+    def _on_resource_recovered(self, event: e.ResourceRecovered) -> None:
+        self.system.states[event.resource].up = True
+        self.system.resources_changed()
 
     def _on_resource_drained(self, event: e.ResourceDrained) -> None:
         state = self.system.states[event.resource]

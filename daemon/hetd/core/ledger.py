@@ -202,8 +202,8 @@ class Ledger:
             task.advance("TaskHeld", self.system.now)
 
     def retry(self, task: TaskRecord, event: str, reason: str) -> None:
-        """Begin again from the start, wherever the policy says."""
-        task.progress = task.rank = 0.0
+        """Begin again from the last snapshot or the start, wherever the policy says."""
+        task.progress, task.rank = task.kept, 0.0
         task.destination = task.last_resource = task.came_from = None
         task.bound = False
         task.advance(event, self.system.now)

@@ -41,7 +41,7 @@ _ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.DROPPE
 
 # What an event does to a state. An absent pair is impossible and raises; pairs with the
 # same state on both sides are told and change nothing. `Dispatched`, `Dropped`,
-# `Retried`, `Restored` and `Dependenc...` are steps of the scheduler itself.
+# `Retried`, `Restored…` and `Dependenc...` are steps of the scheduler itself.
 TRANSITIONS: dict[tuple[State, str], State] = {
     (State.HELD, "TaskReleased"): State.QUEUED,
     (State.HELD, "TaskCancelled"): State.CANCELLED,
@@ -54,6 +54,7 @@ TRANSITIONS: dict[tuple[State, str], State] = {
     (State.WAITING, "TaskCancelled"): State.CANCELLED,
     (State.QUEUED, "DependenciesAwaited"): State.WAITING,
     (State.QUEUED, "Restored"): State.RUNNING,
+    (State.QUEUED, "RestoredWaiting"): State.PREEMPTED,
     (State.QUEUED, "Dispatched"): State.RUNNING,
     (State.QUEUED, "TaskHeld"): State.HELD,
     (State.QUEUED, "TaskCancelled"): State.CANCELLED,
@@ -115,6 +116,9 @@ class TaskRecord:
         pinned: the only resource its owner wants it on; `excluded`: where it failed.
         unmet: unfinished tasks that must complete first.
         progress: share done, 0 to 1, as last reported at `progress_at`.
+        kept: the part of it that a snapshot holds: what a lost worker does not take along.
+        furthest: the largest share that was ever done.
+        attempts: bindings to a worker lost since it last got further.
         since: instant at which it came to its present resource; `progress_then`: the
             share done by then.
         last_resource: where it runs, or ran last; `came_from`: where it ran before that.
@@ -143,6 +147,8 @@ class TaskRecord:
     unmet: frozenset[TaskId] = frozenset()
     progress: float = 0.0
     progress_at: Nanoseconds = 0
+    kept: float = 0.0
+    furthest: float = 0.0
     since: Nanoseconds = 0
     progress_then: float = 0.0
     last_resource: str | None = None
@@ -151,6 +157,13 @@ class TaskRecord:
     rule: str = ""
     attempts: int = 0
     story: list[tuple[Nanoseconds, State, str, State]] = field(default_factory=list)
+
+    def get_to(self, progress: float) -> None:
+        """Note a share done; one never reached before gives it all its attempts back."""
+        self.progress = progress
+        if progress > self.furthest:
+            self.furthest = progress
+            self.attempts = 0
 
     @property
     def priority(self) -> int:

@@ -12,18 +12,23 @@ from libtask.messages.base import MAX_ANSWER, MAX_FRAME, Message
 from libtask.messages.orders import (
     Abort,
     Aborted,
+    DropSnapshots,
     Failed,
     Finished,
     KillWorker,
-    Preempt,
     Leaving,
     Parked,
+    Preempt,
     Progress,
     Ready,
+    Resumed,
     Retire,
     Run,
+    SnapshotsHeld,
+    SnapshotTaken,
     Stage,
     StartWorkers,
+    TakeSnapshot,
     WorkerExited,
     Yielded,
 )
@@ -75,13 +80,17 @@ ToDaemon = (
     | Occupy
     | Stop
     | WorkerExited
+    | Leaving
     | Ready
     | Progress
     | Yielded
     | Finished
     | Failed
-    | Leaving
     | Aborted
+    | SnapshotTaken
+    | Resumed
+    | Parked
+    | SnapshotsHeld
 )
 FromDaemon = (
     Welcome
@@ -101,6 +110,8 @@ FromDaemon = (
     | Preempt
     | Abort
     | Retire
+    | TakeSnapshot
+    | DropSnapshots
 )
 
 

@@ -39,6 +39,10 @@ class Stage(Message, frozen=True):
     epoch: int
     spec: TaskSpec
     checkpoint: CheckpointRecord = CheckpointRecord()
+    snapshots: str = ""
+    """Names the task's snapshots among all of its user's; empty: it has none."""
+    resume: bool = False
+    """Go on from the newest good snapshot, and say so by `Resumed`."""
 
 
 class Run(Message, frozen=True):
@@ -52,6 +56,8 @@ class Run(Message, frozen=True):
     device: DeviceSpec
     spec: TaskSpec | None = None
     checkpoint: CheckpointRecord = CheckpointRecord()
+    snapshots: str = ""
+    resume: bool = False
     strip: int | None = None
     """First strip's size, from the estimates; None: start with the smallest."""
 
@@ -70,8 +76,31 @@ class Abort(Message, frozen=True):
     epoch: int
 
 
+class TakeSnapshot(Message, frozen=True):
+    """Write a snapshot at the next checkpoint, and go on."""
+
+    task: int
+    epoch: int
+
+
+class DropSnapshots(Message, frozen=True):
+    """Launcher: remove the snapshots of tasks that have ended."""
+
+    names: list[str]
+
+
+class SnapshotsHeld(Message, frozen=True):
+    """Launcher: there are snapshots of these tasks; some may not be needed any more."""
+
+    names: list[str]
+
+
 class Retire(Message, frozen=True):
     """Exit; no task is held."""
+
+
+class Leaving(Message, frozen=True):
+    """A worker takes no further order and exits; what it was given is not begun."""
 
 
 class Ready(Message, frozen=True):
@@ -98,11 +127,9 @@ class Progress(Message, frozen=True):
     transfer_in: float = 0.0
     cpu_seconds: float = 0.0
     """Processor time of the worker since the last report, all threads."""
+    at_risk: float = 0.0
+    """Computing since the last snapshot, or since the start, seconds."""
     log: str = ""
-class Leaving(Message, frozen=True):
-    """A worker takes no further order and exits; what it was given is not begun."""
-
-
     """Where the output of this stretch goes, and begins; in the first report only."""
     log_start: int = 0
 
@@ -122,11 +149,47 @@ class Yielded(Message, frozen=True):
     """Seconds from the start to the first strip, without transfers."""
     cpu_seconds: float = 0.0
     """Processor time of the worker in this stretch, all threads."""
+    ended: float = 0.0
+    """When the stretch ended (epoch seconds); 0: just now."""
     last_strip: float = 0.0
     """When the last strip ended (epoch seconds)."""
+    at_risk: float = 0.0
     log: str = ""
     log_start: int = 0
     log_end: int = 0
+
+
+class SnapshotTaken(Message, frozen=True):
+    """A snapshot was written, or could not be."""
+
+    task: int
+    epoch: int
+    checkpoint: CheckpointRecord
+    """Where the task stands in it, without `extra`."""
+    at: float = 0.0
+    """When (epoch seconds)."""
+    bytes: int = 0
+    seconds: float = 0.0
+    """What it took, with copying from the device."""
+    error: str = ""
+    """Why there is none; the older ones are what they were."""
+
+
+class Resumed(Message, frozen=True):
+    """The task goes on from a snapshot; or from its start, where none is good."""
+
+    task: int
+    epoch: int
+    checkpoint: CheckpointRecord
+    refused: list[str] = []
+    """Snapshots that were not used, and why."""
+
+
+class Parked(Message, frozen=True):
+    """A task that waited is on disk, and no longer in this worker."""
+
+    task: int
+    epoch: int
 
 
 class Finished(Message, frozen=True):
@@ -144,13 +207,13 @@ class Finished(Message, frozen=True):
     """Seconds from the start to the first strip, without transfers."""
     cpu_seconds: float = 0.0
     """Processor time of the worker in this stretch, all threads."""
+    ended: float = 0.0
+    """When the stretch ended (epoch seconds); 0: just now."""
     log: str = ""
     log_start: int = 0
     log_end: int = 0
 
 
-    ended: float = 0.0
-    """When the stretch ended (epoch seconds); 0: just now."""
 class Failed(Message, frozen=True):
     """The task ended with an error."""
 
@@ -161,6 +224,8 @@ class Failed(Message, frozen=True):
     code: str = "task-failed"
     """`HetError.code` of the cause; `device` and `program` may succeed elsewhere."""
     trace: str = ""
+    ended: float = 0.0
+    """When the stretch ended (epoch seconds); 0: just now."""
     log: str = ""
     log_start: int = 0
     log_end: int = 0
@@ -171,7 +236,3 @@ class Aborted(Message, frozen=True):
 
     task: int
     epoch: int
-    ended: float = 0.0
-    """When the stretch ended (epoch seconds); 0: just now."""
-    ended: float = 0.0
-    """When the stretch ended (epoch seconds); 0: just now."""

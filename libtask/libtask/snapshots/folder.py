@@ -13,10 +13,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from libtask.faultpoints import reach
 from libtask.snapshots.file import Snapshot, SnapshotError, read, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from libtask.snapshots.file import Identity
@@ -72,13 +73,21 @@ class SnapshotFolder:
         except OSError as error:
             raise SnapshotError(f"{self.path}: {error.strerror}") from error
 
-    def newest(self, owner: Identity) -> tuple[Snapshot | None, list[Refused]]:
-        """Return the newest snapshot that is good, and what was refused on the way."""
+    def newest(
+        self, owner: Identity, use: Callable[[Snapshot], None] = lambda _found: None
+    ) -> tuple[Snapshot | None, list[Refused]]:
+        """Return the newest snapshot that is good, and what was refused on the way.
+
+        Args:
+            owner: the task.
+            use: puts a snapshot to use; raises `SnapshotError` where it is of none.
+
+        """
         refused: list[Refused] = []
         try:
             with self._opened() as folder:
                 for name in reversed(_generations(folder)):
-                    found = self._read(folder, name, owner)
+                    found = self._read(folder, name, owner, use)
                     if isinstance(found, Snapshot):
                         return found, refused
                     refused.append(found)
@@ -111,25 +120,35 @@ class SnapshotFolder:
         draft = f".{name}.new"
         try:
             size = _write_draft(folder, draft, snapshot)
+            reach("snapshot.drafted")
             os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(draft, dir_fd=folder)
             raise
+        reach("snapshot.named")
         os.fsync(folder)
         for old in known[: len(known) + 1 - GENERATIONS]:
             os.unlink(old, dir_fd=folder)
         return size
 
-    def _read(self, folder: int, name: str, owner: Identity) -> Snapshot | Refused:
+    def _read(
+        self,
+        folder: int,
+        name: str,
+        owner: Identity,
+        use: Callable[[Snapshot], None],
+    ) -> Snapshot | Refused:
         if name in self._refused:
             return Refused(name, "it was refused before")
         try:
             descriptor = os.open(name, READ_FLAGS, dir_fd=folder)
             try:
-                return read(descriptor, owner, self._limit)
+                found = read(descriptor, owner, self._limit)
             finally:
                 os.close(descriptor)
+            use(found)
+            return found  # noqa: TRY300  what fails in `use` is a bad file, too
         except SnapshotError as error:
             reason = str(error)
         except OSError as error:

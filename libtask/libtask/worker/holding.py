@@ -6,6 +6,7 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from libtask.apps import version_of
 from libtask.errors import InputError
 from libtask.messages import CheckpointRecord
 from libtask.parameters import build
@@ -13,7 +14,7 @@ from libtask.parameters import build
 if TYPE_CHECKING:
     from typing import Self
 
-    from libtask.messages import Abort, DeviceSpec, Run, Stage, TaskSpec
+    from libtask.messages import Abort, DeviceSpec, Run, Stage, TakeSnapshot, TaskSpec
     from libtask.task import Implementation, Task
 
 
@@ -27,6 +28,7 @@ class Holding:
         spec: its description.
         app: the application's object, with the state arrays.
         record: the checkpoint where it goes on.
+        version: its application's.
 
     """
 
@@ -35,6 +37,7 @@ class Holding:
     spec: TaskSpec
     app: Task
     record: CheckpointRecord
+    version: str = ""
 
     @classmethod
     def load(cls, order: Stage, app_class: type[Task]) -> Self:
@@ -51,9 +54,10 @@ class Holding:
         if total is not None:
             total = operator.index(total)  # NumPy's integers do not travel
         record = CheckpointRecord(order.checkpoint.done, total, order.checkpoint.extra)
-        return cls(order.task, order.epoch, order.spec, app, record)
+        version = version_of(app_class)
+        return cls(order.task, order.epoch, order.spec, app, record, version)
 
-    def is_for(self, order: Stage | Run | Abort) -> bool:
+    def is_for(self, order: Stage | Run | Abort | TakeSnapshot) -> bool:
         """Say whether an order means this very holding."""
         return self.task == order.task and self.epoch == order.epoch
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from libtask.faultpoints import reach
-from libtask.messages import Abort, Preempt, Progress
+from libtask.messages import Abort, Preempt, Progress, TakeSnapshot
 from libtask.worker.execution import NANOSECONDS, Demand, Measures
 
 if TYPE_CHECKING:
     from libtask.messages import FromDaemon
     from libtask.worker.execution import Course, Execution
+    from libtask.worker.keeping import Keeping
     from libtask.worker.link import Link
     from libtask.worker.stretch import Output
 
@@ -32,11 +33,20 @@ class Lookout:
         task: the task's id.
         epoch: the epoch of its run.
         output: where what it prints goes.
+        keeping: its snapshots; None: it has none.
 
     """
 
-    def __init__(self, link: Link, task: int, epoch: int, output: Output) -> None:
+    def __init__(
+        self,
+        link: Link,
+        task: int,
+        epoch: int,
+        output: Output,
+        keeping: Keeping | None = None,
+    ) -> None:
         self._link = link
+        self._keeping = keeping
         self._output = output
         self._task = task
         self._epoch = epoch
@@ -49,6 +59,7 @@ class Lookout:
 
     def follow(self, execution: Execution, now_ns: int) -> None:
         """Watch this execution, which begins now (`time.perf_counter_ns`)."""
+        self._execution = execution
         self._course: Course = execution.course
         self._measures = execution.measures
         self._look_at_ns = now_ns + LOOK_NS
@@ -62,7 +73,16 @@ class Lookout:
         demand = self._hear()
         if demand is None:
             self._report(now_ns)
+            keeping = self._keeping
+            if keeping is not None and keeping.is_due(self._measures, self._course):
+                self._take_snapshot(keeping, now_ns)
         return demand
+
+    def _take_snapshot(self, keeping: Keeping, now_ns: int) -> None:
+        self._report_at_ns = 0
+        self._report(now_ns)  # so that the strips of the next report are not in it
+        self._link.send(keeping.take(self._execution.settle, self._measures))
+        reach("snapshot.told")
 
     def leave(self) -> None:
         """Hand orders that came for later back to the worker."""
@@ -74,13 +94,19 @@ class Lookout:
                 return Demand.PREEMPT
             if isinstance(message, Abort) and self._is_for_this_run(message):
                 return Demand.ABANDON
-            if not isinstance(message, Preempt):
+            if isinstance(message, TakeSnapshot):
+                self._want_snapshot(message)
+            elif not isinstance(message, Preempt):
                 self._deferred.append(message)
         if self._link.connections != self._connections:
             self._start_over()
         return None
 
-    def _is_for_this_run(self, message: Preempt | Abort) -> bool:
+    def _want_snapshot(self, message: TakeSnapshot) -> None:
+        if self._keeping is not None and self._is_for_this_run(message):
+            self._keeping.wanted = True
+
+    def _is_for_this_run(self, message: Preempt | Abort | TakeSnapshot) -> bool:
         return message.task == self._task and message.epoch == self._epoch
 
     def _start_over(self) -> None:
@@ -90,6 +116,8 @@ class Lookout:
         self._reported = Measures()
         self._report_at_ns = 0
         self._cpu_reported_ns = 0
+        if self._keeping is not None and self._keeping.last is not None:
+            self._link.send(self._keeping.last)
 
     def _report(self, now_ns: int) -> None:
         news = self._measures.strips > self._reported.strips
@@ -120,6 +148,12 @@ class Lookout:
             started=done.first_strip_at_ns / NANOSECONDS if first else None,
             transfer_in=done.transfer_in if first else 0.0,
             cpu_seconds=self._cpu_since_report() / NANOSECONDS,
+            at_risk=self._at_risk_s(),
             log=self._output.path if first else "",
             log_start=self._output.start if first else 0,
         )
+
+    def _at_risk_s(self) -> float:
+        if self._keeping is None:
+            return 0.0
+        return self._keeping.at_risk_ns(self._measures.computing_ns) / NANOSECONDS

@@ -39,7 +39,9 @@ from libtask.messages import (
     Ready,
     Retire,
     Run,
+    SnapshotTerms,
     Stage,
+    TakeSnapshot,
     Yielded,
 )
 from libtask.worker.equipment import KnownApps, OpenDevices, memory_in_use
@@ -52,6 +54,7 @@ from libtask.worker.execution import (
     Stopped,
 )
 from libtask.worker.holding import Holding
+from libtask.worker.keeping import Keeping
 from libtask.worker.link import Link
 from libtask.worker.lookout import Lookout
 from libtask.worker.stretch import Output
@@ -61,7 +64,7 @@ if TYPE_CHECKING:
 
     from libtask.messages import FromDaemon, Message, TaskSpec
     from libtask.task import Task
-    from libtask.worker.execution import Outcome
+    from libtask.worker.execution import Measures, Outcome
 
 INTERVAL_NS = 50_000_000
 """Target interval between checkpoints, until hetd says another."""
@@ -88,32 +91,32 @@ class Terms:
         own: it is the user's own program, and ends with its first task.
         tasks: it retires after so many.
         growth: it retires when it has grown by so many bytes.
+        snapshots: folder of its user's snapshots; empty: it writes none.
+        processes: processes and threads that its user may have; 0: any number.
 
     """
 
-        snapshots: folder of its user's snapshots; empty: it writes none.
-        processes: processes and threads that its user may have; 0: any number.
     name: str
     socket: Path
     log: str = ""
     own: bool = False
     tasks: int = 10_000
     growth: int = 1 << 30
+    snapshots: str = ""
+    processes: int = 0
 
 
 class Worker:
-    snapshots: str = ""
-    processes: int = 0
     """A worker process; `run` is its life.
 
     Args:
         terms: what it is told at its start.
         find_app: finds the class of an application by name; None: as everybody does.
         connect: makes the line to hetd; a simulation gives one without a socket.
+        clear_away: ends what a task leaves running; says whether all of it is gone.
 
     Attributes:
         ended: how the last task ended.
-        clear_away: ends what a task leaves running; says whether all of it is gone.
 
     """
 
@@ -122,15 +125,16 @@ class Worker:
         terms: Terms,
         find_app: Callable[[str], type[Task]] | None = None,
         connect: Callable[[Path, Callable[[], list[Message]]], Link] = Link,
+        clear_away: Callable[[], bool] = lambda: True,
     ) -> None:
         self.ended: Finished | Failed | Aborted | None = None
         self._terms = terms
-        clear_away: Callable[[], bool] = lambda: True,
         self._find_app = find_app or KnownApps().find
+        self._clear_away = clear_away
         self._parent = os.getppid()
         self._held: Holding | None = None
+        self._keeping: Keeping | None = None
         self._last_word: Message | None = None
-        self._clear_away = clear_away
         self._leaving = False
         self._tasks = 0
         self._folder = str(Path.cwd())
@@ -155,15 +159,16 @@ class Worker:
                 message = self._link.receive(IDLE_MS)
                 if message is None:
                     self._leaving = self._is_forsaken()
+                    self._park_if_memory_is_low()
                 else:
                     self._obey(message)
+            # hetd may have ordered something meanwhile: another is to do it.
+            self._link.send(Leaving())
         finally:
             self.close()
 
     def close(self) -> None:
         """Give devices and socket back."""
-            # hetd may have ordered something meanwhile: another is to do it.
-            self._link.send(Leaving())
         self._devices.close()
         self._link.close()
 
@@ -186,8 +191,8 @@ class Worker:
         """Return the task held, or else the one whose end hetd may not know."""
         if self._held is not None:
             return self._held.task, self._held.epoch
-        if self._last_word is not None and self.ended is not None:
-            return self.ended.task, self.ended.epoch
+        if isinstance(self._last_word, Finished | Failed | Aborted | Parked):
+            return self._last_word.task, self._last_word.epoch
         return None, 0
 
     def _obey(self, message: FromDaemon) -> None:
@@ -198,6 +203,8 @@ class Worker:
                 self._run(message)
             case Abort():
                 self._abort(message)
+            case TakeSnapshot():
+                self._take_snapshot(message)
             case Retire():
                 self._leaving = True
             case Error():
@@ -215,7 +222,7 @@ class Worker:
         if held and held.is_for(order):
             self._repeat_last_word()
             return
-        self._held = None
+        self._held = self._keeping = None
         self._last_word = None
         self._output.begin()
         reach("worker.loading")
@@ -225,6 +232,7 @@ class Worker:
             self._fail(order, error)
             return
         reach("worker.loaded")
+        self._resume(order)
         if tell:
             self._tell_ready(order)
 
@@ -232,6 +240,20 @@ class Worker:
         self._enter(order.spec.cwd)
         app_class = self._find_app(order.spec.app)
         return Holding.load(order, app_class)
+
+    def _resume(self, order: Stage) -> None:
+        """Let the task that was just loaded go on from its newest snapshot, if need be."""
+        held, welcome = self._held, self._link.welcome
+        self._keeping = None
+        if held is None or not order.snapshots or not self._terms.snapshots:
+            return
+        terms = welcome.snapshots if welcome else SnapshotTerms()
+        folder = Path(self._terms.snapshots, order.snapshots)
+        self._keeping = Keeping(held, folder, terms)
+        if order.resume:
+            resumed = self._keeping.resume()
+            reach("resume.done")
+            self._link.send(resumed)
 
     def _tell_ready(self, order: Stage) -> None:
         """Say that the task is loaded, unless hetd has already said to run it."""
@@ -252,7 +274,14 @@ class Worker:
 
     def _run(self, order: Run) -> None:
         if order.spec is not None:
-            unstaged = Stage(order.task, order.epoch, order.spec, order.checkpoint)
+            unstaged = Stage(
+                order.task,
+                order.epoch,
+                order.spec,
+                order.checkpoint,
+                order.snapshots,
+                order.resume,
+            )
             self._stage(unstaged, tell=False)
         held = self._held
         if held is None or not held.is_for(order):
@@ -287,7 +316,9 @@ class Worker:
         interval_ns = welcome.interval_ns if welcome else INTERVAL_NS
         sizer = StripSizer(interval_ns, fixed=held.spec.strip, first=order.strip)
         course = Course(held.record, sizer)
-        lookout = Lookout(self._link, held.task, held.epoch, self._output)
+        lookout = Lookout(
+            self._link, held.task, held.epoch, self._output, self._keeping
+        )
         execution = Execution(implementation, held.app, device, course, lookout)
         lookout.follow(execution, time.perf_counter_ns())
         try:
@@ -324,12 +355,49 @@ class Worker:
             epoch=held.epoch,
             checkpoint=held.record,
             last_strip=execution.measures.last_strip_at_ns / NANOSECONDS,
+            at_risk=self._end_stretch(execution.measures),
             **self._output.account(execution.measures),
         )
         reach("worker.stopped")
         self._say(yielded)
         reach("worker.yielded")
         self._output.begin()
+
+    def _end_stretch(self, measures: Measures) -> float:
+        """Return the computing that no snapshot holds, seconds."""
+        if self._keeping is None:
+            return 0.0
+        self._keeping.end_stretch(measures.computing_ns)
+        return self._keeping.at_risk_ns(0) / NANOSECONDS
+
+    # ------------------------------------------------------------ waiting
+
+    def _take_snapshot(self, order: TakeSnapshot) -> None:
+        held = self._held
+        if held is not None and held.is_for(order):
+            self._snapshot_waiting(held)
+
+    def _snapshot_waiting(self, held: Holding) -> bool:
+        """Write a snapshot of a task that waits here; say whether there is one now."""
+        if self._keeping is None:
+            return False
+        taken = self._keeping.take(lambda: held.record, None)
+        self._link.send(taken)
+        reach("snapshot.told")
+        return not taken.error
+
+    def _park_if_memory_is_low(self) -> None:
+        """Let a preempted task wait on disk, and give its memory back."""
+        held, keeping = self._held, self._keeping
+        waits = isinstance(self._last_word, Yielded)
+        if held is None or keeping is None or not waits:
+            return
+        if keeping.is_memory_low() and self._snapshot_waiting(held):
+            self._say(Parked(held.task, held.epoch))
+            self._held = self._keeping = None
+            spec = held.spec
+            del held, keeping
+            self._tidy_up(spec, 0.0)
 
     def _abort(self, order: Abort) -> None:
         """Give a task up; hetd awaits an answer also for one that is not held."""
@@ -350,10 +418,12 @@ class Worker:
         self._end(failed)
 
     def _end(self, last_word: Finished | Failed | Aborted) -> None:
+        # First, as with the last word the resource is the next task's.
+        self._leaving |= not self._clear_away()
         self._say(last_word)
         reach("worker.last-word")
         self.ended = last_word
-        self._held = None
+        self._held = self._keeping = None
         self._leaving |= self._terms.own
 
     def _say(self, message: Message) -> None:
@@ -401,5 +471,3 @@ def _holds_users_values(message: Message) -> bool:
     if isinstance(message, Finished):
         return message.result is not None
     return isinstance(message, Yielded) and bool(message.checkpoint.extra)
-        # First, as with the last word the resource is the next task's.
-        self._leaving |= not self._clear_away()

@@ -1,0 +1,62 @@
+"""The shelf: the snapshot folders of all of a user's tasks of one daemon.
+
+A worker only adds to it. What is on it goes when hetd, which alone knows for certain
+that a task has ended, says so; launchers ask.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+NAME = re.compile(r"[0-9]{1,19}-[0-9a-f]{1,16}")
+ASKED_AT_ONCE = 1000
+"""Names in one message."""
+ASK_S = 5.0
+"""Seconds between two questions for what is no longer needed."""
+
+
+class Shelf:
+    """The folder of a user's snapshots.
+
+    Args:
+        path: the folder; it may not be there.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ask_at = 0.0
+
+    def to_ask_for(self) -> list[str]:
+        """List what to ask for now: nothing, where hetd was asked just now."""
+        now = time.monotonic()
+        if now < self._ask_at:
+            return []
+        self._ask_at = now + ASK_S
+        return self.names()
+
+    def names(self) -> list[str]:
+        """List some of the tasks that have a folder, oldest first."""
+        try:
+            names = [each.name for each in self.path.iterdir()]
+        except OSError:
+            return []
+        known = (name for name in names if NAME.fullmatch(name))
+        return sorted(known, key=_task)[:ASKED_AT_ONCE]
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Remove the folders of tasks that have ended."""
+        for name in names:
+            if NAME.fullmatch(name):
+                shutil.rmtree(self.path / name, ignore_errors=True)
+
+
+def _task(name: str) -> int:
+    return int(name.partition("-")[0])

@@ -1,0 +1,202 @@
+"""Keeping: when and how the progress of the task that a worker holds goes to disk.
+
+The lookout asks at checkpoints whether a snapshot is due, the worker when a task waits
+in it. A snapshot that cannot be written costs the task nothing: the older ones stay,
+the task goes on, its log and hetd are told.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from libtask.apps import machine_memory
+from libtask.faultpoints import reach
+from libtask.messages import CheckpointRecord, Resumed, SnapshotTaken
+from libtask.snapshots import (
+    Identity,
+    Pace,
+    Snapshot,
+    SnapshotError,
+    SnapshotFolder,
+    pack,
+    put_back,
+)
+from libtask.worker.execution import NANOSECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from libtask.messages import SnapshotTerms
+    from libtask.worker.execution import Course, Measures
+    from libtask.worker.holding import Holding
+
+NEVER_NS = 1 << 62
+LOOK_AGAIN = 0.25
+"""Part of an interval after which a task that was about to end is looked at again."""
+
+
+class Keeping:
+    """The snapshots of one held task.
+
+    Args:
+        held: the task.
+        folder: where its snapshots lie, or will.
+        terms: what hetd's configuration says of them.
+
+    Attributes:
+        wanted: a user asked for a snapshot.
+        last: the latest snapshot that was written.
+
+    """
+
+    def __init__(self, held: Holding, folder: Path, terms: SnapshotTerms) -> None:
+        self.wanted = False
+        self.last: SnapshotTaken | None = None
+        self._held = held
+        self._terms = terms
+        self._pace = Pace(terms, held.spec.state_bytes)
+        self._folder = SnapshotFolder(folder, machine_memory())
+        self._owner = Identity(folder.name, held.task, held.spec.app, held.version)
+        self._earlier_ns = 0
+        """Computing of ended stretches that no snapshot holds."""
+        self._safe_ns = 0
+        """Computing of this stretch that a snapshot holds."""
+        self._due_ns = self._interval_ns()
+
+    def at_risk_ns(self, computing_ns: int) -> int:
+        """Return the computing that would be lost now, of which this stretch did some."""
+        return self._earlier_ns + computing_ns - self._safe_ns
+
+    def end_stretch(self, computing_ns: int) -> None:
+        """Take note that the task yielded after so much computing."""
+        self._earlier_ns = self.at_risk_ns(computing_ns)
+        self._safe_ns = 0
+
+    # ------------------------------------------------------------ writing
+
+    def is_due(self, measures: Measures, course: Course) -> bool:
+        """Say, at a checkpoint, whether to write a snapshot now."""
+        at_risk_ns = self.at_risk_ns(measures.computing_ns)
+        if self.wanted:
+            return True
+        if at_risk_ns < self._due_ns:
+            return False
+        if self._pace.worthwhile(_remaining_s(measures, course)):
+            return True
+        self._due_ns = at_risk_ns + int(LOOK_AGAIN * self._interval_ns())
+        return False
+
+    def take(
+        self, settle: Callable[[], CheckpointRecord], measures: Measures | None
+    ) -> SnapshotTaken:
+        """Write a snapshot; return what hetd is to know of it.
+
+        Args:
+            settle: brings the host's arrays up to date, and says where they stand.
+            measures: of the running stretch; None: the task waits.
+
+        Raises:
+            DeviceError: the device is lost.
+
+        """
+        self.wanted = False
+        began = time.perf_counter()
+        record = settle()
+        reach("snapshot.settled")
+        at = time.time_ns() / NANOSECONDS
+        error, size = "", 0
+        try:
+            size = self._write(record, at)
+        except Exception as problem:  # noqa: BLE001  an attribute that cannot be pickled raises anything
+            error = _one_line(problem)
+        seconds = time.perf_counter() - began
+        stands = CheckpointRecord(record.done, record.total)
+        held = self._held
+        taken = SnapshotTaken(
+            held.task, held.epoch, stands, at, size, round(seconds, 6), error
+        )
+        self._note(taken, measures.computing_ns if measures else 0)
+        return taken
+
+    def _write(self, record: CheckpointRecord, at: float) -> int:
+        packed = pack(self._held.app)
+        snapshot = Snapshot(self._owner, self._held.epoch, at, record, packed)
+        return self._folder.write(snapshot)
+
+    def _note(self, taken: SnapshotTaken, computing_ns: int) -> None:
+        if taken.error:
+            self._pace.failed()
+            self._due_ns = self.at_risk_ns(computing_ns) + self._interval_ns()
+            sys.stderr.write(f"libtask: no snapshot: {taken.error}\n")
+            return
+        self.last = taken
+        self._pace.took(taken.seconds)
+        self._earlier_ns = 0
+        self._safe_ns = computing_ns
+        self._due_ns = self._interval_ns()
+
+    def _interval_ns(self) -> int:
+        return int(min(self._pace.interval_s * NANOSECONDS, NEVER_NS))
+
+    # ------------------------------------------------------------ reading
+
+    def resume(self) -> Resumed:
+        """Let the task, just loaded, go on from its newest good snapshot, if it has one."""
+        found, refused = self._folder.newest(self._owner, self._use)
+        texts = [str(each) for each in refused]
+        for text in texts:
+            sys.stderr.write(f"libtask: a snapshot is not used: {text}\n")
+        held = self._held
+        stands = CheckpointRecord(held.record.done, held.record.total)
+        if found is not None:
+            sys.stderr.write(
+                f"libtask: goes on after iteration {stands.done}, from a snapshot\n"
+            )
+        return Resumed(held.task, held.epoch, stands, texts)
+
+    def _use(self, snapshot: Snapshot) -> None:
+        """Put a snapshot's state into the task.
+
+        Raises:
+            SnapshotError: it does not fit; the task is as it was.
+
+        """
+        held, record = self._held, snapshot.checkpoint
+        if record.total != held.record.total:
+            raise SnapshotError(
+                f"it counts to {record.total}, the task to {held.record.total}"
+            )
+        try:
+            put_back(held.app, snapshot.packed)
+        except Exception as error:
+            raise SnapshotError(f"its values: {_one_line(error)}") from error
+        held.record = record
+
+    # ------------------------------------------------------------ memory
+
+    def is_memory_low(self) -> bool:
+        """Say whether a task that waits should rather wait on disk."""
+        if self._terms.low_memory <= 0:
+            return False
+        import psutil
+
+        memory = psutil.virtual_memory()
+        return bool(memory.available < self._terms.low_memory * memory.total)
+
+
+def _remaining_s(measures: Measures, course: Course) -> float | None:
+    """Tell the computing that is left, by what was done in this stretch."""
+    if course.total is None or not measures.iterations:
+        return None
+    each_ns = measures.computing_ns / measures.iterations
+    return (course.total - course.done) * each_ns / NANOSECONDS
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())[:500]
+    if isinstance(error, SnapshotError):
+        return text
+    return f"{type(error).__name__}: {text}"
