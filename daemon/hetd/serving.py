@@ -7,6 +7,7 @@ while stopping means: wait for nothing any more.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -87,6 +88,11 @@ class Serving:
             signal.signal(number, lambda *_: self._on_stop_signal())
         signal.signal(signal.SIGHUP, lambda *_: self._on_hang_up())
 
+    def _sleep_on(self) -> None:
+        """Take note of the signals that came: the next one is to end the wait again."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._woken, 4096)
+
     def _on_stop_signal(self) -> None:
         self._signals += 1
         self._loop.stop()
@@ -99,7 +105,7 @@ class Serving:
     def _reload(self) -> None:
         """Take up the configuration as it is now; a mistake in it changes nothing."""
         self._hung_up = False
-        os.read(self._woken, 4096)
+        self._sleep_on()
         self._notifier.reloading()
         try:
             self._take_up(self._read())
@@ -133,6 +139,7 @@ class Serving:
         while (left := self._running()) and node.clock.now() < deadline:
             if self._signals > asked:
                 break
+            self._sleep_on()
             loop.turn(wakes.wait(min(DRAINING_TURN_MS, loop.timeout_ms())))
             self._notifier.alive(self._waiting)
         if left := self._running():
