@@ -6,15 +6,18 @@ it fences what comes late.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.learning import Learner
+from hetd.snapshots import SnapshotDesk
 from libtask import messages as m
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from hetd.core.tasks import TaskRecord
     from hetd.journal import Entry
     from hetd.node import Node
@@ -31,12 +34,24 @@ class CrewDesk:
         self._node = node
         self._wall = node.clock.wall
         self._learner = Learner(node)
+        self.snapshots = SnapshotDesk(node)
+        self._handlers: dict[type, Callable[[Entry, Any], None]] = {
+            m.Ready: self._on_ready,
+            m.Progress: self._on_progress,
+            m.Yielded: self._on_yielded,
+            m.Finished: self._on_finished,
+            m.Failed: self._on_failed,
+            m.SnapshotTaken: self.snapshots.taken,
+            m.Resumed: self.snapshots.resumed,
+            m.Parked: self.snapshots.parked,
+        }
         self._greeted: set[int] = set()
         """Tasks whose workers have greeted us, and have not said how they are."""
 
-    def launcher_came(self, peer: Peer) -> None:
+    def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
+        """Take in a launcher, and the names of the workers that it has."""
         reach("launcher.came")
-        self._node.pool.launcher_came(peer)
+        self._node.pool.launcher_came(peer, workers)
 
     def launcher_left(self, peer: Peer) -> None:
         """Give up the tasks for which no worker can come any more."""
@@ -114,18 +129,7 @@ class CrewDesk:
         if entry is None or not held or entry.epoch != message.epoch:
             return
         self._heal(message)
-        match message:
-            case m.Ready():
-                reach("report.ready")
-                node.happen(e.TaskReady(TaskId(message.task), message.epoch))
-            case m.Progress():
-                self._on_progress(entry, message)
-            case m.Yielded():
-                self._on_yielded(entry, message)
-            case m.Finished():
-                self._on_finished(entry, message)
-            case m.Failed():
-                self._on_failed(entry, message)
+        self._handlers[type(message)](entry, message)
 
     def _heal(self, message: Report) -> None:
         """Repeat the order to run to a worker that missed it before it greeted us."""
@@ -142,11 +146,16 @@ class CrewDesk:
         else:
             self._node.pool.gave_up(peer.route)
 
+    def _on_ready(self, entry: Entry, message: m.Ready) -> None:
+        reach("report.ready")
+        self._node.happen(e.TaskReady(TaskId(entry.id), message.epoch))
+
     def _on_progress(self, entry: Entry, message: m.Progress) -> None:
         reach("report.progress")
         task = TaskId(entry.id)
         entry.checkpoint = message.checkpoint
         entry.checkpoint_at = self._wall()
+        entry.at_risk = message.at_risk
         if message.started is not None:
             self._node.journal.open_segment(
                 entry,
@@ -169,6 +178,7 @@ class CrewDesk:
         reach("report.yielded")
         entry.checkpoint = message.checkpoint
         entry.checkpoint_at = self._wall()
+        entry.at_risk = message.at_risk
         self._close_segment(entry, message, message.last_strip or None)
         task = TaskId(entry.id)
         reach("yield.noted")
@@ -235,4 +245,14 @@ class CrewDesk:
         return min(now, max(began, told)) if told else now
 
 
-Report = m.Ready | m.Progress | m.Yielded | m.Finished | m.Failed | m.Aborted
+Report = (
+    m.Ready
+    | m.Progress
+    | m.Yielded
+    | m.Finished
+    | m.Failed
+    | m.Aborted
+    | m.SnapshotTaken
+    | m.Resumed
+    | m.Parked
+)

@@ -159,6 +159,8 @@ class Loop:
                 self._journal.batch.replies.append((peer.route, reply))
             case m.WorkerExited():
                 self._crew.worker_exited(peer, message)
+            case m.SnapshotsHeld():
+                self._crew.snapshots.held(peer, message)
             case m.Leaving():
                 self._crew.worker_leaves(peer)
             case _:
@@ -177,9 +179,10 @@ class Loop:
         self._router.send(peer.route, welcome)
         if hello.role == "launcher":
             self._wakes.guard(Guarded(peer, None))
-            self._crew.launcher_came(peer)
+            self._crew.launcher_came(peer, hello.workers)
         elif hello.role == "worker":
-            if hello.own or not launcher:
+            # of an orphan's end, or a user's own program's, no launcher will tell
+            if not self._node.pool.shepherded(peer.uid, hello.worker):
                 self._wakes.guard(Guarded(peer, hello.worker))
             self._crew.worker_came(peer, hello)
 

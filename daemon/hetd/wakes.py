@@ -39,6 +39,7 @@ class Wakes:
     def __init__(self, *readables: Any) -> None:
         self._poller = zmq.Poller()
         self._guarded: dict[int, Guarded] = {}
+        self._gone: list[Guarded] = []
         for readable in readables:
             self.add(readable)
 
@@ -50,6 +51,9 @@ class Wakes:
         """Notice the end of a process, whatever way it ends."""
         try:
             descriptor = os.pidfd_open(guarded.peer.pid)
+        except ProcessLookupError:
+            self._gone.append(guarded)  # it ended between its word and our hearing it
+            return
         except OSError:
             log.warning("pid %d is out of sight", guarded.peer.pid)
             return
@@ -58,8 +62,9 @@ class Wakes:
 
     def wait(self, timeout_ms: int) -> list[Guarded]:
         """Wait until there is something to do; return the processes that ended."""
-        ready = [descriptor for descriptor, _ in self._poller.poll(timeout_ms)]
-        return [self._ended(fd) for fd in ready if fd in self._guarded]
+        events = self._poller.poll(0 if self._gone else timeout_ms)
+        gone, self._gone = self._gone, []
+        return gone + [self._ended(fd) for fd, _ in events if fd in self._guarded]
 
     def _ended(self, descriptor: int) -> Guarded:
         guarded = self._guarded.pop(descriptor)

@@ -14,7 +14,7 @@ from libtask.faultpoints import reach
 from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from hetd.transport.router import Peer
     from libtask.messages import Hello
@@ -49,6 +49,8 @@ class Crew:
     starting: set[str] = field(default_factory=set)
     waiting: deque[int] = field(default_factory=deque)
     """Tasks that need a worker, in the order they asked."""
+    shepherded: set[str] = field(default_factory=set)
+    """Workers that the launcher made: it will tell how they end."""
 
 
 class WorkerPool:
@@ -88,6 +90,11 @@ class WorkerPool:
         crew.waiting.append(task)
         self._ask_for_workers(uid)
 
+    def expect(self, task: int, uid: int) -> None:
+        """Keep messages for a task whose worker may greet again; ask for no other."""
+        self._owners[task] = uid
+        self._backlog[task] = []
+
     def send(self, task: int, message: Message) -> None:
         """Send to the worker of a bound task, or keep until it has one."""
         worker = self._by_task.get(task)
@@ -105,7 +112,9 @@ class WorkerPool:
             self._idle(worker)
             return True
         if self._backlog.pop(task, None) is not None and uid is not None:
-            self._crews[uid].waiting.remove(task)
+            waiting = self._crews[uid].waiting
+            if task in waiting:  # else its worker was expected to greet again
+                waiting.remove(task)
         return False
 
     def part(self, task: int) -> None:
@@ -165,9 +174,16 @@ class WorkerPool:
     def has_launcher(self, uid: int) -> bool:
         return self._crews[uid].launcher is not None
 
-    def launcher_came(self, peer: Peer) -> None:
+    def shepherded(self, uid: int, name: str) -> bool:
+        """Whether a launcher that is there will tell how this worker ends."""
+        crew = self._crews[uid]
+        return name in crew.starting or name in crew.shepherded
+
+    def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
+        """Take in a user's launcher, and the names of the workers that it has."""
         crew = self._crews[peer.uid]
         crew.launcher = peer
+        crew.shepherded = set(workers)
         crew.starting.clear()
         self._ask_for_workers(peer.uid)
 
@@ -178,6 +194,7 @@ class WorkerPool:
             return []
         crew.launcher = None
         crew.starting.clear()
+        crew.shepherded.clear()
         return list(crew.waiting)
 
     def worker_came(self, peer: Peer, hello: Hello, *, keeps: bool) -> int | None:
@@ -198,6 +215,8 @@ class WorkerPool:
         if hello.task is None:
             self._idle(worker)
         elif keeps:
+            # It says again how the task is, and gets its orders in answer to that.
+            self._backlog.pop(hello.task, None)
             self._owners[hello.task] = peer.uid
             self._assign(worker, hello.task)
         else:
@@ -230,6 +249,7 @@ class WorkerPool:
             return None
         self._by_route.pop(worker.route, None)
         crew = self._crews[worker.uid]
+        crew.shepherded.discard(name)
         if worker in crew.idle:
             crew.idle.remove(worker)
         if worker.task is not None:
@@ -258,7 +278,9 @@ class WorkerPool:
     def _greeted(self, peer: Peer, hello: Hello) -> Worker:
         """Return the worker that speaks, reached by its new connection from now on."""
         crew = self._crews[peer.uid]
-        crew.starting.discard(hello.worker)
+        if hello.worker in crew.starting:
+            crew.starting.remove(hello.worker)
+            crew.shepherded.add(hello.worker)
         worker = self._by_name.get((peer.uid, hello.worker))
         if worker is None:
             worker = Worker(hello.worker, peer.uid, peer.route, peer.pid, hello.own)

@@ -344,3 +344,21 @@ def test_a_launchers_worker_cannot_be_reserved(pool: Pool) -> None:
     pool.come("w")
 
     assert not pool.free(USER, "w")
+
+
+def test_a_launcher_tells_of_the_ends_of_its_own_workers_only(pool: Pool) -> None:
+    pool.launcher()
+    pool.bind(1, USER)
+    (asked,) = pool.asked()
+    assert pool.shepherded(USER, asked), "it is about to come"
+
+    pool.come(asked)
+    pool.come("orphan")
+    assert pool.shepherded(USER, asked)
+    assert not pool.shepherded(USER, "orphan"), "of a launcher that has died"
+
+    pool.launcher_left(a_peer("x", USER, 77))
+    assert not pool.shepherded(USER, asked)
+
+    pool.launcher_came(a_peer("again", USER, 78), [asked])
+    assert pool.shepherded(USER, asked), "it says so itself"

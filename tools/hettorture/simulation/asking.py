@@ -64,7 +64,7 @@ class Asking:
         key = f"{client.user.uid}-{self._keys}"
         count = self._chance.choice((1, 1, 2, 3, 5))
         specs = [self._spec(client, position) for position in range(count)]
-        request = m.Submit(0, named(key, specs), key)
+        request = m.Submit(request=0, tasks=named(key, specs), key=key)
         client.user.ask(request)
         client.submit(request)
 
@@ -142,13 +142,13 @@ class Asking:
         def take(reply: m.Request) -> None:
             pins.answer(task, name if isinstance(reply, m.Done) else None)
 
-        client.ask(m.Migrate(0, task, name), take)
+        client.ask(m.Migrate(request=0, id=task, resource=name), take)
 
     def _amend(self, client: SimulatedClient) -> None:
         tasks = self._some(client)
         if tasks:
             priority = self._chance.randint(-2, 2)
-            client.ask(m.Amend(0, tasks, priority), lambda _reply: None)
+            client.ask(m.Amend(request=0, ids=tasks, priority=priority), lambda _reply: None)
 
     def _list(self, client: SimulatedClient) -> None:
         def take(reply: m.Request) -> None:
@@ -180,7 +180,7 @@ class Asking:
         def take(reply: m.Request) -> None:
             policy.answer("policy", name if isinstance(reply, m.PolicyInfo) else None)
 
-        client.ask(m.Policies(0, name), take)
+        client.ask(m.Policies(request=0, set=name), take)
 
 
 def control(client: SimulatedClient, verb: Any, tasks: list[int]) -> None:
@@ -201,7 +201,7 @@ def control(client: SimulatedClient, verb: Any, tasks: list[int]) -> None:
             wish = verb == "hold" if task in done else None
             promises.holds.answer(task, wish)
 
-    client.ask(m.Control(0, verb, tasks), take)
+    client.ask(m.Control(request=0, verb=verb, ids=tasks), take)
 
 
 def drain(client: SimulatedClient, name: str, *, wanted: bool) -> None:
@@ -212,7 +212,7 @@ def drain(client: SimulatedClient, name: str, *, wanted: bool) -> None:
     def take(reply: m.Request) -> None:
         drains.answer(name, wanted if isinstance(reply, m.Done) else None)
 
-    client.ask(m.Occupy(0, name, wanted), take)
+    client.ask(m.Occupy(request=0, resource=name, drain=wanted), take)
 
 
 def note_listed(client: SimulatedClient, listed: m.TaskList) -> None:

@@ -51,7 +51,8 @@ class SimulatedWakes(Wakes):
     def guard(self, guarded: Guarded) -> None:
         process = self._machine.running.get(guarded.peer.pid)
         if process is None:
-            return  # as where a pidfd cannot be opened any more
+            self._over_with(guarded)
+            return
         process.on_end.append(lambda _status: self._over_with(guarded))
 
     def ended(self) -> list[Guarded]:

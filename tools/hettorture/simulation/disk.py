@@ -30,7 +30,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.tasks: dict[int, tuple[bool, bytes]] = {}
-        self.keys: dict[tuple[int, str], tuple[int, int]] = {}
+        self.keys: dict[tuple[int, str], tuple[bytes, bytes]] = {}
         self.samples: dict[Key, Figures] = {}
         self.incarnation = 0
         self.full = False
@@ -44,13 +44,13 @@ class Disk:
             StoreError: a key is there already.
 
         """
-        for owner, key, _, _ in batch.keys:
+        for owner, key, *_ in batch.keys:
             if (owner, key) in self.keys:
                 raise StoreError(f"disk: UNIQUE constraint failed: {owner}, {key}")
         for task, ended, entry in batch.tasks:
             self.tasks[task] = (ended, entry)
-        for owner, key, first, count in batch.keys:
-            self.keys[owner, key] = (first, count)
+        for owner, key, digest, answer, _ in batch.keys:
+            self.keys[owner, key] = (digest, answer)
         for place, known in batch.samples.items():
             self.samples.pop(place, None)
             if known is not None:
@@ -164,7 +164,7 @@ class SimulatedStore(Store):
     def last_id(self) -> int:
         return max(self._disk.tasks, default=0)
 
-    def key(self, owner: int, key: str) -> tuple[int, int] | None:
+    def key(self, owner: int, key: str) -> tuple[bytes, bytes] | None:
         return self._disk.keys.get((owner, key))
 
     def samples(self) -> list[Figures]:

@@ -79,7 +79,8 @@ class SimulatedLauncher:
         exits = self._records.exits
         for name, (exited, _) in exits.items():
             exits[name] = (exited, now)
-        hello = m.Hello("launcher", pid=self.process.pid)
+        names = list(self.children)
+        hello = m.Hello("launcher", pid=self.process.pid, workers=names)
         return [hello, *(exited for exited, _ in exits.values())]
 
     def _wake(self) -> None:

@@ -221,6 +221,8 @@ class SimulatedRouter(Router):
         self._burn("send")
         connection = self._connections.get(route)
         if connection is None:
+            for message in messages:
+                self._network.world.note("hetd", "→ nobody", *told(message))
             self.dropped += 1
             return False
         for message in messages:
