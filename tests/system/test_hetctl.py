@@ -150,7 +150,7 @@ def test_picture_scenario_and_trace_of_a_move(
 
     assert "1 task, 1 migration" in picture.read_text()
     trace = hetctl.json("trace", str(task), "--format", "chrome")
-    assert [each["ph"] for each in trace["traceEvents"]].count("X") == 2
+    assert [each.get("cat") for each in trace["traceEvents"]].count("task") == 2
 
 
 def test_unmoved_tasks_replay_in_the_simulator(

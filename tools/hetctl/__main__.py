@@ -11,10 +11,11 @@ import difflib
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from hetctl.options import shared
 from libtask.errors import (
     DaemonUnreachableError,
     HetError,
@@ -22,6 +23,9 @@ from libtask.errors import (
     NotAllowedError,
     NotFoundError,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COMMANDS = {
     "submit": ("submit", "Submit a task of an application."),
@@ -49,6 +53,7 @@ COMMANDS = {
     "gantt": ("gantt", "Draw what ran where."),
     "trace": ("tracing", "Write what ran as a scenario or a Chrome trace."),
     "daemon": ("daemon", "Start, stop or look at the daemon."),
+    "doc": ("doc", "Print the manual of a command, or a JSON schema."),
     "completion": ("completion", "Print shell completion code."),
 }
 """Name -> (module below `hetctl.commands`, line for the help)."""
@@ -147,8 +152,13 @@ def status_of(error: Exception) -> int:
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hetd")
-def main() -> None:
-    """Submit tasks to hetd, follow them, and move them between processors."""
+@shared
+def main(*, socket: Path | None, as_json: bool) -> None:
+    """Submit tasks to hetd, follow them, and move them between processors.
+
+    First steps: hetctl daemon start; hetctl submit heat --n 2048 --steps 500 --follow.
+    More on a command: hetctl COMMAND --help, or hetctl doc COMMAND.
+    """
 
 
 if __name__ == "__main__":

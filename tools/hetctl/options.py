@@ -14,11 +14,23 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+def _or_before(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Take what was given before the command's name where nothing is given after it."""
+    return value or ctx.find_root().params.get(param.name or "") or value
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_or_before, help="Print JSON."
+)
 socket_option = click.option(
     "--socket",
     type=click.Path(path_type=Path),
+    callback=_or_before,
     help="The daemon's socket.  [default: $HETD_SOCKET, the user's, the system's]",
+)
+start_option = click.option(
+    "--start", is_flag=True, help="Start a daemon of your own where none answers."
 )
 
 
@@ -27,10 +39,20 @@ def shared(function: Decorated) -> Decorated:
     return json_option(socket_option(function))
 
 
-def connect(socket: Path | None) -> Client:
-    """Open a client; its import is what a command's start-up costs."""
+def connect(socket: Path | None, *, start: bool = False) -> Client:
+    """Open a client; its import is what a command's start-up costs.
+
+    Args:
+        socket: the daemon's; None: the default one.
+        start: start a daemon of the user's own where none answers.
+
+    """
     from libtask.client.client import Client
 
+    if start:
+        from hetctl.commands.daemon import ensure_started
+
+        ensure_started(socket)
     return Client(socket)
 
 

@@ -1,73 +1,191 @@
-"""A Chrome trace of what really ran; chrome://tracing and ui.perfetto.dev show it."""
+"""A Chrome trace of what really ran; ui.perfetto.dev and chrome://tracing show it.
+
+A thread stands for a slot, with a slice for each stretch of a task, its computing inside
+and the wait for a checkpoint inside that; arrows are migrations. A track of instants
+tells what was decided, and counters tell how many tasks ran on and waited for a resource.
+Records do not hold in which queue a task waited: a wait is counted where it ended.
+"""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hetctl.lanes import laid_out
 from hetctl.moves import moves
+from hetctl.output import moment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetctl.documents.accounts import Trace, TraceEventPart
     from hetctl.lanes import Lane, Stretch
     from libtask.messages import DeviceInfo, TaskInfo
 
 MICROSECONDS = 1_000_000
 PROCESS = 1
-"""The format wants processes with threads: ours is the node, a thread a slot."""
+"""The format wants processes with threads: ours is the node."""
+DECISIONS = 0
+"""Thread of the decisions; those of the slots follow."""
+INSIDE = 1e-6
+"""Seconds before its end at which an arrow leaves a slice: at the end it is closed."""
 
 
 def chrome_document(
     tasks: list[TaskInfo], devices: list[DeviceInfo], now: float
-) -> dict[str, Any]:
-    """Write stretches as complete events and moves as flow arrows."""
+) -> Trace:
+    """Write what ran as events of the Trace Event Format."""
+    writer = _Writer(min((info.submitted for info in tasks), default=0.0), now)
     lanes, stretches = laid_out(tasks, devices, now)
-    origin = min((each.start for each in stretches), default=0.0)
-    events = [_row_name(number, lane) for number, lane in enumerate(lanes)]
-    events += [_complete(each, origin) for each in stretches]
+    events = [*writer.names(lanes)]
+    for each in stretches:
+        events += writer.slices(each)
+        events += writer.decisions(each)
     for number, (before, after) in enumerate(moves(stretches)):
-        events.append(_flow("s", number, before.finish - origin, before))
-        events.append(_flow("f", number, after.start - origin, after))
-    return {"format": "hetctl/trace-1", "displayTimeUnit": "ms", "traceEvents": events}
-
-
-def _row_name(number: int, lane: Lane) -> dict[str, Any]:
-    name = lane.label.replace("\n", " ")
+        events += writer.arrow(number, before, after)
+    events += writer.counters(tasks)
     return {
-        "ph": "M",
-        "name": "thread_name",
-        "pid": PROCESS,
-        "tid": number,
-        "args": {"name": name},
+        "format": "hetctl/trace-1",
+        "displayTimeUnit": "ms",
+        "otherData": {"origin": moment(writer.origin)},
+        "traceEvents": events,
     }
 
 
-def _complete(each: Stretch, origin: float) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "name": f"{each.task.type} #{each.task.id}",
-        "cat": each.task.app,
-        "pid": PROCESS,
-        "tid": each.lane,
-        "ts": MICROSECONDS * (each.start - origin),
-        "dur": MICROSECONDS * (each.finish - each.start),
-        "args": {
-            "task": each.task.id,
-            "state": each.task.state,
-            "strips": each.segment.strips,
-            "transfer_in_s": each.segment.transfer_in,
-            "transfer_out_s": each.segment.transfer_out,
-        },
-    }
+class _Writer:
+    """Writes events; times are seconds since the epoch, `ts` counts from the origin."""
+
+    def __init__(self, origin: float, now: float) -> None:
+        self.origin = origin
+        self._now = now
+
+    def names(self, lanes: list[Lane]) -> Iterator[TraceEventPart]:
+        """Name the process and its threads, in their order."""
+        yield _meta("process_name", {"name": "hetd"})
+        labels = ["decisions", *(lane.label.replace("\n", " ") for lane in lanes)]
+        for number, label in enumerate(labels):
+            yield _meta("thread_name", {"name": label}, number)
+            yield _meta("thread_sort_index", {"sort_index": number}, number)
+
+    def slices(self, each: Stretch) -> Iterator[TraceEventPart]:
+        """Write a stretch, and what the worker told of it, one inside the other."""
+        name = f"{each.task.type} #{each.task.id}"
+        yield self._slice(each, name, "task", (each.start, each.finish))
+        segment = each.segment
+        if segment.computing is None:
+            return
+        begin = min(max(segment.computing, each.start), each.finish)
+        end = min(max(segment.computed or each.finish, begin), each.finish)
+        yield self._slice(each, "computing", "phase", (begin, end))
+        if segment.stop_ordered is not None and segment.stop_ordered < end:
+            asked = max(segment.stop_ordered, begin)
+            yield self._slice(each, "asked to stop", "phase", (asked, end))
+
+    def decisions(self, each: Stretch) -> Iterator[TraceEventPart]:
+        """Tell what put a task where it ran, and what sent it away."""
+        segment = each.segment
+        where = f"task {each.task.id} on {segment.resource}"
+        yield self._instant(f"{where}: {segment.rule or 'run'}", each.start, each)
+        if segment.stop_ordered is not None:
+            why = segment.stop_rule or "asked to leave"
+            yield self._instant(
+                f"{where} is to stop: {why}", segment.stop_ordered, each
+            )
+
+    def arrow(
+        self, number: int, before: Stretch, after: Stretch
+    ) -> Iterator[TraceEventPart]:
+        leaving = max(before.start, before.finish - INSIDE)
+        yield self._flow("s", number, leaving, before)
+        yield self._flow("f", number, after.start, after)
+
+    def counters(self, tasks: list[TaskInfo]) -> Iterator[TraceEventPart]:
+        """Count the tasks that run on each resource, and those that wait for it."""
+        changes: dict[str, list[tuple[float, int]]] = {}
+        for info in tasks:
+            for segment in info.segments:
+                spans = changes.setdefault(f"running on {segment.resource}", [])
+                spans += self._span(segment.start, segment.finish)
+            for begin, end, resource in self._waits(info):
+                changes.setdefault(f"waiting for {resource}", []).extend(
+                    self._span(begin, end)
+                )
+        for name, some in sorted(changes.items()):
+            yield from self._counter(name, some)
+
+    def _waits(self, info: TaskInfo) -> Iterator[tuple[float, float | None, str]]:
+        """Find the stretches of time in which a task was on no resource."""
+        if info.segments:
+            first = info.segments[0]
+            yield info.submitted, first.start, first.resource
+        for before, after in pairwise(info.segments):
+            if before.finish is not None:
+                yield before.finish, after.start, after.resource
+        if info.finished is None and info.state != "running":
+            since = info.segments[-1].finish if info.segments else info.submitted
+            yield since or self._now, None, info.resource or "any resource"
+
+    def _span(self, begin: float, end: float | None) -> list[tuple[float, int]]:
+        return [(begin, 1), (self._now if end is None else end, -1)]
+
+    def _counter(
+        self, name: str, changes: list[tuple[float, int]]
+    ) -> Iterator[TraceEventPart]:
+        """Write the sums at the instants at which they change."""
+        steps: dict[float, int] = {}
+        for at, change in changes:
+            steps[at] = steps.get(at, 0) + change
+        total = 0
+        for at, change in sorted(steps.items()):
+            total += change
+            yield {**self._head("C", name, at), "args": {"tasks": total}}
+
+    def _slice(
+        self, each: Stretch, name: str, category: str, span: tuple[float, float]
+    ) -> TraceEventPart:
+        return {
+            **self._head("X", name, span[0]),
+            "tid": each.lane + 1,
+            "dur": MICROSECONDS * max(0.0, span[1] - span[0]),
+            "cat": category,
+            "args": _facts(each) if category == "task" else {},
+        }
+
+    def _instant(self, name: str, at: float, each: Stretch) -> TraceEventPart:
+        head = self._head("i", name, at)
+        args = {"task": each.task.id, "resource": each.segment.resource}
+        return {**head, "tid": DECISIONS, "s": "t", "args": args}
+
+    def _flow(
+        self, phase: Any, number: int, at: float, each: Stretch
+    ) -> TraceEventPart:
+        head = self._head(phase, "migration", at)
+        extra: TraceEventPart = {**head, "tid": each.lane + 1, "cat": "migration"}
+        return {**extra, "id": number, "bp": "e"}
+
+    def _head(self, phase: Any, name: str, at: float) -> TraceEventPart:
+        since = MICROSECONDS * (at - self.origin)
+        return {"ph": phase, "name": name, "pid": PROCESS, "ts": since}
 
 
-def _flow(phase: str, number: int, at: float, each: Stretch) -> dict[str, Any]:
+def _meta(name: str, args: dict[str, Any], thread: int | None = None) -> TraceEventPart:
+    head: TraceEventPart = {"ph": "M", "name": name, "pid": PROCESS, "args": args}
+    return head if thread is None else {**head, "tid": thread}
+
+
+def _facts(each: Stretch) -> dict[str, Any]:
+    segment = each.segment
     return {
-        "ph": phase,
-        "name": "migration",
-        "cat": "migration",
-        "id": number,
-        "bp": "e",
-        "pid": PROCESS,
-        "tid": each.lane,
-        "ts": MICROSECONDS * at,
+        "task": each.task.id,
+        "app": each.task.app,
+        "name": each.task.name,
+        "state": each.task.state,
+        "resource": segment.resource,
+        "rule": segment.rule,
+        "strips": segment.strips,
+        "computing_s": segment.seconds,
+        "transfer_in_s": segment.transfer_in,
+        "transfer_out_s": segment.transfer_out,
+        "set_up_s": segment.set_up,
+        "joules": segment.joules,
     }

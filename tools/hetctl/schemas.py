@@ -12,6 +12,48 @@ from libtask.errors import NotFoundError
 from libtask.parameters import suggestion
 
 MODULES: tuple[ModuleType, ...] = (tasks, accounts, node)
+TASKS = ("hetctl/tasks-1",)
+SUBMITTED = ("hetctl/submitted-1", *TASKS)
+PRINTED: dict[str, tuple[str, ...]] = {
+    "submit": SUBMITTED,
+    "batch": (*SUBMITTED, "hetctl/batch-check-1"),
+    "list": TASKS,
+    "show": ("hetctl/task-1", *TASKS),
+    "explain": ("hetctl/explanation-1", "hetctl/explanations-1"),
+    "wait": TASKS,
+    "progress": ("hetctl/progress-1",),
+    "cancel": ("hetctl/control-1",),
+    "hold": ("hetctl/control-1",),
+    "release": ("hetctl/control-1",),
+    "set": ("hetctl/set-1",),
+    "migrate": ("hetctl/migrate-1",),
+    "logs": ("hetctl/log-1",),
+    "events": ("hetctl/event-1",),
+    "devices": ("hetctl/devices-1",),
+    "drain": ("hetctl/resource-1",),
+    "resume": ("hetctl/resource-1",),
+    "policy show": ("hetctl/policy-1",),
+    "policy list": ("hetctl/policies-1",),
+    "policy set": ("hetctl/policy-1",),
+    "characterize": ("hetctl/characterization-1",),
+    "models list": ("hetctl/model-list-1",),
+    "models show": ("hetctl/model-samples-1",),
+    "models plot": ("hetctl/model-plot-1",),
+    "models forget": ("hetctl/models-forgotten-1",),
+    "models export": ("hetctl/models-exported-1", "hetctl/models-1"),
+    "models import": ("hetctl/models-imported-1",),
+    "history": ("hetctl/history-1",),
+    "report": ("hetctl/report-1",),
+    "gantt": ("hetctl/gantt-1",),
+    "trace": ("hetsim/scenario-1", "hetctl/trace-1"),
+    "daemon start": ("hetctl/daemon-1",),
+    "daemon stop": ("hetctl/daemon-1",),
+    "daemon status": ("hetctl/daemon-1",),
+    "completion": ("hetctl/completion-1",),
+    "doc": ("hetctl/doc-1",),
+}
+"""Command -> the documents that it may print with `--json`."""
+
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 

@@ -29,6 +29,7 @@ from hetd.policies.sct import SmallestCompletionTime
 from hetd.policies.sjf import ShortestJobFirst
 from hetd.policies.work_conserving import WorkConserving
 from libtask.errors import InputError, NotFoundError
+from libtask.parameters import suggestion
 
 if TYPE_CHECKING:
     from hetd.core.policy import Policy
@@ -65,13 +66,16 @@ def make_policy(name: str, parameters: dict[str, Any]) -> Policy:
     """
     kind = POLICIES.get(name)
     if kind is None:
-        raise NotFoundError(f"no policy {name!r}; there are: {', '.join(POLICIES)}")
+        hint = suggestion(name, POLICIES)
+        offered = ", ".join(POLICIES)
+        raise NotFoundError(f"no policy {name!r}{hint}; there are: {offered}")
     known = _fields(kind)
     for parameter in parameters:
         if parameter not in known:
             offered = ", ".join(known) or "none"
             raise InputError(
-                f"policy {name} has no parameter {parameter!r}; it has: {offered}"
+                f"policy {name} has no parameter {parameter!r}"
+                f"{suggestion(parameter, known)}; it has: {offered}"
             )
     try:
         return msgspec.convert(parameters, kind, strict=False)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hetctl.commands.submit import finish
-from hetctl.options import connect, shared
+from hetctl.options import connect, shared, start_option
 from hetctl.output import emit
 from hetctl.units import Duration
 from libtask.errors import DaemonUnreachableError
@@ -22,6 +22,7 @@ from libtask.errors import DaemonUnreachableError
 )
 @click.option("--follow", is_flag=True, help="Wait, with live progress on a terminal.")
 @click.option("--timeout", type=Duration(), help="Wait no longer, e.g. 90s or 15min.")
+@start_option
 @shared
 def batch_command(file: Path, *, check: bool, **given: Any) -> int:
     """Submit the tasks of FILE, a TOML list; - is standard input.
@@ -50,7 +51,7 @@ def batch_command(file: Path, *, check: bool, **given: Any) -> int:
     from hetctl.batchfile import BatchFile
 
     try:
-        opened = connect(given["socket"])
+        opened = connect(given["socket"], start=given["start"])
     except DaemonUnreachableError:
         specs = BatchFile(file).read()  # its own mistakes come first
         if not check:

@@ -19,6 +19,8 @@ from libtask.errors import DaemonUnreachableError, HetError
 
 PATIENCE = 10.0
 """Seconds that a daemon which listens may take to answer."""
+SLOW_START = 30.0
+"""Seconds that a daemon may take to come up: it asks the drivers first."""
 PAUSE = 0.02
 """Seconds between two looks whether the daemon has come, or gone."""
 
@@ -43,18 +45,34 @@ def daemon_command() -> None:
 @shared
 def start(*, socket: Path | None, as_json: bool, **given: Any) -> None:
     """Start the daemon as yourself, and wait until it answers."""
-    path = (socket or default_socket()).absolute()
-    check_length(path)
+    path = _path(socket)
     if _listens(path):
         _print_status(path, "already running", as_json=as_json)
         return
     state = (given["state"] or _state_of(path)).absolute()
     command = _command(path, state, given)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if given["foreground"]:
         os.execv(command[0], command)  # noqa: S606  our own interpreter and module
     _await_answer(path, _spawn(command, state), state, given["timeout"])
     _print_status(path, "started", as_json=as_json, patience=given["timeout"])
+
+
+def ensure_started(socket: Path | None) -> None:
+    """Start a daemon with the defaults where none answers, and say so."""
+    path = _path(socket)
+    if not _listens(path):
+        state = _state_of(path)
+        command = _command(path, state, {"config": None, "policy": None})
+        _await_answer(path, _spawn(command, state), state, SLOW_START)
+        click.echo(f"started a daemon at {path}; hetctl daemon stop ends it", err=True)
+
+
+def _path(socket: Path | None) -> Path:
+    """Return where the daemon's socket is to be, in a folder that is there."""
+    path = (socket or default_socket()).absolute()
+    check_length(path)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
 
 
 @daemon_command.command("stop")

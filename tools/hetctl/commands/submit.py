@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hetctl.options import assignments, connect, shared
+from hetctl.options import assignments, connect, shared, start_option
 from hetctl.output import emit
 from hetctl.selectors import selected, split
 from hetctl.units import Duration
@@ -79,6 +79,7 @@ class Submit(click.Command):
 )
 @click.option("--follow", is_flag=True, help="Wait, with live progress on a terminal.")
 @click.option("--timeout", type=Duration(), help="Wait no longer, e.g. 90s or 15min.")
+@start_option
 @shared
 def submit_command(app: str, rest: tuple[str, ...], **given: Any) -> int:
     """Submit a task of APP: an installed application, or path/to/file.py:Class.
@@ -93,7 +94,7 @@ def submit_command(app: str, rest: tuple[str, ...], **given: Any) -> int:
     name = given["name"] or (_own_name(app) if given["array"] else "")
     tasks = [(each, _task(app, filled(texts, each))) for each in variants]
     split(given["after"])
-    with connect(given["socket"]) as client:
+    with connect(given["socket"], start=given["start"]) as client:
         options = _options(client, given)
         specs = [
             describe_one(app, task, options, member(name, each, each.get("index")))

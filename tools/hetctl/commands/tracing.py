@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 import msgspec
@@ -15,6 +15,8 @@ from libtask.client.client import Selection
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from libtask.client.client import Client
     from libtask.messages import TaskInfo
 
@@ -56,7 +58,7 @@ def trace_command(
 
 def _document(
     client: Client, tasks: list[TaskInfo], form: Literal["scenario", "chrome"]
-) -> dict[str, Any]:
+) -> Mapping[str, object]:
     if form == "chrome":
         from hetctl.perfetto import chrome_document
 

@@ -1,0 +1,61 @@
+"""`hetctl doc`: the manual page of a command, or the schema of a JSON document."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from hetctl.options import json_option
+from hetctl.output import emit
+
+if TYPE_CHECKING:
+    from hetctl.documents.node import Page
+
+
+@click.command("doc")
+@click.argument("command", nargs=-1, metavar="[COMMAND]...")
+@click.option(
+    "--schema", metavar="NAME", help="Print the JSON Schema of a document, as task-1."
+)
+@json_option
+@click.pass_context
+def doc_command(
+    ctx: click.Context, *, command: tuple[str, ...], schema: str | None, as_json: bool
+) -> None:
+    """Print the manual of COMMAND, as `submit` or `policy set`; none named: all of it.
+
+    It is Markdown. What --json prints of each command is listed there by the name of its
+    document, and --schema NAME prints what that holds.
+    """
+    if schema is not None:
+        from hetctl.schemas import schema_of
+
+        click.echo(json.dumps(schema_of(schema), indent=2))
+        return
+    name = " ".join(command)
+    text = _text(ctx.find_root().command, name)
+    if as_json:
+        page: Page = {"format": "hetctl/doc-1", "command": name, "text": text}
+        emit(page)
+    else:
+        click.echo(text)
+
+
+def _text(root: click.Command, name: str) -> str:
+    from hetctl.reference import commands, manual, page
+
+    if not name:
+        return manual(root)
+    known = dict(commands(root))
+    pages = [
+        page(each, found)
+        for each, found in known.items()
+        if each == name or each.startswith(f"{name} ")
+    ]
+    if not pages:
+        from libtask.parameters import suggestion
+
+        raise click.UsageError(f"no command {name!r}{suggestion(name, known)}")
+    return "\n".join(pages)

@@ -1,0 +1,104 @@
+"""The manual: a page for each command, made of the command itself; it cannot rot.
+
+`hetctl doc` prints pages, and the documentation holds them all.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import click
+
+from hetctl.schemas import PRINTED, documents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STATUSES = """\
+| exit status | means |
+|---|---|
+| 0 | done |
+| 1 | the command failed |
+| 2 | bad usage or bad input |
+| 3 | the daemon cannot be reached |
+| 4 | not found |
+| 5 | not allowed |
+| 10 | waited-for tasks ended, some failed |
+| 11 | some were cancelled or dropped |
+| 124 | `wait` gave up |
+"""
+SELECTORS = """\
+A SELECTOR names tasks: an id, a range `3-9`, `last`, `all`, `mine`, `@NAME` (tasks of that
+name or of the array of that name; `*` and `?` stand for others), or a comma list of these.
+A DURATION is `90s`, `15min`, `2h`; a bare number is seconds.
+"""
+
+
+def commands(
+    root: click.Command, name: str = ""
+) -> Iterator[tuple[str, click.Command]]:
+    """Iterate over the commands below `root` with their whole names, groups left out."""
+    if not isinstance(root, click.Group):
+        yield name, root
+        return
+    context = click.Context(root, info_name=name or None)
+    for each in root.list_commands(context):
+        found = root.get_command(context, each)
+        if found is not None:
+            yield from commands(found, f"{name} {each}".strip())
+
+
+def page(name: str, command: click.Command) -> str:
+    """Write the page of one command as Markdown."""
+    context = click.Context(command, info_name=f"hetctl {name}")
+    usage = " ".join(command.collect_usage_pieces(context))
+    parts = [
+        f"## hetctl {name}",
+        f"    hetctl {name} {usage}",
+        _story(command),
+        _options(command, context),
+        _documents(name),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def manual(root: click.Command) -> str:
+    """Write all pages, with what they have in common before them."""
+    head = "# hetctl\n\nEvery command takes `--json` and `--socket PATH`, also before its name."
+    pages = [page(name, command) for name, command in commands(root)]
+    return "\n\n".join([head, STATUSES, SELECTORS, *pages])
+
+
+def _story(command: click.Command) -> str:
+    """Return the docstring; click's mark before a listing becomes indentation."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    return "\n\n".join(_paragraph(each) for each in paragraphs)
+
+
+def _paragraph(text: str) -> str:
+    if not text.startswith("\b"):
+        return text
+    return "\n".join(f"    {line}" for line in text.splitlines()[1:])
+
+
+def _options(command: click.Command, context: click.Context) -> str:
+    records = [
+        record
+        for parameter in command.get_params(context)
+        if isinstance(parameter, click.Option)  # the usage line shows the others
+        and (record := parameter.get_help_record(context)) is not None
+    ]
+    rows = [f"| `{_cell(names)}` | {_cell(text)} |" for names, text in records]
+    return "\n".join(["| option | |", "|---|---|", *rows])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ").strip()
+
+
+def _documents(name: str) -> str:
+    printed = PRINTED.get(name, ())
+    known = documents()
+    rows = [f"- `{each}`: {known[each].__doc__}" for each in printed]
+    return "\n".join(["JSON documents:", "", *rows]) if rows else ""
