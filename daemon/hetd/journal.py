@@ -18,6 +18,7 @@ from libtask.messages import (
     ENDED,
     CheckpointRecord,
     Segment,
+    SnapshotInfo,
     TaskChanged,
     TaskInfo,
     TaskSpec,
@@ -41,6 +42,18 @@ BYTES_PER_BYTE, BYTES_PER_TASK = 4, 8192
 and tables that go with a live task. Rather too much than too little."""
 
 
+class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The process that holds a task."""
+
+    name: str
+    pid: int
+    started: int = 0
+    """When, in clock ticks since the boot; 0: not known. Pids are used again."""
+    boot: str = ""
+    own: bool = False
+    """Whether it is a program of the user's own, and no launcher's worker."""
+
+
 class Entry(msgspec.Struct, omit_defaults=True):
     """A task's page in the journal. All times are seconds since the epoch."""
 
@@ -61,6 +74,22 @@ class Entry(msgspec.Struct, omit_defaults=True):
     result: Any = None
     destination: str | None = None
     submitter: bytes = b""
+    holder: Holder | None = None
+    """The last process that it was given to."""
+    snapshot: SnapshotInfo | None = None
+    snapshot_error: str = ""
+    refused: int = 0
+    """Snapshots of it that were bad, or of something else."""
+    at_risk: float = 0.0
+    """Computing since the snapshot, or since the start, seconds."""
+    attempts: int = 0
+    in_worker: bool = False
+    """It waits in a worker that holds its state."""
+    pinned: str | None = None
+    """The only resource that its owner wants it on."""
+    holding: bool = False
+    cancelling: str | None = None
+    """Its owner wants it held, or gone, and it still runs."""
 
     @property
     def progress(self) -> float:
@@ -68,6 +97,26 @@ class Entry(msgspec.Struct, omit_defaults=True):
             return 1.0
         total = self.checkpoint.total
         return min(1.0, self.checkpoint.done / total) if total else 0.0
+
+    @property
+    def kept(self) -> float:
+        """The share done that the newest snapshot holds."""
+        snapshot = self.snapshot
+        if snapshot is None or not snapshot.total:
+            return 0.0
+        return min(1.0, snapshot.done / snapshot.total)
+
+    @property
+    def snapshots_name(self) -> str:
+        """Name its snapshots; with the time, as a lost store gives ids once more."""
+        return f"{self.id}-{int(self.submitted * 1e6):x}"
+
+    def fall_back(self) -> None:
+        """Take note that all is lost but what a snapshot holds."""
+        snapshot = self.snapshot
+        done, total = (snapshot.done, snapshot.total) if snapshot else (0, None)
+        self.checkpoint = CheckpointRecord(done, total)
+        self.at_risk = 0.0
 
     @property
     def deadline(self) -> float | None:
@@ -105,6 +154,10 @@ class Entry(msgspec.Struct, omit_defaults=True):
             input_bytes=self.spec.input_bytes,
             state_bytes=self.spec.state_bytes,
             deadline=self.deadline,
+            snapshot=self.snapshot,
+            snapshot_error=self.snapshot_error,
+            at_risk=self.at_risk,
+            attempts=self.attempts,
         )
 
 
@@ -155,7 +208,7 @@ class Journal:
 
     def find(self, task: int) -> Entry | None:
         entry = self.live.get(task) or self._recent.get(task)
-        if entry is None:
+        if entry is None and 0 < task < self._next:
             stored = self._store.task(task)
             entry = _decode(stored) if stored is not None else None
         return entry
@@ -167,7 +220,8 @@ class Journal:
             page: how many to read from the store at once.
 
         """
-        top = self._next if before is None else before
+        top = self._next if before is None else min(before, self._next)
+        page = min(page, self._next)
         while entries := self._page(top, page):
             yield from entries
             top = entries[-1].id
@@ -221,6 +275,8 @@ class Journal:
             self._start_segment(entry, record.resource or "", now, rule)
         elif entry.state in ENDED:
             self._end(entry, now)
+        elif record.event == "retried":
+            entry.fall_back()
         self.save(entry)
         self.tell(entry, record.event, now)
 

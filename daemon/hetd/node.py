@@ -23,6 +23,7 @@ from hetd.core.tasks import Row, State
 from hetd.limits import Unended, quotas
 from hetd.metering import Metering
 from hetd.power.find import Finder
+from hetd.restoring import note, restored, wishes
 from libtask import messages as m
 from libtask.faultpoints import reach
 
@@ -123,17 +124,24 @@ class Node:
     def restore(self) -> None:
         """Take up the tasks that had not ended when the daemon stopped."""
         deadline = self.clock.now() + int(self.config.restore_grace_s * SECOND)
+        resources = frozenset(self.devices)
         for entry in self.journal.restore():
             reach("start.restoring")
             submitted = self.submission(entry)
             self._watch_overrun(entry, submitted)
-            if entry.state == "running":
-                resource = entry.resource or ""
-                event = e.TaskRestored(submitted, resource, entry.epoch, entry.progress)
-                self.happen(event)
-                heappush(self._graces, (deadline, TaskId(entry.id), entry.epoch))
-            else:
-                self.happen(submitted)
+            event = restored(entry, submitted)
+            if isinstance(event, e.TaskRestored) and event.epoch:
+                self._expect_worker(entry, deadline)
+            again = list(wishes(entry, resources))
+            self.happen(event)
+            for wish in again:
+                self.happen(wish)
+
+    def _expect_worker(self, entry: Entry, deadline: Nanoseconds) -> None:
+        """Give the worker that may still hold a task some time to greet."""
+        heappush(self._graces, (deadline, TaskId(entry.id), entry.epoch))
+        if entry.state != "running":
+            self.pool.expect(entry.id, entry.owner)
 
     def submit(self, entries: Sequence[Entry]) -> None:
         """Take in new tasks; all are there before the first one is placed."""
@@ -227,6 +235,7 @@ class Node:
             case a.Record():
                 entry = self.journal.live[action.task]
                 self.metering.note(action, entry, self.scheduler.system.now)
+                self.note(action.task)
                 self.journal.record(action, at, self._rule(action.task))
             case a.Run():
                 self._run(action)
@@ -245,6 +254,24 @@ class Node:
             case _:
                 assert_never(action)
 
+    def note(self, task: TaskId) -> None:
+        """Have the journal know what is wanted of a task."""
+        record = self.scheduler.system.tasks.get(task)
+        if record is not None:
+            note(self.journal.live[task], record)
+
+    def keep(self, task: TaskId) -> None:
+        """Keep on disk what is wanted of a task that has not ended."""
+        if task in self.journal.live:
+            self.note(task)
+            self.journal.save(self.journal.live[task])
+
+    def want_snapshot(self, task: TaskId) -> None:
+        """Have the worker of a task write a snapshot, if one has it."""
+        record = self.scheduler.system.tasks.get(task)
+        if record is not None and record.bound:
+            self.pool.send(task, m.TakeSnapshot(task, record.epoch))
+
     def _rule(self, task: TaskId) -> str:
         record = self.scheduler.system.tasks.get(task)
         return record.rule if record is not None else ""
@@ -253,6 +280,7 @@ class Node:
         """Note in the open stretch of a running task that it is to leave, and why."""
         record = self.scheduler.system.tasks.get(task)
         if record is not None and record.state is State.RUNNING:
+            self.note(task)
             entry, why = self.journal.live[task], self._why_stopped(record)
             self.journal.open_segment(entry, stop_ordered=at, stop_rule=why)
             self.journal.save(entry)
@@ -273,8 +301,8 @@ class Node:
         device = self.devices[action.resource].spec
         run = m.Run(action.task, action.epoch, device)
         if entry.epoch != action.epoch:
+            run = self._load_and_run(entry, action.epoch, device)
             entry.epoch = action.epoch
-            run = m.Run(action.task, action.epoch, device, entry.spec)
             self.pool.bind(action.task, entry.owner)
         reach("run.before")
         self.pool.send(action.task, run)
@@ -292,10 +320,31 @@ class Node:
         self.pool.bind(task, entry.owner)
         if record.state is State.RUNNING and record.resource is not None:
             device = self.devices[record.resource].spec
-            self.pool.send(task, m.Run(task, record.epoch, device, entry.spec))
+            self.pool.send(task, self._load_and_run(entry, record.epoch, device))
             self.repeat_orders(record)
         else:
-            self.pool.send(task, m.Stage(task, record.epoch, entry.spec))
+            self.pool.send(task, self._load(entry, record.epoch))
+
+    def _load_and_run(self, entry: Entry, epoch: int, device: m.DeviceSpec) -> m.Run:
+        """Order a task to be loaded; anew, where a worker had it before."""
+        return m.Run(
+            entry.id,
+            epoch,
+            device,
+            entry.spec,
+            snapshots=entry.snapshots_name,
+            resume=entry.epoch > 0,
+        )
+
+    def _load(self, entry: Entry, epoch: int) -> m.Stage:
+        """Order a task to be loaded ahead; anew, where a worker had it before."""
+        return m.Stage(
+            entry.id,
+            epoch,
+            entry.spec,
+            snapshots=entry.snapshots_name,
+            resume=entry.epoch > 0,
+        )
 
     def repeat_orders(self, record: TaskRecord) -> None:
         """Say again what the last connection to a task's worker may have lost."""
@@ -313,10 +362,11 @@ class Node:
 
     def _stage(self, task: int, epoch: int) -> None:
         entry = self.journal.live[task]
+        stage = self._load(entry, epoch)
         entry.epoch = epoch
         self.pool.bind(task, entry.owner)
         reach("stage.before")
-        self.pool.send(task, m.Stage(task, epoch, entry.spec))
+        self.pool.send(task, stage)
         reach("stage.sent")
 
     def _abort(self, action: a.Abort) -> None:

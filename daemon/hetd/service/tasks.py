@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -118,14 +117,16 @@ class TaskDesk:
             # cancelling one may have ended another that came after it
             if task in self._node.journal.live:
                 reach("control.before")
-                self._node.happen(events[request.verb](TaskId(task)))
+                if request.verb == "snapshot":
+                    self._node.want_snapshot(TaskId(task))
+                else:
+                    self._node.happen(events[request.verb](TaskId(task)))
+                    self._node.keep(TaskId(task))
                 reach("control.done")
         return m.Done(request.request, live)
 
     def amend(self, peer: Peer, request: m.Amend) -> m.Message:
-        after = request.deadline_s
-        if after is not None and not 0 < after < math.inf:
-            raise InputError(f"deadline: expected seconds above 0, got {after:g}")
+        refuse_deadline(request.deadline_s)
         entries = [self._rights.own(peer, task) for task in request.ids]
         live = [entry for entry in entries if entry.id in self._node.journal.live]
         for entry in live:
@@ -157,5 +158,6 @@ class TaskDesk:
             )
         reach("migrate.before")
         self._node.happen(e.TaskMoved(TaskId(request.id), request.resource))
+        self._node.keep(TaskId(request.id))
         reach("migrate.done")
         return m.Done(request.request, [request.id])

@@ -82,6 +82,19 @@ class SnapshotTerms(Record, frozen=True):
     are written to disk, and their memory given back; 0: they are kept."""
 
 
+class SnapshotInfo(Record, frozen=True):
+    """A snapshot that was written."""
+
+    done: int
+    """Iterations that it holds, of `total`."""
+    total: int | None = None
+    at: float = 0.0
+    """When (epoch seconds)."""
+    bytes: int = 0
+    seconds: float = 0.0
+    """What writing it took, with copying from the device."""
+
+
 class Segment(Record, frozen=True):
     """A stretch of a task on one resource. Times are seconds since the epoch."""
 
@@ -149,6 +162,14 @@ class TaskInfo(Record, frozen=True):
     state_bytes: int = 0
     deadline: float | None = None
     """Seconds since the epoch."""
+    snapshot: SnapshotInfo | None = None
+    """The newest one."""
+    snapshot_error: str = ""
+    """Why the last one could not be written."""
+    at_risk: float = 0.0
+    """Computing since the snapshot, or since the start, seconds."""
+    attempts: int = 0
+    """Workers that it lost since it last got further."""
     expected: dict[str, float] = {}
     """Seconds that the whole task is now expected to take alone, by resource; in full
     records, for resources where its application was measured."""

@@ -1,0 +1,62 @@
+"""Restoring: what the journal tells the scheduler of tasks that had not ended.
+
+A worker may still hold a task that ran, or waited in it: the task keeps its epoch, so
+that the worker is known when it greets. What was wanted of a task and acknowledged
+(its end, a hold, another place) is wanted again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hetd.core import events as e
+from hetd.core.events import TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetd.core.tasks import TaskRecord
+    from hetd.journal import Entry
+
+WAITS = frozenset({"preempted", "held"})
+"""States in which a task may have a worker, and no resource."""
+
+
+def restored(
+    entry: Entry, submitted: e.TaskSubmitted
+) -> e.TaskSubmitted | e.TaskRestored:
+    """Describe a task as it was when the daemon stopped."""
+    submitted = replace(submitted, hold=entry.state == "held")
+    where = (entry.resource or "") if entry.state == "running" else None
+    epoch = entry.epoch if where is not None or entry.in_worker else 0
+    if not epoch and not entry.kept and not entry.attempts:
+        return submitted
+    progress = entry.progress if epoch else entry.kept
+    return e.TaskRestored(submitted, where, epoch, progress, entry.kept, entry.attempts)
+
+
+def wishes(entry: Entry, resources: frozenset[str]) -> Iterator[e.Event]:
+    """Say again what was wanted of a task.
+
+    Args:
+        entry: what the journal knows of it.
+        resources: those that there are.
+
+    """
+    task = TaskId(entry.id)
+    if entry.pinned is not None and entry.pinned in resources:
+        yield e.TaskMoved(task, entry.pinned)
+    if entry.holding:
+        yield e.TaskHeld(task)
+    if entry.cancelling is not None:
+        yield e.TaskCancelled(task, entry.cancelling)
+
+
+def note(entry: Entry, record: TaskRecord) -> None:
+    """Note in the journal what restoring needs and no change of state tells."""
+    entry.pinned = record.pinned
+    entry.holding = record.holding
+    entry.cancelling = record.cancelling
+    entry.attempts = record.attempts
+    entry.in_worker = record.bound and record.state.value in WAITS
