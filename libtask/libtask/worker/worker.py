@@ -383,7 +383,7 @@ class Worker:
             return False
         taken = self._keeping.take(lambda: held.record, None)
         self._link.send(taken)
-        reach("snapshot.told")
+        reach("snapshot.reported")
         return not taken.error
 
     def _park_if_memory_is_low(self) -> None:
