@@ -161,6 +161,11 @@ class Entry(msgspec.Struct, omit_defaults=True):
         )
 
 
+def _ended_at(entry: Entry) -> int:
+    """Tell when a task ended, in whole seconds since the epoch; 0: it has not."""
+    return max(1, int(entry.finished or 0)) if entry.state in ENDED else 0
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
 
@@ -329,7 +334,7 @@ class Journal:
         """
         batch, self.batch = self.batch, Batch()
         for entry in self._unsaved.values():
-            page, ended = _encode(entry), entry.state in ENDED
+            page, ended = _encode(entry), _ended_at(entry)
             batch.tasks.append((entry.id, ended, page))
             if ended:
                 self._live_bytes.drop(entry.id)

@@ -1,0 +1,36 @@
+"""A batch: what one commit makes durable, and what is told then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hetd.estimates.point import Figures, key_of
+
+if TYPE_CHECKING:
+    from hetd.estimates.point import Key
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one commit makes durable, and what is told then."""
+
+    tasks: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """(id, ended, entry) of new and changed tasks; ended: whole seconds since the
+    epoch, 0 where it has not."""
+    keys: list[tuple[int, str, bytes, bytes, int]] = field(default_factory=list)
+    """(owner, key, digest of the request, encoded answer, seconds since the epoch)."""
+    samples: dict[Key, Figures | None] = field(default_factory=dict)
+    """What is known of execution times; None: forgotten."""
+    replies: list[Any] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.tasks or self.keys or self.samples or self.replies)
+
+    def keep(self, known: Figures) -> None:
+        """Store what is known of an execution time, in place of what was."""
+        self.samples[key_of(known)] = known
+
+    def forget(self, known: Figures) -> None:
+        """Remove what is known of an execution time."""
+        self.samples[key_of(known)] = None

@@ -1,0 +1,189 @@
+"""Opening a database: made anew in one step, or examined before it is touched.
+
+Nothing is ever begun anew where something was: what cannot be trusted is refused with
+a hint, and left as it lies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+import time
+from typing import TYPE_CHECKING
+
+from hetd.store.errors import refusal
+from hetd.store.schema import APPLICATION, migrate, refuse_newer, version_of
+from hetd.store.writeahead import lost_commits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = logging.getLogger("hetd")
+
+MAGIC = b"SQLite format 3\0"
+LOOK_S = 0.25
+"""How long the check of the structure may take at a start; `check` takes its time."""
+STEPS = 10_000
+"""Instructions of SQLite between two looks at the clock."""
+LOG_LIMIT = 16 << 20
+"""Bytes that the log keeps on disk once a reader who held it open is gone."""
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """Open a database for reading and writing; make it when there never was one.
+
+    Raises:
+        StoreError: damaged, not ours to write, or not a database of hetd.
+        InputError: written by a newer hetd.
+
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.exists():
+            _create(path)
+        examine(path)
+        connection = connect(path)
+        _take_up(connection, path)
+    except (sqlite3.Error, OSError) as error:
+        raise refusal(path, _text(error)) from error
+    return connection
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Connect to a database that was examined."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA busy_timeout = 5000")
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT}")
+    return connection
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Connect so that the database cannot be changed."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, isolation_level=None)
+    connection.execute("PRAGMA busy_timeout = 5000")
+    return connection
+
+
+# ---------------------------------------------------------------- a new one
+
+
+def _create(path: Path) -> None:
+    """Make an empty database: whole and on the disk, or not there at all."""
+    _refuse_remains(path)
+    draft = path.with_name(path.name + ".new")
+    for left in (draft, draft.with_name(draft.name + "-journal")):
+        left.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.close(descriptor)
+    with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as database:
+        migrate(database)
+    put_in_place(draft, path)
+
+
+def _refuse_remains(path: Path) -> None:
+    """Refuse to begin anew where a database has been."""
+    for suffix in ("-wal", "-shm", ".reserve"):
+        left = path.with_name(path.name + suffix)
+        if left.exists():
+            raise refusal(path, f"it is gone, though {left.name} is there")
+
+
+def put_in_place(draft: Path, path: Path) -> None:
+    """Give a finished file its name, so that a power cut leaves it or nothing."""
+    sync(draft)
+    draft.rename(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the entries of a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---------------------------------------------------------------- one that is there
+
+
+def examine(path: Path) -> None:
+    """Look at a database that nobody has open, without changing anything.
+
+    Raises:
+        StoreError: it is damaged, or not ours to write.
+        InputError: written by a newer hetd.
+        OSError, sqlite3.Error: it cannot be read.
+
+    """
+    _demand_ours(path)
+    with path.open("rb") as file:
+        head = file.read(100)
+    if not head:
+        raise refusal(path, "it is empty (0 bytes)")
+    if not head.startswith(MAGIC):
+        raise refusal(path, "it is not a database")
+    lost = lost_commits(path)
+    if lost is not None:
+        raise refusal(path, lost)
+    with contextlib.closing(connect_to_read(path)) as database:
+        refuse_foreign(database, path)
+
+
+def _demand_ours(path: Path) -> None:
+    owner, ours = path.stat().st_uid, os.geteuid()
+    if owner != ours:
+        whose = f"it belongs to uid {owner}, and hetd runs as uid {ours}"
+        raise refusal(path, whose, "run hetd as its owner, or give it to ours (chown)")
+    for place in (path, path.parent):
+        if not os.access(place, os.W_OK, effective_ids=True):
+            raise refusal(path, f"{place} is read-only", "make it writable")
+
+
+def refuse_foreign(database: sqlite3.Connection, path: Path) -> None:
+    """Keep away from databases of other programs, and of newer versions of ours."""
+    version = version_of(database)
+    ours = database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
+    if version == 0 or not (ours or version == 1):  # the first schema left no mark
+        raise refusal(path, "it is a database of another program")
+    refuse_newer(version, path)
+
+
+def _take_up(connection: sqlite3.Connection, path: Path) -> None:
+    """Check the structure, bring it to our schema, and write the log into it.
+
+    What a failed sync left in memory only is written anew in this way, too.
+    """
+    found = quick_check(connection, LOOK_S)
+    if found is None:
+        log.warning(
+            "%s is large: its check was cut short; see hetctl daemon check", path
+        )
+    elif found:
+        raise refusal(path, f"it is damaged: {found[0]}")
+    migrate(connection)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def quick_check(connection: sqlite3.Connection, limit: float) -> list[str] | None:
+    """Check the structure for so many seconds; None: that was too short."""
+    deadline = time.monotonic() + limit
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+    try:
+        found = connection.execute("PRAGMA quick_check(1)").fetchall()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return None
+    finally:
+        connection.set_progress_handler(None, 0)
+    return [text for (text,) in found if text != "ok"]
+
+
+def _text(error: sqlite3.Error | OSError) -> str:
+    return str(error.strerror) if isinstance(error, OSError) else str(error)

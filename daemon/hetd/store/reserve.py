@@ -1,0 +1,75 @@
+"""The reserve: room on the disk that is given up when there is no other.
+
+What cannot be refused, the ends of running tasks above all, is written into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROOM = 256 * 1024
+"""Bytes: some twenty commits of a few tasks each, which write whole pages."""
+MARGIN = 4 * ROOM
+"""Bytes that must be free for the reserve to be made anew: no flutter at the limit."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
+"""What may pass: somebody makes room, or makes the file system writable again."""
+
+
+class Reserve:
+    """A file that only takes up room."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def there(self) -> bool:
+        return self._path.exists()
+
+    def make(self, margin: int = ROOM) -> str | None:
+        """Take the room.
+
+        Args:
+            margin: bytes that must be free now.
+
+        Returns:
+            why that cannot be; None: it is taken.
+
+        """
+        try:
+            descriptor = os.open(
+                self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
+        except OSError as error:
+            return str(error.strerror)
+        try:
+            os.posix_fallocate(descriptor, 0, max(margin, ROOM))
+            os.ftruncate(descriptor, ROOM)
+        except OSError as error:
+            self.give_up()
+            return str(error.strerror)
+        finally:
+            os.close(descriptor)
+        return None
+
+    def give_up(self) -> None:
+        """Leave the room to the database."""
+        with contextlib.suppress(OSError):  # gone already, or the disk is read-only
+            self._path.unlink()
+
+    def obstacle(self) -> int:
+        """Ask the file system what keeps us from writing; 0: nothing, or it is no say."""
+        probe = self._path.with_suffix(".probe")
+        try:
+            probe.write_bytes(bytes(4096))
+        except OSError as error:
+            return error.errno or 0
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink()
+        return 0

@@ -1,0 +1,102 @@
+"""The schema, as the steps that led to it; each is done in one transaction.
+
+A new database takes all steps, an older one those it lacks. A step is never changed
+once it was released: a change is a new one, and `tests/data` gets a database of the
+schema before it (`tests/data/make_database.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from libtask.errors import InputError
+from libtask.messages import Submitted, encode
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+
+APPLICATION = 0x68657464
+"""'hetd', in the header of the file: tells ours from any other SQLite database."""
+
+STEPS = (
+    # 1: tasks, idempotency keys, execution times
+    """
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+    CREATE TABLE tasks (
+        id INTEGER PRIMARY KEY,
+        ended INTEGER NOT NULL,
+        entry BLOB NOT NULL
+    );
+    CREATE INDEX unended ON tasks (id) WHERE ended = 0;
+    CREATE TABLE keys (owner INTEGER, key TEXT, first INTEGER, count INTEGER,
+                       PRIMARY KEY (owner, key)) WITHOUT ROWID;
+    CREATE TABLE samples (type TEXT, resource TEXT, grain INTEGER, seconds REAL,
+                          work REAL, spread REAL, count INTEGER, setup REAL,
+                          joules REAL,
+                          PRIMARY KEY (type, resource, grain)) WITHOUT ROWID;
+    """,
+    # 2: the answers to changes of every kind, where only submits had keys
+    """
+    CREATE TABLE answers (owner INTEGER, key TEXT, digest BLOB, answer BLOB, at INTEGER,
+                          PRIMARY KEY (owner, key)) WITHOUT ROWID;
+    INSERT INTO answers SELECT owner, key, x'', submitted(first, count), 0 FROM keys;
+    DROP TABLE keys;
+    ALTER TABLE answers RENAME TO keys;
+    """,
+    # 3: when tasks ended, for retention; a checksum of each page. What was there
+    # before counts from now: it is kept too long rather than too short.
+    """
+    ALTER TABLE tasks ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
+    UPDATE tasks SET ended = wall() WHERE ended != 0;
+    UPDATE tasks SET sum = page_sum(id, ended, entry);
+    CREATE INDEX history ON tasks (ended) WHERE ended > 0;
+    UPDATE keys SET at = wall() WHERE at = 0;
+    CREATE INDEX key_age ON keys (at);
+    PRAGMA application_id = 0x68657464;
+    """,
+)
+SCHEMA = len(STEPS)
+
+
+def page_sum(task: int, ended: int, entry: bytes) -> int:
+    """Checksum of a task's page: notices a flipped bit, which SQLite itself does not."""
+    return crc32(entry, (task * 31 + ended) & 0xFFFFFFFF)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return the schema of a database."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def refuse_newer(version: int, path: Path) -> None:
+    """Keep away from what a later hetd wrote.
+
+    Raises:
+        InputError: it is newer than ours.
+
+    """
+    if version > SCHEMA:
+        raise InputError(
+            f"{path} was written by a newer hetd (schema {version}, ours is {SCHEMA}); "
+            f"run that one, or restore a backup from before"
+        )
+
+
+def migrate(connection: sqlite3.Connection, upto: int = SCHEMA) -> None:
+    """Take the steps that a database lacks; what is interrupted has not happened."""
+    connection.create_function("page_sum", 3, page_sum, deterministic=True)
+    connection.create_function("submitted", 2, _submitted, deterministic=True)
+    connection.create_function("wall", 0, lambda: time.time_ns() // 10**9)
+    for version in range(version_of(connection), upto):
+        step = STEPS[version]
+        connection.executescript(
+            f"BEGIN;{step}PRAGMA user_version = {version + 1};COMMIT;"
+        )
+
+
+def _submitted(first: int, count: int) -> bytes:
+    """Encode the answer to a submit of the first schema, which kept its ids only."""
+    return encode(Submitted(0, list(range(first, first + count))))

@@ -1,0 +1,264 @@
+"""The store that the loop writes through: batches, committed by a thread.
+
+WAL with FULL synchronisation. What the loop's turns change gathers in a batch; the
+loop writes it into one transaction, and a thread does nothing but commit it (group
+commit), so that the loop never waits for the disk. The thread holds the interpreter's
+lock only for a moment: writing rows there would make the two threads fight for it.
+What must not be told before it is durable is handed back by `committed()`.
+
+Where the disk is full, or was made read-only, a batch is stuck: it is written again
+until there is room. A failed sync is another matter: what is on the disk is unknown
+then, and the store ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import sqlite3
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+from hetd.clock import SYSTEM_CLOCK
+from hetd.store import rows
+from hetd.store.batch import Batch
+from hetd.store.errors import StoreError, StoreFullError
+from hetd.store.opening import connect, open_database
+from hetd.store.reserve import MARGIN, NO_ROOM, ROOM, Reserve
+from hetd.store.retention import Retention, Trimmer
+from libtask.faultpoints import reach
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hetd.clock import Clock
+
+log = logging.getLogger("hetd")
+
+SECOND = 1_000_000_000
+RETRY_NS = SECOND
+"""Between two looks whether there is room again."""
+FATAL = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
+"""A sync that failed is never tried again: the kernel may have dropped what it held."""
+
+
+class Store(rows.Reader):
+    """Tasks and measurements on disk.
+
+    Args:
+        path: database file; made when there never was one.
+        retention: what is kept of the past.
+        clock: the daemon's.
+
+    Raises:
+        StoreError: damaged, or not writable; InputError: of a newer schema.
+
+    """
+
+    shortage: str | None = None
+    """Why nothing new may come in; None: there is room."""
+    stuck: Batch | None = None
+    """The batch that waits for room; what its replies say has not happened."""
+
+    def __init__(
+        self,
+        path: Path,
+        retention: Retention | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(open_database(path), path)
+        self.path = path
+        self._clock = clock
+        self._reserve = Reserve(path.with_name(path.name + ".reserve"))
+        self._look_at = clock.now()
+        self._take_reserve()
+        self.incarnation = self._count_start()
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._writer = connect(path)
+        self._trimmer = Trimmer(retention or Retention(), self._seconds())
+        self._committing: Batch | None = None
+        self._orders: queue.SimpleQueue[Literal["commit", "end"]] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[sqlite3.Error | None] = queue.SimpleQueue()
+        self._committer = threading.Thread(
+            target=self._commit, name="commit", daemon=True
+        )
+        self._committer.start()
+
+    # ------------------------------------------------------------ writing
+
+    @property
+    def idle(self) -> bool:
+        """Whether no commit is under way."""
+        return self._committing is None
+
+    def submit(self, batch: Batch) -> None:
+        """Write a batch into a transaction and order its commit; only while idle.
+
+        Raises:
+            StoreError: the batch could not be written.
+
+        """
+        self._committing = batch
+        try:
+            rows.write(self._writer, batch)
+        except sqlite3.Error as error:
+            if not self._may_pass(error):
+                raise StoreError(f"{self.path}: {error}") from error
+            self._tell(error)
+            return
+        reach("store.written")
+        self._orders.put("commit")
+
+    def committed(self) -> list[Any]:
+        """Return the replies of the batch whose commit has just ended, if one has.
+
+        Raises:
+            StoreError: the commit failed; nothing of the batch may be told.
+
+        """
+        if not self._outcomes.empty():
+            _drain_eventfd(self.wake_fd)
+            return self.flush()
+        if self.shortage is not None and self._clock.now() >= self._look_at:
+            self._look_for_room()
+        elif self.idle and self._trimmer.due(self._seconds()):
+            self.submit(Batch())  # the thread trims with any commit
+        return []
+
+    def flush(self) -> list[Any]:
+        """Wait for the commit under way; return the replies that it makes durable.
+
+        Raises:
+            StoreError: as for `committed`.
+            StoreFullError: there is still no room for what is stuck.
+
+        """
+        if self.stuck is not None:
+            text = f"{self.path}: {self.shortage}; what happened last is not written"
+            raise StoreFullError(text)
+        if self._committing is None:
+            return []
+        outcome = self._outcomes.get()
+        batch = self._committing
+        if outcome is not None:
+            self._on_failure(batch, outcome)
+            return []
+        self._committing = None
+        return batch.replies
+
+    def close(self) -> None:
+        """Close; what was not flushed is lost."""
+        self._orders.put("end")
+        self._committer.join()
+        self._writer.close()
+        self.connection.close()
+        os.close(self.wake_fd)
+
+    def _commit(self) -> None:
+        """Commit what is ordered; the thread's whole life."""
+        while self._orders.get() == "commit":
+            outcome: sqlite3.Error | None = None
+            try:
+                self._trim()
+                reach("store.before-commit")
+                self._writer.execute("COMMIT")
+                reach("store.committed")
+            except sqlite3.Error as error:
+                outcome = error
+            self._tell(outcome)
+
+    def _trim(self) -> None:
+        now = self._seconds()
+        if self._trimmer.due(now):
+            self._trimmer.step(self._writer, now, int(self._clock.wall()))
+
+    def _tell(self, outcome: sqlite3.Error | None) -> None:
+        self._outcomes.put(outcome)
+        os.eventfd_write(self.wake_fd, 1)
+
+    def _seconds(self) -> float:
+        return self._clock.now() / SECOND
+
+    # ------------------------------------------------------------ no room
+
+    def _on_failure(self, batch: Batch, error: sqlite3.Error) -> None:
+        """Keep a batch for which there is no room; end where the disk fails.
+
+        Raises:
+            StoreError: what is on the disk is unknown.
+
+        """
+        if not self._may_pass(error):
+            text = f"{self.path}: {error}; start hetd again once the disk is sound"
+            raise StoreError(text) from error
+        if self.shortage is None:
+            log.error("%s: %s; new tasks are refused", self.path, error)
+        self.shortage = str(error)
+        self.stuck = batch
+        self._make_room()
+        self._look_at = self._clock.now() + RETRY_NS
+
+    def _may_pass(self, error: sqlite3.Error) -> bool:
+        """Whether a write failed for want of room, or of leave, and no sync did."""
+        code = error.sqlite_errorcode
+        primary = code & 0xFF
+        if primary in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}:
+            return True
+        if primary != sqlite3.SQLITE_IOERR or code in FATAL:
+            return False
+        return self._reserve.obstacle() in NO_ROOM
+
+    def _make_room(self) -> None:
+        """Take the failed transaction back, and use the room that there is."""
+        with contextlib.suppress(sqlite3.Error):
+            self._writer.rollback()
+        self._reserve.give_up()
+        with contextlib.suppress(sqlite3.Error):  # as much as there is room for
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def retry(self) -> None:
+        """Write the stuck batch again; what became of it `committed` tells."""
+        batch, self.stuck = self.stuck, None
+        if batch is not None:
+            self.submit(batch)
+
+    def _look_for_room(self) -> None:
+        self._look_at = self._clock.now() + RETRY_NS
+        if self.stuck is not None:
+            self.retry()
+        elif self.idle:
+            self._take_reserve()
+
+    def _take_reserve(self) -> None:
+        """Set room aside; with that done, new tasks are welcome."""
+        margin = ROOM if self._reserve.there else MARGIN
+        before, self.shortage = self.shortage, self._reserve.make(margin)
+        if self.shortage is None and before is not None:
+            log.info("%s: there is room again", self.path)
+
+    def _count_start(self) -> int:
+        """Count the daemon's starts; the count makes its epochs newer than all before."""
+        with rows.complaints(self.path):
+            try:
+                return _next_incarnation(self.connection)
+            except sqlite3.OperationalError:
+                self._reserve.give_up()
+                self.shortage = "no room at the start"
+            return _next_incarnation(self.connection)
+
+
+def _next_incarnation(connection: sqlite3.Connection) -> int:
+    with connection:
+        connection.execute(
+            "INSERT INTO meta VALUES ('incarnation', 1) "
+            "ON CONFLICT (name) DO UPDATE SET value = value + 1"
+        )
+    query = "SELECT value FROM meta WHERE name = 'incarnation'"
+    return int(connection.execute(query).fetchone()[0])
+
+
+def _drain_eventfd(descriptor: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.eventfd_read(descriptor)
