@@ -148,7 +148,9 @@ class Asking:
         tasks = self._some(client)
         if tasks:
             priority = self._chance.randint(-2, 2)
-            client.ask(m.Amend(request=0, ids=tasks, priority=priority), lambda _reply: None)
+            client.ask(
+                m.Amend(request=0, ids=tasks, priority=priority), lambda _reply: None
+            )
 
     def _list(self, client: SimulatedClient) -> None:
         def take(reply: m.Request) -> None:

@@ -18,6 +18,7 @@ from hetd.store import StoreError
 from hetd.wakes import Guarded, Wakes
 from hetd.workers import WorkerPool
 from hettorture.simulation.disk import SimulatedStore
+from hettorture.simulation.invariants import Violation
 from hettorture.simulation.network import SimulatedRouter
 from hettorture.simulation.processes import Process
 from hettorture.simulation.world import MILLISECOND
@@ -169,6 +170,7 @@ class SimulatedDaemon:
             first_epoch=store.incarnation * EPOCHS,
             clock=self.world.clock,
             kill=self._machine.kill,
+            started_at=self._machine.started_at,
         )
         self.node.restore()
         self._wakes = SimulatedWakes(self._machine, self._wake)
@@ -204,6 +206,10 @@ class SimulatedDaemon:
         except StoreError as error:
             self.world.note("hetd", "gives up", error)
             self._leave(1)
+        except Exception as error:
+            if isinstance(error, Violation):
+                raise
+            raise Violation(f"hetd raised {type(error).__name__}: {error}") from error
 
     def _leave(self, status: int) -> None:
         """End in good order: what was sent arrives."""

@@ -29,7 +29,7 @@ class Disk:
     """
 
     def __init__(self) -> None:
-        self.tasks: dict[int, tuple[bool, bytes]] = {}
+        self.tasks: dict[int, tuple[int, bytes]] = {}
         self.keys: dict[tuple[int, str], tuple[bytes, bytes]] = {}
         self.samples: dict[Key, Figures] = {}
         self.incarnation = 0

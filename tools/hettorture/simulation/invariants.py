@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hetd.core.events import TaskId
 from hetd.core.tasks import State
 from hettorture.simulation.world import SECOND
 from libtask.errors import BugError
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
     from hetd.core.tasks import TaskRecord
     from hetd.node import Node
+    from hetd.workers import Worker as PoolWorker
     from hettorture.simulation.users import Promises
     from hettorture.simulation.workers import SimulatedWorker
 
-STRAY = 10 * SECOND
-"""How long a worker may go on with a task that is no longer its own, once it is in
-touch with a daemon: an order takes effect at a checkpoint."""
+LASTING = 10 * SECOND
+"""How long what an order puts right may last: orders take effect at a checkpoint."""
 
 
 class Violation(Exception):  # noqa: N818  a finding, not an error of the program
@@ -39,7 +40,7 @@ class Inspector:
 
     def __init__(self, promises: Promises) -> None:
         self._promises = promises
-        self._stray_since: dict[tuple[str, int, int], int] = {}
+        self._since: dict[str, int] = {}
 
     def inspect(self, node: Node, workers: Iterable[SimulatedWorker], now: int) -> None:
         """Compare everything with everything.
@@ -52,62 +53,61 @@ class Inspector:
             node.scheduler.check()
         except BugError as error:
             raise Violation(f"the scheduler's state: {error}") from error
-        for complaint in self._complaints(node, list(workers), now):
+        for complaint in self._at_once(node, workers):
             raise Violation(complaint)
+        self._demand_short([*_stray(node, workers), *_kept(node)], now)
 
-    def _complaints(
-        self, node: Node, workers: list[SimulatedWorker], now: int
-    ) -> Iterator[str]:
+    def _at_once(self, node: Node, workers: Iterable[SimulatedWorker]) -> Iterator[str]:
+        """Complain of what may not be for a moment."""
         yield from _journal_and_scheduler(node)
-        yield from _pool_and_scheduler(node)
-        yield from self._promised(node)
-        yield from self._computing(node, workers, now)
+        yield from _shared(node)
+        yield from _misplaced(node, workers)
+        yield from self._held(node)
+        yield from self._cancelled(node)
+        yield from self._drained(node)
+
+    def _demand_short(self, passing: list[str], now: int) -> None:
+        """Complain of what may be for a while, when it lasts."""
+        self._since = {text: self._since.get(text, now) for text in passing}
+        for text, since in self._since.items():
+            if now - since > LASTING:
+                raise Violation(text)
 
     # ------------------------------------------------------------ promises
 
-    def _promised(self, node: Node) -> Iterator[str]:
-        tasks = {
-            int(task): record for task, record in node.scheduler.system.tasks.items()
-        }
+    def _held(self, node: Node) -> Iterator[str]:
+        tasks = node.scheduler.system.tasks
         for task, held in self._promises.holds.granted().items():
-            record = tasks.get(task)
-            if held and record is not None and not _is_held(record):
+            record = tasks.get(TaskId(task))
+            if record is None:
+                continue
+            if held and not _is_held(record):
                 yield f"task {task} was held, and is {record.state}: {record.tell()}"
-        for task in self._promises.cancels & tasks.keys():
-            if tasks[task].cancelling is None:
-                yield f"task {task} was cancelled and is {tasks[task].state}"
+            if not held and record.state is State.HELD:
+                yield f"task {task} was released, and is held: {record.tell()}"
+
+    def _cancelled(self, node: Node) -> Iterator[str]:
+        tasks = node.scheduler.system.tasks
+        for task in self._promises.cancels:
+            record = tasks.get(TaskId(task))
+            if record is not None and record.cancelling is None:
+                yield f"task {task} was cancelled, and is {record.state}"
+
+    def _drained(self, node: Node) -> Iterator[str]:
         for name, drained in self._promises.drains.granted().items():
             if node.scheduler.system.states[name].draining != drained:
                 yield f"{name} was {'drained' if drained else 'given back'}, and is not"
 
-    # ------------------------------------------------------------ workers
-
-    def _computing(
-        self, node: Node, workers: list[SimulatedWorker], now: int
-    ) -> Iterator[str]:
-        found = {w.process.name: w.told for w in workers if w.told and w.process.alive}
-        known = {w.process.name: w for w in workers}
-        strays: dict[tuple[str, int, int], int] = {}
-        for name, (task, epoch, resource) in found.items():
-            record = node.scheduler.system.tasks.get(task)  # type: ignore[call-overload]  # ids are plain numbers here
-            if record is None or record.epoch != epoch or not record.bound:
-                worker = known[name]
-                since = self._stray_since.get((name, task, epoch), now)
-                in_touch = worker.welcomed and not worker.process.stopped
-                strays[name, task, epoch] = since if in_touch else now
-            elif record.state is State.RUNNING and record.resource != resource:
-                yield f"task {task} computes on {resource}, not on {record.resource}"
-        self._stray_since = strays
-        for (name, task, epoch), since in strays.items():
-            if now - since > STRAY:
-                yield f"{name} goes on with task {task}, epoch {epoch}, not its own"
-
 
 def _is_held(record: TaskRecord) -> bool:
+    if record.cancelling is not None:
+        return True  # it ends, whatever else was asked
     if record.state is State.RUNNING:
-        leaves = record.preempting or record.cancelling is not None
-        return leaves and (record.holding or record.cancelling is not None)
+        return record.preempting and record.holding
     return record.state is State.HELD
+
+
+# ---------------------------------------------------------------- the daemon's parts
 
 
 def _journal_and_scheduler(node: Node) -> Iterator[str]:
@@ -124,18 +124,59 @@ def _journal_and_scheduler(node: Node) -> Iterator[str]:
             yield f"task {task} has epoch {record.epoch}, its page says {entry.epoch}"
 
 
-def _pool_and_scheduler(node: Node) -> Iterator[str]:
-    pool, tasks = node.pool, node.scheduler.system.tasks
-    held: dict[int, str] = {}
+def _shared(node: Node) -> Iterator[str]:
+    """Complain of tasks with two workers, or with another user's."""
+    held: set[int] = set()
+    for worker in _pool_workers(node):
+        if worker.task in held:
+            yield f"task {worker.task} has two workers"
+        if worker.task is not None:
+            held.add(worker.task)
+        entry = node.journal.live.get(worker.task or 0)
+        if entry is not None and entry.owner != worker.uid:
+            yield f"task {entry.id} of {entry.owner} is with a worker of {worker.uid}"
+
+
+def _kept(node: Node) -> Iterator[str]:
+    """Complain of workers that are booked for a task which is not theirs any more."""
+    for worker in _pool_workers(node):
+        if worker.task is None:
+            continue
+        record = node.scheduler.system.tasks.get(TaskId(worker.task))
+        if record is None or not record.bound:
+            yield f"worker {worker.name} is booked for task {worker.task}, not its own"
+
+
+def _pool_workers(node: Node) -> Iterator[PoolWorker]:
     for uid in sorted({entry.owner for entry in node.journal.live.values()}):
-        for worker in pool.workers_of(uid):
-            if worker.task is None:
-                continue
-            if worker.task in held:
-                yield f"task {worker.task} has two workers"
-            held[worker.task] = worker.name
-            entry = node.journal.live.get(worker.task)
-            if entry is None or not tasks[entry.id].bound:  # type: ignore[index]  # ids are plain numbers here
-                yield f"worker {worker.name} keeps task {worker.task}, which is not bound"
-            elif entry.owner != uid:
-                yield f"task {worker.task} of {entry.owner} is with a worker of {uid}"
+        yield from node.pool.workers_of(uid)
+
+
+# ---------------------------------------------------------------- what workers do
+
+
+def _stray(node: Node, workers: Iterable[SimulatedWorker]) -> Iterator[str]:
+    """Complain of workers that compute what is no longer theirs, though in touch."""
+    for worker in workers:
+        if worker.told is None or worker.process.stopped or not worker.welcomed:
+            continue
+        task, epoch, _ = worker.told
+        if not _is_theirs(node, task, epoch):
+            name = worker.process.name
+            yield f"{name} goes on with task {task}, epoch {epoch}, not its own"
+
+
+def _misplaced(node: Node, workers: Iterable[SimulatedWorker]) -> Iterator[str]:
+    """Complain of tasks that compute elsewhere than the scheduler believes."""
+    for worker in workers:
+        if worker.told is None or not _is_theirs(node, *worker.told[:2]):
+            continue
+        task, _, resource = worker.told
+        record = node.scheduler.system.tasks[TaskId(task)]
+        if record.state is State.RUNNING and record.resource != resource:
+            yield f"task {task} computes on {resource}, not on {record.resource}"
+
+
+def _is_theirs(node: Node, task: int, epoch: int) -> bool:
+    record = node.scheduler.system.tasks.get(TaskId(task))
+    return record is not None and record.bound and record.epoch == epoch

@@ -27,6 +27,7 @@ class Process:
         self.name = name
         self.uid = uid
         self.pid = machine.take_pid(self)
+        self.born = machine.world.now + 1
         self.alive = True
         self.stopped = False
         self.parent: Process | None = None
@@ -96,6 +97,11 @@ class Machine:
         process = self.running.get(pid)
         if process is not None:
             process.end(-9)
+
+    def started_at(self, pid: int) -> int:
+        """Return when the process that has this pid was made; 0: there is none."""
+        process = self.running.get(pid)
+        return process.born if process is not None else 0
 
     def alike(self, kind: str) -> list[Process]:
         """Return the living processes whose names begin so, oldest name first."""

@@ -95,5 +95,6 @@ class Scene:
         return int(self.world.chance.expovariate(1 / mean) * SECOND)
 
     def _inspect(self) -> None:
-        if self.daemon.node is not None:
-            self._inspector.inspect(self.daemon.node, self.workers(), self.world.now)
+        node = self.daemon.node
+        if node is not None:
+            self._inspector.inspect(node, self.workers(), self.world.now)
