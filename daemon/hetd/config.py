@@ -112,7 +112,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cancel_grace_s: float = 5.0
     """How long a cancelled task may take to its next checkpoint before it is killed."""
     restore_grace_s: float = 5.0
-    """How long after a start running tasks may take to report before they run anew."""
+    """How long after a start running tasks may take to report before they run anew, if
+    no launcher says that their workers are there."""
+    strip_limit_s: float = 60.0
+    """How long a running task may reach no checkpoint before its worker is ended, at
+    least; where its strips usually take longer, 20 times that."""
+    setup_limit_s: float = 600.0
+    """How long loading, compiling and the first strips may take, and saving."""
+    device_errors: int = 3
+    """Errors of a device in a row after which it is given no task until it is tried."""
+    log_mb: int = 64
+    """Disk that the log of one worker may take; 0: any."""
+    processes_per_user: int = 0
+    """Processes and threads that a user may have while tasks run; 0: any number. Without
+    effect on root."""
     migration_ms: float = 5.0
     """What schedulers reckon a move to take besides copying: the aim we design for."""
     queue_limit: int = 3

@@ -85,6 +85,7 @@ class CrewDesk:
         if worker is None or worker.task is None:
             return
         record = self._node.scheduler.system.tasks.get(TaskId(worker.task))
+        self._node.discipline.obeys_at_last(uid, name)
         if worker.own and record is not None:
             # nobody but that program can run it
             failed = e.TaskFailed(record.id, record.epoch, "its program ended")
@@ -114,7 +115,9 @@ class CrewDesk:
         record = self._node.scheduler.system.tasks.get(TaskId(task))
         self._node.pool.release(task)
         if record is not None and record.bound:
-            self._node.happen(e.WorkerLost(record.id, record.epoch, reason))
+            elsewhere = self._node.discipline.was_ended(record.id)
+            lost = e.WorkerLost(record.id, record.epoch, reason, elsewhere)
+            self._node.happen(lost)
 
     # ------------------------------------------------------------ reports
 
@@ -144,7 +147,9 @@ class CrewDesk:
             self._node.pool.release(message.task)
             self._node.happen(e.TaskAborted(TaskId(message.task), message.epoch))
         else:
-            self._node.pool.gave_up(peer.route)
+            worker = self._node.pool.gave_up(peer.route)
+            if worker is not None:
+                self._node.discipline.obeys_at_last(worker.uid, worker.name)
 
     def _on_ready(self, entry: Entry, message: m.Ready) -> None:
         reach("report.ready")
@@ -168,6 +173,7 @@ class CrewDesk:
         self._learner.progressed(entry, message)
         self._node.metering.used(task, message.cpu_seconds)
         share = message.iterations / (
+        self._node.discipline.progressed(entry, message)
             message.checkpoint.total or message.iterations or 1
         )
         done = e.StripsDone(task, message.epoch, entry.progress, share, message.seconds)

@@ -174,7 +174,14 @@ class Loop:
         interval = int(self._node.config.interval_ms * 1e6)
         launcher = self._node.pool.has_launcher(peer.uid)
         welcome = m.Welcome(
-            m.PROTOCOL, hetd.__version__, os.getpid(), launcher, interval
+            m.PROTOCOL,
+            hetd.__version__,
+            os.getpid(),
+            launcher,
+            interval,
+            self._node.config.snapshots.terms(),
+            log_bytes=self._node.config.log_mb << 20,
+            processes=self._node.config.processes_per_user,
         )
         self._router.send(peer.route, welcome)
         if hello.role == "launcher":

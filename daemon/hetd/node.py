@@ -6,9 +6,6 @@ service what users ask; it carries the scheduler's actions out.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, assert_never
@@ -20,12 +17,15 @@ from hetd.core.events import TaskId
 from hetd.core.scheduler import Limits, Scheduler
 from hetd.core.system import SECOND, Resource
 from hetd.core.tasks import Row, State
+from hetd.counters import Counters
+from hetd.discipline import Discipline, kill_group
 from hetd.limits import Unended, quotas
 from hetd.metering import Metering
 from hetd.power.find import Finder
 from hetd.restoring import note, restored, wishes
 from libtask import messages as m
 from libtask.faultpoints import reach
+from libtask.processes import started_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,12 +43,6 @@ EPOCHS = 1 << 32
 """Epochs that one run of the daemon can give out; the next run's are all larger."""
 
 
-def kill_group(leader: int) -> None:
-    """Kill a group of processes, where it is still there and its user is our own."""
-    with contextlib.suppress(OSError):
-        os.killpg(leader, signal.SIGKILL)
-
-
 class Node:
     """Carries out what the scheduler decides.
 
@@ -56,7 +50,8 @@ class Node:
         devices: the resources.
         first_epoch: larger than every epoch given out before.
         clock: what tells the time.
-        kill: ends a group of processes of our own user, by its leader's pid.
+        kill: ends a worker of our own user with all below it, by its pid.
+        started_at: tells when the process of a pid started; 0: there is none.
 
     """
 
@@ -72,6 +67,7 @@ class Node:
         first_epoch: int,
         clock: Clock = SYSTEM_CLOCK,
         kill: Callable[[int], None] = kill_group,
+        started_at: Callable[[int], int] = started_at,
     ) -> None:
         self.clock = clock
         self._kill = kill
@@ -92,9 +88,9 @@ class Node:
         meters = Finder().find(devices) if config.meters else {}
         self.metering = Metering(resources, meters, clock.now())
         self.timer: Nanoseconds | None = None
-        self._graces: list[tuple[Nanoseconds, TaskId, int]] = []
         self._pending: deque[Sequence[Event]] = deque()
         self._overruns: list[tuple[Nanoseconds, TaskId]] = []
+        self.discipline = Discipline(self, kill, started_at)
 
     def configure(self, config: Config) -> None:
         """Go on with another configuration; what only a start takes up is the same."""
@@ -123,7 +119,6 @@ class Node:
 
     def restore(self) -> None:
         """Take up the tasks that had not ended when the daemon stopped."""
-        deadline = self.clock.now() + int(self.config.restore_grace_s * SECOND)
         resources = frozenset(self.devices)
         for entry in self.journal.restore():
             reach("start.restoring")
@@ -131,17 +126,11 @@ class Node:
             self._watch_overrun(entry, submitted)
             event = restored(entry, submitted)
             if isinstance(event, e.TaskRestored) and event.epoch:
-                self._expect_worker(entry, deadline)
+                self.discipline.may_come_back(entry)
             again = list(wishes(entry, resources))
             self.happen(event)
             for wish in again:
                 self.happen(wish)
-
-    def _expect_worker(self, entry: Entry, deadline: Nanoseconds) -> None:
-        """Give the worker that may still hold a task some time to greet."""
-        heappush(self._graces, (deadline, TaskId(entry.id), entry.epoch))
-        if entry.state != "running":
-            self.pool.expect(entry.id, entry.owner)
 
     def submit(self, entries: Sequence[Entry]) -> None:
         """Take in new tasks; all are there before the first one is placed."""
@@ -176,7 +165,8 @@ class Node:
 
     def next_deadline(self) -> Nanoseconds | None:
         """When `tick` has something to do."""
-        times = [self._graces[0][0]] if self._graces else []
+        due = self.discipline.next_deadline()
+        times = [due] if due is not None else []
         if self.timer is not None:
             times.append(self.timer)
         if self._overruns:
@@ -192,9 +182,7 @@ class Node:
             self.happen(e.TimerFired())
         while self._overruns and self._overruns[0][0] <= now:
             self._stop_overrun(*heappop(self._overruns))
-        while self._graces and self._graces[0][0] <= now:
-            _, task, epoch = heappop(self._graces)
-            self._grace_over(task, epoch)
+        self.discipline.tick(now)
 
     def _watch_overrun(self, entry: Entry, submitted: e.TaskSubmitted) -> None:
         """Note when a task is to stop, if it may not go on after its deadline."""
@@ -207,26 +195,6 @@ class Node:
             entry = self.journal.live[task]
             after = f"{entry.spec.deadline_s:g} s after submission"
             self.happen(e.TaskCancelled(task, f"stopped at its deadline, {after}"))
-
-    def _grace_over(self, task: TaskId, epoch: int) -> None:
-        record = self.scheduler.system.tasks.get(task)
-        if record is None or record.epoch != epoch:
-            return
-        if self.pool.worker_of(task) is None:
-            reason = "its worker did not report after a restart of hetd"
-            self.happen(e.WorkerLost(task, epoch, reason))
-        elif record.cancelling is not None:
-            self._kill_worker(task)
-
-    def _kill_worker(self, task: TaskId) -> None:
-        """End a worker that reaches no checkpoint; never a user's own program."""
-        worker = self.pool.worker_of(task)
-        if worker is None or worker.own:
-            return
-        reason = "did not reach a checkpoint after it was cancelled"
-        if not self.pool.kill(task, reason):
-            # Its launcher is gone: the kernel lets us where its user is our own.
-            self._kill(worker.pid)
 
     # ------------------------------------------------------------ actions
 
@@ -251,6 +219,7 @@ class Node:
                 self._abort(action)
             case a.SetTimer():
                 self.timer = action.at
+                self.discipline.is_to_yield(action.task)
             case _:
                 assert_never(action)
 
@@ -310,6 +279,7 @@ class Node:
 
     def order_again(self, task: TaskId) -> None:
         """Order another worker what the last one left undone; it counts as no attempt."""
+        self.discipline.runs(action.task, action.epoch)
         record = self.scheduler.system.tasks.get(task)
         if record is None or not record.bound:
             return
@@ -382,8 +352,7 @@ class Node:
             self.pool.release(action.task)
             self._pending.append([e.TaskAborted(action.task, action.epoch)])
         else:
-            grace = self.clock.now() + int(self.config.cancel_grace_s * SECOND)
-            heappush(self._graces, (grace, action.task, action.epoch))
+            self.discipline.is_to_give_up(action.task, action.epoch)
 
 
 def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitted:

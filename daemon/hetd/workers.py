@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from libtask.faultpoints import reach
 from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
+from libtask.processes import started_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from hetd.journal import Holder
     from hetd.transport.router import Peer
     from libtask.messages import Hello
 
@@ -38,6 +40,8 @@ class Worker:
     """It was told to give up a task that is no longer its own, and has not answered."""
     leaving: bool = False
     """It takes no further order."""
+    started: int = 0
+    """When its process started, in clock ticks since the boot; 0: not known."""
 
 
 @dataclass(eq=False, slots=True)
@@ -74,6 +78,18 @@ class WorkerPool:
         self._backlog: dict[int, list[Message]] = {}
         self._owners: dict[int, int] = {}
         self._started = 0
+        self.assigned: Callable[[int, Worker], None] = _nobody_cares
+        """Called when a worker is given a task, or said to hold it."""
+        self.started_at: Callable[[int], int] = started_at
+        """Tells when the process of a pid started."""
+
+    def count(self) -> int:
+        """Count the workers that are there."""
+        return len(self._by_route)
+
+    def launchers(self) -> int:
+        """Count the users whose launcher is there."""
+        return sum(crew.launcher is not None for crew in self._crews.values())
 
     # ------------------------------------------------------------ tasks
 
@@ -90,16 +106,42 @@ class WorkerPool:
         crew.waiting.append(task)
         self._ask_for_workers(uid)
 
-    def expect(self, task: int, uid: int) -> None:
-        """Keep messages for a task whose worker may greet again; ask for no other."""
+    def expect(self, task: int, uid: int, holder: Holder | None) -> None:
+        """Let a task keep the worker that it had, which may greet again.
+
+        Args:
+            holder: what is known of that worker; None: nothing.
+
+        """
         self._owners[task] = uid
-        self._backlog[task] = []
+        if holder is None:
+            self._backlog[task] = []
+            return
+        worker = Worker(holder.name, uid, b"", holder.pid, holder.own)
+        worker.started = holder.started
+        worker.task = task
+        self._by_name[uid, holder.name] = self._by_task[task] = worker
+
+    def lose(self, task: int) -> None:
+        """Wait no longer for the worker of a task; see `expect`."""
+        worker = self._by_task.get(task)
+        if worker is not None and not worker.route:
+            self.worker_left(worker.uid, worker.name)
+        self.release(task)
+
+    def is_there(self, worker: Worker) -> bool | None:
+        """Whether its launcher has a worker; None: no launcher can say."""
+        crew = self._crews[worker.uid]
+        if worker.own or crew.launcher is None:
+            return None
+        return worker.name in crew.shepherded
 
     def send(self, task: int, message: Message) -> None:
         """Send to the worker of a bound task, or keep until it has one."""
         worker = self._by_task.get(task)
         if worker is not None:
-            self._send(worker.route, message)
+            if worker.route:  # else it gets its orders when it greets again
+                self._send(worker.route, message)
         elif task in self._backlog:
             self._backlog[task].append(message)
 
@@ -126,12 +168,13 @@ class WorkerPool:
         self._unbind(worker, task)
         worker.aborting = True
 
-    def gave_up(self, route: bytes) -> None:
+    def gave_up(self, route: bytes) -> Worker | None:
         """Take note that a worker gave up a task that was parted from it."""
         worker = self._by_route.get(route)
         if worker is not None and worker.aborting:
             worker.aborting = False
             self._idle(worker)
+        return worker
 
     def leaves(self, route: bytes) -> int | None:
         """Take note that a worker takes no further order.
@@ -290,6 +333,8 @@ class WorkerPool:
         self._by_route.pop(worker.route, None)
         self._by_route[peer.route] = worker
         worker.route = peer.route
+        if worker.pid != peer.pid or not worker.started:
+            worker.pid, worker.started = peer.pid, self.started_at(peer.pid)
         worker.aborting = False
         return worker
 
@@ -301,13 +346,14 @@ class WorkerPool:
     def _assign(self, worker: Worker, task: int) -> None:
         worker.task = task
         self._by_task[task] = worker
+        self.assigned(task, worker)
         reach("worker.assigned")
         for message in self._backlog.pop(task, ()):
             self._send(worker.route, message)
 
     def _idle(self, worker: Worker) -> None:
         crew = self._crews[worker.uid]
-        if worker.own or worker.leaving:
+        if worker.own or worker.leaving or not worker.route:
             return
         if crew.waiting:
             self._assign(worker, crew.waiting.popleft())
@@ -329,3 +375,7 @@ class WorkerPool:
         if self._send(crew.launcher.route, StartWorkers(names)):
             crew.starting.update(names)
         reach("workers.asked")
+
+
+def _nobody_cares(_task: int, _worker: Worker) -> None:
+    """Stand in until somebody wants to know."""

@@ -40,6 +40,14 @@ def started_at(pid: int) -> int:
     return int(fields[19]) if fields else 0
 
 
+def boot_id() -> str:
+    """Return what names this boot of the machine: pids mean nothing in another."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 def is_alive(pid: int) -> bool:
     """Say whether a process is there and no zombie."""
     fields = _stat(pid)

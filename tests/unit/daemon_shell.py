@@ -74,6 +74,10 @@ class Shell:
 
     def __init__(self, folder: Path, **fields: Any) -> None:
         self.sent = Sent()
+        self.killed: list[int] = []
+        """Pids of the workers that the daemon killed itself."""
+        self.starts: dict[int, int] = {}
+        """When processes started, by pid; 0: it is gone. The others at 1."""
         self.store = Store(folder / "hetd.db")
         self.pool = WorkerPool(self.sent.send, str(self.store.incarnation))
         self.journal = Journal(self.store)
@@ -85,9 +89,13 @@ class Shell:
             self.journal,
             self.pool,
             first_epoch=self.store.incarnation * EPOCHS,
+            kill=self.killed.append,
+            started_at=lambda pid: self.starts.get(pid, 1),
         )
         self.stopped: list[bool] = []
-        self.service = Service(self.node, self.store, lambda: self.stopped.append(True))
+        self.service = Service(
+            self.node, self.store, lambda: self.stopped.append(True), lambda: 0
+        )
         self.crew = CrewDesk(self.node)
 
     def close(self) -> None:

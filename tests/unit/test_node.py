@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,23 +102,29 @@ def test_a_cancelled_task_without_a_checkpoint_costs_its_worker(shell: Shell) ->
 
 
 def test_a_worker_without_a_launcher_is_killed_by_the_daemon(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+    shell: Shell,
 ) -> None:
-    killed: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "killpg", lambda pid, number: killed.append((pid, number)))
     shell.crew.worker_came(a_peer("w", pid=4242), m.Hello("worker", pid=1, worker="w"))
     (task,) = shell.submit(a_spec())
 
     shell.ask(m.Control(1, "cancel", [task]))
     shell.node.tick()
 
-    assert killed == [(4242, signal.SIGKILL)], "the pid that the kernel tells"
+    assert shell.killed == [4242], "the pid that the kernel tells"
 
 
-def test_a_program_of_its_own_is_never_killed(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("killed a program"))
+def test_a_pid_that_is_another_process_by_now_is_not_killed(shell: Shell) -> None:
+    shell.crew.worker_came(a_peer("w", pid=4242), m.Hello("worker", pid=1, worker="w"))
+    (task,) = shell.submit(a_spec())
+    shell.starts[4242] = 77
+
+    shell.ask(m.Control(1, "cancel", [task]))
+    shell.node.tick()
+
+    assert shell.killed == []
+
+
+def test_a_program_of_its_own_is_never_killed(shell: Shell) -> None:
     shell.launcher()
     shell.worker("own", own=True)
     (task,) = shell.submit(a_spec(), worker="own")
@@ -129,6 +133,7 @@ def test_a_program_of_its_own_is_never_killed(
     shell.node.tick()
 
     assert shell.sent.to("launcher1000", m.KillWorker) == []
+    assert shell.killed == []
     assert shell.state(task) == "running"
 
 
@@ -198,6 +203,7 @@ def test_a_running_task_whose_worker_stays_away_runs_anew(
 
     shell = restart()
     shell.node.restore()
+    shell.starts[1] = 0  # its process is gone
     shell.worker("other")
     assert shell.sent.to("other", m.Run) == []
     shell.node.tick()

@@ -129,6 +129,8 @@ class Progress(Message, frozen=True):
     """Processor time of the worker since the last report, all threads."""
     at_risk: float = 0.0
     """Computing since the last snapshot, or since the start, seconds."""
+    complete: bool = False
+    """All strips are done; what follows is saving."""
     log: str = ""
     """Where the output of this stretch goes, and begins; in the first report only."""
     log_start: int = 0

@@ -1,0 +1,243 @@
+"""Discipline: what becomes of workers that do not do as they are told.
+
+The node calls it. A running task that reaches no checkpoint in time, or does not yield
+or give up when asked, costs its worker: the launcher ends it, politely, then for
+certain. The task goes on elsewhere only when the process is really gone: two attempts
+never share a resource. A process that nothing ends (a driver holds on to it in the
+kernel) takes its resource out of use; nothing here ever waits for one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from hetd.core import events as e
+from hetd.core.events import TaskId
+from hetd.core.system import SECOND
+from hetd.core.tasks import State
+from hetd.health import Health
+from hetd.journal import Holder
+from hetd.vigil import Vigil
+from libtask import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetd.core.events import Nanoseconds
+    from hetd.core.tasks import TaskRecord
+    from hetd.journal import Entry
+    from hetd.node import Node
+    from hetd.workers import Worker
+    from libtask import messages as m
+
+log = logging.getLogger("hetd")
+
+LOOK_S = 0.5
+"""Between two looks at what is overdue: there are as many tasks as slots."""
+KILL_S = 15.0
+"""For the end of a worker that its launcher was told to end; its grace is 2 s."""
+AGAIN_S = 3600.0
+"""Until it is told once more of what cannot be ended."""
+
+
+def kill_group(leader: int) -> None:
+    """Kill a worker with all below it, where its user is our own."""
+    processes.kill_with_descendants([leader])
+    with contextlib.suppress(OSError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+class Discipline:
+    """Watches over running tasks and their workers.
+
+    Args:
+        node: whose tasks they are.
+        kill: ends a worker of our own user with all below it, by its pid.
+        started_at: tells when the process of a pid started; 0: there is none.
+
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        kill: Callable[[int], None] = kill_group,
+        started_at: Callable[[int], int] = processes.started_at,
+    ) -> None:
+        config = node.config
+        self._node = node
+        self._kill = kill
+        self._started_at = started_at
+        self._boot = processes.boot_id()
+        self._now = node.clock.now
+        self._vigil = Vigil(config.strip_limit_s, config.setup_limit_s)
+        specs = {name: device.spec for name, device in node.devices.items()}
+        self.health = Health(specs, config.device_errors)
+        self._look_at: Nanoseconds = 0
+        self._graces: list[tuple[Nanoseconds, TaskId, int]] = []
+        self._ended: dict[TaskId, str] = {}
+        """Tasks whose workers were told to end, and why: they avoid the resource."""
+        node.pool.assigned = self._assigned
+        node.pool.started_at = started_at
+
+    # ------------------------------------------------------------ what happens
+
+    def runs(self, task: TaskId, epoch: int) -> None:
+        """Watch a task that was told to run."""
+        entry = self._node.journal.live[task]
+        self._vigil.begin(task, epoch, entry.spec.state_bytes, self._now())
+
+    def progressed(self, entry: Entry, message: m.Progress) -> None:
+        """Take note of strips."""
+        mean = message.seconds / (message.strips or 1)
+        self._vigil.progressed(
+            TaskId(entry.id), mean, complete=message.complete, now=self._now()
+        )
+
+    def is_to_yield(self, task: TaskId) -> None:
+        """Take note that a running task was asked to yield."""
+        self._vigil.ordered(task, self._now())
+
+    def is_to_give_up(self, task: TaskId, epoch: int) -> None:
+        """End the worker of a cancelled task if it does not give it up in time."""
+        self._later(self._node.config.cancel_grace_s, task, epoch)
+
+    def may_come_back(self, entry: Entry) -> None:
+        """Wait for the worker that held a task before the daemon was restarted."""
+        task, holder = TaskId(entry.id), entry.holder
+        grace = self._node.config.restore_grace_s
+        if holder is not None and holder.boot != self._boot:
+            holder, grace = None, 0.0  # the machine was started anew meanwhile
+        if holder is not None or entry.state != "running":
+            self._node.pool.expect(entry.id, entry.owner, holder)
+        if entry.state == "running":
+            self.runs(task, entry.epoch)
+        self._later(grace, task, entry.epoch)
+
+    def was_ended(self, task: TaskId) -> bool:
+        """Whether the worker of a task was ended as it hung; to be asked once."""
+        return self._ended.pop(task, None) is not None
+
+    def obeys_at_last(self, uid: int, name: str) -> None:
+        """Take note that a worker has ended, or does as it is told again."""
+        self.health.worker_left(uid, name, self._now())
+
+    def device_failed(self, resource: str, error: str) -> list[e.Event]:
+        """Count an error of a device; return what follows for its resource."""
+        return self.health.failed(resource, error, self._now())
+
+    # ------------------------------------------------------------ time
+
+    def next_deadline(self) -> Nanoseconds | None:
+        """When `tick` has something to do, but for slow looks at what is overdue."""
+        times = [self._graces[0][0]] if self._graces else []
+        look = self.health.next_look()
+        return min([*times, look] if look is not None else times, default=None)
+
+    def tick(self, now: Nanoseconds) -> None:
+        """Do what is due."""
+        while self._graces and self._graces[0][0] <= now:
+            _, task, epoch = heappop(self._graces)
+            self._grace_over(task, epoch)
+        if self._look_at <= now:
+            self._look_at = now + int(LOOK_S * SECOND)
+            self._look(now)
+        back = self.health.tick(now)
+        for event in back:
+            self._node.happen(event)
+
+    def _later(self, seconds: float, task: TaskId, epoch: int) -> None:
+        due = self._now() + int(seconds * SECOND)
+        heappush(self._graces, (due, task, epoch))
+
+    def _look(self, now: Nanoseconds) -> None:
+        for task in self._vigil.tasks():
+            record = self._node.scheduler.system.tasks.get(task)
+            if record is None or record.state is not State.RUNNING:
+                self._vigil.forget(task)
+                self._ended.pop(task, None)
+        for task, epoch, complaint in self._vigil.overdue(now):
+            record = self._node.scheduler.system.tasks[task]
+            if record.epoch == epoch:
+                self._is_overdue(record, complaint)
+
+    # ------------------------------------------------------------ patience that ends
+
+    def _is_overdue(self, record: TaskRecord, complaint: str) -> None:
+        worker = self._node.pool.worker_of(record.id)
+        if worker is None or worker.own:
+            # It waits for a worker; or it is a user's own program, which we never end.
+            self.runs(record.id, record.epoch)
+        elif record.id in self._ended:
+            self._cannot_end(record, worker)
+        else:
+            log.warning("task %d on %s: %s", record.id, record.resource, complaint)
+            self._end_worker(record, worker, complaint)
+
+    def _grace_over(self, task: TaskId, epoch: int) -> None:
+        record = self._node.scheduler.system.tasks.get(task)
+        if record is None or record.epoch != epoch:
+            return
+        worker = self._node.pool.worker_of(task)
+        if worker is None or (not worker.route and not self._may_still_come(worker)):
+            reason = "its worker did not report after a restart of hetd"
+            self._node.pool.lose(task)
+            self._node.happen(e.WorkerLost(task, epoch, reason))
+        elif record.cancelling is not None and not worker.own:
+            reason = "did not reach a checkpoint after it was cancelled"
+            self._end_worker(record, worker, reason)
+        elif not worker.route:
+            self._later(self._node.config.restore_grace_s, task, epoch)
+
+    def _may_still_come(self, worker: Worker) -> bool:
+        """Whether a worker that is silent since a restart is at work all the same.
+
+        It is deaf between checkpoints; but its launcher is not.
+        """
+        told = self._node.pool.is_there(worker)
+        return self._is_there(worker) if told is None else told
+
+    def _is_there(self, worker: Worker) -> bool:
+        """Whether a pid is still that of the worker; where that is not known, it is not."""
+        return 0 < worker.started == self._started_at(worker.pid)
+
+    def _end_worker(self, record: TaskRecord, worker: Worker, reason: str) -> None:
+        """Have a worker ended; its task is lost when it has."""
+        self._ended[record.id] = reason
+        self._vigil.postpone(record.id, self._now() + int(KILL_S * SECOND))
+        if self._node.pool.kill(record.id, reason):
+            return
+        # Its launcher is gone: the kernel lets us where its user is our own.
+        if self._is_there(worker):
+            self._kill(worker.pid)
+
+    def _cannot_end(self, record: TaskRecord, worker: Worker) -> None:
+        """Give up what a process holds that nothing ends; its task goes on elsewhere."""
+        reason = f"process {worker.pid} of task {record.id} cannot be ended"
+        self._vigil.postpone(record.id, self._now() + int(AGAIN_S * SECOND))
+        resource = record.resource or ""
+        if self._node.devices[resource].slots > 1:
+            log.error("%s: a slot is lost: %s", resource, reason)
+            return
+        holder = (worker.uid, worker.name)
+        for event in self.health.blocked(resource, holder, reason, self._now()):
+            self._node.happen(event)
+
+    # ------------------------------------------------------------ who holds what
+
+    def _assigned(self, task: int, worker: Worker) -> None:
+        """Write down which process holds a task, for a daemon that comes after."""
+        entry = self._node.journal.live.get(task)
+        if entry is None:
+            return
+        entry.holder = Holder(
+            worker.name, worker.pid, worker.started, self._boot, own=worker.own
+        )
+        self._node.journal.save(entry)
+        record = self._node.scheduler.system.tasks.get(TaskId(task))
+        if record is not None and record.state is State.RUNNING:
+            self.runs(record.id, record.epoch)
