@@ -321,3 +321,21 @@ def test_a_moment_that_is_none(daemon: FakeDaemon) -> None:
 
     assert result.exit_code == 2
     assert "expected a time such as 2026-01-02T03:04" in result.stderr
+
+
+def test_history_of_a_user_and_of_a_resource(daemon: FakeDaemon) -> None:
+    daemon.tasks = {
+        7: a_moved_task(),
+        8: a_short_task(owner="uid:77"),
+        9: a_short_task(9),
+    }
+
+    def found(*words: str) -> list[int]:
+        return [task["id"] for task in document("history", *words)["tasks"]]
+
+    assert found("--user", "77") == [8]
+    assert found("--user", "root", "--user", "77") == [9, 8, 7]
+    assert found("--on", "gpu0") == [7]
+    assert found("--on", "cpu", "--user", "0") == [9, 7]
+    assert CliRunner().invoke(main, ["history", "--on", "gpu1"]).exit_code == 4
+    assert CliRunner().invoke(main, ["history", "--user", "no one"]).exit_code == 2

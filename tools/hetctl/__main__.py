@@ -36,7 +36,7 @@ COMMANDS = {
     "wait": ("wait", "Wait for tasks to end."),
     "progress": ("progress", "Show how far running tasks are."),
     "cancel": ("control", "Cancel tasks."),
-    "hold": ("control", "Keep waiting tasks from starting."),
+    "hold": ("control", "Keep tasks from starting, or from going on."),
     "release": ("control", "Let held tasks start."),
     "set": ("set", "Change the priority or the deadline of tasks."),
     "migrate": ("migrate", "Move a task to another resource."),

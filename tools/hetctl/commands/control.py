@@ -38,7 +38,7 @@ def cancel_command(
 def hold_command(
     *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
 ) -> None:
-    """Keep waiting tasks from starting."""
+    """Keep tasks from starting; running ones stop at their next checkpoint."""
     _control("hold", selectors, socket, as_json=as_json)
 
 

@@ -16,7 +16,8 @@ from libtask.errors import InputError, NotFoundError
 if TYPE_CHECKING:
     from hetctl.lanes import Lane, Stretch
 
-SUFFIXES = (".png", ".svg", ".pdf")
+PAGE = ".html"
+SUFFIXES = (".png", ".svg", ".pdf", PAGE)
 
 
 @click.command("gantt")
@@ -27,7 +28,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
     type=click.Path(path_type=Path),
     default="gantt.png",
     show_default=True,
-    help="Picture to write: .png, .svg or .pdf.",
+    help="Picture to write: .png, .svg, .pdf, or .html to zoom and point at.",
 )
 @shared
 def gantt_command(
@@ -44,7 +45,10 @@ def gantt_command(
     from hetctl.lanes import laid_out
 
     lanes, stretches = laid_out(ran, devices, now())
-    _draw(lanes, stretches, output)
+    if output.suffix == PAGE:
+        _write(lanes, stretches, output)
+    else:
+        _draw(lanes, stretches, output)
     if as_json:
         emit(
             {
@@ -64,6 +68,15 @@ def _check(output: Path) -> None:
         )
     if not output.absolute().parent.is_dir():
         raise InputError(f"{output}: no such folder")
+
+
+def _write(lanes: list[Lane], stretches: list[Stretch], output: Path) -> None:
+    from hetctl.page import write_page
+
+    try:
+        write_page(lanes, stretches, output)
+    except OSError as error:
+        raise InputError(f"{output}: {error.strerror}") from error
 
 
 def _draw(lanes: list[Lane], stretches: list[Stretch], output: Path) -> None:

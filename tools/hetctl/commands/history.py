@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pwd
 import re
 import time
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,9 @@ from hetctl.places import emulated_names, marked
 from hetctl.selectors import MOST, listed
 from hetctl.units import parse_duration, readable_duration
 from libtask.client.client import Selection
+from libtask.errors import InputError, NotFoundError
 from libtask.messages import ENDED
+from libtask.parameters import suggestion
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +91,10 @@ def moment(text: str, now_s: float) -> float:
     type=click.Choice(sorted(ENDED)),
     help="Only these.",
 )
+@click.option("--user", "users", multiple=True, help="Only his: a name or a number.")
+@click.option(
+    "--on", "resources", multiple=True, help="Only what ran on this resource."
+)
 @click.option("--since", type=Moment(), help="Only ended since; 14:30, or 2h ago: 2h.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @shared
@@ -96,20 +103,25 @@ def history_command(  # noqa: PLR0913  one argument an option
     selectors: tuple[str, ...],
     apps: tuple[str, ...],
     states: tuple[str, ...],
+    users: tuple[str, ...],
+    resources: tuple[str, ...],
     since: float | None,
     limit: int,
     socket: Path | None,
     as_json: bool,
 ) -> None:
     """List tasks that ended, newest first."""
+    owners = {owner_of(user) for user in users}
     with connect(socket) as client:
         found = [
             info
             for info in listed(client, Selection(limit=MOST), selectors)
             if info.state in (states or ENDED)
             and (not apps or info.app in apps)
+            and (not owners or info.owner in owners)
             and (since is None or _ended(info) >= since)
         ]
+        found = _been_on(client, found, resources) if resources else found
         found.sort(key=lambda info: (_ended(info), info.id), reverse=True)
         accounts = _full(client, found[:limit])
         emulated = emulated_names(client)
@@ -118,6 +130,36 @@ def history_command(  # noqa: PLR0913  one argument an option
         emit({"format": "hetctl/history-1", "tasks": tasks})
     else:
         table(HEADINGS, [_row(each, emulated) for each in accounts])
+
+
+def owner_of(user: str) -> str:
+    """Return a user, named or numbered, in the form in which tasks name their owners.
+
+    Raises:
+        InputError: no such user on this machine.
+
+    """
+    if user.isdigit():
+        return f"uid:{user}"
+    try:
+        return f"uid:{pwd.getpwnam(user).pw_uid}"
+    except KeyError as error:
+        raise InputError(f"--user: no user {user!r} on this machine") from error
+
+
+def _been_on(
+    client: Client, tasks: list[TaskInfo], resources: tuple[str, ...]
+) -> list[TaskInfo]:
+    """Keep those that ever ran on one of these resources; only full records tell."""
+    known = {device.spec.name for device in client.devices()}
+    for name in set(resources) - known:
+        offered = ", ".join(sorted(known))
+        hint = suggestion(name, known)
+        raise NotFoundError(f"no resource {name!r}{hint}; there are: {offered}")
+    ids = tuple(info.id for info in tasks)
+    full = client.tasks(Selection(ids=ids, detail=True)) if ids else []
+    been = {i.id for i in full if {s.resource for s in i.segments} & set(resources)}
+    return [info for info in tasks if info.id in been]
 
 
 def _ended(info: TaskInfo) -> float:
