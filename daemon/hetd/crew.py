@@ -82,10 +82,10 @@ class CrewDesk:
         """Take note that a worker is gone; what it held begins anew elsewhere."""
         reach("worker.left")
         worker = self._node.pool.worker_left(uid, name)
+        self._node.discipline.obeys_at_last(uid, name)
         if worker is None or worker.task is None:
             return
         record = self._node.scheduler.system.tasks.get(TaskId(worker.task))
-        self._node.discipline.obeys_at_last(uid, name)
         if worker.own and record is not None:
             # nobody but that program can run it
             failed = e.TaskFailed(record.id, record.epoch, "its program ended")
@@ -170,10 +170,10 @@ class CrewDesk:
                 log_start=message.log_start,
             )
             self._node.happen(e.TaskStarted(task, message.epoch))
+        self._node.discipline.progressed(entry, message)
         self._learner.progressed(entry, message)
         self._node.metering.used(task, message.cpu_seconds)
         share = message.iterations / (
-        self._node.discipline.progressed(entry, message)
             message.checkpoint.total or message.iterations or 1
         )
         done = e.StripsDone(task, message.epoch, entry.progress, share, message.seconds)

@@ -70,7 +70,7 @@ class Node:
         started_at: Callable[[int], int] = started_at,
     ) -> None:
         self.clock = clock
-        self._kill = kill
+        self.counters = Counters()
         self.devices = {device.spec.name: device for device in devices}
         self.config = config
         self.unended = Unended(config.limits)
