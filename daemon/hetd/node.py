@@ -213,13 +213,13 @@ class Node:
                 self._note_stop(action.task, at)
                 reach("preempt.before")
                 self.pool.send(action.task, m.Preempt(action.task, action.epoch))
+                self.discipline.is_to_yield(action.task)
                 reach("preempt.sent")
             case a.Abort():
                 self._note_stop(action.task, at)
                 self._abort(action)
             case a.SetTimer():
                 self.timer = action.at
-                self.discipline.is_to_yield(action.task)
             case _:
                 assert_never(action)
 
@@ -273,13 +273,13 @@ class Node:
             run = self._load_and_run(entry, action.epoch, device)
             entry.epoch = action.epoch
             self.pool.bind(action.task, entry.owner)
+        self.discipline.runs(action.task, action.epoch)
         reach("run.before")
         self.pool.send(action.task, run)
         reach("run.sent")
 
     def order_again(self, task: TaskId) -> None:
         """Order another worker what the last one left undone; it counts as no attempt."""
-        self.discipline.runs(action.task, action.epoch)
         record = self.scheduler.system.tasks.get(task)
         if record is None or not record.bound:
             return
