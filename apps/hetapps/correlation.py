@@ -61,6 +61,8 @@ class Correlation(Task):
 
     """
 
+    state_names = ("matrix",)
+
     input: str = ""
     output: str = ""
     rows: int = 10_000

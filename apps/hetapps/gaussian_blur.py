@@ -50,6 +50,8 @@ class GaussianBlur(Task):
 
     """
 
+    state_names = ("blurred",)
+
     input: str = ""
     output: str = ""
     sigma: float = 2.0

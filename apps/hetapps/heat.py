@@ -62,6 +62,8 @@ class Heat(Task):
 
     """
 
+    state_names = ("grid",)
+
     input: str = ""
     output: str = ""
     picture: str = ""

@@ -53,6 +53,8 @@ class Markov(Task):
 
     """
 
+    state_names = ("walk",)
+
     input: str = ""
     output: str = ""
     n: int = 1024

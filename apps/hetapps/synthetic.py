@@ -45,6 +45,8 @@ class Synthetic(Task):
 
     """
 
+    state_names = ("state",)
+
     seconds: dict[str, float]
     strips: int = 20
     state_bytes: int = 0

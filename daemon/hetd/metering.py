@@ -41,7 +41,7 @@ class Metering:
     def note(self, record: Record, entry: Entry, now: Nanoseconds) -> None:
         """Take in a change of state, before the journal does."""
         if record.state is State.RUNNING:
-            if record.event in ("dispatched", "restored"):
+            if record.event in ("dispatched", "restored", "found"):
                 self._book.begin(record.task, record.resource or "", now)
         elif entry.state == "running":
             self._end(entry, now)

@@ -74,6 +74,19 @@ class TaskRestored:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskFound:
+    """A worker greets that runs a task, on this resource.
+
+    The order to do so may have left in the moment before a crash of the daemon, so that
+    its record does not know.
+    """
+
+    task: TaskId
+    epoch: int
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskReady:
     """The inputs of a staged task are loaded."""
 
@@ -278,6 +291,7 @@ class PolicyChanged:
 Event: TypeAlias = (
     TaskSubmitted
     | TaskRestored
+    | TaskFound
     | TaskReady
     | TaskStarted
     | StripsDone

@@ -32,6 +32,7 @@ class Intake:
         self._handlers: dict[type, Callable[..., None]] = {
             e.TaskSubmitted: self._on_submitted,
             e.TaskRestored: self._on_restored,
+            e.TaskFound: self._on_found,
             e.StripsDone: self._on_strips_done,
             e.TaskYielded: self._on_yielded,
             e.SnapshotTaken: self._on_snapshot_taken,
@@ -103,6 +104,24 @@ class Intake:
             if task.bound:
                 task.advance("RestoredWaiting", self.system.now)
             self.ledger.enqueue(task)
+
+    def _on_found(self, event: e.TaskFound) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None or task.cancelling is not None:
+            return
+        if task.state is State.RUNNING and task.resource == event.resource:
+            return
+        state = self.system.states.get(event.resource)
+        free = state is not None and len(state.running) < state.resource.slots
+        self.ledger.withdraw(task)
+        if state is not None and free and state.up and task.state is State.PREEMPTED:
+            task.advance("Restored", self.system.now)
+            self.ledger.occupy(task, state)
+            self.ledger.record(task, "found")
+        else:
+            # What it runs on is another task's by now.
+            self.ledger.release_worker(task)
+            self.ledger.retry(task, "WorkerLost", "its place was given away")
 
     def _on_cancelled(self, event: e.TaskCancelled) -> None:
         task = self.system.tasks.get(event.task)

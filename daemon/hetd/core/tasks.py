@@ -61,6 +61,7 @@ TRANSITIONS: dict[tuple[State, str], State] = {
     (State.QUEUED, "Dropped"): State.DROPPED,
     (State.QUEUED, "TaskFailed"): State.FAILED,
     (State.QUEUED, "WorkerLost"): State.QUEUED,
+    (State.PREEMPTED, "Restored"): State.RUNNING,
     (State.PREEMPTED, "Dispatched"): State.RUNNING,
     (State.PREEMPTED, "TaskHeld"): State.HELD,
     (State.PREEMPTED, "TaskCancelled"): State.CANCELLED,
