@@ -201,6 +201,10 @@ class Journal:
         self.live: dict[int, Entry] = {}
         self.live_of: Counter[int] = Counter()
         """uid -> how many of `live` are that user's."""
+        self.counts: Counter[str] = Counter()
+        """State -> tasks in it; of the states in which tasks end: since the start."""
+        self.migrations = 0
+        """Of all tasks, since the start."""
         self._recent: OrderedDict[int, Entry] = OrderedDict()
         self._next = store.last_id() + 1
         self.batch = Batch()
@@ -250,6 +254,7 @@ class Journal:
             entry.submitter = b""  # that connection is no more
         self.live.update({entry.id: entry for entry in entries})
         self.live_of.update(entry.owner for entry in entries)
+        self.counts.update(entry.state for entry in entries)
         return entries
 
     # ------------------------------------------------------------ writing
@@ -260,6 +265,7 @@ class Journal:
         self._next += 1
         self.live[entry.id] = entry
         self.live_of[owner] += 1
+        self.counts[entry.state] += 1
         self.save(entry)
         return entry
 
@@ -273,10 +279,12 @@ class Journal:
     def record(self, record: Record, now: float, rule: str = "") -> None:
         """Take in a change of state; `rule`: the one that put it where it runs now."""
         entry = self.live[record.task]
+        self.counts[entry.state] -= 1
         entry.state = record.state.value
+        self.counts[entry.state] += 1
         entry.resource = record.resource
         entry.reason = record.reason or entry.reason
-        if record.event == "dispatched":
+        if record.event in ("dispatched", "found"):
             self._start_segment(entry, record.resource or "", now, rule)
         elif entry.state in ENDED:
             self._end(entry, now)
@@ -349,6 +357,7 @@ class Journal:
             entry.started = now
         if entry.segments and entry.segments[-1].resource != resource:
             entry.migrations += 1
+            self.migrations += 1
         self.close_segment(entry, now)
         entry.segments = [*entry.segments, Segment(resource, now, rule=rule)]
 

@@ -53,13 +53,11 @@ class Loop:
         self._wakes = wakes
         self._now = node.clock.now
         self._journal: Journal = node.journal
-        self._service = Service(node, store, self.stop)
-        self._crew = CrewDesk(node)
         self._watchers = Watchers()
+        self._service = Service(node, store, self.stop, self._watchers.__len__)
+        self._crew = CrewDesk(node)
         self.running = True
-        self._next_commit = 0
-        self.refused = 0
-        """Messages that could not be understood, or were not for their sender to send."""
+        self._next_commit = self._ordered = 0
 
     def finish(self) -> None:
         """Make durable what the last turn changed, and tell of it."""
@@ -85,9 +83,18 @@ class Loop:
             self._handle(envelope)
             reach("loop.handled")
         self._node.tick()
-        self._answer(self._store.committed())
+        self._answer(self._committed())
         if self._store.idle and not self._may_gather():
             self._commit()
+
+    def _committed(self) -> list[tuple[bytes, m.Message]]:
+        """Return what the commit that has just ended makes durable, if one has."""
+        waited = not self._store.idle
+        replies = self._store.committed()
+        if waited and self._store.idle:
+            self._node.counters.commits += 1
+            self._node.counters.commit_ns += self._now() - self._ordered
+        return replies
 
     def _answer(self, replies: Iterable[tuple[bytes, m.Message]]) -> None:
         """Send what is durable now; each peer's messages go in one piece."""
@@ -117,7 +124,8 @@ class Loop:
         """Hand what this turn changed to the writer, and what to tell afterwards."""
         if not self._journal.dirty:
             return
-        self._next_commit = self._now() + GATHER_NS
+        self._ordered = self._now()
+        self._next_commit = self._ordered + GATHER_NS
         told = self._watchers.address(
             self._journal.changes, self._service.rights.may_rule
         )
@@ -131,7 +139,7 @@ class Loop:
     def _handle(self, envelope: Envelope) -> None:
         peer, message = envelope.peer, envelope.message
         if peer.uid < 0 or isinstance(message, InputError):
-            self.refused += 1
+            self._node.counters.refused += 1
             text = str(message) if isinstance(message, InputError) else "unknown peer"
             request = message.request if isinstance(message, m.MalformedError) else 0
             self._router.send(peer.route, m.Error(request, "bad-input", text))

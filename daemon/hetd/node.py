@@ -113,9 +113,14 @@ class Node:
                 self._do(action, at)
 
     def _decide(self, events: Sequence[Event]) -> list[Action]:
+        now = self.clock.now()
         if len(events) == 1:
-            return self.scheduler.handle(events[0], self.clock.now())
-        return self.scheduler.handle_all(events, self.clock.now())
+            actions = self.scheduler.handle(events[0], now)
+        else:
+            actions = self.scheduler.handle_all(events, now)
+        self.counters.decided += len(events)
+        self.counters.deciding_ns += self.clock.now() - now
+        return actions
 
     def restore(self) -> None:
         """Take up the tasks that had not ended when the daemon stopped."""
@@ -204,6 +209,7 @@ class Node:
                 entry = self.journal.live[action.task]
                 self.metering.note(action, entry, self.scheduler.system.now)
                 self.note(action.task)
+                self.counters.records[action.event] += 1
                 self.journal.record(action, at, self._rule(action.task))
             case a.Run():
                 self._run(action)

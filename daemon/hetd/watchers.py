@@ -24,6 +24,9 @@ class Watchers:
         """Tell this connection from now on; replaces what it watched before."""
         self._watches[peer.route] = (peer, watch, frozenset(watch.ids or ()))
 
+    def __len__(self) -> int:
+        return len(self._watches)
+
     def remove(self, route: bytes) -> None:
         self._watches.pop(route, None)
 

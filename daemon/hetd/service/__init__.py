@@ -12,6 +12,7 @@ from hetd.service.models import ModelDesk
 from hetd.service.once import Once
 from hetd.service.permissions import Permissions
 from hetd.service.resources import NodeDesk
+from hetd.service.status import StatusDesk
 from hetd.service.submission import SubmissionDesk
 from hetd.service.tasks import TaskDesk
 from libtask import messages as m
@@ -31,10 +32,17 @@ class Service:
 
     Args:
         stop: called when a user who may asks the daemon to stop.
+        watchers: counts the connections that watch tasks.
 
     """
 
-    def __init__(self, node: Node, store: Store, stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        store: Store,
+        stop: Callable[[], None],
+        watchers: Callable[[], int],
+    ) -> None:
         self.rights = Permissions(node)
         self._once = Once(node, store)
         tasks = TaskDesk(node, self.rights)
@@ -48,6 +56,7 @@ class Service:
             m.Amend: tasks.amend,
             m.Migrate: tasks.migrate,
             m.Devices: whole.devices,
+            m.Status: StatusDesk(node, store, watchers).status,
             m.Occupy: whole.occupy,
             m.Policies: whole.policies,
             m.Stop: whole.stop,

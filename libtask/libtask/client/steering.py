@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from libtask.client.session import Session
-    from libtask.messages import PolicyInfo, Sample
+    from libtask.messages import PolicyInfo, Sample, StatusInfo
 
 
 class Steering:
@@ -30,8 +30,12 @@ class Steering:
         """Let held tasks start."""
         return self._control("release", ids)
 
+    def snapshot(self, *ids: int) -> list[int]:
+        """Have tasks write a snapshot, each at its next checkpoint; does not wait."""
+        return self._control("snapshot", ids)
+
     def _control(
-        self, verb: Literal["cancel", "hold", "release"], ids: Sequence[int]
+        self, verb: Literal["cancel", "hold", "release", "snapshot"], ids: Sequence[int]
     ) -> list[int]:
         message = messages.Control(request=0, verb=verb, ids=list(ids))
         done: list[int] = self._session.request(message).ids
@@ -78,6 +82,11 @@ class Steering:
         self._session.request(
             messages.Occupy(request=0, resource=resource, drain=False)
         )
+
+    def status(self) -> StatusInfo:
+        """Return how the daemon is, and what it has done since its start."""
+        info: StatusInfo = self._session.request(messages.Status(request=0))
+        return info
 
     def policy(self, name: str | None = None, **parameters: Any) -> PolicyInfo:
         """Return the policy in force; with a name, set it first."""

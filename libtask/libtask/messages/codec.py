@@ -51,6 +51,8 @@ from libtask.messages.requests import (
     Occupy,
     Policies,
     PolicyInfo,
+    Status,
+    StatusInfo,
     Stop,
     Submit,
     Submitted,
@@ -73,6 +75,7 @@ ToDaemon = (
     | Migrate
     | Watch
     | Devices
+    | Status
     | Policies
     | Learn
     | Models
@@ -99,6 +102,7 @@ FromDaemon = (
     | Done
     | Explained
     | DeviceList
+    | StatusInfo
     | PolicyInfo
     | ModelList
     | Error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from libtask.messages.base import PROTOCOL, Message, TaskState
+from libtask.messages.base import PROTOCOL, Message, TaskState, Whole
 from libtask.messages.parts import (
     DeviceInfo,
     Prospect,
@@ -19,15 +19,17 @@ class Hello(Message, frozen=True):
     """First message of every peer."""
 
     role: Literal["client", "launcher", "worker"]
-    protocol: int = PROTOCOL
-    pid: int = 0
+    protocol: Whole = PROTOCOL
+    pid: Whole = 0
     worker: str = ""
     """Worker's name, given by its launcher (`libtask.main`: by itself)."""
-    task: int | None = None
+    task: Whole | None = None
     """Worker: the task it still holds, after a reconnect."""
-    epoch: int = 0
+    epoch: Whole = 0
     own: bool = False
     """Worker started by the user's own program: it runs just the task it submits."""
+    resource: str = ""
+    """Worker: where the task that it holds runs; empty: it waits, or is about to end."""
     workers: list[str] = []
     """Launcher: its workers of whom anything is there."""
 
@@ -43,6 +45,7 @@ class Welcome(Message, frozen=True):
     interval_ns: int = 50_000_000
     """Target interval between checkpoints."""
     snapshots: SnapshotTerms = SnapshotTerms()
+    """Worker: when to write them."""
     log_bytes: int = 64 << 20
     """Launcher: the disk that a worker's log may take; 0: any."""
     processes: int = 0
@@ -52,7 +55,7 @@ class Welcome(Message, frozen=True):
 class Request(Message, frozen=True):
     """Base of what a client asks; the reply carries the same `request`."""
 
-    request: int
+    request: Whole
 
 
 class Change(Request, frozen=True, kw_only=True):
@@ -75,11 +78,11 @@ class Submit(Change, frozen=True):
 class ListTasks(Request, frozen=True):
     """List tasks, newest first."""
 
-    ids: list[int] | None = None
+    ids: list[Whole] | None = None
     """None: all that the caller may see."""
     mine: bool = False
-    limit: int = 1000
-    before: int | None = None
+    limit: Whole = 1000
+    before: Whole | None = None
     """Page: only ids below this one. Newest first."""
     detail: bool = False
     """With segments and parameters."""
@@ -88,21 +91,21 @@ class ListTasks(Request, frozen=True):
 class Explain(Request, frozen=True):
     """Say why a task waits or runs where it does."""
 
-    id: int
+    id: Whole
 
 
 class Control(Change, frozen=True):
     """Cancel, hold, release or snapshot tasks."""
 
     verb: Literal["cancel", "hold", "release", "snapshot"]
-    ids: list[int]
+    ids: list[Whole]
 
 
 class Amend(Change, frozen=True):
     """Change what tasks that have not ended were submitted with."""
 
-    ids: list[int]
-    priority: int | None = None
+    ids: list[Whole]
+    priority: Whole | None = None
     """None: as it was."""
     deadline_s: float | None = None
     """Seconds from now to the new deadline; None: as it was."""
@@ -113,14 +116,14 @@ class Amend(Change, frozen=True):
 class Migrate(Change, frozen=True):
     """Move a task to this resource at its next checkpoint; it stays there."""
 
-    id: int
+    id: Whole
     resource: str
 
 
 class Watch(Request, frozen=True):
     """Send `TaskChanged` for these tasks (None: all visible) from now on."""
 
-    ids: list[int] | None = None
+    ids: list[Whole] | None = None
     progress: bool = True
 
 
@@ -152,6 +155,10 @@ class Forget(Change, frozen=True):
     """Applications or types; empty: all."""
     resources: list[str] = []
     """Only what was measured there; empty: everywhere."""
+
+
+class Status(Request, frozen=True):
+    """Say how the daemon is, and what it has done since its start."""
 
 
 class Occupy(Change, frozen=True):
@@ -205,6 +212,36 @@ class DeviceList(Request, frozen=True):
     """The resources."""
 
     devices: list[DeviceInfo]
+
+
+class StatusInfo(Request, frozen=True):
+    """How the daemon is. Sums count from its start; none ever shrinks."""
+
+    version: str
+    pid: int
+    policy: str
+    started: float
+    """Seconds since the epoch."""
+    tasks: dict[str, int]
+    """State -> tasks in it now; of the states in which tasks have ended: since the start."""
+    records: dict[str, int]
+    """Changes of tasks, by the event that made them: placed, dispatched, yielded…"""
+    migrations: int
+    decided: int
+    """Events that the scheduler took in; `deciding_s`: time that it took for them."""
+    deciding_s: float
+    commits: int
+    commit_s: float
+    """Time that commits took, from the order to the end, summed up."""
+    refused: int
+    """Messages that could not be understood."""
+    workers: int
+    launchers: int
+    watchers: int
+    memory_bytes: int
+    """Resident memory of the daemon."""
+    shortage: str | None = None
+    """Why nothing new may come in; None: the store has room."""
 
 
 class PolicyInfo(Request, frozen=True):

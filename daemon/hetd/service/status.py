@@ -1,0 +1,58 @@
+"""How the daemon is: what it does now, and what it has done since its start."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import psutil
+
+import hetd
+from hetd.core.system import SECOND
+from hetd.service.resources import policy_name
+from libtask import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetd.node import Node
+    from hetd.store import Store
+    from hetd.transport.router import Peer
+
+
+class StatusDesk:
+    """Answers who watches the daemon over time.
+
+    Args:
+        watchers: counts the connections that watch tasks.
+
+    """
+
+    def __init__(self, node: Node, store: Store, watchers: Callable[[], int]) -> None:
+        self._node = node
+        self._store = store
+        self._watchers = watchers
+        self._started = node.clock.wall()
+
+    def status(self, peer: Peer, request: m.Status) -> m.Message:
+        counters, pool = self._node.counters, self._node.pool
+        return m.StatusInfo(
+            request.request,
+            version=hetd.__version__,
+            pid=os.getpid(),
+            policy=policy_name(self._node),
+            started=self._started,
+            tasks=dict(self._node.journal.counts),
+            records=dict(counters.records),
+            migrations=self._node.journal.migrations,
+            decided=counters.decided,
+            deciding_s=counters.deciding_ns / SECOND,
+            commits=counters.commits,
+            commit_s=counters.commit_ns / SECOND,
+            refused=counters.refused,
+            workers=pool.count(),
+            launchers=pool.launchers(),
+            watchers=self._watchers(),
+            memory_bytes=psutil.Process().memory_info().rss,
+            shortage=self._store.shortage,
+        )
