@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hetd.store.errors import refusal
-from hetd.store.schema import APPLICATION, migrate, refuse_newer, version_of
+from hetd.store.schema import APPLICATION, MARKED, migrate, refuse_newer, version_of
 from hetd.store.writeahead import lost_commits
 
 if TYPE_CHECKING:
@@ -44,11 +44,9 @@ def open_database(path: Path) -> sqlite3.Connection:
         if not path.exists():
             _create(path)
         examine(path)
-        connection = connect(path)
-        _take_up(connection, path)
+        return _take_up(path)
     except (sqlite3.Error, OSError) as error:
         raise refusal(path, _text(error)) from error
-    return connection
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -63,7 +61,10 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Connect so that the database cannot be changed."""
-    address = f"{path.absolute().as_uri()}?mode=ro"
+    behind = path.with_name(path.name + "-wal")
+    # without a log nobody has it open: then SQLite need not make files beside it
+    mode = "mode=ro" if behind.exists() else "immutable=1"
+    address = f"{path.absolute().as_uri()}?{mode}"
     connection = sqlite3.connect(address, uri=True, isolation_level=None)
     connection.execute("PRAGMA busy_timeout = 5000")
     return connection
@@ -149,16 +150,32 @@ def refuse_foreign(database: sqlite3.Connection, path: Path) -> None:
     """Keep away from databases of other programs, and of newer versions of ours."""
     version = version_of(database)
     ours = database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
-    if version == 0 or not (ours or version == 1):  # the first schema left no mark
+    if not (ours or (0 < version < MARKED and _has_samples(database))):
         raise refusal(path, "it is a database of another program")
     refuse_newer(version, path)
 
 
-def _take_up(connection: sqlite3.Connection, path: Path) -> None:
+def _has_samples(database: sqlite3.Connection) -> bool:
+    """Whether there is a table that ours had from the first schema on."""
+    query = "SELECT 1 FROM sqlite_master WHERE name = 'samples'"
+    return database.execute(query).fetchone() is not None
+
+
+def _take_up(path: Path) -> sqlite3.Connection:
     """Check the structure, bring it to our schema, and write the log into it.
 
     What a failed sync left in memory only is written anew in this way, too.
     """
+    with contextlib.ExitStack() as on_failure:
+        connection = on_failure.enter_context(contextlib.closing(connect(path)))
+        _refuse_broken(connection, path)
+        migrate(connection)
+        fold(connection)
+        on_failure.pop_all()
+    return connection
+
+
+def _refuse_broken(connection: sqlite3.Connection, path: Path) -> None:
     found = quick_check(connection, LOOK_S)
     if found is None:
         log.warning(
@@ -166,8 +183,15 @@ def _take_up(connection: sqlite3.Connection, path: Path) -> None:
         )
     elif found:
         raise refusal(path, f"it is damaged: {found[0]}")
-    migrate(connection)
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def fold(connection: sqlite3.Connection) -> None:
+    """Write the log into the database, as far as there is room for it."""
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+            raise
 
 
 def quick_check(connection: sqlite3.Connection, limit: float) -> list[str] | None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 APPLICATION = 0x68657464
 """'hetd', in the header of the file: tells ours from any other SQLite database."""
+MARKED = 3
+"""The first schema that sets it."""
 
 STEPS = (
     # 1: tasks, idempotency keys, execution times

@@ -57,7 +57,7 @@ def lost_commits(database: Path) -> str | None:
     if len(log) < HEADER:
         return None
     salts, good, behind = _examine(log)
-    if witness is not None and witness.salts == salts and good < witness.frames:
+    if witness is not None and salts in {witness.salts, b""} and good < witness.frames:
         return f"its log is damaged: {good} of {witness.frames} frames are good"
     if behind > 1:
         return f"its log is damaged: {behind} commits stand behind bad frame {good + 1}"
@@ -87,14 +87,17 @@ def _witness(index: bytes) -> Witness | None:
 
 
 def _examine(log: bytes) -> tuple[bytes, int, int]:
-    """Return the log's salts, how many frames are good, and commits behind them."""
+    """Return the log's salts, how many frames are good, and commits behind them.
+
+    The salts of a log with a bad header are empty: it may have been any.
+    """
     magic, _, page = struct.unpack_from(">3I", log)
     salts = log[16:24]
     order = ">" if magic & 1 else "<"
     sums = _checksum(struct.unpack(f"{order}6I", log[:24]), (0, 0))
     sound = magic | 1 == MAGIC | 1 and sums == struct.unpack_from(">2I", log, 24)
     if not sound:
-        return salts, 0, 0
+        return b"", 0, 0
     frames = [
         memoryview(log)[start : start + FRAME_HEADER + page]
         for start in range(HEADER, len(log), FRAME_HEADER + page)
