@@ -347,7 +347,10 @@ class Node:
 
     def _abort(self, action: a.Abort) -> None:
         record = self.scheduler.system.tasks.get(TaskId(action.task))
-        still_bound = record is not None and record.bound
+        # it may have another worker by now: it was placed anew at the same instant
+        still_bound = (
+            record is not None and record.bound and record.epoch == action.epoch
+        )
         started = self.pool.worker_of(action.task) is not None
         reach("abort.before")
         self.pool.send(action.task, m.Abort(action.task, action.epoch))
