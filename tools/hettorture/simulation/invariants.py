@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hetd.core.events import TaskId
 from hetd.core.tasks import State
+from hetd.node import EPOCHS
 from hettorture.simulation.world import SECOND
 from libtask.errors import BugError
 
@@ -62,6 +63,7 @@ class Inspector:
         yield from _journal_and_scheduler(node)
         yield from _shared(node)
         yield from _misplaced(node, workers)
+        yield from _doubled(node, workers)
         yield from self._held(node)
         yield from self._cancelled(node)
         yield from self._drained(node)
@@ -173,8 +175,31 @@ def _misplaced(node: Node, workers: Iterable[SimulatedWorker]) -> Iterator[str]:
             continue
         task, _, resource = worker.told
         record = node.scheduler.system.tasks[TaskId(task)]
-        if record.state is State.RUNNING and record.resource != resource:
-            yield f"task {task} computes on {resource}, not on {record.resource}"
+        known = node.pool.worker_of(task)
+        if known is None or not known.route or record.cancelling is not None:
+            continue  # it has not greeted this daemon yet; or it is to end
+        if record.state is not State.RUNNING or record.resource != resource:
+            believed = f"{record.state} {record.resource}"
+            yield f"task {task} computes on {resource}, and is {believed}"
+
+
+def _doubled(node: Node, workers: Iterable[SimulatedWorker]) -> Iterator[str]:
+    """Complain of two workers that compute one task.
+
+    Orders leave before the commit: what a daemon ordered just before it crashed, the
+    next one cannot know until the worker greets it. Only then may there be two.
+    """
+    latest = max(
+        (record.epoch for record in node.scheduler.system.tasks.values()), default=0
+    )
+    computing: dict[int, str] = {}
+    for worker in workers:
+        if worker.told is None or worker.told[1] // EPOCHS < latest // EPOCHS:
+            continue
+        task, name = worker.told[0], worker.process.name
+        if task in computing:
+            yield f"task {task} is computed by {computing[task]} and by {name}"
+        computing[task] = name
 
 
 def _is_theirs(node: Node, task: int, epoch: int) -> bool:

@@ -15,7 +15,7 @@ from hettorture.simulation.line import SimulatedLink
 from hettorture.simulation.world import SECOND
 from libtask.checkpoint import StripSizer
 from libtask.errors import DeviceError, TaskFailedError
-from libtask.messages import Run
+from libtask.messages import Leaving, Run
 from libtask.task import Task
 from libtask.worker.execution import (
     Abandoned,
@@ -185,6 +185,7 @@ class SimulatedWorker(Worker):
                 return
             self._obey(message)
         if self._leaving:
+            self._link.send(Leaving())
             self.close()
             self.process.end(0)
 
@@ -220,6 +221,7 @@ class SimulatedWorker(Worker):
         stretch = self.stretch = Stretch(held, order, Course(held.record, sizer))
         self._lookout = Lookout(self._link, held.task, held.epoch, self._output)
         self._lookout.follow(stretch, self._world.now)
+        self._runs_on = order.device.name
         self._world.note(
             self.process.name, "computes", held.task, held.epoch, order.device.name
         )
@@ -264,6 +266,7 @@ class SimulatedWorker(Worker):
 
     def _leave(self) -> None:
         self.stretch = None
+        self._runs_on = ""
         if self._lookout is not None:
             self._lookout.leave()
 
