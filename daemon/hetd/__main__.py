@@ -70,11 +70,14 @@ def _parse() -> argparse.Namespace:
 
 
 def _serve(arguments: argparse.Namespace) -> None:
-    notifier = Notifier()
-    notifier.starting(START_S)
-    config = read_config(arguments.config)
-    policy = make_policy(arguments.policy or config.policy, config.policy_parameters)
     with ExitStack() as parts:
+        notifier = Notifier()
+        parts.callback(notifier.close)
+        notifier.starting(START_S)
+        config = read_config(arguments.config)
+        policy = make_policy(
+            arguments.policy or config.policy, config.policy_parameters
+        )
         _lock(arguments.state, parts)
         reach("start.locked")
         store = Store(arguments.state / "hetd.db")

@@ -71,6 +71,10 @@ class Notifier:
         extend = f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}"
         self._send(extend, "WATCHDOG=1", f"STATUS={status}")
 
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
     def _send(self, *lines: str) -> None:
         if self._socket is None:
             return
