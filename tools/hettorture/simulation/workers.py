@@ -254,14 +254,13 @@ class SimulatedWorker(Worker):
             self._begin_strip(stretch)
 
     def _conclude(self, stretch: Stretch, outcome: Outcome) -> None:
+        held, lookout = stretch.held, self._lookout
         self._leave()
         self._world.note(
-            self.process.name,
-            type(outcome).__name__.lower(),
-            stretch.held.task,
-            stretch.held.epoch,
+            self.process.name, type(outcome).__name__.lower(), held.task, held.epoch
         )
-        self._report(stretch.held, stretch, outcome)
+        if lookout is not None:
+            self._report(held, stretch, outcome, lookout)
         self._wake()
 
     def _leave(self) -> None:
