@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgpack
 import msgspec
@@ -29,6 +29,12 @@ PLAIN = st.recursive(
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Make values of an annotated type, as the messages use them."""
     arguments = get_args(kind)
+    if get_origin(kind) is Annotated:
+        return bounded(*arguments)
+    return combined(kind, arguments)
+
+
+def combined(kind: Any, arguments: tuple[Any, ...]) -> st.SearchStrategy[Any]:
     match get_origin(kind):
         case None:
             return plain_values(kind)
@@ -41,6 +47,11 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     return st.one_of([values(one) for one in arguments])
 
 
+def bounded(kind: Any, limits: msgspec.Meta) -> st.SearchStrategy[Any]:
+    made = st.integers if kind is int else st.floats
+    return made(min_value=limits.ge, max_value=limits.le)  # type: ignore[arg-type]  # one type at a time
+
+
 def plain_values(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return structures(kind)
@@ -49,7 +60,7 @@ def plain_values(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def structures(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     fields = [field.name for field in msgspec.structs.fields(kind)]
     return st.builds(kind, **{name: values(hints[name]) for name in fields})
 

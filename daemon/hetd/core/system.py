@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 SECOND: Nanoseconds = 1_000_000_000
 
 
+LONGEST_S = 1e12
+"""Longer expected times are taken as this: they are told in nanoseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One schedulable processor of the node.
@@ -278,7 +282,9 @@ class System:
             if cost < math.inf
         }
         best = min(affinities, key=lambda r: (-affinities[r], r), default=None)
-        whole = {name: round(expected[name] * SECOND) for name in affinities}
+        whole = {
+            name: round(min(expected[name], LONGEST_S) * SECOND) for name in affinities
+        }
         return Fit(affinities, best, whole)
 
     def _cost(self, seconds: float, name: str) -> float:

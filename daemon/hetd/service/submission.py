@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from hetd.transport.router import Peer
 
 
+LATEST = 1e10
+"""Seconds to the latest deadline that can be told in nanoseconds: three centuries."""
+
+
 class SubmissionDesk:
     """Takes in new tasks, all of a request or none."""
 
@@ -75,10 +79,9 @@ class SubmissionDesk:
         self, peer: Peer, spec: m.TaskSpec, first: int, position: int
     ) -> m.TaskSpec:
         """Refuse a task that can never run; resolve what it comes after."""
-        if spec.deadline_s is not None and not 0 < spec.deadline_s < math.inf:
-            raise InputError(
-                f"deadline: expected seconds above 0, got {spec.deadline_s:g}"
-            )
+        refuse_deadline(spec.deadline_s)
+        if not 0 <= spec.work < math.inf:
+            raise InputError(f"work: expected a finite amount, got {spec.work:g}")
         for name in spec.resources:
             resource_named(self._node, name)
         if not any(_can_run(spec, device) for device in self._node.devices.values()):
@@ -115,3 +118,16 @@ class SubmissionDesk:
 def _can_run(spec: m.TaskSpec, device: m.DeviceInfo) -> bool:
     allowed = not spec.resources or device.spec.name in spec.resources
     return allowed and device.spec.kind in spec.kinds
+
+
+def refuse_deadline(seconds: float | None) -> None:
+    """Refuse a deadline that cannot be told by the clock.
+
+    Raises:
+        InputError: says what is expected.
+
+    """
+    if seconds is None or 0 < seconds < LATEST:
+        return
+    limit = "" if seconds <= 0 else f", below {LATEST:g}"
+    raise InputError(f"deadline: expected seconds above 0{limit}, got {seconds:g}")

@@ -10,6 +10,7 @@ from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.planning.explain import explain
 from hetd.service.resources import policy_name, resource_named
+from hetd.service.submission import refuse_deadline
 from libtask import messages as m
 from libtask.errors import InputError
 from libtask.faultpoints import reach

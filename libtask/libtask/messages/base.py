@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -12,6 +12,12 @@ MAX_FRAME = 1 << 20
 MAX_ANSWER = 4 * MAX_FRAME
 """Bytes in one message of hetd: it repeats parts of several that it accepted, as a
 task's parameters, result and reason, and must never fail to tell."""
+
+Whole = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""A whole number that every part can hold, the store too."""
+Seconds = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+"""A duration or a moment that can be told in nanoseconds: finite, above all."""
+Amount = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
 
 Kind = Literal["cpu", "gpu", "fpga"]
 TaskState = Literal[

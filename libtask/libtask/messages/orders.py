@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from libtask.messages.base import Message
+from libtask.messages.base import Message, Seconds, Whole
 from libtask.messages.parts import CheckpointRecord, DeviceSpec, TaskSpec
 
 
@@ -25,7 +25,7 @@ class WorkerExited(Message, frozen=True):
     """A worker ended."""
 
     name: str
-    status: int
+    status: Whole
     """Exit status; negative: the signal that ended it."""
     reason: str = ""
     started: bool = True
@@ -35,8 +35,8 @@ class WorkerExited(Message, frozen=True):
 class Stage(Message, frozen=True):
     """Load this task's inputs; it will run soon. `Run` may come before it is ready."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
     spec: TaskSpec
     checkpoint: CheckpointRecord = CheckpointRecord()
     snapshots: str = ""
@@ -51,36 +51,36 @@ class Run(Message, frozen=True):
     With `spec`, the task is not staged yet: load it first, without a `Ready`.
     """
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
     device: DeviceSpec
     spec: TaskSpec | None = None
     checkpoint: CheckpointRecord = CheckpointRecord()
     snapshots: str = ""
     resume: bool = False
-    strip: int | None = None
+    strip: Whole | None = None
     """First strip's size, from the estimates; None: start with the smallest."""
 
 
 class Preempt(Message, frozen=True):
     """Yield at the next checkpoint."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
 
 
 class Abort(Message, frozen=True):
     """Give the task up at the next checkpoint, without a result; also drops a staged one."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
 
 
 class TakeSnapshot(Message, frozen=True):
     """Write a snapshot at the next checkpoint, and go on."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
 
 
 class DropSnapshots(Message, frozen=True):
@@ -106,72 +106,72 @@ class Leaving(Message, frozen=True):
 class Ready(Message, frozen=True):
     """The staged task's inputs are loaded."""
 
-    task: int
-    epoch: int
-    total: int | None = None
+    task: Whole
+    epoch: Whole
+    total: Whole | None = None
 
 
 class Progress(Message, frozen=True):
     """Strips done since the last report; at most one each 100 ms."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
     checkpoint: CheckpointRecord
-    seconds: float
+    seconds: Seconds
     """Computing time of those strips."""
-    iterations: int
+    iterations: Whole
     """Iterations in those strips."""
-    strips: int = 1
-    started: float | None = None
+    strips: Whole = 1
+    started: Seconds | None = None
     """When the first strip began (epoch seconds); in the first report only."""
-    transfer_in: float = 0.0
-    cpu_seconds: float = 0.0
+    transfer_in: Seconds = 0.0
+    cpu_seconds: Seconds = 0.0
     """Processor time of the worker since the last report, all threads."""
-    at_risk: float = 0.0
+    at_risk: Seconds = 0.0
     """Computing since the last snapshot, or since the start, seconds."""
     complete: bool = False
     """All strips are done; what follows is saving."""
     log: str = ""
     """Where the output of this stretch goes, and begins; in the first report only."""
-    log_start: int = 0
+    log_start: Whole = 0
 
 
 class Yielded(Message, frozen=True):
     """The task stopped at a checkpoint; its device memory is free."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
     checkpoint: CheckpointRecord
-    seconds: float = 0.0
-    iterations: int = 0
-    strips: int = 0
-    transfer_in: float = 0.0
-    transfer_out: float = 0.0
-    set_up: float = 0.0
+    seconds: Seconds = 0.0
+    iterations: Whole = 0
+    strips: Whole = 0
+    transfer_in: Seconds = 0.0
+    transfer_out: Seconds = 0.0
+    set_up: Seconds = 0.0
     """Seconds from the start to the first strip, without transfers."""
-    cpu_seconds: float = 0.0
+    cpu_seconds: Seconds = 0.0
     """Processor time of the worker in this stretch, all threads."""
-    ended: float = 0.0
+    ended: Seconds = 0.0
     """When the stretch ended (epoch seconds); 0: just now."""
-    last_strip: float = 0.0
+    last_strip: Seconds = 0.0
     """When the last strip ended (epoch seconds)."""
-    at_risk: float = 0.0
+    at_risk: Seconds = 0.0
     log: str = ""
-    log_start: int = 0
-    log_end: int = 0
+    log_start: Whole = 0
+    log_end: Whole = 0
 
 
 class SnapshotTaken(Message, frozen=True):
     """A snapshot was written, or could not be."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
     checkpoint: CheckpointRecord
     """Where the task stands in it, without `extra`."""
-    at: float = 0.0
+    at: Seconds = 0.0
     """When (epoch seconds)."""
-    bytes: int = 0
-    seconds: float = 0.0
+    bytes: Whole = 0
+    seconds: Seconds = 0.0
     """What it took, with copying from the device."""
     error: str = ""
     """Why there is none; the older ones are what they were."""
@@ -180,8 +180,8 @@ class SnapshotTaken(Message, frozen=True):
 class Resumed(Message, frozen=True):
     """The task goes on from a snapshot; or from its start, where none is good."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
     checkpoint: CheckpointRecord
     refused: list[str] = []
     """Snapshots that were not used, and why."""
@@ -190,51 +190,51 @@ class Resumed(Message, frozen=True):
 class Parked(Message, frozen=True):
     """A task that waited is on disk, and no longer in this worker."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
 
 
 class Finished(Message, frozen=True):
     """The task is complete; `result` is what it saved."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
     result: Any = None
-    seconds: float = 0.0
-    iterations: int = 0
-    strips: int = 0
-    transfer_in: float = 0.0
-    transfer_out: float = 0.0
-    set_up: float = 0.0
+    seconds: Seconds = 0.0
+    iterations: Whole = 0
+    strips: Whole = 0
+    transfer_in: Seconds = 0.0
+    transfer_out: Seconds = 0.0
+    set_up: Seconds = 0.0
     """Seconds from the start to the first strip, without transfers."""
-    cpu_seconds: float = 0.0
+    cpu_seconds: Seconds = 0.0
     """Processor time of the worker in this stretch, all threads."""
-    ended: float = 0.0
+    ended: Seconds = 0.0
     """When the stretch ended (epoch seconds); 0: just now."""
     log: str = ""
-    log_start: int = 0
-    log_end: int = 0
+    log_start: Whole = 0
+    log_end: Whole = 0
 
 
 class Failed(Message, frozen=True):
     """The task ended with an error."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole
     error: str
     """One line."""
     code: str = "task-failed"
     """`HetError.code` of the cause; `device` and `program` may succeed elsewhere."""
     trace: str = ""
-    ended: float = 0.0
+    ended: Seconds = 0.0
     """When the stretch ended (epoch seconds); 0: just now."""
     log: str = ""
-    log_start: int = 0
-    log_end: int = 0
+    log_start: Whole = 0
+    log_end: Whole = 0
 
 
 class Aborted(Message, frozen=True):
     """The task was given up, as asked."""
 
-    task: int
-    epoch: int
+    task: Whole
+    epoch: Whole

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from libtask.messages.base import Kind, Record, TaskState
+from libtask.messages.base import Amount, Kind, Record, TaskState, Whole
 
 
 class DeviceSpec(Record, frozen=True):
@@ -38,20 +38,20 @@ class TaskSpec(Record, frozen=True):
     """(app, size signature), e.g. `heat/4096`."""
     kinds: list[Kind] = msgspec.field(default_factory=lambda: ["cpu"])
     """Kinds the app has an implementation for."""
-    work: float = 1.0
+    work: Amount = 1.0
     """Amount of work, in units the app chooses; same app, twice the work: about twice the time."""
-    input_bytes: int = 0
-    state_bytes: int = 0
+    input_bytes: Whole = 0
+    state_bytes: Whole = 0
     """Bytes that a migration moves."""
-    priority: int = 0
-    after: list[int] = []
+    priority: Whole = 0
+    after: list[Whole] = []
     """Ids of tasks that must complete first; `-k` means the k-th task before in the same submit."""
     hold: bool = False
     resources: list[str] = []
     """Allowed resource names; empty: any."""
-    strip: int | None = None
+    strip: Whole | None = None
     """Fixed strip size in iterations; None: sized to the target interval."""
-    iterations: int | None = None
+    iterations: Whole | None = None
     """Iterations of its outer loop, where they are known before it is loaded."""
     name: str = ""
     cwd: str = ""
@@ -64,8 +64,8 @@ class TaskSpec(Record, frozen=True):
 class CheckpointRecord(Record, frozen=True):
     """The small record of progress between two strips."""
 
-    done: int = 0
-    total: int | None = None
+    done: Whole = 0
+    total: Whole | None = None
     extra: dict[str, Any] = {}
     """What the app itself keeps there (residuals, flags): small plain values."""
 
@@ -181,6 +181,8 @@ class DeviceInfo(Record, frozen=True):
     spec: DeviceSpec
     slots: int = 1
     state: Literal["up", "draining", "lost"] = "up"
+    reason: str = ""
+    """Why it is lost, and when it is tried again."""
     running: list[int] = []
     queued: int = 0
     busy_watts: float = 0.0
@@ -194,6 +196,8 @@ class DeviceInfo(Record, frozen=True):
     idle_joules: float = 0.0
     metered_s: float = 0.0
     """Seconds over which these were drawn."""
+    busy_s: float = 0.0
+    """Seconds that its slots had tasks since the start, summed up over the slots."""
     measured: bool = False
     """Whether a meter says so; else they are modelled."""
 
