@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     Literal,
     get_args,
@@ -222,6 +223,13 @@ def _judge(desk: Desk, frame: bytes, found: Findings) -> None:
 
 # ---------------------------------------------------------------- making cases
 
+_PLAIN: dict[Any, tuple[Any, ...]] = {
+    int: WHOLE,
+    float: NUMBERS,
+    str: TEXTS,
+    bool: (True, False),
+    type(None): (None,),
+}
 _KINDS: tuple[type[m.Message], ...] = get_args(m.ToDaemon)
 _OF_WORKERS = tuple(kind for kind in _KINDS if "epoch" in kind.__struct_fields__)
 
@@ -273,7 +281,7 @@ _known_hints: dict[Any, dict[str, Any]] = {}
 def _hints(kind: Any) -> dict[str, Any]:
     if kind not in _known_hints:
         names = kind.__struct_fields__
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind, include_extras=True)
         _known_hints[kind] = {name: hints[name] for name in names}
     return _known_hints[kind]
 
@@ -288,6 +296,8 @@ def _value(hint: Any, chance: random.Random) -> Any:
     made: Any
     if origin is None:
         made = _plain_value(hint, chance)
+    elif origin is Annotated:
+        made = _bounded(arguments[0], arguments[1], chance)
     elif origin is Literal:
         made = chance.choice(arguments)
     elif origin is list:
@@ -300,17 +310,19 @@ def _value(hint: Any, chance: random.Random) -> Any:
     return made
 
 
+def _bounded(kind: Any, limits: msgspec.Meta, chance: random.Random) -> Any:
+    """Make a number that is within its limits, mostly; the limits are."""
+    least, most = limits.ge, limits.le
+    if least is None or most is None or chance.random() < 0.05:  # noqa: PLR2004  one in twenty
+        return _plain_value(kind, chance)
+    inside = [each for each in _PLAIN[kind] if least <= each <= most]
+    return chance.choice((*inside, least, most))
+
+
 def _plain_value(hint: Any, chance: random.Random) -> Any:
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return _fields(hint, chance)
-    plain: dict[Any, tuple[Any, ...]] = {
-        int: WHOLE,
-        float: NUMBERS,
-        str: TEXTS,
-        bool: (True, False),
-        type(None): (None,),
-    }
-    return chance.choice(plain.get(hint, STRANGE))
+    return chance.choice(_PLAIN.get(hint, STRANGE))
 
 
 def _broken(packed: bytes, chance: random.Random) -> bytes:
