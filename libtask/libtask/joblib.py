@@ -1,0 +1,207 @@
+"""joblib over hetd: `parallel_config(backend="hetd")` runs joblib's calls as tasks.
+
+    import libtask.joblib
+    libtask.joblib.register()
+    with joblib.parallel_config(backend="hetd"):
+        cross_val_score(model, x, y, n_jobs=-1)
+
+Calls run in the user's own workers, as many at once as the node has slots of the kind.
+Large arrays are written once for each `Parallel` and mapped read-only by every call, as
+joblib does. What runs inside a call in parallel again runs in its threads.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import numpy as np
+from joblib import register_parallel_backend
+from joblib._parallel_backends import (
+    AutoBatchingMixin,
+    FallbackToBackend,
+    ParallelBackendBase,
+    SequentialBackend,
+)
+
+from libtask.client.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from libtask.client.executor import CallFuture, TaskExecutor
+    from libtask.messages import Kind
+
+LARGE = 1 << 20
+"""Bytes from which an array is mapped instead of copied; joblib's own limit."""
+
+
+def register(*, default: bool = False) -> None:
+    """Make the backend `hetd` known to joblib; by default: use it where none is named."""
+    register_parallel_backend("hetd", HetdBackend, make_default=default)
+
+
+class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # joblib has no types
+    """joblib's way to hetd.
+
+    Args:
+        socket: the daemon's socket; None: the default one.
+        kind: kind of resource that each call holds.
+        fields: joblib's own.
+
+    """
+
+    supports_retrieve_callback = True
+
+    def __init__(
+        self, socket: str | Path | None = None, kind: Kind = "cpu", **fields: Any
+    ) -> None:
+        super().__init__(**fields)
+        self._socket = socket
+        self._kind: Kind = kind
+        self._client: Client | None = None
+        self._executor: TaskExecutor | None = None
+        self._arrays: Arrays | None = None
+        self._pending: set[CallFuture] = set()
+
+    def configure(self, n_jobs: int | None = 1, parallel: Any = None, **_: Any) -> int:
+        """Connect; return how many calls are to run at once."""
+        if n_jobs == 1:
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        self.parallel = parallel
+        self._open()
+        return self.effective_n_jobs(n_jobs)
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """Return the calls that run at once: all slots for -1 and None."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if n_jobs is not None and n_jobs > 0:
+            return n_jobs
+        with Client(self._socket) as client:
+            devices = [each for each in client.devices() if each.state == "up"]
+        slots = sum(each.slots for each in devices if each.spec.kind == self._kind)
+        return max(1, slots + 1 + (-1 if n_jobs is None else n_jobs))
+
+    def submit(
+        self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None
+    ) -> CallFuture:
+        """Submit a batch of calls as one task; `callback` hears of its end."""
+        executor, arrays = self._open()
+        future: Any = executor.submit(run_pickled, arrays.pickled(func), sys.path)
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future  # type: ignore[no-any-return]  # an executor's futures are these
+
+    def retrieve_result_callback(self, out: CallFuture) -> Any:
+        """Return what a batch returned, or raise what it raised."""
+        return out.result()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:  # noqa: FBT001, FBT002  joblib's signature
+        """Cancel what has not ended; what computes is stopped by its launcher."""
+        for future in list(self._pending):
+            if not future.cancel():
+                future.handle.cancel()
+        self.terminate()
+        if ensure_ready:
+            self._open()
+
+    def terminate(self) -> None:
+        """Close the connection and remove the arrays' files, when all calls have ended."""
+        client, executor, arrays = self._client, self._executor, self._arrays
+        self._client = self._executor = self._arrays = None
+        if client is not None and executor is not None and arrays is not None:
+            threading.Thread(
+                target=_close, args=(client, executor, arrays), daemon=True
+            ).start()
+        self._pending.clear()
+        self.reset_batch_stats()
+
+    def _open(self) -> tuple[TaskExecutor, Arrays]:
+        if self._executor is None or self._arrays is None:
+            self._client = Client(self._socket)
+            self._executor = self._client.executor(self._kind)
+            self._arrays = Arrays()
+        return self._executor, self._arrays
+
+
+def _close(client: Client, executor: TaskExecutor, arrays: Arrays) -> None:
+    """Wait for the end of what was given up, so that nothing of it is left behind."""
+    executor.shutdown(wait=True)
+    client.close()
+    arrays.remove()
+
+
+class Arrays:
+    """Large arrays as files, each written once, whichever calls use it."""
+
+    def __init__(self) -> None:
+        room = os.environ.get("JOBLIB_TEMP_FOLDER")
+        self._folder = Path(tempfile.mkdtemp(prefix="hetd-joblib-", dir=room))
+        self._remover = weakref.finalize(self, _removed, self._folder)
+        self._files: dict[int, tuple[weakref.ref[Any], Path]] = {}
+
+    def pickled(self, value: Any) -> bytes:
+        """Pickle a value; of large arrays only where their files are."""
+        buffer = io.BytesIO()
+        _Pickler(buffer, self).dump(value)
+        return buffer.getvalue()
+
+    def file_of(self, array: Any) -> Path:
+        """Return the file that holds an array, written where it is not there yet."""
+        known = self._files.get(id(array))
+        if known is not None and known[0]() is array:
+            return known[1]
+        path = self._folder / f"{len(self._files)}-{id(array)}.npy"
+        np.save(path, array, allow_pickle=False)
+        self._files[id(array)] = (weakref.ref(array), path)
+        return path
+
+    def remove(self) -> None:
+        """Remove the files; workers that still map one keep what they map."""
+        self._remover()
+
+
+def _removed(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    def __init__(self, buffer: io.BytesIO, arrays: Arrays) -> None:
+        super().__init__(buffer)
+        self._arrays = arrays
+
+    def reducer_override(self, value: Any) -> Any:
+        """Name the file of a large plain array instead of pickling it."""
+        plain = type(value) in (np.ndarray, np.memmap) and not value.dtype.hasobject
+        if plain and value.nbytes >= LARGE:
+            return mapped, (str(self._arrays.file_of(value)),)
+        return super().reducer_override(value)
+
+
+def mapped(path: str) -> Any:
+    """Map an array's file read-only; called in the worker."""
+    return np.load(path, mmap_mode="r")
+
+
+def run_pickled(pickled: bytes, path: list[str]) -> Any:
+    """Run a batch of joblib; called in the worker.
+
+    Args:
+        pickled: the batch.
+        path: where the submitter's modules are.
+
+    """
+    sys.path += [place for place in path if place not in sys.path]
+    return pickle.loads(pickled)()  # noqa: S301  the user's own function
