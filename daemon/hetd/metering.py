@@ -69,6 +69,7 @@ class Metering:
             busy_joules=total.busy_joules,
             idle_joules=total.idle_joules,
             metered_s=total.seconds,
+            busy_s=total.busy_s,
             measured=total.measured,
         )
 

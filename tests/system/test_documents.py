@@ -147,6 +147,7 @@ def _dedented(program: str) -> str:
 
 def _the_node(judge: Judge, folder: Path) -> None:
     judge("devices")
+    judge("metrics")
     judge("drain", "fpga0")
     judge("resume", "fpga0")
     judge("policy set", "finish-time", "--set", "caution=3")

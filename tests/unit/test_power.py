@@ -243,7 +243,9 @@ def test_the_model_is_busy_and_idle_watts_times_time() -> None:
     charge = book.end(1, 5 * SECOND)
 
     assert charge == Charge(750.0, measured=False)
-    assert book.total("gpu0", 9 * SECOND) == Total(750.0, 180.0, 9.0, measured=False)
+    assert book.total("gpu0", 9 * SECOND) == Total(
+        750.0, 180.0, 9.0, busy_s=3.0, measured=False
+    )
 
 
 def test_tasks_share_the_cpu_by_processor_time() -> None:
@@ -282,7 +284,9 @@ def test_a_meter_replaces_the_model() -> None:
     charge = book.end(1, 2 * SECOND)
 
     assert charge == Charge(300.0, measured=True)
-    assert book.total("gpu0", 3 * SECOND) == Total(300.0, 60.0, 3.0, measured=True)
+    assert book.total("gpu0", 3 * SECOND) == Total(
+        300.0, 60.0, 3.0, busy_s=1.0, measured=True
+    )
 
 
 def test_the_model_replaces_a_meter_that_is_lost() -> None:

@@ -52,6 +52,7 @@ COMMANDS = {
     "report": ("report", "Say where time and energy went, by resource and task."),
     "gantt": ("gantt", "Draw what ran where."),
     "trace": ("tracing", "Write what ran as a scenario or a Chrome trace."),
+    "metrics": ("metrics", "Print, write or serve figures for Prometheus."),
     "daemon": ("daemon", "Start, stop or look at the daemon."),
     "doc": ("doc", "Print the manual of a command, or a JSON schema."),
     "completion": ("completion", "Print shell completion code."),

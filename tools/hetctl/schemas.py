@@ -7,11 +7,11 @@ from typing import Any, get_args, get_type_hints, is_typeddict
 
 import msgspec
 
-from hetctl.documents import accounts, node, tasks
+from hetctl.documents import accounts, node, store, tasks
 from libtask.errors import NotFoundError
 from libtask.parameters import suggestion
 
-MODULES: tuple[ModuleType, ...] = (tasks, accounts, node)
+MODULES: tuple[ModuleType, ...] = (tasks, accounts, node, store)
 TASKS = ("hetctl/tasks-1",)
 SUBMITTED = ("hetctl/submitted-1", *TASKS)
 PRINTED: dict[str, tuple[str, ...]] = {
@@ -46,9 +46,13 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "report": ("hetctl/report-1",),
     "gantt": ("hetctl/gantt-1",),
     "trace": ("hetsim/scenario-1", "hetctl/trace-1"),
+    "metrics": ("hetctl/metrics-1",),
     "daemon start": ("hetctl/daemon-1",),
     "daemon stop": ("hetctl/daemon-1",),
     "daemon status": ("hetctl/daemon-1",),
+    "daemon check": ("hetctl/store-1",),
+    "daemon backup": ("hetctl/store-1",),
+    "daemon restore": ("hetctl/store-1",),
     "completion": ("hetctl/completion-1",),
     "doc": ("hetctl/doc-1",),
 }

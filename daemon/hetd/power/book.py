@@ -36,6 +36,7 @@ class Total:
 
     Attributes:
         seconds: how long it has been open.
+        busy_s: time that its slots had tasks, summed up over the slots.
         measured: by a meter from the beginning.
 
     """
@@ -43,6 +44,7 @@ class Total:
     busy_joules: float
     idle_joules: float
     seconds: float
+    busy_s: float
     measured: bool
 
 
@@ -75,7 +77,7 @@ class _Account:
     ) -> None:
         self.resource = resource
         self.running: dict[int, _Share] = {}
-        self.busy = self.idle = 0.0
+        self.busy = self.idle = self.busy_s = 0.0
         self.opened = self.at = now
         self.measured = meter is not None
         self.meter = meter
@@ -93,6 +95,7 @@ class _Account:
         if seconds <= 0:
             return
         self.at = now
+        self.busy_s += seconds * len(self.running)
         drawn = self._drawn(seconds)
         if not self.running:
             self.idle += drawn
@@ -199,7 +202,9 @@ class EnergyBook:
         account = self._accounts[resource]
         account.settle(now)
         seconds = (now - account.opened) / SECOND
-        return Total(account.busy, account.idle, seconds, account.measured)
+        return Total(
+            account.busy, account.idle, seconds, account.busy_s, account.measured
+        )
 
     def close(self) -> None:
         """Give the meters back."""

@@ -29,6 +29,7 @@ class DevicePart(TypedDict):
     emulated: bool
     slots: Annotated[int, Meta(ge=1)]
     state: Literal["up", "draining", "lost"]
+    reason: str | None
     running: list[Id]
     queued: Count
     busy_watts: Seconds
@@ -54,6 +55,21 @@ class ResourceState(TypedDict):
     format: Literal["hetctl/resource-1"]
     name: str
     state: Literal["up", "draining"]
+
+
+class MetricSample(TypedDict):
+    """A figure of the daemon, as Prometheus names it."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Metrics(TypedDict):
+    """The daemon's figures for Prometheus: `metrics`."""
+
+    format: Literal["hetctl/metrics-1"]
+    samples: list[MetricSample]
 
 
 class Policy(TypedDict):
