@@ -18,7 +18,7 @@ help:
 	touch $@
 
 .venv/installed-dev: .venv/installed-demo
-	$(BIN)/pip install --quiet --editable '.[demo,parquet]' --group dev
+	$(BIN)/pip install --quiet --editable '.[demo,parquet,metrics,top]' --group dev
 	touch $@
 
 demo: .venv/installed-demo
