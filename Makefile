@@ -3,12 +3,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check unit bench clean help
+.PHONY: demo test check unit bench clean help install install-program install-files uninstall
 
 help:
 	@echo "make demo    run the main job on this machine, with progress and a Gantt picture"
 	@echo "make test    lint, types, import contracts and all tests"
 	@echo "make bench   measure; JSON on standard output (BENCH=name for one of them)"
+	@echo "make install (as root) the daemon as a service, for all users: docs/operating.md"
 	@echo "make clean   remove what was installed and produced"
 
 .venv/installed-demo: pyproject.toml
@@ -41,3 +42,77 @@ bench: .venv/installed-dev
 
 clean:
 	rm -rf .venv demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# ------------------------------------------------------------ as a service
+#
+# The program lives in an environment of its own, $(libdir)/hetd, with wrappers in
+# $(bindir). DESTDIR stages everything for a package. EXTRAS=fpga-emulator,nvidia,plots
+# installs those optional parts too.
+
+DESTDIR ?=
+EXTRAS ?=
+prefix ?= /usr/local
+sysconfdir ?= /etc
+bindir ?= $(prefix)/bin
+libdir ?= $(prefix)/lib
+datadir ?= $(prefix)/share
+unitdir ?= $(libdir)/systemd/system
+userunitdir ?= $(libdir)/systemd/user
+
+HOME_OF_PROGRAM := $(libdir)/hetd
+STAGED := $(DESTDIR)$(HOME_OF_PROGRAM)
+PROGRAMS := hetd hetctl hetsim
+SHELLS := bash zsh fish
+COMPLETION_bash := $(datadir)/bash-completion/completions/hetctl
+COMPLETION_zsh := $(datadir)/zsh/site-functions/_hetctl
+COMPLETION_fish := $(datadir)/fish/vendor_completions.d/hetctl.fish
+UNITS := $(unitdir)/hetd.service $(unitdir)/hetd.socket $(userunitdir)/hetd.service \
+	$(userunitdir)/hetd.socket $(userunitdir)/hetd-launcher.service
+FILL_IN = sed -e 's|@bindir@|$(bindir)|; s|@libdir@|$(libdir)|; s|@sysconfdir@|$(sysconfdir)|'
+PAGES := man8/hetd.8 man1/hetctl.1 man5/hetd.toml.5
+
+install: install-program install-files
+	@echo "now: systemd-sysusers && systemd-tmpfiles --create hetd.conf && systemctl daemon-reload"
+	@echo "     systemctl enable --now hetd.socket"
+
+# Nothing that is installed may name DESTDIR: no scripts of the environment, but wrappers;
+# byte code with the paths of its later place.
+install-program:
+	$(PYTHON) -m venv --clear $(STAGED)
+	$(STAGED)/bin/python -m pip install --quiet --no-compile '.$(if $(EXTRAS),[$(EXTRAS)])'
+	$(STAGED)/bin/python -m compileall -q -s '$(DESTDIR)' $(STAGED)/lib || true
+	find $(STAGED)/bin -mindepth 1 ! -name 'python*' -delete
+	install -d $(DESTDIR)$(bindir)
+	for name in $(PROGRAMS); do \
+	  printf '#!/bin/sh\nexec %s/bin/python -P -m %s "$$@"\n' $(HOME_OF_PROGRAM) $$name \
+	    > $(DESTDIR)$(bindir)/$$name && chmod 755 $(DESTDIR)$(bindir)/$$name || exit 1; \
+	done
+	PYTHONPATH=tools $(STAGED)/bin/python -m hetman $(STAGED)/man
+	for page in $(PAGES); do \
+	  install -D -m 644 $(STAGED)/man/$${page#*/} $(DESTDIR)$(datadir)/man/$$page || exit 1; \
+	done
+	rm -r $(STAGED)/man
+	$(foreach shell,$(SHELLS),install -d $(DESTDIR)$(dir $(COMPLETION_$(shell))) && \
+	  $(STAGED)/bin/python -P -m hetctl completion $(shell) > $(DESTDIR)$(COMPLETION_$(shell)) &&) true
+
+# Units, users and the configuration; one that is there already is kept.
+install-files:
+	install -d $(DESTDIR)$(unitdir) $(DESTDIR)$(userunitdir)
+	$(FILL_IN) systemd/system/hetd.service.in > $(DESTDIR)$(unitdir)/hetd.service
+	$(FILL_IN) systemd/user/hetd.service.in > $(DESTDIR)$(userunitdir)/hetd.service
+	$(FILL_IN) systemd/user/hetd-launcher.service.in \
+	  > $(DESTDIR)$(userunitdir)/hetd-launcher.service
+	install -m 644 systemd/system/hetd.socket $(DESTDIR)$(unitdir)/hetd.socket
+	install -m 644 systemd/user/hetd.socket $(DESTDIR)$(userunitdir)/hetd.socket
+	install -D -m 644 systemd/sysusers.d/hetd.conf $(DESTDIR)$(libdir)/sysusers.d/hetd.conf
+	install -D -m 644 systemd/tmpfiles.d/hetd.conf $(DESTDIR)$(libdir)/tmpfiles.d/hetd.conf
+	test -e $(DESTDIR)$(sysconfdir)/hetd/hetd.toml || \
+	  install -D -m 644 systemd/hetd.toml $(DESTDIR)$(sysconfdir)/hetd/hetd.toml
+
+# Configuration, tasks (/var/lib/hetd), users and groups stay.
+uninstall:
+	rm -rf $(STAGED)
+	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(PROGRAMS)) $(addprefix $(DESTDIR),$(UNITS))
+	rm -f $(addprefix $(DESTDIR)$(datadir)/man/,$(PAGES))
+	rm -f $(foreach shell,$(SHELLS),$(DESTDIR)$(COMPLETION_$(shell)))
+	rm -f $(DESTDIR)$(libdir)/sysusers.d/hetd.conf $(DESTDIR)$(libdir)/tmpfiles.d/hetd.conf

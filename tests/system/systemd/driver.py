@@ -1,0 +1,188 @@
+"""Runs inside the box, as a unit: uses hetd as users and an administrator would.
+
+Writes what it saw to /out/seen.json; the test outside judges it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 60.0
+CONFIG = Path("/etc/hetd/hetd.toml")
+SEEN = Path("/out/seen.json")
+seen: dict[str, Any] = {}
+
+
+def run(*command: str, user: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command, as a user where one is named."""
+    if user:
+        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+        home = f"HOME=/home/{user}"
+        command = (*become, "env", "-i", home, "PATH=/usr/bin:/bin", *command)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def hetctl(user: str, *words: str) -> dict[str, Any]:
+    """Ask hetd as a user; return the status and the document or the complaint."""
+    verb, *rest = words
+    done = run("hetctl", verb, *rest, "--json", user=user)
+    document = json.loads(done.stdout) if done.stdout.startswith(("{", "[")) else None
+    return {"status": done.returncode, "answer": document, "error": done.stderr.strip()}
+
+
+def show(name: str, unit: str = "hetd.service") -> str:
+    """Return a property of a unit."""
+    return run("systemctl", "show", "--value", "-p", name, unit).stdout.strip()
+
+
+def until(look: Any, what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.02)
+    return found
+
+
+def task_of(user: str, task: int) -> dict[str, Any]:
+    answer: dict[str, Any] = hetctl(user, "show", str(task))["answer"]
+    return answer
+
+
+def grown(progress: float) -> dict[str, Any]:
+    """Wait until the task has gone on; return what is told of it."""
+    return until(  # type: ignore[no-any-return]  # a task
+        lambda: (task := task_of("ann", 1))["progress"] > progress and task, "progress"
+    )
+
+
+def uids_of_workers() -> dict[int, int]:
+    """Find launchers and workers: pid -> uid."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            uid = entry.stat().st_uid
+        except OSError:
+            continue
+        if b"libtask.worker.launcher" in words:
+            found[int(entry.name)] = uid
+    return found
+
+
+def restarted(end: signal.Signals) -> dict[str, Any]:
+    """End or stop the daemon; tell how long it takes until another one answers."""
+    before, since = int(show("MainPID")), time.monotonic()
+    os.kill(before, end)
+    until(lambda: int(show("MainPID")) not in (0, before), "another main process")
+    until(lambda: show("ActiveState") == "active", "another daemon that is ready")
+    ready = time.monotonic() - since
+    answer = until(
+        lambda: (a := hetctl("ann", "daemon", "status"))["status"] == 0 and a, "answer"
+    )
+    return {
+        "ready_s": ready,
+        "answered_s": time.monotonic() - since,
+        "pid": answer["answer"]["pid"],
+        "main_pid": int(show("MainPID")),
+        "restarts": int(show("NRestarts")),
+        "result": show("Result"),
+        "state": show("ActiveState"),
+    }
+
+
+def socket_file() -> str:
+    return run("stat", "-c", "%a %U %G", "/run/hetd/hetd.sock").stdout.strip()
+
+
+def begin() -> None:
+    """Let the first request start the daemon."""
+    seen["sysusers"] = run("systemd-sysusers").stderr
+    run("systemctl", "start", "hetd.socket")
+    seen["socket"] = [socket_file(), show("ActiveState", "hetd.socket")]
+    seen["before"] = show("ActiveState")
+    seen["stranger"] = hetctl("eve", "list")
+
+    seen["submitted"] = hetctl(
+        "ann", "submit", "synthetic", "--seconds", '{"cpu": 600}', "--strips", "60000"
+    )
+    until(lambda: task_of("ann", 1)["progress"] > 0, "a task that computes")
+    seen["activated"] = [show("ActiveState"), show("SubState"), show("StatusText")]
+    seen["workers"] = uids_of_workers()
+    seen["progress"] = task_of("ann", 1)["progress"]
+    seen["user_of_hetd"] = run(
+        "ps", "-o", "user=", "-p", show("MainPID")
+    ).stdout.strip()
+
+
+def harm() -> None:
+    """Kill the daemon, and let it hang."""
+    seen["killed"] = restarted(signal.SIGKILL)
+    seen["after_kill"] = grown(seen["progress"])
+    seen["hung"] = restarted(signal.SIGSTOP)
+    seen["after_hang"] = grown(seen["after_kill"]["progress"])
+    seen["workers_after"] = uids_of_workers()
+    seen["socket_after"] = socket_file()
+
+
+def share() -> None:
+    """Come as another user, and as an administrator."""
+    seen["foreign"] = hetctl("ben", "cancel", "1")
+    seen["foreign_list"] = hetctl("ben", "list")
+    seen["no_admin"] = hetctl("ben", "drain", "cpu")
+    seen["admin"] = hetctl("zoe", "drain", "cpu")
+    seen["admin_resumes"] = hetctl("zoe", "resume", "cpu")
+
+
+def reload() -> None:
+    """Set a limit while it runs."""
+    CONFIG.write_text(CONFIG.read_text() + "\n[limits]\ntasks = 1\n")
+    seen["reload"] = run("systemctl", "reload", "hetd.service").returncode
+    seen["limited"] = until(
+        lambda: (
+            (a := hetctl("ann", "submit", "synthetic", "--seconds", '{"cpu": 1}'))[
+                "status"
+            ]
+            and a
+        ),
+        "a refused submit",
+    )
+    seen["restarts_after_reload"] = int(show("NRestarts"))
+
+
+def stop() -> None:
+    """Stop, come back, and come back with a mistake in the configuration."""
+    # the socket first: tasks' launchers knock there as long as there is one
+    done = run("systemctl", "stop", "hetd.socket", "hetd.service")
+    seen["stopped"] = [done.returncode, show("ActiveState"), show("Result")]
+    seen["socket_gone"] = not Path("/run/hetd/hetd.sock").exists()
+    seen["workers_without"] = uids_of_workers()
+    run("systemctl", "start", "hetd.socket")
+    seen["after_stop"] = grown(seen["after_hang"]["progress"])
+    seen["cancelled"] = hetctl("zoe", "cancel", "1")
+
+    run("systemctl", "stop", "hetd.socket", "hetd.service")
+    for pid in uids_of_workers():
+        os.kill(pid, signal.SIGKILL)
+    CONFIG.write_text('polcy = "mm"\n')
+    seen["bad_config"] = run("systemctl", "start", "hetd.service").returncode
+    seen["bad_result"] = [show("Result"), show("ExecMainStatus"), show("NRestarts")]
+
+
+if __name__ == "__main__":
+    try:
+        for part in (begin, harm, share, reload, stop):
+            part()
+    except Exception as error:  # noqa: BLE001  whatever it is, the test outside tells it
+        seen["broken"] = repr(error)
+    SEEN.write_text(json.dumps(seen, indent=1))
+    sys.exit(0)
