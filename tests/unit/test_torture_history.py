@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hettorture.history import Found, History, complaints, name_of
+from hettorture.history import FAILS, Found, History, complaints, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +108,7 @@ BROKEN: dict[str, tuple[Callable[[History, list[Found]], object], list[str]]] = 
     ),
     "failed": (
         lambda _, tasks: tasks.__setitem__(2, Found(3, "b/0", "failed")),
-        ["task 3 is failed: None"],
+        ["task 3 is failed, which nothing explains"],
     ),
     "unfinished": (
         lambda _, tasks: tasks.__setitem__(2, Found(3, "b/0", "preempted")),
@@ -125,6 +125,16 @@ def test_each_way_of_breaking_the_promise_is_named(name: str) -> None:
     spoil(history, tasks)
 
     assert complaints(history, tasks) == expected
+
+
+def test_a_task_that_is_to_fail_fails() -> None:
+    history = History()
+    history.ask("a", [FAILS, FAILS])
+    tasks = [Found(1, "a/0", "failed"), Found(2, "a/1", "completed", {})]
+
+    assert complaints(history, tasks) == [
+        "task 2 has the result {}, not '<fails by itself>'"
+    ]
 
 
 def test_what_has_not_ended_yet_is_right_while_a_run_goes_on() -> None:

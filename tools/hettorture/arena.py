@@ -1,0 +1,230 @@
+"""The arena: one daemon, its launcher and workers, all of them to be killed at will.
+
+Everything lies in one folder; daemon and launcher are forked by a `Nursery`. The arena
+starts them, kills them, waits until they answer again, and at the end looks for what
+was left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import psutil
+
+from hettorture.nursery import DAEMON, LAUNCHER, Nursery
+from libtask.client.connection import Connection
+from libtask.errors import DaemonUnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+PATIENCE = 60.0
+"""Seconds after which something that must happen counts as never happening."""
+
+CONFIG = """
+policy = "{policy}"
+cancel_grace_s = 0.2
+restore_grace_s = 5.0
+attempts = 100000
+meters = false
+
+[snapshots]
+mtbf_s = 0.02
+minimum_s = 0.005
+
+[[resource]]
+name = "cpu"
+kind = "cpu"
+driver = "null"
+slots = 2
+
+[[resource]]
+name = "gpu0"
+kind = "gpu"
+driver = "null"
+
+[[resource]]
+name = "fpga0"
+kind = "fpga"
+driver = "null"
+"""
+"""Little patience with tasks that do not obey, snapshots all the time, and any number of
+attempts: a task that is killed for ever must still not be given up."""
+RESOURCES = ("cpu", "gpu0", "fpga0")
+
+
+class NotInTimeError(Exception):
+    """Something that must happen did not."""
+
+
+def eventually(look: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+    """Look until it is so.
+
+    Raises:
+        NotInTimeError: it is not, in time.
+
+    """
+    deadline = time.monotonic() + patience
+    while not look():
+        if time.monotonic() > deadline:
+            raise NotInTimeError(f"not in time: {what}")
+        time.sleep(0.001)
+
+
+class Arena:
+    """A daemon and its launcher.
+
+    Args:
+        policy: name of the scheduler's policy.
+
+    Attributes:
+        recoveries: seconds from each kill of the daemon to its next answer.
+
+    """
+
+    def __init__(self, policy: str = "migration") -> None:
+        # a short path: sockets need one
+        self.folder = Path(tempfile.mkdtemp(prefix="hett-"))
+        self.socket = self.folder / "s"
+        self.state = self.folder / "state"
+        self.log = self.folder / "hetd.log"
+        self.config = self.folder / "hetd.toml"
+        self.config.write_text(CONFIG.format(policy=policy), encoding="utf-8")
+        self.recoveries: list[float] = []
+        self.daemon: int | None = None
+        self.launcher: int | None = None
+        self._down_since: float | None = None
+        self._nursery = Nursery()
+
+    # ------------------------------------------------------------ the daemon
+
+    def start_daemon(self, fail: str = "") -> None:
+        """Start the daemon; see `await_answer` for when it is there."""
+        words = ["--socket", str(self.socket), "--state", str(self.state)]
+        words += ["--config", str(self.config)]
+        self.daemon = self._nursery.start(DAEMON, words, self.log, fail)
+
+    def await_answer(self) -> None:
+        """Wait until the daemon answers; note how long that took since it was killed.
+
+        Raises:
+            NotInTimeError: it does not, or it has ended.
+
+        """
+        eventually(self._answers, f"the daemon's answer\n{self.log_tail()}")
+        if self._down_since is not None:
+            self.recoveries.append(time.monotonic() - self._down_since)
+            self._down_since = None
+
+    def _answers(self) -> bool:
+        try:
+            Connection(self.socket, lambda _: None, lambda _: None).close()
+        except DaemonUnreachableError:
+            if self.daemon_ended() is not None:
+                raise NotInTimeError(
+                    f"the daemon has ended\n{self.log_tail()}"
+                ) from None
+            return False
+        return True
+
+    def daemon_ended(self) -> int | None:
+        """Return how the daemon ended by itself; None: it runs."""
+        status = None if self.daemon is None else self._nursery.status(self.daemon)
+        if status is not None:
+            self._note_down()
+        return status
+
+    def kill_daemon(self) -> None:
+        """End the daemon as a crash would."""
+        if self.daemon is None:
+            return
+        os.kill(self.daemon, signal.SIGKILL)
+        self._nursery.wait(self.daemon)
+        self._note_down()
+
+    def stop_daemon(self) -> int:
+        """End the daemon as a service manager would; return its exit status."""
+        if self.daemon is None:
+            return 0
+        os.kill(self.daemon, signal.SIGTERM)
+        status = self._nursery.wait(self.daemon)
+        self.daemon = None
+        return status
+
+    def _note_down(self) -> None:
+        self.daemon = None
+        self._down_since = self._down_since or time.monotonic()
+
+    def log_tail(self) -> str:
+        """Return the last lines that the daemon wrote."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+
+    # ------------------------------------------------------------ the crew
+
+    def start_launcher(self, fail: str = "") -> None:
+        """Start the launcher; what it forks has the same fault point."""
+        words = ["--socket", str(self.socket)]
+        self.launcher = self._nursery.start(LAUNCHER, words, self.log, fail)
+
+    def keep_launcher(self) -> None:
+        """Start the launcher again if it has ended, as clients would."""
+        if self.launcher is None or self._nursery.status(self.launcher) is not None:
+            self.start_launcher()
+
+    def kill_launcher(self) -> None:
+        """End the launcher as a crash would; its workers are orphans then."""
+        if self.launcher is None:
+            return
+        os.kill(self.launcher, signal.SIGKILL)
+        self._nursery.wait(self.launcher)
+        self.launcher = None
+
+    def family(self) -> list[psutil.Process]:
+        """Return everybody who is there: daemon, launcher, workers, what they started."""
+        return self._nursery.family()
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the workers, orphans among them, and what tasks started."""
+        mine = (self.daemon, self.launcher)
+        found = (each for each in self._nursery.family() if each.pid not in mine)
+        return [each for each in found if _lives(each)]
+
+    def is_launcher_there(self) -> bool:
+        """Whether the daemon has heard of a launcher."""
+        connection = Connection(self.socket, lambda _: None, lambda _: None)
+        connection.close()
+        return connection.welcome.launcher
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """End everything, and remove the folder."""
+        self._nursery.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

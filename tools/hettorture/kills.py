@@ -1,0 +1,179 @@
+"""Random kills under load: of the daemon, of workers, of the launcher.
+
+    python -m hettorture kills --seeds 3 --count 100
+
+Customers go on asking while their daemon is killed at random moments and comes back,
+now and then to be killed again while it recovers. At the end everything must have
+come true that was acknowledged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hettorture.arena import Arena, NotInTimeError, eventually
+from hettorture.customers import Customer, all_tasks
+from hettorture.history import ENDED, History, complaints
+from hettorture.remains import remains
+from libtask.errors import HetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CUSTOMERS = 4
+LIFE_S = 0.15
+"""A daemon that is killed lives so long after its first answer, at most."""
+RECOVERING = 0.2
+"""Share of kills after which the daemon is killed again before it can answer."""
+POLICIES = ("migration", "finish-time", "affinity", "felare")
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of an arena under load, and what came of it.
+
+    Attributes:
+        in_flight: kills at whose moment somebody waited for an answer.
+
+    """
+
+    seed: int
+    policy: str
+    kills: dict[str, int] = field(default_factory=dict)
+    in_flight: int = 0
+    requests: int = 0
+    tasks: int = 0
+    states: dict[str, int] = field(default_factory=dict)
+    recoveries: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    complaints: list[str] = field(default_factory=list)
+
+    def report(self) -> dict[str, Any]:
+        """Return the row of this run."""
+        return {
+            "seed": self.seed,
+            "policy": self.policy,
+            "kills": self.kills,
+            "kills_with_requests_in_flight": self.in_flight,
+            "requests": self.requests,
+            "tasks": self.tasks,
+            "ends": self.states,
+            "seconds": round(self.seconds, 1),
+            "complaints": self.complaints,
+        }
+
+
+class Siege:
+    """An arena under load, from the first task to the judgement."""
+
+    def __init__(self, arena: Arena, seed: int, policy: str) -> None:
+        self.arena = arena
+        self.run = Run(seed, policy)
+        self.draw = random.Random(seed)
+        self.history = History()
+        arena.start_daemon()
+        arena.await_answer()
+        arena.start_launcher()
+        self.customers = [
+            Customer(arena.socket, self.history, f"c{n}", random.Random(seed * 100 + n))
+            for n in range(CUSTOMERS)
+        ]
+        for customer in self.customers:
+            customer.start()
+
+    def note_kill(self, victim: str) -> None:
+        """Count a kill."""
+        self.run.kills[victim] = self.run.kills.get(victim, 0) + 1
+        if victim == "daemon":
+            self.run.in_flight += any(each.waits for each in self.customers)
+
+    def judge(self) -> Run:
+        """Let everything end; find what is wrong."""
+        try:
+            self._settle()
+        except (NotInTimeError, HetError) as error:
+            self.run.complaints.append(str(error))
+        for customer in self.customers:
+            customer.close()
+            self.run.requests += customer.requests
+        self.run.recoveries = self.arena.recoveries
+        return self.run
+
+    def _settle(self) -> None:
+        run, arena = self.run, self.arena
+        for customer in self.customers:
+            customer.end()
+            if customer.error is not None:
+                run.complaints.append(f"{customer.name}: {customer.error!r}")
+        with contextlib.suppress(NotInTimeError):  # the judge names who has not
+            eventually(self._all_ended, "the end of all tasks")
+        tasks = all_tasks(arena.socket)
+        run.tasks = len(tasks)
+        for task in tasks:
+            run.states[task.state] = run.states.get(task.state, 0) + 1
+        run.complaints += complaints(self.history, tasks)
+        run.complaints += remains(arena, len(tasks))
+
+    def _all_ended(self) -> bool:
+        self.arena.keep_launcher()
+        tasks = all_tasks(self.arena.socket)
+        if all(task.state in ENDED for task in tasks):
+            return True
+        time.sleep(0.05)
+        return False
+
+
+def kill_daemons(siege: Siege, count: int) -> None:
+    """Kill the daemon so many times, at random moments."""
+    for _ in range(count):
+        time.sleep(siege.draw.uniform(0, LIFE_S))
+        _kill_daemon(siege)
+        if siege.draw.random() < RECOVERING:
+            siege.arena.start_daemon()
+            time.sleep(siege.draw.uniform(0, 0.03))
+            _kill_daemon(siege)
+        siege.arena.start_daemon()
+        siege.arena.await_answer()
+        siege.arena.keep_launcher()
+
+
+def _kill_daemon(siege: Siege) -> None:
+    siege.note_kill("daemon")
+    siege.arena.kill_daemon()
+
+
+def kill_crews(siege: Siege, count: int) -> None:
+    """Kill workers so many times, and now and then their launcher."""
+    done = 0
+    while done < count:
+        time.sleep(siege.draw.uniform(0, LIFE_S / 2))
+        siege.arena.keep_launcher()
+        workers = siege.arena.workers()
+        if not workers:
+            continue
+        done += 1
+        if siege.draw.random() < 0.1:  # noqa: PLR2004  one in ten
+            siege.note_kill("launcher")
+            siege.arena.kill_launcher()
+        else:
+            siege.note_kill("worker")
+            siege.draw.choice(workers).kill()
+
+
+def besiege(seed: int, attack: Callable[[Siege], None]) -> Run:
+    """Load an arena, attack it, judge it."""
+    policy = POLICIES[seed % len(POLICIES)]
+    began = time.monotonic()
+    with Arena(policy) as arena:
+        siege = Siege(arena, seed, policy)
+        try:
+            attack(siege)
+        except NotInTimeError as error:
+            siege.run.complaints.append(str(error))
+        run = siege.judge()
+    run.seconds = time.monotonic() - began
+    return run
