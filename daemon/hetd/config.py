@@ -164,7 +164,15 @@ RELOADABLE = (
 )
 """What SIGHUP takes up; the rest is read at a start."""
 
-SMALLEST = {"connections_per_user": 8, "memory_mb": 16}
+SMALLEST = {
+    "connections_per_user": 8,
+    "memory_mb": 16,
+    "strip_limit_s": 0.1,
+    "setup_limit_s": 0.1,
+    "device_errors": 1,
+    "log_mb": 0,
+    "processes_per_user": 0,
+}
 
 
 def read_config(path: Path | None) -> Config:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hetd.node import Node
     from hetd.transport.router import Peer
 
-ELSEWHERE = frozenset({"device", "program"})
+ELSEWHERE = frozenset({"device", "device-memory", "program"})
 """Codes of failures that another resource may not have."""
 
 
@@ -117,7 +117,18 @@ class CrewDesk:
         if record is not None and record.bound:
             elsewhere = self._node.discipline.was_ended(record.id)
             lost = e.WorkerLost(record.id, record.epoch, reason, elsewhere)
-            self._node.happen(lost)
+            self._node.happen(lost, *self._hung_device(record, reason, hung=elsewhere))
+
+    def _hung_device(
+        self, record: TaskRecord, reason: str, *, hung: bool
+    ) -> list[e.Event]:
+        """Count it as an error of an accelerator that a task hung there."""
+        resource = record.resource
+        if not hung or resource is None or record.cancelling is not None:
+            return []
+        if self._node.devices[resource].spec.kind == "cpu":
+            return []
+        return self._node.discipline.device_failed(resource, f"a task hung: {reason}")
 
     # ------------------------------------------------------------ reports
 
@@ -218,8 +229,15 @@ class CrewDesk:
             message.epoch,
             message.error,
             elsewhere=message.code in ELSEWHERE,
+            whole_kind=message.code == "program",
         )
-        self._node.happen(failed)
+        self._node.happen(failed, *self._device_errors(entry, message))
+
+    def _device_errors(self, entry: Entry, message: m.Failed) -> list[e.Event]:
+        """Count the error against the resource where it may be the device's fault."""
+        if message.code != "device" or entry.resource is None:
+            return []
+        return self._node.discipline.device_failed(entry.resource, message.error)
 
     # ------------------------------------------------------------ steps
 
@@ -228,6 +246,8 @@ class CrewDesk:
     ) -> float:
         """Close it with what the worker says of it; return when it ended."""
         self._node.metering.used_in_all(entry.id, message.cpu_seconds)
+        if message.strips and entry.resource is not None:
+            self._node.discipline.health.worked(entry.resource)
         ended = self._ended(entry, message.ended)
         self._node.journal.close_segment(
             entry,

@@ -117,8 +117,8 @@ class Vigil:
     def _complaint(self, watched: Watched) -> str:
         if watched.reports < SETTLED:
             seconds = (self._setup + watched.copying) / SECOND
-            return f"no strip was finished in {seconds:g} s"
+            return f"no strip was finished in {seconds:.3g} s"
         seconds = self._limit(watched) / SECOND
         if watched.ordered:
-            return f"did not yield within {seconds:g} s"
-        return f"no checkpoint was reached in {seconds:g} s"
+            return f"did not yield within {seconds:.3g} s"
+        return f"no checkpoint was reached in {seconds:.3g} s"

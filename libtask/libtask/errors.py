@@ -52,6 +52,12 @@ class DeviceError(HetError):
     code = "device"
 
 
+class DeviceMemoryError(DeviceError):
+    """The device has not enough memory for the task; a larger one may have."""
+
+    code = "device-memory"
+
+
 class ProgramError(DeviceError):
     """An OpenCL program does not compile for this device; another kind may do."""
 

@@ -48,6 +48,7 @@ class NodeDesk:
                 self._node.devices[name], self._node.clock.now()
             ),
             state=condition,
+            reason=self._node.discipline.health.reason(name),
             running=list(state.running),
             queued=len(state.queue),
         )
@@ -56,6 +57,8 @@ class NodeDesk:
         self._rights.demand_rule(peer)
         resource_named(self._node, request.resource)
         change = e.ResourceDrained if request.drain else e.ResourceReturned
+        if not request.drain:
+            self._node.discipline.health.trust(request.resource)
         self._node.happen(change(request.resource))
         return m.Done(request.request)
 

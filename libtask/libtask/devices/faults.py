@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from libtask.errors import DeviceError, ProgramError
+from libtask.errors import DeviceError, DeviceMemoryError, ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,8 @@ def read_fault(error: pyopencl.Error, device: str, doing: str) -> DeviceError:
     if code in PROGRAM_FAULTS:
         return ProgramError(f"{where}; the program does not fit this device")
     if code in OUT_OF_MEMORY:
-        return DeviceError(f"{where}; the device is out of memory, try a smaller task")
+        text = f"{where}; the device is out of memory, try a smaller task"
+        return DeviceMemoryError(text)
     if code == OUT_OF_RESOURCES:
         return DeviceError(f"{where}; the device is out of resources or lost")
     return DeviceError(f"{where}; the device is lost or its driver failed")

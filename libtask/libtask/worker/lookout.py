@@ -23,6 +23,8 @@ LOOK_NS = 1_000_000
 """A look costs about 5 µs, so it is 0.5 % of this interval; a preemption is late by
 this much at most, which is little beside a strip of 50 ms."""
 REPORT_NS = 100_000_000
+REPORTS = 2
+"""After so many hetd expects the next strip in a time that fits strips, not set-up."""
 
 
 class Lookout:
@@ -53,6 +55,7 @@ class Lookout:
         self._connections = link.connections
         self._deferred: list[FromDaemon] = []
         self._reported = Measures()
+        self._reports = 0
         self._look_at_ns = 0
         self._report_at_ns = 0
         self._cpu_reported_ns = 0
@@ -83,6 +86,11 @@ class Lookout:
         self._report(now_ns)  # so that the strips of the next report are not in it
         self._link.send(keeping.take(self._execution.settle, self._measures))
         reach("snapshot.told")
+
+    def tell_complete(self) -> None:
+        """Say that the last strip is done, where hetd waits for strips: saving may take long."""
+        if self._reports >= REPORTS and self._link.welcome is not None:
+            self._link.send_users_values(self._progress(complete=True))
 
     def leave(self) -> None:
         """Hand orders that came for later back to the worker."""
@@ -126,6 +134,7 @@ class Lookout:
         self._report_at_ns = now_ns + REPORT_NS
         self._link.send_users_values(self._progress())
         reach("worker.reported")
+        self._reports += 1
         self._reported = self._measures.copy()
 
     def _cpu_since_report(self) -> int:
@@ -135,7 +144,7 @@ class Lookout:
         )
         return self._cpu_reported_ns - before
 
-    def _progress(self) -> Progress:
+    def _progress(self, *, complete: bool = False) -> Progress:
         done, reported = self._measures, self._reported
         first = reported.strips == 0
         return Progress(
@@ -149,6 +158,7 @@ class Lookout:
             transfer_in=done.transfer_in if first else 0.0,
             cpu_seconds=self._cpu_since_report() / NANOSECONDS,
             at_risk=self._at_risk_s(),
+            complete=complete,
             log=self._output.path if first else "",
             log_start=self._output.start if first else 0,
         )

@@ -62,6 +62,8 @@ class Output:
     def failed(self, task: int, epoch: int, error: BaseException) -> Failed:
         """Return how a stretch failed."""
         trace = trace_of(error)
+        if self.path:  # a terminal shows it by itself
+            self._print(trace)
         log, log_start, log_end = self._stretch()
         return Failed(
             task=task,
@@ -74,6 +76,11 @@ class Output:
             log_start=log_start,
             log_end=log_end,
         )
+
+    def _print(self, trace: str) -> None:
+        """Let the log tell how the task failed."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(trace)
 
     def _stretch(self) -> tuple[str, int, int]:
         """Return path, start and end of the stretch so far, bytes."""

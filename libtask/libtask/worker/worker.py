@@ -134,6 +134,7 @@ class Worker:
         self._parent = os.getppid()
         self._held: Holding | None = None
         self._keeping: Keeping | None = None
+        self._runs_on = ""
         self._last_word: Message | None = None
         self._leaving = False
         self._tasks = 0
@@ -182,6 +183,7 @@ class Worker:
             task=task,
             epoch=epoch,
             own=self._terms.own,
+            resource=self._runs_on,
         )
         # The last word may have been lost with the last connection; hetd knows an
         # old one by its epoch.
@@ -321,15 +323,20 @@ class Worker:
         )
         execution = Execution(implementation, held.app, device, course, lookout)
         lookout.follow(execution, time.perf_counter_ns())
+        self._runs_on = order.device.name
         try:
             outcome = execution.run()
         finally:
+            self._runs_on = ""
             lookout.leave()
-        self._report(held, execution, outcome)
+        self._report(held, execution, outcome, lookout)
 
-    def _report(self, held: Holding, execution: Execution, outcome: Outcome) -> None:
+    def _report(
+        self, held: Holding, execution: Execution, outcome: Outcome, lookout: Lookout
+    ) -> None:
         match outcome:
             case Completed():
+                lookout.tell_complete()
                 self._finish(held, execution)
             case Stopped(checkpoint):
                 held.record = checkpoint

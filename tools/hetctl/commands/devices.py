@@ -29,6 +29,7 @@ HEADINGS = (
 )
 LIVE = (
     "state",
+    "reason",
     "running",
     "queued",
     "busy_joules",
@@ -66,6 +67,9 @@ def devices_command(
         )
     elif path is None:
         table(HEADINGS, [_row(each) for each in devices])
+        for each in devices:
+            if each.reason:
+                click.echo(f"{each.spec.name}: {each.reason}")
 
 
 def _document(device: DeviceInfo) -> DevicePart:
@@ -80,6 +84,7 @@ def _document(device: DeviceInfo) -> DevicePart:
         "emulated": device.spec.emulated,
         "slots": device.slots,
         "state": device.state,
+        "reason": device.reason or None,
         "running": device.running,
         "queued": device.queued,
         "busy_watts": device.busy_watts,
