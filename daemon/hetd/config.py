@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from libtask.errors import InputError
-from libtask.messages import DeviceInfo, DeviceSpec, Kind
+from libtask.messages import DeviceInfo, DeviceSpec, Kind, SnapshotTerms
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +98,23 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is different for single users, by login name or uid."""
 
 
+class SnapshotsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The `[snapshots]` table: when workers write their tasks' progress to disk."""
+
+    mtbf_s: float = 86_400.0
+    """Seconds between two failures of a worker or the machine; the interval between
+    snapshots follows from it and from what one takes. 0: write none by themselves."""
+    minimum_s: float = 10.0
+    """Computing between two snapshots at least: shorter tasks have none."""
+    low_memory: float = 0.05
+    """Share of the machine's memory: with less available, tasks that wait in a worker
+    are written to disk and their memory is given back. 0: never."""
+
+    def terms(self) -> SnapshotTerms:
+        """Return the table as it travels."""
+        return SnapshotTerms(self.mtbf_s, self.minimum_s, self.low_memory)
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set. Units stand in the names."""
 
@@ -108,7 +125,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stage: int = 1
     """Tasks staged ahead for each slot."""
     attempts: int = 3
-    """Workers a task may lose before it fails."""
+    """Workers a task may lose before it fails; one that gets further, be it by a strip
+    or a snapshot, has them all again."""
     cancel_grace_s: float = 5.0
     """How long a cancelled task may take to its next checkpoint before it is killed."""
     restore_grace_s: float = 5.0
@@ -150,6 +168,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Connections of one user at the same time; each worker and each client is one."""
     memory_mb: int = 256
     """By how much peers may make hetd grow before those that flood it are cut off."""
+    snapshots: SnapshotsTable = SnapshotsTable()
     resource: list[ResourceTable] = []
 
 
@@ -161,6 +180,7 @@ RELOADABLE = (
     "stop_timeout_s",
     "admin_group",
     "limits",
+    "snapshots",
 )
 """What SIGHUP takes up; the rest is read at a start."""
 
@@ -203,7 +223,16 @@ def _check(config: Config) -> None:
     for name, least in SMALLEST.items():
         if getattr(config, name) < least:
             raise InputError(f"{name}: expected at least {least}")
+    _check_snapshots(config.snapshots)
     _check_resources(config)
+
+
+def _check_snapshots(table: SnapshotsTable) -> None:
+    for name in ("mtbf_s", "minimum_s"):
+        if not 0 <= getattr(table, name) < math.inf:
+            raise InputError(f"snapshots.{name}: expected a number from 0")
+    if not 0 <= table.low_memory <= 1:
+        raise InputError("snapshots.low_memory: expected a share from 0 to 1")
 
 
 def _check_resources(config: Config) -> None:

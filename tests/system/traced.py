@@ -107,3 +107,50 @@ def traced(task: Traced, device: Device, checkpoint: Checkpoint) -> Iterator[Non
             counted = checkpoint.extra.get("counted", 0)
             checkpoint.extra["counted"] = counted + len(strip)
             yield
+
+
+@dataclass
+class Churn(Task):
+    """Stirs numbers so that a strip left out, or run twice, changes all of them.
+
+    Attributes:
+        output: file for the numbers.
+        rounds: iterations.
+        exit_at: iteration in which the process ends, as if all were well; -1: none.
+
+    """
+
+    output: str
+    rounds: int = 60_000
+    exit_at: int = -1
+
+    def size(self) -> Size:
+        return Size("churn", state_bytes=8 * CELLS)
+
+    def load(self) -> None:
+        self.cells = np.arange(CELLS, dtype=np.uint64)
+
+    def total(self) -> int:
+        return self.rounds
+
+    def save(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        Path(self.output).write_bytes(self.cells.tobytes())
+        return {"rounds": checkpoint.done}
+
+
+CELLS = 512
+
+
+def stir(cells: np.ndarray[Any, Any], strip: range) -> None:
+    for iteration in strip:
+        np.multiply(cells, np.uint64(6364136223846793005), out=cells)
+        np.add(cells, np.uint64(iteration), out=cells)
+
+
+@Churn.on("cpu")
+def churn(task: Churn, device: Device, checkpoint: Checkpoint) -> Iterator[None]:
+    for strip in checkpoint.strips():
+        if task.exit_at in strip:
+            os._exit(0)
+        stir(task.cells, strip)
+        yield

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[0-9]{1,19}-[0-9a-f]{1,16}")
 ASKED_AT_ONCE = 1000
 """Names in one message."""
-ASK_S = 5.0
+ASK_S = 2.0
 """Seconds between two questions for what is no longer needed."""
 
 
