@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import grp
 import logging
 import os
@@ -24,6 +23,7 @@ from hetd.notify import Notifier, passed_socket, path_of
 from hetd.policies import make_policy
 from hetd.serving import Serving
 from hetd.store import Store
+from hetd.store.lock import lock
 from hetd.transport.guard import Allowance
 from hetd.transport.router import Router
 from hetd.wakes import Wakes
@@ -78,7 +78,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         policy = make_policy(
             arguments.policy or config.policy, config.policy_parameters
         )
-        _lock(arguments.state, parts)
+        parts.callback(os.close, lock(arguments.state))
         reach("start.locked")
         store = Store(arguments.state / "hetd.db")
         parts.callback(store.close)
@@ -140,27 +140,6 @@ def _devices(config: Config) -> list[DeviceInfo]:
     if config.resource:
         return [table.device_info() for table in config.resource]
     return discover(DISCOVERY_S)
-
-
-def _lock(state: Path, parts: ExitStack) -> None:
-    """Keep a second daemon out of the state directory.
-
-    Raises:
-        InputError: another daemon has it, or it cannot be written.
-
-    """
-    try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(
-            state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
-    except OSError as error:
-        raise InputError(f"state directory {state}: {error.strerror}") from error
-    parts.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise InputError(f"another hetd uses the state directory {state}") from error
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def test_real_output_is_as_its_schema_says(
     _the_node(judge, tmp_path)
     _looking_back(judge, tmp_path)
     _execution_times(judge, tmp_path)
-    _the_daemon(judge, daemon)
+    _the_daemon(judge, daemon, tmp_path)
 
     told = {(command, each) for command, some in PRINTED.items() for each in some}
     assert told - judge.seen == set()
@@ -178,11 +178,15 @@ def _execution_times(judge: Judge, folder: Path) -> None:
     judge("models forget", "--all")
 
 
-def _the_daemon(judge: Judge, daemon: PrivateDaemon) -> None:
+def _the_daemon(judge: Judge, daemon: PrivateDaemon, folder: Path) -> None:
     judge("daemon start")  # it runs already
     judge("daemon status")
+    state = ("--state", str(daemon.state))
+    judge("daemon check", *state)
+    judge("daemon backup", str(folder / "backup.db"), *state)
     judge("daemon stop")
     assert daemon.terminate() == 0  # reaps it
+    judge("daemon restore", str(folder / "backup.db"), *state)
     daemon.start()
 
 

@@ -11,6 +11,12 @@ from typing import Any
 
 import click
 
+from hetctl.commands.store import (
+    backup_command,
+    check_command,
+    restore_command,
+    state_of,
+)
 from hetctl.options import connect, shared
 from hetctl.output import emit
 from hetctl.units import Duration
@@ -27,7 +33,11 @@ PAUSE = 0.02
 
 @click.group("daemon")
 def daemon_command() -> None:
-    """Start, stop or look at the daemon."""
+    """Start, stop or look at the daemon; check, save or restore its store."""
+
+
+for _command_of_store in (check_command, backup_command, restore_command):
+    daemon_command.add_command(_command_of_store)
 
 
 @daemon_command.command("start")
@@ -49,7 +59,7 @@ def start(*, socket: Path | None, as_json: bool, **given: Any) -> None:
     if _listens(path):
         _print_status(path, "already running", as_json=as_json)
         return
-    state = (given["state"] or _state_of(path)).absolute()
+    state = (given["state"] or state_of(path)).absolute()
     command = _command(path, state, given)
     if given["foreground"]:
         os.execv(command[0], command)  # noqa: S606  our own interpreter and module
@@ -61,7 +71,7 @@ def ensure_started(socket: Path | None) -> None:
     """Start a daemon with the defaults where none answers, and say so."""
     path = _path(socket)
     if not _listens(path):
-        state = _state_of(path)
+        state = state_of(path)
         command = _command(path, state, {"config": None, "policy": None})
         _await_answer(path, _spawn(command, state), state, SLOW_START)
         click.echo(f"started a daemon at {path}; hetctl daemon stop ends it", err=True)
@@ -139,17 +149,6 @@ def _print_status(
     )
     click.echo(f"{word}: hetd {welcome.version}, process {welcome.pid}, socket {path}")
     click.echo(f"policy {policy}; resources {names}")
-
-
-def _state_of(path: Path) -> Path:
-    """Keep the state of a private daemon beside its socket, so that no two share one."""
-    import platformdirs
-
-    from libtask.endpoint import run_directory
-
-    if path.parent == run_directory():
-        return Path(platformdirs.user_state_dir("hetd"))
-    return path.with_name(path.name + ".state")
 
 
 def _command(path: Path, state: Path, given: dict[str, Any]) -> list[str]:

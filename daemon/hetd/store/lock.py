@@ -1,0 +1,48 @@
+"""The lock on a state directory: one process at a time writes what lies there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def lock(state: Path) -> int:
+    """Take the lock, which lasts as long as the descriptor that is returned.
+
+    Raises:
+        InputError: another process has it, or the directory cannot be written.
+
+    """
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(state / "lock", flags, 0o600)
+    except OSError as error:
+        raise InputError(f"state directory {state}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise InputError(f"another hetd uses the state directory {state}") from error
+    return descriptor
+
+
+def is_locked(state: Path) -> bool:
+    """Whether a daemon runs on a state directory; one that we may not read counts."""
+    try:
+        descriptor = os.open(state / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

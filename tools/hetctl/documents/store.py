@@ -1,0 +1,29 @@
+"""Documents about the task store: `daemon check`, `daemon backup`, `daemon restore`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypedDict
+
+from msgspec import Meta
+
+from hetctl.documents.parts import Count
+
+
+class Store(TypedDict):
+    """What was found in a task store, or done with it."""
+
+    format: Literal["hetctl/store-1"]
+    action: Literal["check", "backup", "restore"]
+    path: str
+    running: Annotated[bool, Meta(description="a daemon has it open")]
+    problems: Annotated[list[str], Meta(description="none: it is sound")]
+    schema: Count | None
+    size_bytes: Count
+    log_bytes: Count
+    unended: Count | None
+    ended: Count | None
+    keys: Count | None
+    samples: Count | None
+    last_id: Count | None
+    file: Annotated[str | None, Meta(description="the backup written or read")]
+    aside: Annotated[list[str], Meta(description="what was there before a restore")]
