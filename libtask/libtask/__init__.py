@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from libtask.checkpoint import Checkpoint
     from libtask.client.asynchronous import AsyncClient
     from libtask.client.client import Client
+    from libtask.client.gathering import as_completed
     from libtask.devices import Device
     from libtask.program.standalone import main
     from libtask.task import Size, Task
@@ -42,6 +43,7 @@ __all__ = [
     "Size",
     "Task",
     "TaskFailedError",
+    "as_completed",
     "main",
 ]
 
@@ -52,6 +54,7 @@ _PLACES = {
     "Device": "libtask.devices",
     "Size": "libtask.task",
     "Task": "libtask.task",
+    "as_completed": "libtask.client.gathering",
     "main": "libtask.program.standalone",
 }
 

@@ -10,17 +10,17 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from libtask.client.client import Client, OptionFields, Selection
+from libtask.client.gathering import tasks_of
 from libtask.client.handles import outcome
-from libtask.client.watching import subscribe
+from libtask.client.watching import Subscription
 from libtask.errors import HetError
 from libtask.messages import TaskChanged
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
 
-    from libtask.client.connection import Connection
     from libtask.client.handles import TaskHandle
     from libtask.messages import DeviceInfo, TaskInfo
     from libtask.task import Task
@@ -32,6 +32,11 @@ class AsyncTask:
     def __init__(self, handle: TaskHandle) -> None:
         self.handle = handle
         self.id = handle.id
+
+    @property
+    def progress(self) -> float:
+        """Share done, 0 to 1, as last heard of; see `AsyncClient.follow_progress`."""
+        return self.handle.progress
 
     async def wait(self) -> str:
         """Wait for the end; return the state."""
@@ -74,6 +79,10 @@ class AsyncClient:
     ) -> None:
         await asyncio.to_thread(self.client.close)
 
+    async def follow_progress(self) -> None:
+        """Hear of progress as well: the `progress` of tasks is then as it is now."""
+        await asyncio.to_thread(self.client.follow_progress)
+
     @property
     def client(self) -> Client:
         """The client below, for requests that have no form of their own here."""
@@ -99,6 +108,40 @@ class AsyncClient:
         handles = await asyncio.to_thread(self.client.submit_many, tasks, **options)
         return [AsyncTask(handle) for handle in handles]
 
+    async def map(
+        self,
+        app: str | Callable[..., Task],
+        *iterables: Iterable[Any],
+        **options: Unpack[OptionFields],
+    ) -> AsyncGenerator[Any, None]:
+        """Run a task for each group of arguments; iterate over the results in order.
+
+        As `Client.map`: what nobody awaits any more is cancelled.
+        """
+        tasks = await asyncio.to_thread(tasks_of, app, iterables)
+        submitted = await self.submit_many(tasks, **options)
+        try:
+            for task in submitted:
+                yield await task.result()
+        finally:
+            for task in submitted:
+                if not task.handle.done():
+                    await task.cancel()
+
+    async def as_completed(
+        self, tasks: Iterable[AsyncTask]
+    ) -> AsyncGenerator[AsyncTask, None]:
+        """Iterate over tasks in the order in which they end."""
+        left = {asyncio.ensure_future(task.wait()): task for task in tasks}
+        try:
+            while left:
+                done, _ = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                for future in done:
+                    yield left.pop(future)
+        finally:
+            for future in left:
+                future.cancel()
+
     async def tasks(self, selection: Selection | None = None) -> list[TaskInfo]:
         return await asyncio.to_thread(self.client.tasks, selection)
 
@@ -115,18 +158,18 @@ class AsyncClient:
         def sink(item: TaskChanged | HetError) -> None:
             loop.call_soon_threadsafe(changes.put_nowait, item)
 
-        connection = await asyncio.to_thread(
-            subscribe, self.client.path, ids, sink, progress=progress
+        subscription = await asyncio.to_thread(
+            Subscription, self.client.path, ids, sink, progress=progress
         )
         try:
             while True:
                 yield _checked(await changes.get())
         finally:
-            await _closed(connection)
+            await _closed(subscription)
 
 
-async def _closed(connection: Connection) -> None:
-    await asyncio.to_thread(connection.close)
+async def _closed(subscription: Subscription) -> None:
+    await asyncio.to_thread(subscription.close)
 
 
 def _checked(item: TaskChanged | HetError) -> TaskChanged:

@@ -14,6 +14,8 @@ import msgspec
 
 from libtask import messages
 from libtask.apps import Options, build, describe, name_of, resolve
+from libtask.client.display import Schedule
+from libtask.client.gathering import results, tasks_of
 from libtask.client.handles import Registry, TaskHandle
 from libtask.client.session import Session
 from libtask.client.steering import Steering
@@ -31,7 +33,7 @@ from libtask.messages import (
 from libtask.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from libtask.client.executor import TaskExecutor
@@ -136,6 +138,32 @@ class Client(Steering):
             [describe(task, name_of(type(task)), chosen) for task in tasks]
         )
 
+    def map(
+        self,
+        app: str | Callable[..., Task],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        **options: Unpack[OptionFields],
+    ) -> Iterator[Any]:
+        """Run a task for each group of arguments; iterate over their results in order.
+
+        All are submitted at once. A failed task raises when its turn comes, and the
+        others are cancelled; so they are when the iterator is given up.
+
+        Args:
+            app: an application's name or class, called with the arguments.
+            iterables: as for the built-in `map`.
+            timeout: seconds from this call in which each result is to be there.
+            options: of every task, as for `submit`.
+
+        """
+        tasks = tasks_of(app, iterables)
+        name = app if isinstance(app, str) else None
+        chosen = _options(options)
+        specs = [describe(task, name or name_of(type(task)), chosen) for task in tasks]
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return results(self.submit_specs(specs), deadline)
+
     def submit_specs(self, specs: Sequence[TaskSpec]) -> list[TaskHandle]:
         """Submit tasks that are described already; `after: -k` counts within `specs`."""
         if not self._launcher_there:
@@ -159,7 +187,8 @@ class Client(Steering):
         message = messages.Submit(request=0, tasks=specs)
         reply = self._session.request(message, follow)
         after = self._session.connection()
-        if after is not before:  # pushes went to a connection that is no more
+        # else pushes go to a connection that is no more, or tell of the ends only
+        if after is not before or self._registry.wants_progress:
             self._registry.subscribe(after, reply.ids)
         self._launcher_there = reply.launcher
         if reply.launcher:
@@ -258,6 +287,15 @@ class Client(Steering):
         message = messages.Explain(request=0, id=task_id)
         found: Explained = self._session.request(message)
         return found
+
+    def schedule(self, *ids: int) -> Schedule:
+        """Return what ran where, of these tasks (none named: all), for a notebook."""
+        selection = Selection(ids=ids or None, detail=True)
+        return Schedule(self.tasks(selection), time.time_ns() / 1e9)
+
+    def follow_progress(self) -> None:
+        """Hear of progress as well: the `progress` of handles is then as it is now."""
+        self._registry.follow_progress(self._session.connection())
 
     def watch(self, *ids: int, progress: bool = True) -> Watching:
         """Iterate over the changes of these tasks (none named: all visible) from now on."""

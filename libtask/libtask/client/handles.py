@@ -52,6 +52,12 @@ class TaskHandle:
     def __repr__(self) -> str:
         return f"<TaskHandle {self.id} {self.state}>"
 
+    def _repr_html_(self) -> str:
+        """Show the task in a notebook."""
+        from libtask.client.display import task_html
+
+        return task_html(self.info())
+
     @property
     def state(self) -> str:
         """State as last heard of."""
@@ -59,7 +65,7 @@ class TaskHandle:
 
     @property
     def progress(self) -> float:
-        """Share done, 0 to 1, as last heard of."""
+        """Share done, 0 to 1, as last heard of; see `Client.follow_progress`."""
         return self.last.progress if self.last else 0.0
 
     def done(self) -> bool:
@@ -133,6 +139,7 @@ class Registry:
     def __init__(self, client: Follower) -> None:
         self._client = client
         self._handles: dict[int, TaskHandle] = {}
+        self.wants_progress = False
 
     def follow(self, task_id: int) -> TaskHandle:
         """Return the handle of a task; a new one where it is not followed yet."""
@@ -165,9 +172,14 @@ class Registry:
             return
         everything = list(self._handles)  # a watch replaces the one before it
         watched = everything if len(everything) <= MOST_WATCHED else None
-        connection.ask(Watch(request=0, ids=watched, progress=False))
+        connection.ask(Watch(request=0, ids=watched, progress=self.wants_progress))
         for start in range(0, len(ids), PAGE):
             self._refresh(connection, ids[start : start + PAGE])
+
+    def follow_progress(self, connection: Connection) -> None:
+        """Hear of progress too, from now on, of what is followed and will be."""
+        self.wants_progress = True
+        self.subscribe(connection, list(self._handles))
 
     def _refresh(self, connection: Connection, ids: list[int]) -> None:
         reply = connection.ask(ListTasks(request=0, ids=ids, limit=len(ids)))
