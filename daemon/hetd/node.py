@@ -125,6 +125,7 @@ class Node:
     def restore(self) -> None:
         """Take up the tasks that had not ended when the daemon stopped."""
         resources = frozenset(self.devices)
+        again: list[tuple[TaskId, e.Event]] = []
         for entry in self.journal.restore():
             reach("start.restoring")
             submitted = self.submission(entry)
@@ -132,10 +133,12 @@ class Node:
             event = restored(entry, submitted)
             if isinstance(event, e.TaskRestored) and event.epoch:
                 self.discipline.may_come_back(entry)
-            again = list(wishes(entry, resources))
+            again += [(TaskId(entry.id), wish) for wish in wishes(entry, resources)]
             self.happen(event)
-            for wish in again:
-                self.happen(wish)
+        # What ends now ends those that come after it: all must be there by then.
+        for task, wish in again:
+            self.happen(wish)
+            self.keep(task)
 
     def submit(self, entries: Sequence[Entry]) -> None:
         """Take in new tasks; all are there before the first one is placed."""
