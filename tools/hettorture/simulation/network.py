@@ -204,6 +204,7 @@ class SimulatedRouter(Router):
         self._connections: dict[bytes, Connection] = {}
         self._early = []
         self.dropped = 0
+        self.full = set()
         self.bugs: list[str] = []
         """What the daemon called its own bug."""
 

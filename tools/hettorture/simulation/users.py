@@ -24,25 +24,30 @@ Subject = TypeVar("Subject", bound="Hashable")
 class Wishes(Generic[Subject]):
     """What was asked of each subject last, and whether hetd said that it is done.
 
-    A wish counts as granted only while nothing else was asked of its subject that has
-    not been answered: then nobody could say which of the two came last.
+    A wish counts as granted only where nothing else was asked of its subject before
+    the answer came: then nobody could say which of the two was heard last.
     """
 
     def __init__(self) -> None:
         self._granted: dict[Subject, Any] = {}
         self._open: dict[Subject, int] = {}
+        self._mixed: set[Subject] = set()
 
     def ask(self, subject: Subject) -> None:
         """Note that something is asked; until it is answered, nothing is certain."""
         self._open[subject] = self._open.get(subject, 0) + 1
         self._granted.pop(subject, None)
+        if self._open[subject] > 1:
+            self._mixed.add(subject)
 
     def answer(self, subject: Subject, wish: Any | None) -> None:
         """Note an answer; None: it was refused, or changed nothing."""
         self._open[subject] -= 1
-        self._granted.pop(subject, None)
-        if not self._open[subject] and wish is not None:
+        if self._open[subject]:
+            return
+        if subject not in self._mixed and wish is not None:
             self._granted[subject] = wish
+        self._mixed.discard(subject)
 
     def granted(self) -> dict[Subject, Any]:
         return dict(self._granted)
