@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VARIABLE = "HETD_FAIL"
-POINTS: dict[str, str] = {
+IN_DAEMON = {
     "start.locked": "the state directory is this daemon's; the store is not open",
     "start.opened": "the store is open and the start counted",
     "start.bound": "the socket is there; nobody is answered yet",
@@ -74,6 +74,8 @@ POINTS: dict[str, str] = {
     "finish.done": "the task has ended; nothing is durable",
     "report.failed": "a worker tells a failure",
     "report.aborted": "a worker has given a task up",
+}
+IN_LAUNCHER = {
     "launcher.greeting": "a launcher is about to greet",
     "launcher.before-fork": "a launcher is about to make a worker",
     "launcher.forked": "the worker is there; the launcher has not noted it",
@@ -85,6 +87,8 @@ POINTS: dict[str, str] = {
     "launcher.before-kill": "a worker is about to be asked to end",
     "launcher.signalled": "it was asked",
     "launcher.retiring": "the daemon sent the launcher home",
+}
+IN_WORKER = {
     "worker.forked": "a worker has left its launcher's descriptors behind",
     "worker.greeting": "a worker is about to greet",
     "worker.loading": "a task is about to be loaded",
@@ -104,6 +108,7 @@ POINTS: dict[str, str] = {
     "worker.stopped": "a preempted task's data is out of the device; nobody was told",
     "worker.yielded": "it was told",
 }
+POINTS = IN_DAEMON | IN_LAUNCHER | IN_WORKER
 """Point -> what has happened when it is reached."""
 
 
