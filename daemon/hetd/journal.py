@@ -308,6 +308,14 @@ class Journal:
         )
         self.changes.append((entry, changed))
 
+    def forget(self, tasks: set[int]) -> None:
+        """Leave nothing of tasks that were never written, but of those that still run."""
+        for task in tasks - self.live.keys():
+            self._unsaved.pop(task, None)
+            self._recent.pop(task, None)
+            self._ended_bytes.drop(task)
+        self.changes[:] = [each for each in self.changes if each[0].id not in tasks]
+
     def close_segment(self, entry: Entry, now: float, **known: Any) -> None:
         """End the open segment with what the worker reported of it."""
         if entry.segments and entry.segments[-1].finish is None:

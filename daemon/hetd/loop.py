@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import hetd
 from hetd.crew import CrewDesk
 from hetd.service import Service
+from hetd.shortage import Shortage
 from hetd.wakes import Guarded
 from hetd.watchers import Watchers
 from libtask import messages as m
@@ -56,6 +57,7 @@ class Loop:
         self._watchers = Watchers()
         self._service = Service(node, store, self.stop, self._watchers.__len__)
         self._crew = CrewDesk(node)
+        self._shortage = Shortage(node, store, self._service)
         self.running = True
         self._next_commit = self._ordered = 0
 
@@ -84,7 +86,9 @@ class Loop:
             reach("loop.handled")
         self._node.tick()
         self._answer(self._committed())
-        if self._store.idle and not self._may_gather():
+        if self._store.stuck is not None:
+            self._shortage.turn()
+        elif self._store.idle and not self._may_gather():
             self._commit()
 
     def _committed(self) -> list[tuple[bytes, m.Message]]:
@@ -163,8 +167,7 @@ class Loop:
                     (peer.route, m.Done(message.request))
                 )
             case m.Request():
-                reply = self._service.answer(peer, message)
-                self._journal.batch.replies.append((peer.route, reply))
+                self._reply(peer.route, message, self._service.answer(peer, message))
             case m.WorkerExited():
                 self._crew.worker_exited(peer, message)
             case m.SnapshotsHeld():
@@ -173,6 +176,14 @@ class Loop:
                 self._crew.worker_leaves(peer)
             case _:
                 self._crew.report(peer, message)
+
+    def _reply(self, route: bytes, request: m.Request, reply: m.Message) -> None:
+        """Answer with the next commit; or at once, where that waits for room."""
+        promises = isinstance(request, m.Change) and not isinstance(reply, m.Error)
+        if self._store.stuck is not None and not promises:
+            self._router.send(route, reply)
+        else:
+            self._journal.batch.replies.append((route, reply))
 
     def _on_hello(self, peer: Peer, hello: m.Hello) -> None:
         if hello.protocol != m.PROTOCOL:

@@ -15,6 +15,7 @@ from hetd.service.resources import NodeDesk
 from hetd.service.status import StatusDesk
 from hetd.service.submission import SubmissionDesk
 from hetd.service.tasks import TaskDesk
+from hetd.store import StoreFullError
 from libtask import messages as m
 from libtask.errors import HetError
 from libtask.faultpoints import reach
@@ -45,6 +46,8 @@ class Service:
     ) -> None:
         self.rights = Permissions(node)
         self._once = Once(node, store)
+        self.forget = self._once.forget
+        self._store = store
         tasks = TaskDesk(node, self.rights)
         models = ModelDesk(node, self.rights)
         whole = NodeDesk(node, self.rights, stop)
@@ -80,6 +83,11 @@ class Service:
         known = self._once.recall(peer.uid, request)
         if known is not None:
             return known
+        if isinstance(request, m.Submit) and self._store.shortage is not None:
+            raise StoreFullError(
+                f"hetd's store has no room ({self._store.shortage}); nothing was "
+                f"submitted; try again when there is"
+            )
         reply: m.Request = self._handlers[type(request)](peer, request)
         self._once.remember(peer.uid, request, reply)
         reach("change.remembered")

@@ -77,6 +77,10 @@ class Once:
         while len(self._answers) > KEYS and self._store.idle:
             self._answers.popitem(last=False)
 
+    def forget(self, uid: int, key: str) -> None:
+        """Let a key be new again: its change was taken back."""
+        self._answers.pop((uid, key), None)
+
     def _find(self, uid: int, key: str) -> tuple[bytes, bytes] | None:
         return self._answers.get((uid, key)) or self._store.key(uid, key)
 

@@ -120,7 +120,7 @@ class Store(rows.Reader):
         """
         if not self._outcomes.empty():
             _drain_eventfd(self.wake_fd)
-            return self.flush()
+            return self._settle()
         if self.shortage is not None and self._clock.now() >= self._look_at:
             self._look_for_room()
         elif self.idle and self._trimmer.due(self._seconds()):
@@ -135,13 +135,19 @@ class Store(rows.Reader):
             StoreFullError: there is still no room for what is stuck.
 
         """
+        self.retry()
+        replies = self._settle()
         if self.stuck is not None:
             text = f"{self.path}: {self.shortage}; what happened last is not written"
             raise StoreFullError(text)
-        if self._committing is None:
+        return replies
+
+    def _settle(self) -> list[Any]:
+        """Take the outcome of the commit under way; wait for it if need be."""
+        batch = self._committing
+        if batch is None:
             return []
         outcome = self._outcomes.get()
-        batch = self._committing
         if outcome is not None:
             self._on_failure(batch, outcome)
             return []
