@@ -25,7 +25,8 @@ json_option = click.option(
 )
 socket_option = click.option(
     "--socket",
-    type=click.Path(path_type=Path),
+    # whether it can be used is for the connection to say, and why not
+    type=click.Path(path_type=Path, readable=False),
     callback=_or_before,
     help="The daemon's socket.  [default: $HETD_SOCKET, the user's, the system's]",
 )
