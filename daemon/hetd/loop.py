@@ -15,7 +15,7 @@ from hetd.crew import CrewDesk
 from hetd.service import Service
 from hetd.shortage import Shortage
 from hetd.wakes import Guarded
-from hetd.watchers import Watchers
+from hetd.watchers import MOST_WATCHES, Watchers
 from libtask import messages as m
 from libtask.errors import HetError, InputError
 from libtask.faultpoints import reach
@@ -35,6 +35,9 @@ IDLE_MS = 1000
 """Longest wait for a message: bounds how late a missed wake-up is noticed."""
 
 
+LAGGING_MS = 100
+TELLING_NS = LAGGING_MS * 1_000_000
+"""How often it is looked whether a peer that did not read does so again."""
 GATHER_NS = 2_000_000
 """Under load, commits come at most this often: each costs some 0.1 ms of processor time
 and a wait for the disk. Without load nobody waits for it."""
@@ -59,7 +62,7 @@ class Loop:
         self._crew = CrewDesk(node)
         self._shortage = Shortage(node, store, self._service)
         self.running = True
-        self._next_commit = self._ordered = 0
+        self._next_commit = self._ordered = self._next_telling = 0
 
     def finish(self) -> None:
         """Make durable what the last turn changed, and tell of it."""
@@ -85,6 +88,8 @@ class Loop:
             self._handle(envelope)
             reach("loop.handled")
         self._node.tick()
+        if self._watchers.lagging and self._now() >= self._next_telling:
+            self._tell_laggards()
         self._answer(self._committed())
         if self._store.stuck is not None:
             self._shortage.turn()
@@ -107,18 +112,37 @@ class Loop:
             by_route.setdefault(route, []).append(message)
         for route, messages in by_route.items():
             reach("loop.durable")
-            if not self._router.send(route, *messages):
-                self._watchers.remove(route)
+            self._tell(route, *messages)
             reach("loop.answered")
+
+    def _tell(self, route: bytes, *messages: m.Message) -> None:
+        """Send; take note of a peer that is gone, or has left too much unread."""
+        if self._router.send(route, *messages):
+            return
+        if route in self._router.full:
+            self._watchers.lag(route, messages)
+            self._next_telling = self._now() + TELLING_NS
+        else:
+            self._watchers.remove(route)
+
+    def _tell_laggards(self) -> None:
+        """Tell those who read again how much they have missed."""
+        self._next_telling = self._now() + TELLING_NS
+        for route, missed in list(self._watchers.lagging.items()):
+            if self._router.send(route, m.Lagged(missed)):
+                del self._watchers.lagging[route]
+            elif route not in self._router.full:
+                self._watchers.remove(route)
 
     def timeout_ms(self) -> int:
         """How long to wait for the next turn, if nothing happens."""
         if self._store.idle and self._journal.dirty:
             return 0
+        longest = LAGGING_MS if self._watchers.lagging else IDLE_MS
         deadline = self._node.next_deadline()
         if deadline is None:
-            return IDLE_MS
-        return min(IDLE_MS, max(0, (deadline - self._now()) // 1_000_000 + 1))
+            return longest
+        return min(longest, max(0, (deadline - self._now()) // 1_000_000 + 1))
 
     def _may_gather(self) -> bool:
         """Whether the next commit may wait for more: it is early, and messages wait."""
@@ -162,10 +186,8 @@ class Loop:
             case m.Hello():
                 self._on_hello(peer, message)
             case m.Watch():
-                self._watchers.add(peer, message)
-                self._journal.batch.replies.append(
-                    (peer.route, m.Done(message.request))
-                )
+                reply = self._on_watch(peer, message)
+                self._journal.batch.replies.append((peer.route, reply))
             case m.Request():
                 self._reply(peer.route, message, self._service.answer(peer, message))
             case m.WorkerExited():
@@ -177,11 +199,22 @@ class Loop:
             case _:
                 self._crew.report(peer, message)
 
+    def _on_watch(self, peer: Peer, message: m.Watch) -> m.Message:
+        if self._watchers.is_full_for(peer):
+            for route in self._watchers.routes_of(peer.uid):
+                # who is gone is known by what cannot be sent
+                self._tell(route, m.Lagged())
+        if self._watchers.is_full_for(peer):
+            text = f"a user has {MOST_WATCHES} watches at most"
+            return m.Error(message.request, "bad-input", text)
+        self._watchers.add(peer, message)
+        return m.Done(message.request)
+
     def _reply(self, route: bytes, request: m.Request, reply: m.Message) -> None:
         """Answer with the next commit; or at once, where that waits for room."""
         promises = isinstance(request, m.Change) and not isinstance(reply, m.Error)
         if self._store.stuck is not None and not promises:
-            self._router.send(route, reply)
+            self._tell(route, reply)
         else:
             self._journal.batch.replies.append((route, reply))
 

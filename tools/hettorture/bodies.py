@@ -70,6 +70,7 @@ class Inlet(Router):
         self._arrived: list[Envelope] = []
         self._early = []
         self.dropped = 0
+        self.full = set()
         self.answers: Counter[str] = Counter()
 
     def put(self, peer: Peer, frame: bytes) -> None:

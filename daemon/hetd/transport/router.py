@@ -99,6 +99,8 @@ class Router:
         self._early: list[Envelope] = []
         self.dropped = 0
         """Messages that could not be delivered: the peer was gone or did not read."""
+        self.full: set[bytes] = set()
+        """Routes whose peers left so much unread that the last message found no room."""
 
     def receive(self) -> list[Envelope]:
         """Take what has arrived, at most `BATCH` messages, without waiting."""
@@ -140,9 +142,13 @@ class Router:
         frames = [route, *map(_frame, messages)]
         try:
             self.socket.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.ZMQError:
+        except zmq.ZMQError as error:
             self.dropped += 1
+            note = self.full.add if error.errno == zmq.EAGAIN else self.full.discard
+            note(route)
             return False
+        if self.full:
+            self.full.discard(route)
         return True
 
     def self_test(self) -> None:

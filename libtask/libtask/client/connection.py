@@ -24,6 +24,7 @@ from libtask.messages import (
     PROTOCOL,
     Error,
     Hello,
+    Lagged,
     Request,
     TaskChanged,
     Welcome,
@@ -60,6 +61,8 @@ class Connection:
         path: the daemon's socket.
         on_push: called in the connection's thread with each pushed change.
         on_lost: called in the connection's thread, once, when the daemon goes away.
+        on_lag: called in the connection's thread when pushed changes were left out,
+            because they were not read in time: it is to ask how things are now.
 
     Raises:
         DaemonUnreachableError: nobody answers; says why.
@@ -72,11 +75,13 @@ class Connection:
         path: Path,
         on_push: Callable[[TaskChanged], None],
         on_lost: Callable[[Connection], None],
+        on_lag: Callable[[Connection], None] | None = None,
     ) -> None:
         probe(path)
         self._path = path
         self._on_push = on_push
         self._on_lost = on_lost
+        self._on_lag = on_lag
         self._numbers = itertools.count(1)
         self._pending: dict[int, tuple[Future[Any], Then | None]] = {}
         self._outbox: deque[bytes] = deque()
@@ -216,6 +221,9 @@ class Connection:
             return  # a message of a newer daemon, not meant for this program
         if isinstance(message, TaskChanged):
             self._on_push(message)
+        elif isinstance(message, Lagged):
+            if self._on_lag is not None:
+                self._on_lag(self)
         elif isinstance(message, Welcome):
             self._welcomed.set_result(message)
         elif isinstance(message, Request):

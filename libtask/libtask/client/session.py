@@ -43,7 +43,7 @@ class Audience(Protocol):
         """Take a pushed change; in the connection's thread."""
 
     def renewed(self, connection: Connection) -> None:
-        """Subscribe again; called with each connection after the first."""
+        """Subscribe again: over another connection, or because changes were missed."""
 
     def gone(self, error: HetError) -> None:
         """Give up waiting: the daemon did not come back."""
@@ -164,7 +164,8 @@ class Session:
                 self._connection.close()
 
     def _open(self) -> Connection:
-        return Connection(self._path, self._audience.pushed, self._lost)
+        audience = self._audience
+        return Connection(self._path, audience.pushed, self._lost, audience.renewed)
 
     def _forget(self, connection: Connection) -> None:
         with self._lock:

@@ -1,54 +1,148 @@
 """Watching: the changes of anybody's visible tasks, as an iterator.
 
-Each watch has a connection of its own; closing it ends the subscription.
+Each watch has a connection of its own; closing it ends the subscription. Where changes
+were missed, because their reader was slow or the daemon went away and came back, it
+goes on with how the tasks are now (changes whose `what` is `seen`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
-from typing import TYPE_CHECKING, Self
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
 
-from libtask.client.connection import Connection
+from libtask.client.connection import Connection, ConnectionLostError
+from libtask.client.handles import PAGE, as_change
 from libtask.errors import DaemonUnreachableError, HetError
-from libtask.messages import TaskChanged, Watch
+from libtask.messages import ListTasks, TaskChanged, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
     from types import TracebackType
+
+    from libtask.messages import TaskList
 
     Sink = Callable[[TaskChanged | HetError], None]
 
 REPLY_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
+"""How long a daemon that went away may take to come back."""
+PAUSE = 0.1
+"""Seconds between two looks for it."""
 
 
-def subscribe(
-    path: Path, ids: Sequence[int], sink: Sink, *, progress: bool
-) -> Connection:
-    """Have hetd send the changes of these tasks (none named: all visible) to `sink`.
+class Subscription:
+    """What hetd is to tell, over one connection after the other.
 
-    The sink is called in the connection's thread, last with the error that ended it.
+    Args:
+        path: the daemon's socket.
+        ids: the tasks; none: all that are visible.
+        sink: called with each change, in a connection's thread; last with the error
+            that ended the subscription.
+        progress: whether to tell of progress too.
+
+    Raises:
+        DaemonUnreachableError: nobody answers; says why.
+
     """
 
-    def lost(_: Connection) -> None:
-        sink(DaemonUnreachableError(f"{path}: the daemon went away"))
+    def __init__(
+        self, path: Path, ids: Sequence[int], sink: Sink, *, progress: bool
+    ) -> None:
+        self._path = path
+        self._ids = list(ids)
+        self._sink = sink
+        self._progress = progress
+        self._heard = time.time_ns() / 1e9
+        """Time of day of the newest change told: what is older was told as well."""
+        self._closed = threading.Event()
+        self._connection = self._open()
 
-    connection = Connection(path, sink, lost)
-    reply = connection.ask(Watch(request=0, ids=list(ids) or None, progress=progress))
-    try:
-        reply.result(REPLY_SECONDS)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    def close(self) -> None:
+        self._closed.set()
+        self._connection.close()
+
+    def _open(self) -> Connection:
+        connection = Connection(self._path, self._tell, self._lost, self._catch_up)
+        ids = self._ids or None
+        reply = connection.ask(Watch(request=0, ids=ids, progress=self._progress))
+        try:
+            reply.result(REPLY_SECONDS)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _tell(self, change: TaskChanged) -> None:
+        self._heard = max(self._heard, change.at)
+        self._sink(change)
+
+    # ------------------------------------------------------------ what was missed
+
+    def _catch_up(self, connection: Connection) -> None:
+        """Ask how the tasks are now; must not wait."""
+        pages: list[list[int] | None] = [None]
+        if self._ids:
+            starts = range(0, len(self._ids), PAGE)
+            pages = [self._ids[start : start + PAGE] for start in starts]
+        with contextlib.suppress(ConnectionLostError):  # the next one catches up
+            for ids in pages:
+                asked = connection.ask(ListTasks(request=0, ids=ids, limit=PAGE))
+                asked.add_done_callback(self._caught_up)
+
+    def _caught_up(self, asked: Future[TaskList]) -> None:
+        error = asked.exception()
+        if isinstance(error, HetError) and not isinstance(error, ConnectionLostError):
+            self._sink(error)
+        if error is not None:
+            return
+        for info in reversed(asked.result().tasks):
+            change = as_change(info)
+            if self._ids or change.at >= self._heard:
+                self._sink(change)
+
+    # ------------------------------------------------------------ another daemon
+
+    def _lost(self, _: Connection) -> None:
+        """Take note, in the connection's thread, which must not wait."""
+        threading.Thread(target=self._restore, daemon=True).start()
+
+    def _restore(self) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self._closed.wait(PAUSE):
+            try:
+                connection = self._open()
+            except DaemonUnreachableError as error:
+                if time.monotonic() > deadline:
+                    self._sink(error)
+                    return
+            except HetError as error:
+                self._sink(error)
+                return
+            else:
+                self._take_over(connection)
+                return
+
+    def _take_over(self, connection: Connection) -> None:
+        self._connection = connection
+        if self._closed.is_set():  # while it was opened
+            connection.close()
+        else:
+            self._catch_up(connection)
 
 
 class Watching:
-    """Iterator over changes; ends with the daemon or with `close`."""
+    """Iterator over changes; ends with `close`, or when the daemon stays away."""
 
     def __init__(self, path: Path, ids: Sequence[int], *, progress: bool) -> None:
-        self._changes: queue.SimpleQueue[TaskChanged | HetError] = queue.SimpleQueue()
-        self._connection = subscribe(path, ids, self._changes.put, progress=progress)
+        self._changes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._subscription = Subscription(
+            path, ids, self._changes.put, progress=progress
+        )
 
     def __iter__(self) -> Self:
         return self
@@ -64,7 +158,7 @@ class Watching:
             return None
 
     def close(self) -> None:
-        self._connection.close()
+        self._subscription.close()
         self._changes.put(DaemonUnreachableError("the watch was closed"))
 
     def __enter__(self) -> Self:

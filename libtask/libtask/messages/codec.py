@@ -43,6 +43,7 @@ from libtask.messages.requests import (
     Explained,
     Forget,
     Hello,
+    Lagged,
     Learn,
     ListTasks,
     Migrate,
@@ -107,6 +108,7 @@ FromDaemon = (
     | ModelList
     | Error
     | TaskChanged
+    | Lagged
     | StartWorkers
     | KillWorker
     | Stage

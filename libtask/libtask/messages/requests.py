@@ -266,6 +266,12 @@ class Error(Request, frozen=True):
     text: str
 
 
+class Lagged(Message, frozen=True):
+    """Pushed to who reads too slowly: changes were left out; ask how things are now."""
+
+    dropped: int = 0
+
+
 class TaskChanged(Message, frozen=True):
     """Pushed to watchers: a task entered another state, or made progress."""
 
