@@ -55,19 +55,30 @@ def _check_running(
 
 
 def _check_task(task: TaskRecord, places: list[str], system: System) -> None:
-    running = task.state is State.RUNNING
-    story = f"task {task.id} is {task.state} and in {places}: {task.tell()}"
-    _demand(len(places) == int(task.state.placeable or running), story)
-    _demand(running == any(place.startswith("running") for place in places), story)
-    _demand(task.bound or not running, f"runs without a worker: {story}")
-    kept = task.bound or task.progress <= task.kept
-    _demand(kept, f"progress without a worker or a snapshot: {story}")
+    for truth, complaint in _facts(task, places, system):
+        if not truth:  # only then is its story told, which takes longest
+            story = f"task {task.id} is {task.state} and in {places}: {task.tell()}"
+            raise BugError(f"{complaint}: {story}")
+
+
+def _facts(
+    task: TaskRecord, places: list[str], system: System
+) -> tuple[tuple[bool, str], ...]:
+    state = task.state
+    running, waits = state is State.RUNNING, state is State.WAITING
+    runs = any(place.startswith("running") for place in places)
     leaving = task.preempting or task.cancelling is not None
-    _demand(leaving == (task.id in system.departing), f"departs, or not: {story}")
-    _demand(leaving or task.destination is None, f"destined, but stays: {story}")
-    _demand(all(other in system.tasks for other in task.unmet), f"waits on: {story}")
-    waits = task.state is State.WAITING
-    _demand(bool(task.unmet) or not waits, f"waits for nothing: {story}")
+    kept = task.bound or task.progress <= task.kept
+    return (
+        (len(places) == int(state.placeable or running), "nowhere, or twice"),
+        (running == runs, "runs, or not"),
+        (task.bound or not running, "runs without a worker"),
+        (kept, "progress without a worker or a snapshot"),
+        (leaving == (task.id in system.departing), "departs, or not"),
+        (leaving or task.destination is None, "destined, but stays"),
+        (all(other in system.tasks for other in task.unmet), "waits on what ended"),
+        (bool(task.unmet) or not waits, "waits for nothing"),
+    )
 
 
 def _demand(truth: bool, complaint: str) -> None:  # noqa: FBT001  reads as a sentence
