@@ -81,7 +81,7 @@ class Asking:
             type=f"simulated/{size}",
             kinds=kinds,
             work=float(size),
-            state_bytes=chance.choice((0, 0, 10**8)),
+            state_bytes=chance.choice((0, 0, 10**7)),
             priority=chance.choice((0, 0, 0, 1, -1)),
             after=self._after(client, position),
             hold=self._likely(0.05),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hetd.core.tasks import TaskRecord
     from hetd.node import Node
-    from hetd.workers import Worker as PoolWorker
+    from hetd.staff import Worker as PoolWorker
     from hettorture.simulation.users import Promises
     from hettorture.simulation.workers import SimulatedWorker
 
