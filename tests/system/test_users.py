@@ -1,0 +1,216 @@
+"""Several users of one daemon, with real uids: root only, as only root can become them.
+
+The daemon runs as one user, its tasks as two others; they share the socket's group.
+"""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from libtask.endpoint import probe
+from libtask.errors import DaemonUnreachableError
+from libtask.messages import ENDED
+from system.private_daemon import PATIENCE, RESOURCES, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAEMON, ANN, BEN, EVE = 4100, 4101, 4102, 4103
+GROUP = grp.getgrgid(min(g.gr_gid for g in grp.getgrall() if g.gr_gid > 0))
+"""Any group that there is, but root's, serves to share the socket."""
+
+CONFIG = f"""
+policy = "affinity"
+socket_group = "{GROUP.gr_name}"
+[limits]
+running = 1
+"""
+MARKED = '{"cpu": 600, "gpu": 600}'
+
+
+def _missing() -> str:
+    if os.getuid() != 0:
+        return "needs root: it becomes several users"
+    absent = [tool for tool in ("setpriv", "unshare") if shutil.which(tool) is None]
+    return f"needs {', '.join(absent)}" if absent else ""
+
+
+pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing() or "-")
+
+
+class House:
+    """A daemon, and its users with a home each.
+
+    Args:
+        folder: that all can enter.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = folder / "run" / "s"
+        self.python = folder / "python"
+        self.python.mkdir()
+        for uid in (DAEMON, ANN, BEN, EVE):
+            self.home(uid).mkdir(mode=0o700)
+            os.chown(self.home(uid), uid, uid)
+        self.socket.parent.mkdir(mode=0o755)
+        os.chown(self.socket.parent, DAEMON, GROUP.gr_gid)
+        (folder / "hetd.toml").write_text(CONFIG + RESOURCES, encoding="utf-8")
+        self._daemon = self._start()
+
+    def home(self, uid: int) -> Path:
+        return self.folder / str(uid)
+
+    def command(self, uid: int, *words: str) -> list[str]:
+        """Run Python as a user who may not enter where it is installed.
+
+        Each command sees the installation in our folder too, and nobody else does.
+        """
+        become = ["setpriv", f"--reuid={uid}", f"--regid={GROUP.gr_gid}"]
+        if uid == EVE:
+            become[-1] = f"--regid={EVE}"
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        base = str(Path(sys.base_prefix).resolve())
+        return [
+            *("unshare", "--mount", "--propagation", "private"),
+            *("bash", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"'),
+            *(base, str(self.python), *become, "--clear-groups"),
+            *(f"{self.python}/bin/python{version}", "-m", *words),
+        ]
+
+    def environment(self, uid: int) -> dict[str, str]:
+        base = str(Path(sys.base_prefix).resolve())
+        path = [each for each in sys.path if each and not each.startswith(base)]
+        home = str(self.home(uid))
+        return {
+            "PATH": "/usr/bin:/bin",
+            "HOME": home,
+            "TMPDIR": home,
+            "PYTHONPATH": ":".join(path),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        config = str(self.folder / "hetd.toml")
+        state = str(self.home(DAEMON) / "state")
+        words = ["--socket", str(self.socket), "--state", state, "--config", config]
+        with (self.folder / "hetd.log").open("wb") as log:
+            daemon = subprocess.Popen(
+                self.command(DAEMON, "hetd", *words),
+                env=self.environment(DAEMON),
+                stdout=log,
+                stderr=log,
+            )
+        eventually(lambda: self._answers(daemon), "a daemon")
+        return daemon
+
+    def _answers(self, daemon: subprocess.Popen[bytes]) -> bool:
+        assert daemon.poll() is None, (self.folder / "hetd.log").read_text()
+        with suppress(DaemonUnreachableError):
+            probe(self.socket)
+            return True
+        return False
+
+    def hetctl(self, uid: int, verb: str, *words: str) -> tuple[int, Any, str]:
+        """Ask as a user; return the status, the document and the complaint."""
+        words = (verb, "--socket", str(self.socket), "--json", *words)
+        done = subprocess.run(
+            self.command(uid, "hetctl", *words),
+            env=self.environment(uid),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        document = json.loads(done.stdout) if done.stdout else None
+        return done.returncode, document, done.stderr
+
+    def submit(self, uid: int, count: int) -> list[int]:
+        ids = []
+        for _ in range(count):
+            words = ("synthetic", "--seconds", MARKED, "--strips", "60000")
+            status, document, complaint = self.hetctl(uid, "submit", *words)
+            assert status == 0, complaint
+            ids += document["ids"]
+        return ids
+
+    def seen(self, uid: int) -> dict[int, str]:
+        """List what a user sees: id -> state."""
+        status, document, complaint = self.hetctl(uid, "list")
+        assert status == 0, complaint
+        return {task["id"]: task["state"] for task in document["tasks"]}
+
+    def _idle(self) -> bool:
+        states = {*self.seen(ANN).values(), *self.seen(BEN).values()}
+        return states <= ENDED
+
+    def processes(self) -> dict[int, int]:
+        """Find the launchers and workers: pid -> uid."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+                if str(self.socket) in words and "libtask.worker.launcher" in words:
+                    found[int(entry.name)] = entry.stat().st_uid
+        return found
+
+    def workers_of(self, uid: int) -> int:
+        """Count the launcher and workers of a user."""
+        return sum(owner == uid for owner in self.processes().values())
+
+    def close(self) -> None:
+        for uid in (ANN, BEN):
+            assert self.hetctl(uid, "cancel", "all")[0] == 0
+        eventually(self._idle, "the end of all tasks")
+        self._daemon.terminate()
+        status = self._daemon.wait(PATIENCE)
+        eventually(lambda: not self.processes(), "the end of all processes")
+        assert status == 0
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    folder = Path(tempfile.mkdtemp(prefix="hetd-users-"))
+    folder.chmod(0o755)
+    house = House(folder)
+    yield house
+    house.close()
+    shutil.rmtree(folder)
+
+
+def test_users_share_a_daemon_and_nothing_else(house: House) -> None:
+    first, second = house.submit(ANN, 2)
+    (other,) = house.submit(BEN, 1)
+    eventually(lambda: house.workers_of(ANN) > 1, "a worker of the one")
+    eventually(lambda: house.workers_of(BEN) > 1, "a worker of the other")
+
+    # each runs what is his, as himself, one at a time as the limit says
+    assert set(house.processes().values()) == {ANN, BEN}
+    assert house.seen(ANN) == {first: "running", second: "queued"}
+    assert house.seen(BEN) == {other: "running"}
+
+    status, _, complaint = house.hetctl(BEN, "show", str(first))
+    assert (status, complaint) == (5, "hetctl: task 1 is another user's\n")
+    status, _, complaint = house.hetctl(BEN, "cancel", str(first))
+    assert (status, complaint) == (5, "hetctl: task 1 is another user's\n")
+    assert house.hetctl(BEN, "drain", "cpu")[0] == 5
+    assert house.seen(ANN)[first] == "running"
+
+    # who is not of the group does not even come to speak
+    status, _, complaint = house.hetctl(EVE, "list")
+    assert status == 3, complaint
+    assert f"no permission to use {house.socket}" in complaint
