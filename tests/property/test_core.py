@@ -85,6 +85,8 @@ class World(RuleBasedStateMachine):
         self.recorded: dict[TaskId, a.Record] = {}
         self.bindings: dict[TaskId, Binding] = {}
         self.past: list[Binding] = []
+        self.kept: dict[TaskId, int] = {}
+        """Strips that a snapshot of the task holds."""
         self.pins: dict[TaskId, str] = {}
         self.barred: Counter[tuple[TaskId, str]] = Counter()
         self.unusable: set[str] = set()
@@ -209,8 +211,39 @@ class World(RuleBasedStateMachine):
         self.forget(binding)
         self.happen(e.WorkerLost(binding.task, binding.epoch, "killed"))
 
+    @precondition(lambda self: self.bindings)
+    @rule(pick=PICK)
+    def write_snapshot(self, pick: int) -> None:
+        self.snapshot(choose(list(self.bindings.values()), pick))
+
+    @precondition(lambda self: self.waiting())
+    @rule(pick=PICK)
+    def park(self, pick: int) -> None:
+        """Let a task wait on disk."""
+        binding = choose(self.waiting(), pick)
+        self.snapshot(binding)
+        self.forget(binding)
+        self.happen(e.TaskParked(binding.task, binding.epoch))
+
+    @precondition(lambda self: self.just_begun())
+    @rule(pick=PICK)
+    def park_while_told_to_go_on(self, pick: int) -> None:
+        binding = choose(self.just_begun(), pick)
+        self.forget(binding)
+        self.happen(e.TaskParked(binding.task, binding.epoch))
+
+    @precondition(lambda self: self.just_begun())
+    @rule(pick=PICK)
+    def find_the_newest_snapshot_bad(self, pick: int) -> None:
+        """Go on from an older one, or from the start."""
+        binding = choose(self.just_begun(), pick)
+        self.kept[binding.task] = pick % (len(binding.strips) + 1)
+        binding.strips = list(range(self.kept[binding.task]))
+        resumed = e.TaskResumed(binding.task, binding.epoch, binding.progress)
+        self.happen(resumed)
+
     @precondition(lambda self: self.past)
-    @rule(pick=PICK, kind=st.integers(0, 6))
+    @rule(pick=PICK, kind=st.integers(0, 9))
     def report_too_late(self, pick: int, kind: int) -> None:
         old = choose(self.past, pick)
         task, epoch = old.task, old.epoch
@@ -222,6 +255,9 @@ class World(RuleBasedStateMachine):
             e.TaskFailed(task, epoch, "late", elsewhere=True),
             e.TaskAborted(task, epoch),
             e.WorkerLost(task, epoch, "late"),
+            e.SnapshotTaken(task, epoch, 0.75),
+            e.TaskResumed(task, epoch, 0.75),
+            e.TaskParked(task, epoch),
         ]
         before = self.recorded[task]
         self.happen(late[kind])
@@ -300,7 +336,8 @@ class World(RuleBasedStateMachine):
         assert task not in self.bindings, "two workers for one task"
         assert epoch > self.last_epoch
         self.last_epoch = epoch
-        self.bindings[task] = Binding(task, epoch)
+        strips = list(range(self.kept.get(task, 0)))
+        self.bindings[task] = Binding(task, epoch, strips=strips)
         return self.bindings[task]
 
     def held(self, task: TaskId, epoch: int) -> Binding:
@@ -349,6 +386,11 @@ class World(RuleBasedStateMachine):
         del self.bindings[binding.task]
         self.past.append(binding)
 
+    def snapshot(self, binding: Binding) -> None:
+        self.kept[binding.task] = len(binding.strips)
+        taken = e.SnapshotTaken(binding.task, binding.epoch, binding.progress)
+        self.happen(taken)
+
     def strip(self, binding: Binding) -> None:
         binding.strips.append(len(binding.strips))
         done = e.StripsDone(
@@ -376,6 +418,14 @@ class World(RuleBasedStateMachine):
 
     def running(self) -> list[Binding]:
         return [b for b in self.bindings.values() if b.resource is not None]
+
+    def waiting(self) -> list[Binding]:
+        return [b for b in self.bindings.values() if b.resource is None]
+
+    def just_begun(self) -> list[Binding]:
+        """Find the workers that go on from a snapshot, or begin, and did no strip yet."""
+        kept = self.kept
+        return [b for b in self.running() if len(b.strips) == kept.get(b.task, 0)]
 
     def asked(self) -> list[Binding]:
         return [b for b in self.running() if b.asked_to_yield]

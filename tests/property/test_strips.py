@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from libtask.checkpoint import StripSizer
 from libtask.messages import CheckpointRecord, DeviceSpec
-from libtask.worker.execution import Completed, Course, Demand, Execution, Stopped
+from libtask.worker.execution import (
+    Abandoned,
+    Completed,
+    Course,
+    Demand,
+    Execution,
+    Stopped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,11 +35,13 @@ class LazyDevice:
         self.transfer_in = 0.0
         self.transfer_out = 0.0
         self._enqueued: list[Callable[[], None]] = []
+        self._residents: list[tuple[list[int], list[int]]] = []
 
     @contextmanager
     def resident(self, *arrays: Any) -> Iterator[tuple[Any, ...]]:
         (counts,) = arrays
         copy = list(counts)
+        self._residents.append((counts, copy))
         try:
             yield (copy,)
         except GeneratorExit:
@@ -44,6 +53,11 @@ class LazyDevice:
 
     inputs = resident
     scratch = resident
+
+    def refresh(self) -> None:
+        assert not self._enqueued, "a strip is in flight"
+        for counts, copy in self._residents:
+            counts[:] = copy
 
     def enqueue(self, work: Callable[[], None]) -> None:
         self._enqueued.append(work)
@@ -72,6 +86,10 @@ class Stretch:
 
     pipelined: bool
     checkpoints: int
+    snapshot_at: int
+    """Checkpoint of a snapshot; 0: there is none."""
+    crashes: bool
+    """Whether it ends with the death of the worker, in place of a preemption."""
     interval_ns: int
     fixed: int | None
     granule: int
@@ -82,6 +100,8 @@ STRETCHES = st.lists(
         Stretch,
         pipelined=st.booleans(),
         checkpoints=st.integers(1, 6),
+        snapshot_at=st.integers(0, 6),
+        crashes=st.booleans(),
         interval_ns=INTERVALS_NS,
         fixed=st.none() | st.integers(1, 9),
         granule=st.integers(1, 5),
@@ -89,26 +109,46 @@ STRETCHES = st.lists(
     max_size=8,
 )
 LAST = Stretch(
-    pipelined=True, checkpoints=1 << 60, interval_ns=10**15, fixed=None, granule=1
+    pipelined=True,
+    checkpoints=1 << 60,
+    snapshot_at=0,
+    crashes=False,
+    interval_ns=10**15,
+    fixed=None,
+    granule=1,
 )
 
 
+@dataclass
+class Disk:
+    """The snapshot of a task: its state and where it stands."""
+
+    counts: list[int]
+    record: CheckpointRecord
+
+
 def stay(
-    stretch: Stretch, counts: list[int], record: CheckpointRecord
-) -> Completed | Stopped:
-    left = stretch.checkpoints
+    stretch: Stretch, counts: list[int], record: CheckpointRecord, disk: Disk
+) -> Completed | Stopped | Abandoned:
+    passed = 0
 
     def watch(_now: int) -> Demand | None:
-        nonlocal left
-        left -= 1
-        return None if left else Demand.PREEMPT
+        nonlocal passed
+        passed += 1
+        if passed == stretch.snapshot_at:
+            disk.record = execution.settle()
+            disk.counts = list(counts)
+        if passed < stretch.checkpoints:
+            return None
+        return Demand.ABANDON if stretch.crashes else Demand.PREEMPT
 
     device = LazyDevice(pipelined=stretch.pipelined)
     sizer = StripSizer(stretch.interval_ns, fixed=stretch.fixed)
     course = Course(record, sizer)
-    outcome = Execution(counter(stretch.granule), counts, device, course, watch).run()
-    device.close()
-    assert isinstance(outcome, Completed | Stopped)
+    execution = Execution(counter(stretch.granule), counts, device, course, watch)
+    outcome = execution.run()
+    if not stretch.crashes:
+        device.close()
     assert course.done == course.drawn
     return outcome
 
@@ -130,15 +170,20 @@ def add(counts: list[int], strip: range) -> None:
 
 @given(total=st.integers(0, 200), stretches=STRETCHES)
 def test_each_iteration_runs_once(total: int, stretches: list[Stretch]) -> None:
+    """However it is moved; and after a crash, as if nothing were done since the snapshot."""
     counts = [0] * total
     record = CheckpointRecord(0, total)
+    disk = Disk(list(counts), record)
 
     for stretch in [*stretches, LAST]:
-        outcome = stay(stretch, counts, record)
+        outcome = stay(stretch, counts, record, disk)
         if isinstance(outcome, Completed):
             break
-        assert record.done < outcome.checkpoint.done < total
-        record = outcome.checkpoint
+        if isinstance(outcome, Abandoned):
+            counts, record = list(disk.counts), disk.record
+        else:
+            assert record.done < outcome.checkpoint.done < total
+            record = outcome.checkpoint
         assert counts == [1] * record.done + [0] * (total - record.done)
 
     assert counts == [1] * total
