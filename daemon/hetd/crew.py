@@ -6,10 +6,12 @@ it fences what comes late.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from hetd.core import events as e
 from hetd.core.events import TaskId
+from hetd.discipline import ASKS
 from hetd.learning import Learner
 from hetd.snapshots import SnapshotDesk
 from libtask import messages as m
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from hetd.journal import Entry
     from hetd.node import Node
     from hetd.transport.router import Peer
+
+log = logging.getLogger("hetd")
 
 ELSEWHERE = frozenset({"device", "device-memory", "program"})
 """Codes of failures that another resource may not have."""
@@ -99,11 +103,29 @@ class CrewDesk:
             return
         reach("worker.exited")
         reason = message.reason or f"its worker exited with status {message.status}"
+        if not message.started:
+            self._not_started(peer.uid, message.name, reason)
+            return
         task = self._node.pool.stillborn(peer.uid, message.name)
         if task is not None:
             # counts as an attempt: a worker that never comes up must not be made forever
             self._lose(task, reason)
         self.worker_left(peer.uid, message.name, reason)
+
+    def _not_started(self, uid: int, name: str, reason: str) -> None:
+        """Ask again later for a worker for which the system had no process."""
+        pool, discipline = self._node.pool, self._node.discipline
+        times = pool.not_started(uid, name)
+        waiting = pool.waiting(uid)
+        if not times or not waiting:
+            return
+        for task in waiting:
+            self._node.journal.live[task].reason = reason
+        log.warning("uid %d: %s", uid, reason)
+        if times % ASKS == 0:
+            # Not for ever: the resource that it has been given may serve others.
+            self._lose(waiting[0], reason)
+        discipline.ask_later(uid, times)
 
     def worker_leaves(self, peer: Peer) -> None:
         """Give another worker what this one was ordered when it had decided to leave."""

@@ -14,25 +14,28 @@ import logging
 import os
 import signal
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.core.system import SECOND
 from hetd.core.tasks import State
 from hetd.health import Health
-from hetd.journal import Holder
+from hetd.staff import Holder
 from hetd.vigil import Vigil
 from libtask import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hetd.clock import Clock
+    from hetd.config import Config
     from hetd.core.events import Nanoseconds
+    from hetd.core.scheduler import Scheduler
     from hetd.core.tasks import TaskRecord
-    from hetd.journal import Entry
-    from hetd.node import Node
-    from hetd.workers import Worker
+    from hetd.journal import Entry, Journal
+    from hetd.staff import Worker
+    from hetd.workers import WorkerPool
     from libtask import messages as m
 
 log = logging.getLogger("hetd")
@@ -41,6 +44,10 @@ LOOK_S = 0.5
 """Between two looks at what is overdue: there are as many tasks as slots."""
 KILL_S = 15.0
 """For the end of a worker that its launcher was told to end; its grace is 2 s."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+"""Before a worker is asked for again for which there was no process."""
+ASKS = 8
+"""Times, some 10 s in all, after which that costs the first task an attempt."""
 AGAIN_S = 3600.0
 """Until it is told once more of what cannot be ended."""
 
@@ -50,6 +57,21 @@ def kill_group(leader: int) -> None:
     processes.kill_with_descendants([leader])
     with contextlib.suppress(OSError):
         os.killpg(leader, signal.SIGKILL)
+
+
+class Shell(Protocol):
+    """What discipline needs of the node."""
+
+    clock: Clock
+    config: Config
+    devices: dict[str, m.DeviceInfo]
+    journal: Journal
+    pool: WorkerPool
+    scheduler: Scheduler
+
+    def happen(self, *events: e.Event) -> None:
+        """Tell the scheduler, and do what it wants."""
+        ...
 
 
 class Discipline:
@@ -64,7 +86,7 @@ class Discipline:
 
     def __init__(
         self,
-        node: Node,
+        node: Shell,
         kill: Callable[[int], None] = kill_group,
         started_at: Callable[[int], int] = processes.started_at,
     ) -> None:
@@ -79,6 +101,7 @@ class Discipline:
         self.health = Health(specs, config.device_errors)
         self._look_at: Nanoseconds = 0
         self._graces: list[tuple[Nanoseconds, TaskId, int]] = []
+        self._asks: list[tuple[Nanoseconds, int]] = []
         self._ended: dict[TaskId, str] = {}
         """Tasks whose workers were told to end, and why: they avoid the resource."""
         node.pool.assigned = self._assigned
@@ -130,11 +153,16 @@ class Discipline:
         """Count an error of a device; return what follows for its resource."""
         return self.health.failed(resource, error, self._now())
 
+    def ask_later(self, uid: int, times: int) -> None:
+        """Ask for a user's workers once more, the later the oftener it was in vain."""
+        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (times - 1))
+        heappush(self._asks, (self._now() + int(pause * SECOND), uid))
+
     # ------------------------------------------------------------ time
 
     def next_deadline(self) -> Nanoseconds | None:
         """When `tick` has something to do, but for slow looks at what is overdue."""
-        times = [self._graces[0][0]] if self._graces else []
+        times = [heap[0][0] for heap in (self._graces, self._asks) if heap]
         look = self.health.next_look()
         return min([*times, look] if look is not None else times, default=None)
 
@@ -143,6 +171,8 @@ class Discipline:
         while self._graces and self._graces[0][0] <= now:
             _, task, epoch = heappop(self._graces)
             self._grace_over(task, epoch)
+        while self._asks and self._asks[0][0] <= now:
+            self._node.pool.ask_again(heappop(self._asks)[1])
         if self._look_at <= now:
             self._look_at = now + int(LOOK_S * SECOND)
             self._look(now)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hetd.staff import Holder
 from hetd.store import Batch
 from libtask.messages import (
     ENDED,
@@ -40,18 +41,6 @@ RECENT_BYTES = 64 << 20
 BYTES_PER_BYTE, BYTES_PER_TASK = 4, 8192
 """Memory of a page for each byte that it has when encoded; and of the records, queues
 and tables that go with a live task. Rather too much than too little."""
-
-
-class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The process that holds a task."""
-
-    name: str
-    pid: int
-    started: int = 0
-    """When, in clock ticks since the boot; 0: not known. Pids are used again."""
-    boot: str = ""
-    own: bool = False
-    """Whether it is a program of the user's own, and no launcher's worker."""
 
 
 class Entry(msgspec.Struct, omit_defaults=True):

@@ -6,10 +6,10 @@ and killed by their user's launcher.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from dataclasses import dataclass, field
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from hetd.staff import Crew, Worker
 from libtask.faultpoints import reach
 from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
 from libtask.processes import started_at
@@ -17,44 +17,12 @@ from libtask.processes import started_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hetd.journal import Holder
+    from hetd.staff import Holder
     from hetd.transport.router import Peer
     from libtask.messages import Hello
 
 SPARE = 2
 """Idle workers kept for each user beside those that work: they stay warm."""
-
-
-@dataclass(eq=False, slots=True)
-class Worker:
-    """A worker that said hello."""
-
-    name: str
-    uid: int
-    route: bytes
-    pid: int
-    own: bool = False
-    """Started by the user's own program: it runs only the task that it submitted."""
-    task: int | None = None
-    aborting: bool = False
-    """It was told to give up a task that is no longer its own, and has not answered."""
-    leaving: bool = False
-    """It takes no further order."""
-    started: int = 0
-    """When its process started, in clock ticks since the boot; 0: not known."""
-
-
-@dataclass(eq=False, slots=True)
-class Crew:
-    """One user's launcher and workers."""
-
-    launcher: Peer | None = None
-    idle: list[Worker] = field(default_factory=list)
-    starting: set[str] = field(default_factory=set)
-    waiting: deque[int] = field(default_factory=deque)
-    """Tasks that need a worker, in the order they asked."""
-    shepherded: set[str] = field(default_factory=set)
-    """Workers that the launcher made: it will tell how they end."""
 
 
 class WorkerPool:
@@ -228,6 +196,7 @@ class WorkerPool:
         crew.launcher = peer
         crew.shepherded = set(workers)
         crew.starting.clear()
+        crew.paused = False
         self._ask_for_workers(peer.uid)
 
     def launcher_left(self, peer: Peer) -> list[int]:
@@ -274,6 +243,32 @@ class WorkerPool:
             return None
         crew.starting.remove(name)
         return crew.waiting[0] if len(crew.waiting) > len(crew.starting) else None
+
+    def not_started(self, uid: int, name: str) -> int:
+        """Take note that the system had no process for a worker.
+
+        Returns:
+            How often in a row that was so; 0: it is known, or not worth a thought.
+
+        """
+        crew = self._crews[uid]
+        if name not in crew.starting:
+            return 0
+        crew.starting.remove(name)
+        if crew.paused:
+            return 0
+        crew.paused = True
+        crew.in_vain += 1
+        return crew.in_vain
+
+    def ask_again(self, uid: int) -> None:
+        """Ask for workers after a pause; see `not_started`."""
+        self._crews[uid].paused = False
+        self._ask_for_workers(uid)
+
+    def waiting(self, uid: int) -> list[int]:
+        """List a user's tasks that need a worker, in the order they asked."""
+        return list(self._crews[uid].waiting)
 
     def free(self, uid: int, name: str) -> bool:
         """Whether this user's own program of that name is here and holds no task."""
@@ -323,6 +318,7 @@ class WorkerPool:
         crew = self._crews[peer.uid]
         if hello.worker in crew.starting:
             crew.starting.remove(hello.worker)
+            crew.in_vain = 0
             crew.shepherded.add(hello.worker)
         worker = self._by_name.get((peer.uid, hello.worker))
         if worker is None:
@@ -365,7 +361,7 @@ class WorkerPool:
     def _ask_for_workers(self, uid: int) -> None:
         crew = self._crews[uid]
         missing = len(crew.waiting) - len(crew.starting)
-        if crew.launcher is None or missing <= 0:
+        if crew.launcher is None or crew.paused or missing <= 0:
             return
         names = []
         for _ in range(missing):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from hetd.clock import SYSTEM_CLOCK, Clock
 from hetd.config import Config
 from hetd.crew import CrewDesk
 from hetd.estimates.table import EstimateTable
@@ -19,6 +20,7 @@ from hetd.workers import WorkerPool
 from libtask import messages as m
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 Kind = TypeVar("Kind", bound=m.Message)
@@ -68,11 +70,19 @@ class Shell:
 
     Args:
         folder: where the store lies; another shell there is the next start.
+        clock: what tells the time.
+        devices: the resources.
         fields: of the configuration.
 
     """
 
-    def __init__(self, folder: Path, **fields: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock = SYSTEM_CLOCK,
+        devices: Sequence[m.DeviceInfo] = tuple(DEVICES),
+        **fields: Any,
+    ) -> None:
         self.sent = Sent()
         self.killed: list[int] = []
         """Pids of the workers that the daemon killed itself."""
@@ -82,13 +92,14 @@ class Shell:
         self.pool = WorkerPool(self.sent.send, str(self.store.incarnation))
         self.journal = Journal(self.store)
         self.node = Node(
-            DEVICES,
+            devices,
             msgspec.structs.replace(CONFIG, **fields),
             make_policy("affinity", {}),
             EstimateTable(),
             self.journal,
             self.pool,
             first_epoch=self.store.incarnation * EPOCHS,
+            clock=clock,
             kill=self.killed.append,
             started_at=lambda pid: self.starts.get(pid, 1),
         )

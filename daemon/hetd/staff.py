@@ -1,0 +1,60 @@
+"""Staff: a user's launcher and workers, as the pool knows them, and what is written down."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from hetd.transport.router import Peer
+
+
+class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The process that holds a task."""
+
+    name: str
+    pid: int
+    started: int = 0
+    """When, in clock ticks since the boot; 0: not known. Pids are used again."""
+    boot: str = ""
+    own: bool = False
+    """Whether it is a program of the user's own, and no launcher's worker."""
+
+
+@dataclass(eq=False, slots=True)
+class Worker:
+    """A worker that said hello."""
+
+    name: str
+    uid: int
+    route: bytes
+    pid: int
+    own: bool = False
+    """Started by the user's own program: it runs only the task that it submitted."""
+    task: int | None = None
+    aborting: bool = False
+    """It was told to give up a task that is no longer its own, and has not answered."""
+    leaving: bool = False
+    """It takes no further order."""
+    started: int = 0
+    """When its process started, in clock ticks since the boot; 0: not known."""
+
+
+@dataclass(eq=False, slots=True)
+class Crew:
+    """One user's launcher and workers."""
+
+    launcher: Peer | None = None
+    idle: list[Worker] = field(default_factory=list)
+    starting: set[str] = field(default_factory=set)
+    waiting: deque[int] = field(default_factory=deque)
+    """Tasks that need a worker, in the order they asked."""
+    paused: bool = False
+    """The system had no process for a worker: none is asked for before `ask_again`."""
+    in_vain: int = 0
+    """How often in a row that was so."""
+    shepherded: set[str] = field(default_factory=set)
+    """Workers that the launcher made: it will tell how they end."""
