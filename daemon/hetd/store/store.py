@@ -137,6 +137,7 @@ class Store(rows.Reader):
         """
         self.retry()
         replies = self._settle()
+        _drain_eventfd(self.wake_fd)
         if self.stuck is not None:
             text = f"{self.path}: {self.shortage}; what happened last is not written"
             raise StoreFullError(text)
