@@ -74,6 +74,8 @@ class Node:
         self.devices = {device.spec.name: device for device in devices}
         self.config = config
         self.unended = Unended(config.limits)
+        self.stopping = False
+        """Whether users' wishes are refused: the daemon waits for tasks, to end."""
         self.estimates = estimates
         self.journal = journal
         self.pool = pool

@@ -17,7 +17,7 @@ from hetd.service.submission import SubmissionDesk
 from hetd.service.tasks import TaskDesk
 from hetd.store import StoreFullError
 from libtask import messages as m
-from libtask.errors import HetError
+from libtask.errors import DaemonUnreachableError, HetError
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Service:
         stop: Callable[[], None],
         watchers: Callable[[], int],
     ) -> None:
+        self._node = node
         self.rights = Permissions(node)
         self._once = Once(node, store)
         self.forget = self._once.forget
@@ -72,11 +73,16 @@ class Service:
         """Do what is asked; return the reply, or the error in its place."""
         try:
             if isinstance(request, m.Change):
+                self._demand_staying()
                 return self._change(peer, request)
             reply: m.Message = self._handlers[type(request)](peer, request)
         except HetError as error:
             reply = m.Error(request.request, error.code, str(error))
         return reply
+
+    def _demand_staying(self) -> None:
+        if self._node.stopping:
+            raise DaemonUnreachableError("hetd is stopping; ask when it is back")
 
     def _change(self, peer: Peer, request: m.Change) -> m.Message:
         """Make a change, or tell how it was made when it was asked for before."""
