@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hetd.config import RELOADABLE
-from hetd.core import events as e
 from hetd.core.system import SECOND
+from hetd.drain import Drain
 from libtask.errors import HetError
 
 if TYPE_CHECKING:
@@ -134,23 +134,14 @@ class Serving:
         deadline = node.clock.now() + int(limit * SECOND)
         self._notifier.draining(limit + MARGIN_S, "preempting running tasks")
         log.info("stopping: preempting running tasks, %g s at most", limit)
-        node.happen(e.NodeStopping())
+        drain = Drain(node)
         asked = self._signals
-        while (left := self._running()) and node.clock.now() < deadline:
-            if self._signals > asked:
-                break
+        while drain.left() and node.clock.now() < deadline and self._signals == asked:
             self._sleep_on()
             loop.turn(wakes.wait(min(DRAINING_TURN_MS, loop.timeout_ms())))
-            self._notifier.alive(self._waiting)
-        if left := self._running():
-            log.warning("stopping: tasks %s have reached no checkpoint", left)
-
-    def _running(self) -> list[int]:
-        states = self._node.scheduler.system.states.values()
-        return [task for state in states for task in state.running]
-
-    def _waiting(self) -> str:
-        return f"stopping: {len(self._running())} tasks have reached no checkpoint yet"
+            self._notifier.alive(lambda: f"stopping: waiting for {len(drain.left())}")
+        if left := drain.left():
+            log.warning("stopping: no snapshots of tasks %s in time", left)
 
 
 def _differs(old: Config, new: Config, name: str) -> bool:
