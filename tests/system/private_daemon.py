@@ -130,6 +130,11 @@ class PrivateDaemon:
         self._process.terminate()
         return self._process.wait(PATIENCE)
 
+    def wait(self) -> int:
+        """Wait until the daemon has ended by itself; return its exit status."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE)
+
     def restart(self) -> None:
         """Crash, and come back."""
         self.kill9()

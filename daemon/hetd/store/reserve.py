@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOM = 256 * 1024
 """Bytes: some twenty commits of a few tasks each, which write whole pages."""
-MARGIN = 4 * ROOM
+MARGIN = 2 * ROOM
 """Bytes that must be free for the reserve to be made anew: no flutter at the limit."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 """What may pass: somebody makes room, or makes the file system writable again."""

@@ -73,7 +73,7 @@ class Store(rows.Reader):
         self._clock = clock
         self._reserve = Reserve(path.with_name(path.name + ".reserve"))
         self._look_at = clock.now()
-        self._take_reserve()
+        self._take_reserve(ROOM)
         self.incarnation = self._count_start()
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._writer = connect(path)
@@ -236,11 +236,10 @@ class Store(rows.Reader):
         if self.stuck is not None:
             self.retry()
         elif self.idle:
-            self._take_reserve()
+            self._take_reserve(MARGIN)
 
-    def _take_reserve(self) -> None:
+    def _take_reserve(self, margin: int) -> None:
         """Set room aside; with that done, new tasks are welcome."""
-        margin = ROOM if self._reserve.there else MARGIN
         before, self.shortage = self.shortage, self._reserve.make(margin)
         if self.shortage is None and before is not None:
             log.info("%s: there is room again", self.path)
