@@ -360,6 +360,7 @@ class Journal:
 
     def _end(self, entry: Entry, now: float) -> None:
         entry.finished = now
+        entry.at_risk = 0.0
         self.close_segment(entry, now)
         del self.live[entry.id]
         self.live_of[entry.owner] -= 1

@@ -119,7 +119,7 @@ def _tasks(judge: Judge, daemon: PrivateDaemon, folder: Path) -> None:
     daemon.await_state(task, "running")
     judge("submit", "synthetic", "--seconds", CPU, "--array", "0-2", "--hold")
     judge("set", "2-3", "priority=3", "deadline=1h")
-    for verb in ("hold", "release"):
+    for verb in ("hold", "release", "snapshot"):
         judge(verb, "2")
     judge("cancel", "3,4")
     judge("progress")

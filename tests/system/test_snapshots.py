@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import signal
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -95,9 +99,18 @@ def test_a_task_shows_its_snapshot_and_what_is_at_risk(
     task.await_gate()
     before = eventually(lambda: _at_risk(daemon, task.id), "work at risk")
 
-    snapshot = snapshot_at_gate(daemon, task)
+    assert hetctl(daemon, "snapshot", str(task.id)) == (
+        f"task {task.id} writes a snapshot at its next checkpoint\n"
+    )
+    task.open_gate()
+    snapshot = eventually(lambda: daemon.info(task.id).snapshot, "a snapshot")
     after = eventually(lambda: _at_risk(daemon, task.id), "more work at risk")
+    shown = hetctl(daemon, "show", str(task.id))
+    document = json.loads(hetctl(daemon, "show", str(task.id), "--json"))
 
+    assert re.search(r"snapshot +[\d.]+ \S+ old \(.*\), .* of work at risk", shown)
+    assert document["snapshot_bytes"] == snapshot.bytes
+    assert document["work_at_risk_s"] > 0
     assert before.snapshot is None
     assert (snapshot.total, snapshot.done > 100) == (100_000, True)
     assert snapshot.bytes > 100
@@ -105,6 +118,14 @@ def test_a_task_shows_its_snapshot_and_what_is_at_risk(
     assert after.snapshot == snapshot
     assert after.checkpoint_at is not None
     assert snapshot.at <= after.checkpoint_at
+
+
+def hetctl(daemon: PrivateDaemon, *words: str) -> str:
+    command = [sys.executable, "-m", "hetctl", *words, "--socket", str(daemon.socket)]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
+    return ended.stdout
 
 
 def _at_risk(daemon: PrivateDaemon, task: int) -> TaskInfo | None:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hetctl.documents import tasks as documents
     from hetctl.documents.parts import Source
@@ -68,6 +68,7 @@ def task_document(
 ) -> documents.Task:
     """Write a task as formats.md section 5 has it; `emulated` names such resources."""
     age = None if info.checkpoint_at is None else max(0.0, now() - info.checkpoint_at)
+    kept = info.snapshot
     return {
         "format": "hetctl/task-1",
         "id": info.id,
@@ -87,6 +88,13 @@ def task_document(
         "deadline": iso(info.deadline),
         "migrations": info.migrations,
         "checkpoint_age_s": age,
+        "snapshot_at": iso(None if kept is None else kept.at),
+        "snapshot_progress": snapshot_progress(info),
+        "snapshot_bytes": None if kept is None else kept.bytes,
+        "snapshot_s": None if kept is None else kept.seconds,
+        "snapshot_error": info.snapshot_error or None,
+        "work_at_risk_s": info.at_risk,
+        "attempts": info.attempts,
         "segments": [segment_document(each, emulated) for each in info.segments],
         "after": info.after,
         "kinds": info.kinds,
@@ -96,6 +104,12 @@ def task_document(
         "reason": info.reason,
         "result": info.result,
     }
+
+
+def snapshot_progress(info: TaskInfo) -> float | None:
+    """Return the share done that the newest snapshot holds; None: not known."""
+    found = info.snapshot
+    return found.done / found.total if found is not None and found.total else None
 
 
 def energy_source(of: TaskInfo | Segment) -> Source | None:
@@ -158,15 +172,17 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if on_terminal():
         _rich_table(headings, kept)
     else:
-        _plain_table(headings, kept)
+        for line in plain_table(headings, kept):
+            click.echo(line)
 
 
-def _plain_table(headings: Sequence[str], rows: list[list[str]]) -> None:
+def plain_table(headings: Sequence[str], rows: list[list[str]]) -> Iterator[str]:
+    """Write a table in aligned columns, a line each."""
     every = [[heading.upper() for heading in headings], *rows]
     widths = [max(len(row[column]) for row in every) for column in range(len(headings))]
     for row in every:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        click.echo("  ".join(cells).rstrip())
+        yield "  ".join(cells).rstrip()
 
 
 def _rich_table(headings: Sequence[str], rows: list[list[str]]) -> None:

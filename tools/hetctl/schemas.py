@@ -25,6 +25,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "cancel": ("hetctl/control-1",),
     "hold": ("hetctl/control-1",),
     "release": ("hetctl/control-1",),
+    "snapshot": ("hetctl/control-1",),
     "set": ("hetctl/set-1",),
     "migrate": ("hetctl/migrate-1",),
     "logs": ("hetctl/log-1",),

@@ -1,4 +1,4 @@
-"""`hetctl cancel`, `hold`, `release`, `drain`, `resume`: one word to the daemon each."""
+"""`hetctl cancel`, `hold`, `release`, `snapshot`, `drain`, `resume`: one word to the daemon each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ PAGE = 10_000
 selectors_argument = click.argument(
     "selectors", nargs=-1, required=True, metavar="SELECTOR..."
 )
-DONE = {"cancel": "cancelled", "hold": "held", "release": "released"}
+DONE = {
+    "cancel": "cancelled",
+    "hold": "held",
+    "release": "released",
+    "snapshot": "writes a snapshot at its next checkpoint",
+}
 
 
 @click.command("cancel")
@@ -50,6 +55,19 @@ def release_command(
 ) -> None:
     """Let held tasks start."""
     _control("release", selectors, socket, as_json=as_json)
+
+
+@click.command("snapshot")
+@selectors_argument
+@shared
+def snapshot_command(
+    *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
+) -> None:
+    """Have tasks that have begun write a snapshot, each at its next checkpoint.
+
+    Does not wait for it: `hetctl show` tells when it is there, or why it is not.
+    """
+    _control("snapshot", selectors, socket, as_json=as_json)
 
 
 @click.command("drain")

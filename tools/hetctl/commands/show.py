@@ -8,11 +8,21 @@ import click
 import msgspec
 
 from hetctl.options import connect, shared
-from hetctl.output import emit, energy_source, iso, table, task_document, tasks_document
+from hetctl.output import (
+    emit,
+    energy_source,
+    iso,
+    now,
+    table,
+    task_document,
+    tasks_document,
+)
 from hetctl.places import elapsed, emulated_names, marked, place_of
 from hetctl.selectors import selected
 from hetctl.units import readable_duration, readable_joules
+from libtask.apps import readable_bytes
 from libtask.client.client import Selection
+from libtask.messages import ENDED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,10 +84,27 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("took", readable_duration(elapsed(info))),
         ("migrations", str(info.migrations)),
         ("energy", _energy(info)),
+        ("snapshot", _snapshot(info)),
         ("params", _value(info.params)),
         ("reason", info.reason),
         ("result", _value(info.result)),
     ]
+
+
+def _snapshot(info: TaskInfo) -> str | None:
+    """Say what a loss of the task's worker would cost; nothing of a task that ended."""
+    if info.state in ENDED:
+        return None
+    kept, parts = info.snapshot, []
+    if kept is not None:
+        age = readable_duration(max(0.0, now() - kept.at))
+        took = readable_duration(kept.seconds)
+        parts.append(f"{age} old ({readable_bytes(kept.bytes)} in {took})")
+    if info.at_risk > 0:
+        parts.append(f"{readable_duration(info.at_risk)} of work at risk")
+    if info.snapshot_error:
+        parts.append(f"the last one failed: {info.snapshot_error}")
+    return ", ".join(parts)
 
 
 def _energy(info: TaskInfo) -> str | None:

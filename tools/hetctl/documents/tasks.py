@@ -68,6 +68,23 @@ class Task(TypedDict):
     checkpoint_age_s: Annotated[
         Seconds | None, Meta(description="since the last checkpoint that was told")
     ]
+    snapshot_at: Annotated[
+        Moment | None, Meta(description="when its newest snapshot was written")
+    ]
+    snapshot_progress: Annotated[
+        Share | None, Meta(description="the share done that it holds")
+    ]
+    snapshot_bytes: Count | None
+    snapshot_s: Annotated[Seconds | None, Meta(description="what writing it took")]
+    snapshot_error: Annotated[
+        str | None, Meta(description="why the last one could not be written")
+    ]
+    work_at_risk_s: Annotated[
+        Seconds, Meta(description="computing since the snapshot, or since the start")
+    ]
+    attempts: Annotated[
+        Count, Meta(description="workers that it lost since it last got further")
+    ]
     segments: Annotated[
         list[SegmentPart], Meta(description="empty in listings: `show` has them")
     ]
@@ -109,10 +126,10 @@ class BatchCheck(TypedDict):
 
 
 class Control(TypedDict):
-    """What `cancel`, `hold` and `release` did; those that had ended are not there."""
+    """What `cancel`, `hold`, `release` and `snapshot` did; without those that had ended."""
 
     format: Literal["hetctl/control-1"]
-    verb: Literal["cancel", "hold", "release"]
+    verb: Literal["cancel", "hold", "release", "snapshot"]
     ids: list[Id]
 
 
