@@ -17,6 +17,7 @@ from hetd.config import Config, read_config
 from hetd.discovery import discover
 from hetd.estimates.table import EstimateTable
 from hetd.journal import Journal
+from hetd.logwriter import LogWriter
 from hetd.loop import Loop
 from hetd.node import EPOCHS, Node
 from hetd.notify import Notifier, passed_socket, path_of
@@ -47,16 +48,19 @@ DISCOVERY_S = 60.0
 def main() -> None:
     """Run the daemon."""
     arguments = _parse()
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    writer = LogWriter()
+    logging.basicConfig(level=logging.INFO, handlers=[writer])
     # Commits wait for this interpreter's lock as briefly as possible.
     sys.setswitchinterval(0.0005)
     try:
         _serve(arguments)
     except HetError as error:
-        print(f"hetd: {error}", file=sys.stderr)  # noqa: T201  the one line
+        writer.say(f"hetd: {error}")
         sys.exit(2 if isinstance(error, InputError) else 1)
+    except Exception:
+        # not left to the interpreter, which would wait for the reader of its last words
+        log.exception("hetd ends: it does not know how to go on")
+        sys.exit(1)
 
 
 def _parse() -> argparse.Namespace:

@@ -17,7 +17,7 @@ from hetd.shortage import Shortage
 from hetd.wakes import Guarded
 from hetd.watchers import MOST_WATCHES, Watchers
 from libtask import messages as m
-from libtask.errors import HetError, InputError
+from libtask.errors import BugError, InputError
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
@@ -174,12 +174,26 @@ class Loop:
             return
         try:
             self._dispatch(peer, message)
-        except HetError:
-            # One request fails, the daemon goes on; the story is in the log.
+        except Exception:
+            # One request fails, and the daemon goes on with the others.
             log.exception("a %s from uid %d failed", type(message).__name__, peer.uid)
+            self._demand_whole()
             number = message.request if isinstance(message, m.Request) else 0
             text = "internal error of hetd; its log has the story"
             self._router.send(peer.route, m.Error(number, "bug", text))
+
+    def _demand_whole(self) -> None:
+        """Make sure that what failed has left everything as it has to be.
+
+        Raises:
+            BugError: it has not. What is durable is; hetd is to begin again from that.
+
+        """
+        self._node.scheduler.check()
+        known, live = self._node.scheduler.system.tasks, self._journal.live
+        if known.keys() != live.keys():
+            odd = sorted(known.keys() ^ live.keys())[:10]
+            raise BugError(f"scheduler and journal differ about tasks {odd}")
 
     def _dispatch(self, peer: Peer, message: m.ToDaemon) -> None:
         match message:

@@ -1,0 +1,77 @@
+"""The log: written by a thread, so that nobody waits for whoever reads it.
+
+Standard error may be a pipe whose reader has stopped, or a terminal that is held. What
+finds no room is counted and left out; how much, is told when there is room again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import select
+import threading
+import time
+
+STANDARD_ERROR = 2
+LINES = 1000
+"""Lines kept for a reader that is slow."""
+LAST_WORDS_S = 1.0
+"""How long the end of the process waits for the reader."""
+FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class LogWriter(logging.Handler):
+    """Writes to a descriptor without ever making its callers wait."""
+
+    def __init__(self, descriptor: int = STANDARD_ERROR) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter(FORM))
+        self._descriptor = descriptor
+        self._lines: queue.Queue[str] = queue.Queue(LINES)
+        self._lost = 0
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a record; called by `logging`."""
+        self.say(self.format(record))
+
+    def say(self, line: str) -> None:
+        """Write a line as it is."""
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._lost += 1
+
+    def flush(self) -> None:
+        """Wait until all is written, but not for a reader that has stopped.
+
+        Called by `logging` when the process ends.
+        """
+        deadline = time.monotonic() + LAST_WORDS_S
+        while self._lines.unfinished_tasks and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def _run(self) -> None:
+        while True:
+            line = self._lines.get()
+            self._write(f"{line}\n".encode(errors="backslashreplace"))
+            if self._lost:
+                lost, self._lost = self._lost, 0
+                self._write(f"({lost} lines of the log found no room)\n".encode())
+            self._lines.task_done()
+
+    def _write(self, data: bytes) -> None:
+        """Write all of it, however long that takes; a reader that is gone reads nothing.
+
+        Not through `sys.stderr`: its lock, held by a thread that waits, would keep the
+        interpreter from ending.
+        """
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:  # somebody made it non-blocking for all
+                select.select([], [self._descriptor], [])
+            except OSError:
+                return
