@@ -3,11 +3,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check unit bench clean help install install-program install-files uninstall
+.PHONY: demo test check unit bench docs clean help install install-program install-files uninstall
 
 help:
 	@echo "make demo    run the main job on this machine, with progress and a Gantt picture"
 	@echo "make test    lint, types, import contracts and all tests"
+	@echo "make docs    the documentation as a site, in docs-output/"
 	@echo "make bench   measure; JSON on standard output (BENCH=name for one of them)"
 	@echo "make install (as root) the daemon as a service, for all users: docs/operating.md"
 	@echo "make clean   remove what was installed and produced"
@@ -37,11 +38,15 @@ check: .venv/installed-dev
 unit: .venv/installed-dev
 	$(BIN)/pytest
 
+# strict: a warning is an error; the notice is of the site generator about itself
+docs: .venv/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: .venv/installed-dev
 	$(BIN)/python -m hetbench $(BENCH)
 
 clean:
-	rm -rf .venv demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv docs-output demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # ------------------------------------------------------------ as a service
 #

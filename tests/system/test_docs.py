@@ -6,11 +6,13 @@ import importlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from builders import a_resource, a_task
@@ -25,10 +27,16 @@ LONGEST_BELOW_20000 = {"start": 17647, "steps": 278}
 """A published record of the Collatz sequence (OEIS A006877, A006878)."""
 
 
+def blocks(page: str, language: str) -> list[str]:
+    """Return the blocks of code in a language that a page shows."""
+    pattern = rf"```{language}\n(.*?)```"
+    found: list[str] = re.findall(pattern, (DOCS / page).read_text(), re.DOTALL)
+    assert found, f"{page} shows no {language}"
+    return found
+
+
 def _first_program(page: str) -> str:
-    found = re.search(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    assert found is not None
-    return found.group(1)
+    return blocks(page, "python")[0]
 
 
 @pytest.fixture
@@ -79,3 +87,104 @@ def test_the_policy_places_tasks(
     actions = scheduler.handle(a_task(1), 0)
 
     assert [type(action).__name__ for action in actions] == ["Record", "Run", "Record"]
+
+
+# ---------------------------------------------------------------- the tutorial
+
+
+@pytest.fixture
+def tutorial(tmp_path: Path) -> Path:
+    """The program that the tutorial builds up, part by part."""
+    path = tmp_path / "mandelbrot.py"
+    path.write_text("\n\n".join(blocks("tutorial.md", "python")))
+    return path
+
+
+@pytest.mark.parametrize("resource", ["cpu", "gpu0", "fpga0"])
+def test_the_tutorials_program_runs_on_three_kinds(
+    tutorial: Path, resource: str
+) -> None:
+    words = ("--n", "64", "--limit", "100", "--local", "--device", resource)
+    done = subprocess.run(
+        [sys.executable, str(tutorial), *words, "--output", f"{tutorial}.npy"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "no resource" in done.stderr:
+        pytest.skip(f"no {resource} here, nor an emulator of one")
+
+    assert done.returncode == 0, done.stderr
+    counts = np.load(f"{tutorial}.npy")
+    assert json.loads(done.stdout) == {"inside": int((counts == 100).sum())}
+    # compilers may round differently on the border of the set
+    assert (counts == escape_counts(64, 100)).mean() > 0.99
+
+
+def escape_counts(n: int, limit: int) -> Any:
+    """Count the iterations of every point, as plainly as NumPy can."""
+    columns, rows = np.meshgrid(np.arange(n), np.arange(n))
+    c = (3 * columns / n - 2) + 1j * (2 * rows / n - 1)
+    z, counts = np.zeros_like(c), np.zeros((n, n), int)
+    for _ in range(limit):
+        bounded = (z.real**2 + z.imag**2 <= 4) & (counts >= 0)
+        counts += bounded
+        z = np.where(bounded, z * z + c, 9)
+    return counts
+
+
+# ---------------------------------------------------------------- the how-tos
+
+
+@pytest.mark.parametrize(
+    "program",
+    blocks("how-to/python.md", "python"),
+    ids=["tasks", "functions", "joblib"],
+)
+def test_the_programs_of_the_how_to_run(
+    program: str, daemon: PrivateDaemon, tmp_path: Path
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(program)
+
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"HETD_SOCKET": str(daemon.socket)},
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_batch_file_of_the_how_to_runs(
+    daemon: PrivateDaemon, tmp_path: Path
+) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(blocks("how-to/many-tasks.md", "toml")[0])
+
+    assert "6 tasks, no mistakes" in _hetctl(daemon, "batch", str(path), "--check")
+    ended = _hetctl(daemon, "batch", str(path), "--wait")
+    assert ended.count(" completed on cpu") == 6
+
+
+def test_the_orders_of_the_how_to_work(daemon: PrivateDaemon) -> None:
+    """All orders at the prompt of the page, one after the other."""
+    console = blocks("how-to/steer.md", "console")[0]
+    orders = [line.removeprefix("$ hetctl ") for line in console.splitlines()]
+    told = [_hetctl(daemon, *shlex.split(order)) for order in orders]
+
+    assert "completed" in told[-1]
+
+
+def _hetctl(daemon: PrivateDaemon, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "hetctl", "--socket", str(daemon.socket), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

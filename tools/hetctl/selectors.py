@@ -25,14 +25,19 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def selected(
-    client: Client, selectors: Iterable[str], *, live: bool = False
+    client: Client,
+    selectors: Iterable[str],
+    *,
+    live: bool = False,
+    past_names: bool = False,
 ) -> list[int]:
     """Return the ids that the selectors name, in order, each once.
 
     Args:
         client: asked where a selector is a word.
         selectors: as the user wrote them.
-        live: `all` and `mine` mean tasks that have not ended.
+        live: `all`, `mine` and names mean tasks that have not ended.
+        past_names: but names mean ended ones too.
 
     Raises:
         InputError: not a selector.
@@ -44,7 +49,7 @@ def selected(
         if word in WORDS:
             ids += _ids_of(client, word, live=live)
         elif word.startswith(NAME):
-            ids += _named(client, word, live=live)
+            ids += _named(client, word, live=live and not past_names)
         elif "-" in word:
             ids += _existing(client, ids_in(word))
         else:

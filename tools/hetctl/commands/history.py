@@ -96,7 +96,13 @@ def moment(text: str, now_s: float) -> float:
     "--on", "resources", multiple=True, help="Only what ran on this resource."
 )
 @click.option("--since", type=Moment(), help="Only ended since; 14:30, or 2h ago: 2h.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="At most so many, the newest.",
+)
 @shared
 def history_command(  # noqa: PLR0913  one argument an option
     *,

@@ -42,7 +42,13 @@ HEADINGS = (
     help="Only these.",
 )
 @click.option("--mine", is_flag=True, help="Only my own tasks.")
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="At most so many, the newest.",
+)
 @shared
 def list_command(  # noqa: PLR0913  one argument an option
     *,

@@ -34,5 +34,7 @@ def wait_command(
     124 not ended in time.
     """
     with connect(socket) as client:
-        handles = client.handles(selected(client, selectors, live=True))
+        handles = client.handles(
+            selected(client, selectors, live=True, past_names=True)
+        )
         return wait_for(client, handles, Manner(timeout, as_json=as_json))

@@ -1,0 +1,1 @@
+"""Pages of the documentation that are made of the code; used by `make docs`."""

@@ -1,0 +1,66 @@
+"""MkDocs calls this while it builds: it adds the pages that are made of the code.
+
+`python -m hetdocs.hooks` writes the published schemas anew.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hetctl.__main__ import main
+from hetctl.reference import manual
+from hetctl.schemas import PRINTED, documents, file_name, schema_of
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the manual and the list of documents; MkDocs calls it with all files known."""
+    from mkdocs.structure.files import File
+
+    pages = {"reference/hetctl.md": manual(main), "reference/documents.md": listing()}
+    for uri, text in pages.items():
+        files.append(File.generated(config, uri, content=text))
+    return files
+
+
+def listing() -> str:
+    """List the JSON documents: what they tell, who prints them, where their schema is."""
+    printers: dict[str, list[str]] = {}
+    for command, printed in PRINTED.items():
+        for name in printed:
+            printers.setdefault(name, []).append(f"`{command}`")
+    rows = [
+        f"| [{name}](../schemas/{file_name(name)}) | {kind.__doc__} |"
+        f" {', '.join(printers.get(name, []))} |"
+        for name, kind in documents().items()
+    ]
+    return "\n".join(
+        [INTRODUCTION, "| document | tells | printed by |", "|---|---|---|", *rows]
+    )
+
+
+INTRODUCTION = """\
+# JSON documents
+
+Every command prints one JSON value with `--json` (`logs`, `events` and `models export` one a
+line), and `"format"` in it names the document. Each has a JSON Schema, made of the types that
+the commands are checked against; `hetctl doc --schema NAME` prints it. Keys may be added; none is
+taken away, or changes its meaning, before the number in the name changes.
+"""
+
+
+def write_schemas() -> None:
+    """Write `docs/schemas` anew, and remove what is no document any more."""
+    wanted = {file_name(name): schema_of(name) for name in documents()}
+    for path in SCHEMAS.iterdir():
+        if path.name not in wanted:
+            path.unlink()
+    for name, schema in wanted.items():
+        (SCHEMAS / name).write_text(json.dumps(schema, indent=2) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    write_schemas()
