@@ -6,6 +6,7 @@ import importlib
 import sys
 
 COMMANDS = {
+    "powercuts": "the power goes while the store writes, again and again (root)",
     "simulate": "the whole daemon in a simulation, seed by seed",
 }
 """Command, which is also its module -> what it does."""
