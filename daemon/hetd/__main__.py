@@ -6,6 +6,7 @@ import argparse
 import grp
 import logging
 import os
+import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -47,6 +48,8 @@ DISCOVERY_S = 60.0
 
 def main() -> None:
     """Run the daemon."""
+    # Until it means something, see `Serving`: it must not end a daemon that starts.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     arguments = _parse()
     writer = LogWriter()
     logging.basicConfig(level=logging.INFO, handlers=[writer])

@@ -39,6 +39,7 @@ from libtask.messages import (
     Ready,
     Retire,
     Run,
+    SnapshotTaken,
     SnapshotTerms,
     Stage,
     TakeSnapshot,
@@ -381,7 +382,11 @@ class Worker:
 
     def _take_snapshot(self, order: TakeSnapshot) -> None:
         held = self._held
-        if held is not None and held.is_for(order):
+        if held is None or not held.is_for(order):
+            return
+        if self._keeping is None:
+            self._link.send(_no_snapshot(held))
+        else:
             self._snapshot_waiting(held)
 
     def _snapshot_waiting(self, held: Holding) -> bool:
@@ -472,6 +477,11 @@ class Worker:
         if os.getppid() != self._parent and not has_news:
             return True
         return alone and time.monotonic() - self._link.silent_since > PATIENCE
+
+
+def _no_snapshot(held: Holding) -> SnapshotTaken:
+    why = "it has not begun, or its worker keeps none"
+    return SnapshotTaken(held.task, held.epoch, held.record, error=why)
 
 
 def _holds_users_values(message: Message) -> bool:
