@@ -24,7 +24,7 @@ from hetd.node import EPOCHS, Node
 from hetd.notify import Notifier, passed_socket, path_of
 from hetd.policies import make_policy
 from hetd.serving import Serving
-from hetd.store import Store
+from hetd.store import Retention, Store
 from hetd.store.lock import lock
 from hetd.transport.guard import Allowance
 from hetd.transport.router import Router
@@ -87,7 +87,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         )
         parts.callback(os.close, lock(arguments.state))
         reach("start.locked")
-        store = Store(arguments.state / "hetd.db")
+        store = Store(arguments.state / "hetd.db", _retention(config))
         parts.callback(store.close)
         reach("start.opened")
         router = _router(arguments, config)
@@ -108,6 +108,10 @@ def _serve(arguments: argparse.Namespace) -> None:
             raise HetError(router.guard.exhausted)
         node.pool.retire_launchers()
         reach("stop.retired")
+
+
+def _retention(config: Config) -> Retention:
+    return Retention(config.history_days, config.history_tasks)
 
 
 def _router(arguments: argparse.Namespace, config: Config) -> Router:

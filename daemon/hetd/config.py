@@ -169,6 +169,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_mb: int = 256
     """By how much peers may make hetd grow before those that flood it are cut off."""
     snapshots: SnapshotsTable = SnapshotsTable()
+    history_days: float = 90.0
+    """How long tasks are kept after their end."""
+    history_tasks: int = 1_000_000
+    """Ended tasks that are kept, the newest; some 0.7 KiB of disk each, or more."""
     resource: list[ResourceTable] = []
 
 
@@ -192,6 +196,8 @@ SMALLEST = {
     "device_errors": 1,
     "log_mb": 0,
     "processes_per_user": 0,
+    "history_days": 0,
+    "history_tasks": 0,
 }
 
 
