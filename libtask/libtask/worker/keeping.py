@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.apps import machine_memory
 from libtask.faultpoints import reach
-from libtask.messages import CheckpointRecord, Resumed, SnapshotTaken
+from libtask.messages import CheckpointRecord, Resumed, SnapshotTaken, SnapshotTerms
 from libtask.snapshots import (
     Identity,
     Pace,
@@ -27,11 +29,11 @@ from libtask.worker.execution import NANOSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from libtask.messages import SnapshotTerms
+    from libtask.messages import Stage
     from libtask.worker.execution import Course, Measures
     from libtask.worker.holding import Holding
+    from libtask.worker.link import Link
 
 NEVER_NS = 1 << 62
 LOOK_AGAIN = 0.25
@@ -41,9 +43,12 @@ LOOK_AGAIN = 0.25
 class Keeping:
     """The snapshots of one held task.
 
+    Most tasks are too short for any: making one of these costs next to nothing.
+
     Args:
         held: the task.
-        folder: where its snapshots lie, or will.
+        shelf: folder of its user's snapshots.
+        name: of the task's own folder there.
         terms: what hetd's configuration says of them.
 
     Attributes:
@@ -52,19 +57,33 @@ class Keeping:
 
     """
 
-    def __init__(self, held: Holding, folder: Path, terms: SnapshotTerms) -> None:
+    def __init__(
+        self, held: Holding, shelf: str, name: str, terms: SnapshotTerms
+    ) -> None:
         self.wanted = False
         self.last: SnapshotTaken | None = None
         self._held = held
+        self._shelf = shelf
+        self._name = name
         self._terms = terms
-        self._pace = Pace(terms, held.spec.state_bytes)
-        self._folder = SnapshotFolder(folder, machine_memory())
-        self._owner = Identity(folder.name, held.task, held.spec.app, held.version)
         self._earlier_ns = 0
         """Computing of ended stretches that no snapshot holds."""
         self._safe_ns = 0
         """Computing of this stretch that a snapshot holds."""
-        self._due_ns = self._interval_ns()
+        self._due_ns = int(terms.minimum_s * NANOSECONDS) if terms.mtbf_s else NEVER_NS
+
+    @cached_property
+    def _pace(self) -> Pace:
+        return Pace(self._terms, self._held.spec.state_bytes)
+
+    @cached_property
+    def _folder(self) -> SnapshotFolder:
+        return SnapshotFolder(Path(self._shelf, self._name), machine_memory())
+
+    @cached_property
+    def _owner(self) -> Identity:
+        held = self._held
+        return Identity(self._name, held.task, held.spec.app, held.version)
 
     def at_risk_ns(self, computing_ns: int) -> int:
         """Return the computing that would be lost now, of which this stretch did some."""
@@ -82,6 +101,9 @@ class Keeping:
         at_risk_ns = self.at_risk_ns(measures.computing_ns)
         if self.wanted:
             return True
+        if at_risk_ns < self._due_ns:
+            return False
+        self._due_ns = max(self._due_ns, self._interval_ns())
         if at_risk_ns < self._due_ns:
             return False
         if self._pace.worthwhile(_remaining_s(measures, course)):
@@ -200,3 +222,64 @@ def _one_line(error: BaseException) -> str:
     if isinstance(error, SnapshotError):
         return text
     return f"{type(error).__name__}: {text}"
+
+
+class Keeper:
+    """Sees to the snapshots of whatever task a worker holds.
+
+    Args:
+        link: the line to hetd.
+        shelf: folder of the user's snapshots; empty: none are kept.
+
+    Attributes:
+        keeping: the snapshots of the task that is held; None: it has none.
+
+    """
+
+    def __init__(self, link: Link, shelf: str) -> None:
+        self.keeping: Keeping | None = None
+        self._link = link
+        self._shelf = shelf
+
+    def take_in(self, held: Holding, order: Stage) -> None:
+        """Begin with a task that was just loaded; let it go on where it was, if ordered."""
+        welcome = self._link.welcome
+        if not order.snapshots or not self._shelf:
+            return
+        terms = welcome.snapshots if welcome else SnapshotTerms()
+        self.keeping = Keeping(held, self._shelf, order.snapshots, terms)
+        if order.resume:
+            resumed = self.keeping.resume()
+            reach("resume.done")
+            self._link.send(resumed)
+
+    def let_go(self) -> None:
+        """Refer to no task any more."""
+        self.keeping = None
+
+    def end_stretch(self, measures: Measures) -> float:
+        """Take note that the task yielded; return its computing at risk, seconds."""
+        if self.keeping is None:
+            return 0.0
+        self.keeping.end_stretch(measures.computing_ns)
+        return self.keeping.at_risk_ns(0) / NANOSECONDS
+
+    def snapshot(self, held: Holding) -> bool:
+        """Write a snapshot of the task, which waits; say whether there is one now."""
+        if self.keeping is None:
+            self._link.send(no_snapshot(held.task, held.epoch))
+            return False
+        taken = self.keeping.take(lambda: held.record, None)
+        self._link.send(taken)
+        reach("snapshot.reported")
+        return not taken.error
+
+    def should_park(self) -> bool:
+        """Say whether a task that waits should rather wait on disk."""
+        return self.keeping is not None and self.keeping.is_memory_low()
+
+
+def no_snapshot(task: int, epoch: int) -> SnapshotTaken:
+    """Return the answer of a worker that keeps no snapshots of a task."""
+    why = "its worker keeps none"
+    return SnapshotTaken(task, epoch, CheckpointRecord(), error=why)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from libtask.faultpoints import reach
 from libtask.messages import Abort, Preempt, Progress, TakeSnapshot
 from libtask.worker.execution import NANOSECONDS, Demand, Measures
+from libtask.worker.keeping import no_snapshot
 
 if TYPE_CHECKING:
     from libtask.messages import FromDaemon
@@ -111,7 +112,11 @@ class Lookout:
         return None
 
     def _want_snapshot(self, message: TakeSnapshot) -> None:
-        if self._keeping is not None and self._is_for_this_run(message):
+        if not self._is_for_this_run(message):
+            return
+        if self._keeping is None:
+            self._link.send(no_snapshot(self._task, self._epoch))
+        else:
             self._keeping.wanted = True
 
     def _is_for_this_run(self, message: Preempt | Abort | TakeSnapshot) -> bool:

@@ -39,8 +39,6 @@ from libtask.messages import (
     Ready,
     Retire,
     Run,
-    SnapshotTaken,
-    SnapshotTerms,
     Stage,
     TakeSnapshot,
     Yielded,
@@ -55,7 +53,7 @@ from libtask.worker.execution import (
     Stopped,
 )
 from libtask.worker.holding import Holding
-from libtask.worker.keeping import Keeping
+from libtask.worker.keeping import Keeper
 from libtask.worker.link import Link
 from libtask.worker.lookout import Lookout
 from libtask.worker.stretch import Output
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
 
     from libtask.messages import FromDaemon, Message, TaskSpec
     from libtask.task import Task
-    from libtask.worker.execution import Measures, Outcome
+    from libtask.worker.execution import Outcome
 
 INTERVAL_NS = 50_000_000
 """Target interval between checkpoints, until hetd says another."""
@@ -134,7 +132,6 @@ class Worker:
         self._clear_away = clear_away
         self._parent = os.getppid()
         self._held: Holding | None = None
-        self._keeping: Keeping | None = None
         self._runs_on = ""
         self._last_word: Message | None = None
         self._leaving = False
@@ -144,6 +141,7 @@ class Worker:
         self._output = Output(terms.log)
         self._memory_limit = memory_in_use() + terms.growth
         self._link = connect(terms.socket, self._greeting)
+        self._keeper = Keeper(self._link, terms.snapshots)
 
     def join(self) -> None:
         """Wait until hetd knows this worker.
@@ -225,7 +223,7 @@ class Worker:
         if held and held.is_for(order):
             self._repeat_last_word()
             return
-        self._held = self._keeping = None
+        self._let_go()
         self._last_word = None
         self._output.begin()
         reach("worker.loading")
@@ -235,7 +233,8 @@ class Worker:
             self._fail(order, error)
             return
         reach("worker.loaded")
-        self._resume(order)
+        if self._held is not None:
+            self._keeper.take_in(self._held, order)
         if tell:
             self._tell_ready(order)
 
@@ -243,20 +242,6 @@ class Worker:
         self._enter(order.spec.cwd)
         app_class = self._find_app(order.spec.app)
         return Holding.load(order, app_class)
-
-    def _resume(self, order: Stage) -> None:
-        """Let the task that was just loaded go on from its newest snapshot, if need be."""
-        held, welcome = self._held, self._link.welcome
-        self._keeping = None
-        if held is None or not order.snapshots or not self._terms.snapshots:
-            return
-        terms = welcome.snapshots if welcome else SnapshotTerms()
-        folder = Path(self._terms.snapshots, order.snapshots)
-        self._keeping = Keeping(held, folder, terms)
-        if order.resume:
-            resumed = self._keeping.resume()
-            reach("resume.done")
-            self._link.send(resumed)
 
     def _tell_ready(self, order: Stage) -> None:
         """Say that the task is loaded, unless hetd has already said to run it."""
@@ -320,7 +305,7 @@ class Worker:
         sizer = StripSizer(interval_ns, fixed=held.spec.strip, first=order.strip)
         course = Course(held.record, sizer)
         lookout = Lookout(
-            self._link, held.task, held.epoch, self._output, self._keeping
+            self._link, held.task, held.epoch, self._output, self._keeper.keeping
         )
         execution = Execution(implementation, held.app, device, course, lookout)
         lookout.follow(execution, time.perf_counter_ns())
@@ -363,7 +348,7 @@ class Worker:
             epoch=held.epoch,
             checkpoint=held.record,
             last_strip=execution.measures.last_strip_at_ns / NANOSECONDS,
-            at_risk=self._end_stretch(execution.measures),
+            at_risk=self._keeper.end_stretch(execution.measures),
             **self._output.account(execution.measures),
         )
         reach("worker.stopped")
@@ -371,44 +356,22 @@ class Worker:
         reach("worker.yielded")
         self._output.begin()
 
-    def _end_stretch(self, measures: Measures) -> float:
-        """Return the computing that no snapshot holds, seconds."""
-        if self._keeping is None:
-            return 0.0
-        self._keeping.end_stretch(measures.computing_ns)
-        return self._keeping.at_risk_ns(0) / NANOSECONDS
-
-    # ------------------------------------------------------------ waiting
-
     def _take_snapshot(self, order: TakeSnapshot) -> None:
         held = self._held
-        if held is None or not held.is_for(order):
-            return
-        if self._keeping is None:
-            self._link.send(_no_snapshot(held))
-        else:
-            self._snapshot_waiting(held)
-
-    def _snapshot_waiting(self, held: Holding) -> bool:
-        """Write a snapshot of a task that waits here; say whether there is one now."""
-        if self._keeping is None:
-            return False
-        taken = self._keeping.take(lambda: held.record, None)
-        self._link.send(taken)
-        reach("snapshot.reported")
-        return not taken.error
+        if held is not None and held.is_for(order):
+            self._keeper.snapshot(held)
 
     def _park_if_memory_is_low(self) -> None:
         """Let a preempted task wait on disk, and give its memory back."""
-        held, keeping = self._held, self._keeping
+        held = self._held
         waits = isinstance(self._last_word, Yielded)
-        if held is None or keeping is None or not waits:
+        if held is None or not waits or not self._keeper.should_park():
             return
-        if keeping.is_memory_low() and self._snapshot_waiting(held):
+        if self._keeper.snapshot(held):
             self._say(Parked(held.task, held.epoch))
-            self._held = self._keeping = None
             spec = held.spec
-            del held, keeping
+            del held
+            self._let_go()
             self._tidy_up(spec, 0.0)
 
     def _abort(self, order: Abort) -> None:
@@ -435,8 +398,13 @@ class Worker:
         self._say(last_word)
         reach("worker.last-word")
         self.ended = last_word
-        self._held = self._keeping = None
+        self._let_go()
         self._leaving |= self._terms.own
+
+    def _let_go(self) -> None:
+        """Hold no task any more: nothing may refer to its arrays."""
+        self._held = None
+        self._keeper.let_go()
 
     def _say(self, message: Message) -> None:
         """Send what is said again to a new hetd."""
@@ -477,11 +445,6 @@ class Worker:
         if os.getppid() != self._parent and not has_news:
             return True
         return alone and time.monotonic() - self._link.silent_since > PATIENCE
-
-
-def _no_snapshot(held: Holding) -> SnapshotTaken:
-    why = "it has not begun, or its worker keeps none"
-    return SnapshotTaken(held.task, held.epoch, held.record, error=why)
 
 
 def _holds_users_values(message: Message) -> bool:
