@@ -305,6 +305,10 @@ class Journal:
             self._ended_bytes.drop(task)
         self.changes[:] = [each for each in self.changes if each[0].id not in tasks]
 
+    def note(self, at: float, what: str, resource: str | None, text: str) -> None:
+        """Keep what happened to the node as a whole."""
+        self.batch.notes.append((at, what, resource, text))
+
     def close_segment(self, entry: Entry, now: float, **known: Any) -> None:
         """End the open segment with what the worker reported of it."""
         if entry.segments and entry.segments[-1].finish is None:

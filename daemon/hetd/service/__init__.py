@@ -51,7 +51,7 @@ class Service:
         self._store = store
         tasks = TaskDesk(node, self.rights)
         models = ModelDesk(node, self.rights)
-        whole = NodeDesk(node, self.rights, stop)
+        whole = NodeDesk(node, store, self.rights, stop)
         self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
             m.Submit: SubmissionDesk(node, self.rights).submit,
             m.ListTasks: tasks.list_tasks,
@@ -63,6 +63,7 @@ class Service:
             m.Status: StatusDesk(node, store, watchers).status,
             m.Occupy: whole.occupy,
             m.Policies: whole.policies,
+            m.Notes: whole.notes,
             m.Stop: whole.stop,
             m.Learn: models.learn,
             m.Models: models.models,

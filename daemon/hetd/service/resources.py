@@ -10,14 +10,19 @@ import msgspec
 from hetd.core import events as e
 from hetd.policies import POLICIES, describe_policy, make_policy, parameters_of
 from libtask import messages as m
-from libtask.errors import NotFoundError
+from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hetd.node import Node
     from hetd.service.permissions import Permissions
+    from hetd.store import Store
     from hetd.transport.router import Peer
+
+
+MOST_NOTES = 2000
+"""Notes in one answer; their texts are short."""
 
 
 class NodeDesk:
@@ -29,9 +34,10 @@ class NodeDesk:
     """
 
     def __init__(
-        self, node: Node, rights: Permissions, stop: Callable[[], None]
+        self, node: Node, store: Store, rights: Permissions, stop: Callable[[], None]
     ) -> None:
         self._node = node
+        self._store = store
         self._rights = rights
         self._stop = stop
 
@@ -60,6 +66,8 @@ class NodeDesk:
         if not request.drain:
             self._node.discipline.health.trust(request.resource)
         self._node.happen(change(request.resource))
+        what = "drained" if request.drain else "returned"
+        self._note(peer, what, f"{request.resource} is {what}", request.resource)
         return m.Done(request.request)
 
     def policies(self, peer: Peer, request: m.Policies) -> m.Message:
@@ -67,10 +75,26 @@ class NodeDesk:
             self._rights.demand_rule(peer)
             policy = make_policy(request.set, request.parameters)
             self._node.happen(e.PolicyChanged(policy))
+            told = ", ".join(f"{k}={v}" for k, v in request.parameters.items())
+            text = f"policy {request.set}" + (f" with {told}" if told else "")
+            self._note(peer, "policy-set", text)
         policy = self._node.scheduler.policy
         name = policy_name(self._node)
         available = {n: describe_policy(kind) for n, kind in POLICIES.items()}
         return m.PolicyInfo(request.request, name, parameters_of(policy), available)
+
+    def notes(self, peer: Peer, request: m.Notes) -> m.Message:
+        if not 0 < request.limit <= MOST_NOTES:
+            raise InputError(f"limit: expected 1 to {MOST_NOTES}, got {request.limit}")
+        found = self._store.notes(request.since, request.limit)
+        return m.NoteList(request.request, [m.Note(*each) for each in found])
+
+    def _note(
+        self, peer: Peer, what: str, text: str, resource: str | None = None
+    ) -> None:
+        """Keep what a user did to the node; who it was is for those who read it."""
+        told = f"{text}, by uid {peer.uid}"
+        self._node.journal.note(self._node.clock.wall(), what, resource, told)
 
     def stop(self, peer: Peer, request: m.Stop) -> m.Message:
         self._rights.demand_rule(peer)

@@ -22,10 +22,13 @@ class Batch:
     """(owner, key, digest of the request, encoded answer, seconds since the epoch)."""
     samples: dict[Key, Figures | None] = field(default_factory=dict)
     """What is known of execution times; None: forgotten."""
+    notes: list[tuple[float, str, str | None, str]] = field(default_factory=list)
+    """(seconds since the epoch, what, resource, text) of what happened to the node."""
     replies: list[Any] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.tasks or self.keys or self.samples or self.replies)
+        rows = self.tasks or self.keys or self.samples or self.notes
+        return bool(rows or self.replies)
 
     def keep(self, known: Figures) -> None:
         """Store what is known of an execution time, in place of what was."""

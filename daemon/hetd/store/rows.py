@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from hetd.store.batch import Batch
 
 
+NOTES_KEPT = 10_000
+"""The newest; policies and devices do not change that often."""
+
+
 def write(connection: sqlite3.Connection, batch: Batch) -> None:
     """Write a batch into a transaction that is left open."""
     connection.execute("BEGIN IMMEDIATE")
@@ -30,6 +34,11 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
         connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", batch.keys)
     if batch.samples:
         _write_samples(connection, batch.samples)
+    if batch.notes:
+        insert = "INSERT INTO notes (at, what, resource, text) VALUES (?, ?, ?, ?)"
+        connection.executemany(insert, batch.notes)
+        trim = "DELETE FROM notes WHERE number <= (SELECT max(number) FROM notes) - ?"
+        connection.execute(trim, (NOTES_KEPT,))
 
 
 def _write_samples(
@@ -97,6 +106,14 @@ class Reader:
         columns = ", ".join(field.name for field in fields(Figures))
         query = f"SELECT {columns} FROM samples"  # noqa: S608  names of our own
         return [Figures(*row) for row in self._rows(query)]
+
+    def notes(self, since: float, limit: int) -> list[tuple[Any, ...]]:
+        """Read (at, what, resource, text) of the newest notes since then, oldest first."""
+        query = (
+            "SELECT at, what, resource, text FROM notes WHERE at >= ? "
+            "ORDER BY number DESC LIMIT ?"
+        )
+        return self._rows(query, since, limit)[::-1]
 
     def count(self, what: str) -> int:
         """Count the rows of a table, with a condition where one is given."""

@@ -59,6 +59,11 @@ STEPS = (
     CREATE INDEX key_age ON keys (at);
     PRAGMA application_id = 0x68657464;
     """,
+    # 4: what happened to the node as a whole
+    """
+    CREATE TABLE notes (number INTEGER PRIMARY KEY, at REAL NOT NULL, what TEXT NOT NULL,
+                        resource TEXT, text TEXT NOT NULL);
+    """,
 )
 SCHEMA = len(STEPS)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from libtask.client.session import Session
-    from libtask.messages import PolicyInfo, Sample, StatusInfo
+    from libtask.messages import Note, PolicyInfo, Sample, StatusInfo
 
 
 class Steering:
@@ -93,6 +93,18 @@ class Steering:
         message = messages.Policies(request=0, set=name, parameters=parameters)
         info: PolicyInfo = self._session.request(message)
         return info
+
+    def notes(self, since: float = 0.0, limit: int = 1000) -> list[Note]:
+        """Return what happened to the node as a whole, oldest first.
+
+        Args:
+            since: seconds since the epoch.
+            limit: at most so many, the newest.
+
+        """
+        message = messages.Notes(request=0, since=since, limit=limit)
+        found: list[Note] = self._session.request(message).notes
+        return found
 
     def learn(self, samples: Sequence[Sample]) -> None:
         """Store measured execution times."""

@@ -49,6 +49,8 @@ from libtask.messages.requests import (
     Migrate,
     ModelList,
     Models,
+    NoteList,
+    Notes,
     Occupy,
     Policies,
     PolicyInfo,
@@ -80,6 +82,7 @@ ToDaemon = (
     | Policies
     | Learn
     | Models
+    | Notes
     | Forget
     | Occupy
     | Stop
@@ -106,6 +109,7 @@ FromDaemon = (
     | StatusInfo
     | PolicyInfo
     | ModelList
+    | NoteList
     | Error
     | TaskChanged
     | Lagged

@@ -225,6 +225,17 @@ class Prospect(Record, frozen=True):
     """Why it cannot run there."""
 
 
+class Note(Record, frozen=True):
+    """Something that happened to the node as a whole."""
+
+    at: float
+    """Seconds since the epoch."""
+    what: str
+    """`policy-set`, `drained`, `returned`…"""
+    resource: str | None = None
+    text: str = ""
+
+
 class Sample(Record, frozen=True):
     """What is measured of one task type, at one amount of work, on one resource."""
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from libtask.messages.base import PROTOCOL, Message, TaskState, Whole
 from libtask.messages.parts import (
     DeviceInfo,
+    Note,
     Prospect,
     Sample,
     SnapshotTerms,
@@ -138,6 +139,14 @@ class Policies(Change, frozen=True):
     parameters: dict[str, Any] = {}
 
 
+class Notes(Request, frozen=True):
+    """Tell what happened to the node as a whole, the newest of it."""
+
+    since: float = 0.0
+    """Seconds since the epoch."""
+    limit: int = 1000
+
+
 class Learn(Change, frozen=True):
     """Store characterisation samples."""
 
@@ -251,6 +260,12 @@ class PolicyInfo(Request, frozen=True):
     parameters: dict[str, Any]
     available: dict[str, str]
     """Policy name -> one-line description."""
+
+
+class NoteList(Request, frozen=True):
+    """What happened to the node, oldest first."""
+
+    notes: list[Note]
 
 
 class ModelList(Request, frozen=True):
