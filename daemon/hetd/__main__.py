@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
+import hetd
 from hetd.config import Config, read_config
 from hetd.discovery import discover
 from hetd.estimates.table import EstimateTable
@@ -50,7 +51,7 @@ def main() -> None:
     """Run the daemon."""
     # Until it means something, see `Serving`: it must not end a daemon that starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    arguments = _parse()
+    arguments = parser().parse_args()
     writer = LogWriter()
     logging.basicConfig(level=logging.INFO, handlers=[writer])
     # Commits wait for this interpreter's lock as briefly as possible.
@@ -66,14 +67,44 @@ def main() -> None:
         sys.exit(1)
 
 
-def _parse() -> argparse.Namespace:
-    state = Path(platformdirs.user_state_dir("hetd"))
-    parser = argparse.ArgumentParser(prog="hetd", description=__doc__)
-    parser.add_argument("--socket", type=Path, default=run_directory() / "hetd.sock")
-    parser.add_argument("--state", type=Path, default=state, help="state directory")
-    parser.add_argument("--config", type=Path, help="hetd.toml")
-    parser.add_argument("--policy", help="instead of the configured one")
-    return parser.parse_args()
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line; the manual page is made of it."""
+    made = argparse.ArgumentParser(
+        prog="hetd", description="Run tasks on CPU, GPU and FPGA, and move them between."
+    )
+    made.add_argument("--version", action="version", version=f"hetd {hetd.__version__}")
+    made.add_argument(
+        "--socket",
+        type=Path,
+        metavar="PATH",
+        default=run_directory() / "hetd.sock",
+        help="where to listen, unless the service manager passes a socket; default: "
+        "hetd/hetd.sock in the runtime directory of the user",
+    )
+    made.add_argument(
+        "--state",
+        type=Path,
+        metavar="FOLDER",
+        default=Path(platformdirs.user_state_dir("hetd")),
+        help="where the tasks are kept; default: hetd in the state directory of the user",
+    )
+    made.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=_own_config(),
+        help="the configuration, see hetd.toml(5); default: hetd/hetd.toml in the "
+        "configuration directory of the user, where there is one",
+    )
+    made.add_argument(
+        "--policy", metavar="NAME", help="schedule by this policy, not the configured one"
+    )
+    return made
+
+
+def _own_config() -> Path | None:
+    path = platformdirs.user_config_path("hetd") / "hetd.toml"
+    return path if path.is_file() else None
 
 
 def _serve(arguments: argparse.Namespace) -> None:
