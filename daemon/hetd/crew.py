@@ -176,7 +176,13 @@ class CrewDesk:
 
     def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
         reach("report.aborted")
-        if self._node.pool.holder(message.task, peer.route):
+        entry = self._node.journal.live.get(message.task)
+        if entry is not None and entry.epoch > message.epoch:
+            # It gave up what it held before; maybe it has the same task anew by now.
+            held = False
+        else:
+            held = self._node.pool.holder(message.task, peer.route)
+        if held:
             self._node.pool.release(message.task)
             self._node.happen(e.TaskAborted(TaskId(message.task), message.epoch))
         else:

@@ -207,9 +207,24 @@ class Journal:
     def find(self, task: int) -> Entry | None:
         entry = self.live.get(task) or self._recent.get(task)
         if entry is None and 0 < task < self._next:
-            stored = self._store.task(task)
-            entry = _decode(stored) if stored is not None else None
+            entry = self._on_disk(task)
         return entry
+
+    def certain(self, entries: list[Entry]) -> list[Entry]:
+        """Return pages as they may be told; while the disk is full, as they are on it.
+
+        What is read then is answered at once: no commit makes it true before.
+        """
+        stuck = self._store.stuck
+        if stuck is None:
+            return entries
+        doubtful = self._unsaved.keys() | {row[0] for row in stuck.tasks}
+        pages = [self._on_disk(e.id) if e.id in doubtful else e for e in entries]
+        return [page for page in pages if page is not None]
+
+    def _on_disk(self, task: int) -> Entry | None:
+        stored = self._store.task(task)
+        return _decode(stored) if stored is not None else None
 
     def newest_first(self, before: int | None, page: int) -> Iterator[Entry]:
         """Iterate over all tasks with smaller ids than `before`.

@@ -236,3 +236,20 @@ def test_nobody_gets_another_users_task_by_claiming_to_hold_it(shell: Shell) -> 
 
     assert shell.state(task) == "running"
     assert shell.pool.holder(task, b"w")
+
+
+def test_what_a_worker_gave_up_before_does_not_part_it_from_the_same_task_anew(
+    shell: Shell,
+) -> None:
+    """A worker that greets says its last word, and answers the order to give up too."""
+    task, run = _running(shell)
+    shell.worker("w", route="again", task=task, epoch=run.epoch - 1)
+    aborted = m.Aborted(task, run.epoch - 1)
+
+    shell.crew.report(a_peer("again"), aborted)
+    (anew,) = shell.sent.to("again", m.Run)
+    shell.crew.report(a_peer("again"), aborted)
+    shell.crew.report(a_peer("again"), m.Finished(task, anew.epoch, result=1))
+
+    assert anew.epoch > run.epoch
+    assert shell.state(task) == "completed"

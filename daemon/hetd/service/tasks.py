@@ -46,6 +46,7 @@ class TaskDesk:
                     found.append(entry)
                 if len(found) >= request.limit:
                     break
+        found = self._node.journal.certain(found)
         infos = [entry.info(detail=request.detail) for entry in found]
         if request.detail:
             infos = self._with_expectations(found, infos)

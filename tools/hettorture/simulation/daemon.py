@@ -14,7 +14,7 @@ from hetd.journal import Journal
 from hetd.loop import Loop
 from hetd.node import EPOCHS, Node
 from hetd.policies import make_policy
-from hetd.store import StoreError
+from hetd.store import StoreError, StoreFullError
 from hetd.wakes import Guarded, Wakes
 from hetd.workers import WorkerPool
 from hettorture.simulation.disk import SimulatedStore
@@ -203,7 +203,7 @@ class SimulatedDaemon:
             step()
         except Crash:
             self.crash()
-        except StoreError as error:
+        except (StoreError, StoreFullError) as error:
             self.world.note("hetd", "gives up", error)
             self._leave(1)
         except Exception as error:

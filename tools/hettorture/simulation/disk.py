@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hetd.store import Batch, Store, StoreError
+from hetd.store import Batch, Store, StoreError, StoreFullError
+from hettorture.simulation.world import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,12 +18,18 @@ if TYPE_CHECKING:
     from hettorture.simulation.world import World
 
 
+FULL = "database or disk is full"
+RESERVE = 5
+"""Batches that fit into the room which the store sets aside."""
+
+
 class Disk:
     """What is durable.
 
     Attributes:
         tasks: id -> (ended, entry).
         full: writes fail until there is space again.
+        reserve: batches for which there is room all the same: what was set aside.
         failing: the next commit fails with an error of the device.
         latency: longest time of a commit, seconds.
 
@@ -34,8 +41,15 @@ class Disk:
         self.samples: dict[Key, Figures] = {}
         self.incarnation = 0
         self.full = False
+        self.reserve = RESERVE
         self.failing = False
         self.latency = 0.002
+
+    def has_room(self) -> bool:
+        """Whether a batch can be written; on a full disk that takes of the reserve."""
+        if self.full:
+            self.reserve -= 1
+        return self.reserve >= 0
 
     def apply(self, batch: Batch) -> None:
         """Make a batch durable, all of it or, where it is refused, nothing.
@@ -65,7 +79,7 @@ class SimulatedStore(Store):
         burn: called at each step; the daemon may crash there.
 
     Raises:
-        StoreError: the disk is full.
+        StoreError: the disk is full, and the reserve used up.
 
     """
 
@@ -77,45 +91,52 @@ class SimulatedStore(Store):
         burn: Callable[[str], None],
     ) -> None:
         # not as a database: what `Store` opens is not there
-        if disk.full:
-            raise StoreError("disk: database or disk is full")
+        if not disk.has_room():
+            raise StoreError(f"disk: {FULL}")
         disk.incarnation += 1
         self.incarnation = disk.incarnation
+        self.shortage = FULL if disk.full else None
+        self.stuck = None
         self._disk = disk
         self._world = world
         self._wake = wake
         self._burn = burn
         self._committing = None
-        self._outcome: StoreError | None = None
+        self._outcome: StoreError | StoreFullError | None = None
         self._ended = False
         self._gone = False
+        self._look_at = world.now
 
     # ------------------------------------------------------------ writing
 
     def submit(self, batch: Batch) -> None:
         self._burn("write")
         self._committing = batch
-        if self._disk.full:
-            raise StoreError("disk: database or disk is full")
         delay = self._world.some(50e-6, self._disk.latency)
         self._world.after(delay, self._sync, batch)
         self._burn("written")
 
     def committed(self) -> list[Any]:
-        if not self._ended:
-            return []
-        self._burn("committed")
-        return self.flush()
+        if self._ended:
+            self._burn("committed")
+            return self._settle()
+        if self.shortage is not None and self._world.now >= self._look_at:
+            self._look_for_room()
+        return []
 
     def flush(self) -> list[Any]:
-        if self._committing is None:
-            return []
-        self._sync(self._committing)
-        if self._outcome is not None:
-            raise self._outcome
-        batch, self._committing = self._committing, None
-        self._ended = False
-        return batch.replies
+        self.retry()
+        if self._committing is not None:
+            self._sync(self._committing)
+        replies = self._settle()
+        if self.stuck is not None:
+            raise StoreFullError(f"disk: {FULL}")
+        return replies
+
+    def retry(self) -> None:
+        batch, self.stuck = self.stuck, None
+        if batch is not None:
+            self.submit(batch)
 
     def close(self) -> None:
         self._gone = True
@@ -123,6 +144,8 @@ class SimulatedStore(Store):
     def crash(self) -> None:
         """Lose what is not durable."""
         self._gone = True
+
+    # ------------------------------------------------------------ the commit
 
     def _sync(self, batch: Batch) -> None:
         """Commit, unless that has happened, or the daemon has gone before it could."""
@@ -132,11 +155,12 @@ class SimulatedStore(Store):
         if self._disk.failing:
             self._disk.failing = False
             self._fail(batch)
+        elif not self._disk.has_room():
+            self._outcome = StoreFullError(f"disk: {FULL}")
         else:
             self._disk.apply(batch)
-            self._world.note(
-                "disk", "durable", *sorted(task[0] for task in batch.tasks)
-            )
+            tasks = sorted(task[0] for task in batch.tasks)
+            self._world.note("disk", "durable", *tasks)
         self._wake()
 
     def _fail(self, batch: Batch) -> None:
@@ -145,6 +169,29 @@ class SimulatedStore(Store):
             self._disk.apply(batch)
         self._outcome = StoreError("disk: disk I/O error")
         self._world.note("disk", "fails")
+
+    def _settle(self) -> list[Any]:
+        """Take the outcome of the commit; what there is no room for is stuck."""
+        batch, outcome = self._committing, self._outcome
+        if batch is None:
+            return []
+        self._outcome, self._ended = None, False
+        if isinstance(outcome, StoreFullError):
+            self.shortage, self.stuck = FULL, batch
+            self._look_at = self._world.now + SECOND
+            return []
+        if outcome is not None:
+            raise outcome
+        self._committing = None
+        return batch.replies
+
+    def _look_for_room(self) -> None:
+        self._look_at = self._world.now + SECOND
+        if self.stuck is not None:
+            self.retry()
+        elif self.idle and not self._disk.full:
+            self._disk.reserve = RESERVE
+            self.shortage = None
 
     # ------------------------------------------------------------ reading
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hettorture.simulation.disk import RESERVE
 from hettorture.simulation.world import SECOND
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ class Faults:
         self._over = True
         scene = self._scene
         scene.daemon.fuse = None
-        scene.daemon.disk.full = scene.daemon.disk.failing = False
+        disk = scene.daemon.disk
+        disk.full = disk.failing = False
+        disk.reserve = RESERVE
         scene.network.slowness = 0.001
         for process in scene.machine.alike(""):
             process.go_on()

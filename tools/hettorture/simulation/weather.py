@@ -28,7 +28,7 @@ RATES = {
     "launcher_killed": 0.15,
     "client_killed": 0.3,
     "connection_broken": 0.3,
-    "disk_full": 0.05,
+    "disk_full": 0.15,
     "disk_error": 0.05,
     "wall_jump": 0.2,
     "slow_network": 0.2,
