@@ -16,7 +16,7 @@ from libtask.devices import open_device
 from libtask.devices.faults import opencl_errors
 from libtask.devices.icd import cache_folder
 from libtask.devices.opencl import OpenCLDevice
-from libtask.errors import DeviceError, InputError, ProgramError
+from libtask.errors import DeviceError, DeviceMemoryError, InputError, ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -307,9 +307,9 @@ def test_an_unknown_device_lists_those_there_are(
         (-36, DeviceError, "lost"),
         (-9999, DeviceError, "lost"),
         (-5, DeviceError, "out of resources or lost"),
-        (-4, DeviceError, "out of memory"),
-        (-6, DeviceError, "out of memory"),
-        (-61, DeviceError, "out of memory"),
+        (-4, DeviceMemoryError, "out of memory"),
+        (-6, DeviceMemoryError, "out of memory"),
+        (-61, DeviceMemoryError, "out of memory"),
         (-11, ProgramError, "does not fit"),
         (-38, ProgramError, "does not fit"),
         (-54, ProgramError, "does not fit"),
@@ -327,7 +327,7 @@ def test_errors_are_read_by_their_code(
         raise pyopencl.LogicError(record)
 
     assert type(e.value) is kind
-    assert e.value.retry is (kind is DeviceError)
+    assert e.value.retry is (kind is not ProgramError)
 
 
 FORKED = """

@@ -163,11 +163,17 @@ class Programs:
             with _quiet_compiler():
                 raw.build(" ".join(options).encode(), [self._device])
         except pyopencl.Error as error:
-            log = raw.get_build_info(self._device, pyopencl.program_build_info.LOG)
-            summary = summarise(str(log)) or str(error)
+            summary = summarise(self._log_of(raw)) or " ".join(str(error).split())
             where = f"{self._spec.name}: {title} does not compile"
             raise ProgramError(f"{where}: {summary}") from error
         return pyopencl.Program(raw)
+
+    def _log_of(self, program: Any) -> str:
+        """Return what the compiler said; a driver in trouble may not even say that."""
+        with contextlib.suppress(pyopencl.Error):
+            what = pyopencl.program_build_info.LOG
+            return str(program.get_build_info(self._device, what))
+        return ""
 
     def _keep(self, built: pyopencl.Program, entry: Path) -> None:
         # A full disk or a driver without binaries costs the cache, not the task.
