@@ -70,7 +70,8 @@ def main() -> None:
 def parser() -> argparse.ArgumentParser:
     """Describe the command line; the manual page is made of it."""
     made = argparse.ArgumentParser(
-        prog="hetd", description="Run tasks on CPU, GPU and FPGA, and move them between."
+        prog="hetd",
+        description="Run tasks on CPU, GPU and FPGA, and move them between.",
     )
     made.add_argument("--version", action="version", version=f"hetd {hetd.__version__}")
     made.add_argument(
@@ -97,7 +98,9 @@ def parser() -> argparse.ArgumentParser:
         "configuration directory of the user, where there is one",
     )
     made.add_argument(
-        "--policy", metavar="NAME", help="schedule by this policy, not the configured one"
+        "--policy",
+        metavar="NAME",
+        help="schedule by this policy, not the configured one",
     )
     return made
 
