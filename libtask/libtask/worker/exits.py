@@ -34,6 +34,8 @@ class ExitRecords:
         self._folder = folder
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._told_at: dict[str, float] = {}
+        for draft in self._folder.glob(".*.new"):  # of a launcher killed in the middle
+            draft.unlink()
 
     def keep(self, exited: WorkerExited) -> None:
         """Write an exit down, before it is told; on a full disk it is only told."""
