@@ -113,6 +113,7 @@ def run_some(daemon: PrivateDaemon) -> list[TaskInfo]:
         for _ in range(2)
     ]
     others = [submit("synthetic", {"seconds": {"cpu": 0.02}}) for _ in range(3)]
+    daemon.client.policy("work-conserving")
     for handle in moved:
         daemon.await_state(handle.id, "running")
         daemon.client.migrate(handle.id, "gpu0")
@@ -144,7 +145,8 @@ def test_the_trace_tells_the_daemons_history(daemon: PrivateDaemon) -> None:
     told = [each["name"] for each in reader.events if each["ph"] == "i"]
     orders = [text for text in told if "is to stop: its owner moves it" in text]
     assert len(orders) == 2
-    assert len(told) == len(history(tasks)) + 2
+    assert len(told) == len(history(tasks)) + 2 + 1
+    assert any(text.startswith("policy work-conserving, by uid") for text in told)
 
     program = os.environ.get("PERFETTO_BINARY") or next(
         FETCHED.glob("trace_proc*"), None

@@ -22,6 +22,8 @@ from libtask.messages import (
     Migrate,
     ModelList,
     Models,
+    NoteList,
+    Notes,
     Policies,
     PolicyInfo,
     Sample,
@@ -153,6 +155,7 @@ def _plain_answer(message: Any) -> Message:
         return Error(number, "not-found", "no resource 'nowhere'")
     answers: dict[type, Message] = {
         Devices: DeviceList(number, a_node()),
+        Notes: NoteList(number, []),
         Models: ModelList(number, [Sample("heat/64", "cpu", 1.5)]),
         Policies: PolicyInfo(
             number, getattr(message, "set", None) or "migration", {}, POLICIES

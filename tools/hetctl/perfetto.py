@@ -16,11 +16,11 @@ from hetctl.moves import moves
 from hetctl.output import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hetctl.documents.accounts import Trace, TraceEventPart
     from hetctl.lanes import Lane, Stretch
-    from libtask.messages import DeviceInfo, TaskInfo
+    from libtask.messages import DeviceInfo, Note, TaskInfo
 
 MICROSECONDS = 1_000_000
 PROCESS = 1
@@ -32,9 +32,12 @@ INSIDE = 1e-6
 
 
 def chrome_document(
-    tasks: list[TaskInfo], devices: list[DeviceInfo], now: float
+    tasks: list[TaskInfo],
+    devices: list[DeviceInfo],
+    now: float,
+    notes: Sequence[Note] = (),
 ) -> Trace:
-    """Write what ran as events of the Trace Event Format."""
+    """Write what ran, and what happened to the node meanwhile, as events."""
     writer = _Writer(min((info.submitted for info in tasks), default=0.0), now)
     lanes, stretches = laid_out(tasks, devices, now)
     events = [*writer.names(lanes)]
@@ -44,6 +47,7 @@ def chrome_document(
     for number, (before, after) in enumerate(moves(stretches)):
         events += writer.arrow(number, before, after)
     events += writer.counters(tasks)
+    events += [writer.note(each) for each in notes]
     return {
         "format": "hetctl/trace-1",
         "displayTimeUnit": "ms",
@@ -91,6 +95,12 @@ class _Writer:
             yield self._instant(
                 f"{where} is to stop: {why}", segment.stop_ordered, each
             )
+
+    def note(self, note: Note) -> TraceEventPart:
+        """Tell of a policy set, or a resource drained, on the track of decisions."""
+        head = self._head("i", note.text, note.at)
+        args = {"what": note.what, "resource": note.resource}
+        return {**head, "tid": DECISIONS, "s": "p", "args": args}
 
     def arrow(
         self, number: int, before: Stretch, after: Stretch

@@ -11,7 +11,7 @@ from hetctl.output import clock_time, emit, moment
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import listed, selected
 from libtask.client.client import Selection
-from libtask.messages import ENDED, TaskChanged
+from libtask.messages import ENDED, Note, TaskChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,16 +39,26 @@ def events_command(
 ) -> None:
     """Print what happened to tasks, in order of time; one JSON object a line with --json.
 
-    Followed tasks that are named are told of from their submission.
+    Where none are named, what happened to the node is told as well: policies set,
+    resources drained. Followed tasks that are named are told of from their submission.
     """
     with connect(socket) as client:
         emulated = emulated_names(client)
+        changes: Iterator[TaskChanged | Note]
         if follow:
             changes = _live(client, selectors, progress=progress)
         else:
-            changes = past(listed(client, Selection(detail=True), selectors))
+            changes = _all(client, selectors)
         for change in changes:
             _print(change, emulated, as_json=as_json)
+
+
+def _all(client: Client, selectors: tuple[str, ...]) -> Iterator[TaskChanged | Note]:
+    """Tell the story of tasks; where none are named, what happened to the node too."""
+    tasks = listed(client, Selection(detail=True), selectors)
+    notes = [] if selectors else client.notes()
+    story: list[TaskChanged | Note] = [*past(tasks), *notes]
+    return iter(sorted(story, key=lambda each: each.at))
 
 
 def past(tasks: list[TaskInfo]) -> Iterator[TaskChanged]:
@@ -107,9 +117,14 @@ def _latest(info: TaskInfo) -> float:
     return max(change.at for change in _story(info))
 
 
-def _print(change: TaskChanged, emulated: frozenset[str], *, as_json: bool) -> None:
+def _print(
+    change: TaskChanged | Note, emulated: frozenset[str], *, as_json: bool
+) -> None:
     if as_json:
         emit(_document(change, emulated))
+        return
+    if isinstance(change, Note):
+        click.echo(f"{clock_time(change.at)}  {change.what}: {change.text}")
         return
     where = f" on {marked(change.resource, emulated)}" if change.resource else ""
     share = f" {100 * change.progress:.0f} %" if change.what == "progress" else ""
@@ -121,7 +136,25 @@ def _print(change: TaskChanged, emulated: frozenset[str], *, as_json: bool) -> N
     )
 
 
-def _document(change: TaskChanged, emulated: frozenset[str]) -> EventLine:
+def _document(change: TaskChanged | Note, emulated: frozenset[str]) -> EventLine:
+    if isinstance(change, Note):
+        return {
+            "format": "hetctl/event-1",
+            "at": moment(change.at),
+            "id": None,
+            "type": "",
+            "what": change.what,
+            "state": None,
+            "resource": change.resource,
+            "emulated": change.resource in emulated,
+            "progress": 0.0,
+            "reason": change.text,
+            "result": None,
+        }
+    return _of_task(change, emulated)
+
+
+def _of_task(change: TaskChanged, emulated: frozenset[str]) -> EventLine:
     return {
         "format": "hetctl/event-1",
         "at": moment(change.at),

@@ -62,7 +62,8 @@ def _document(
     if form == "chrome":
         from hetctl.perfetto import chrome_document
 
-        return chrome_document(tasks, client.devices(), now())
+        since = min((info.submitted for info in tasks), default=now())
+        return chrome_document(tasks, client.devices(), now(), client.notes(since))
     from hetctl.scenario import ScenarioWriter
 
     writer = ScenarioWriter(client.devices(), client.models(), client.policy())
