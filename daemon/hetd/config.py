@@ -38,22 +38,39 @@ if TYPE_CHECKING:
 
 
 class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[[resource]]` table. Watts and bandwidths serve the models of cost."""
+    """One `[[resource]]` table. Watts and bandwidths serve the models of cost.
+
+    `hetctl devices --write-config FILE` writes those that hetd found.
+    """
 
     name: str
+    """How it is called: cpu, gpu0, fpga0, or as you like."""
     kind: Kind
+    """Whose implementations it runs."""
     driver: str = "cpu"
+    """cpu, opencl, or null: computes nothing, for tests."""
     platform: str = ""
+    """OpenCL platform, by name."""
     device: str = ""
+    """OpenCL device, by name."""
     index: int = 0
+    """Which of several devices of that name, from 0."""
     threads: int = 1
+    """Threads that a task may use on it."""
     slots: int = 1
+    """Tasks that it runs at once; 1 on accelerators."""
     emulated: bool = False
+    """It stands in for hardware that is not there; all listings say so."""
     binaries: dict[str, str] = {}
+    """Prebuilt FPGA images: program -> path of the .aocx or .xclbin."""
     busy_watts: float = 0.0
+    """Power while it computes, where it is not measured."""
     idle_watts: float = 0.0
+    """Power while it does not."""
     link_bytes_per_s: float | None = None
+    """Bandwidth between host memory and the device; left out: it is the host's memory."""
     reconfigure_s: float = 0.0
+    """Time to load another image into a board."""
     shared: bool = False
     """Its tasks share its speed: each of n takes n times as long as alone."""
 
@@ -119,7 +136,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set. Units stand in the names."""
 
     policy: str = "finish-time"
+    """Which policy schedules; `hetctl policy list` lists them, `policy set` changes it
+    until the next start."""
     policy_parameters: dict[str, Any] = {}
+    """Parameters of that policy, as `hetctl policy show` names them."""
     interval_ms: float = 50.0
     """Target time between checkpoints."""
     stage: int = 1
