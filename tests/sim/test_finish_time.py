@@ -89,3 +89,40 @@ def test_an_idle_resource_takes_a_running_task_when_another_one_waits() -> None:
 
     assert trace["g1"] == "gpu0 5-25"
     assert trace["b1"] == "gpu0 0-5, fpga0 5-25, gpu0 25-30"
+
+
+def test_what_is_almost_done_is_not_moved() -> None:
+    # when the GPU is free, at 10 or 19 s, the rest takes it half the time and a move
+    def trace(busy: float) -> str:
+        scenario = a_scenario(
+            CPU_GPU,
+            [
+                a_type("blocks", strips=1, gpu0=busy),
+                a_type("m", strips=200, cpu=20, gpu0=10, migration_s=1),
+            ],
+            [("b", "blocks", 0), ("m1", "m", 0.5)],
+        )
+        return run_trace(scenario, "finish-time")["m1"]
+
+    assert trace(10).startswith("cpu 0.5-10")
+    assert "gpu0" in trace(10)
+    assert trace(19) == "cpu 0.5-20.5"
+
+
+def test_the_task_that_loses_least_is_moved() -> None:
+    cheap = a_type("cheap", strips=200, gpu0=10, migration_s=0.5)
+    cheap["seconds"]["cpu1"] = 20
+    scenario = a_scenario(
+        a_node("cpu", "cpu1", "gpu0"),
+        [
+            a_type("blocks", strips=1, gpu0=8),
+            a_type("dear", strips=200, cpu=20, gpu0=10, migration_s=3),
+            cheap,
+        ],
+        [("b", "blocks", 0), ("d", "dear", 0.5), ("c", "cheap", 0.5)],
+    )
+
+    found = run_trace(scenario, "finish-time")
+
+    assert found["d"] == "cpu 0.5-20.5"
+    assert found["c"].startswith("cpu1 0.5-8")
