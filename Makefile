@@ -92,7 +92,7 @@ install-program:
 	  printf '#!/bin/sh\nexec %s/bin/python -P -m %s "$$@"\n' $(HOME_OF_PROGRAM) $$name \
 	    > $(DESTDIR)$(bindir)/$$name && chmod 755 $(DESTDIR)$(bindir)/$$name || exit 1; \
 	done
-	PYTHONPATH=tools $(STAGED)/bin/python -m hetman $(STAGED)/man
+	PYTHONPATH=tools $(STAGED)/bin/python -m hetdocs.manpages docs/man $(STAGED)/man
 	for page in $(PAGES); do \
 	  install -D -m 644 $(STAGED)/man/$${page#*/} $(DESTDIR)$(datadir)/man/$$page || exit 1; \
 	done

@@ -1,0 +1,107 @@
+"""The keys of `hetd.toml`, as the code that reads them has them: types, defaults, docs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hetd import config
+from hetd.config import RELOADABLE, Config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TABLES: dict[str, type[msgspec.Struct]] = {
+    "[limits]": config.LimitsTable,
+    "[limits.user.NAME]": config.UserTable,
+    "[snapshots]": config.SnapshotsTable,
+    "[[resource]]": config.ResourceTable,
+}
+"""Tables below the top, by how they are written."""
+
+TYPES = {
+    "str": "string",
+    "float": "number",
+    "int": "integer",
+    "bool": "true or false",
+    "Count": 'integer or "unlimited"',
+    "Count | None": 'integer or "unlimited"',
+    "float | None": "number",
+    "Kind": '"cpu", "gpu" or "fpga"',
+    "dict[str, Any]": "table",
+    "dict[str, str]": "table of strings",
+    "Literal['leave', 'preempt']": '"leave" or "preempt"',
+}
+"""How types are said to people; one that is missing here is a mistake of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key. `default` is as it would be written; empty: there is none."""
+
+    name: str
+    type: str
+    default: str
+    text: str
+    reloaded: bool
+
+
+def tables() -> Iterator[tuple[str, str, list[Key]]]:
+    """Iterate over (how the table is written, what it holds, its keys)."""
+    yield "", inspect.getdoc(Config) or "", list(keys_of(Config))
+    for written, table in TABLES.items():
+        yield written, inspect.getdoc(table) or "", list(keys_of(table))
+
+
+def keys_of(table: type[msgspec.Struct]) -> Iterator[Key]:
+    """List the keys of a table that are no tables themselves."""
+    texts = _texts(table)
+    below = {kind.__name__ for kind in TABLES.values()}
+    for field in msgspec.structs.fields(table):
+        annotation, text = texts[field.name]
+        if any(name in annotation for name in below):
+            continue
+        reloaded = table is not Config or field.name in RELOADABLE
+        yield Key(
+            field.name,
+            TYPES[annotation],
+            _default(field),
+            text,
+            reloaded and table is not config.ResourceTable,
+        )
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    value: Any = field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        value = field.default_factory()
+    if value is msgspec.NODEFAULT or value is None:
+        return ""
+    return json.dumps(value)
+
+
+def _texts(table: type) -> dict[str, tuple[str, str]]:
+    """Read field -> (annotation, the string below it)."""
+    (body,) = ast.parse(inspect.getsource(table)).body
+    assert isinstance(body, ast.ClassDef)  # noqa: S101  it is the source of a class
+    found = {}
+    for position, statement in enumerate(body.body):
+        if isinstance(statement, ast.AnnAssign):
+            following = body.body[position + 1 : position + 2]
+            name = ast.unparse(statement.target)
+            found[name] = ast.unparse(statement.annotation), _string(following)
+    return found
+
+
+def _string(following: list[ast.stmt]) -> str:
+    for statement in following:
+        if isinstance(statement, ast.Expr) and isinstance(
+            statement.value, ast.Constant
+        ):
+            return " ".join(str(statement.value.value).split())
+    return ""
