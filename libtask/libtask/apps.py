@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import inspect
 import os
@@ -132,10 +131,9 @@ def _find_name(app_class: type[Task]) -> str:
 
 @functools.cache
 def _entry_points() -> dict[str, str]:
-    return {
-        point.name: point.value
-        for point in importlib.metadata.entry_points(group=GROUP)
-    }
+    from importlib.metadata import entry_points  # a fifth of a command's start
+
+    return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 @functools.cache

@@ -14,7 +14,6 @@ import msgspec
 
 from libtask import messages
 from libtask.apps import Options, build, describe, name_of, resolve
-from libtask.client.display import Schedule
 from libtask.client.gathering import results, tasks_of
 from libtask.client.handles import Registry, TaskHandle
 from libtask.client.session import Session
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
+    from libtask.client.display import Schedule
     from libtask.client.executor import TaskExecutor
     from libtask.messages import Kind
 
@@ -290,6 +290,8 @@ class Client(Steering):
 
     def schedule(self, *ids: int) -> Schedule:
         """Return what ran where, of these tasks (none named: all), for a notebook."""
+        from libtask.client.display import Schedule
+
         selection = Selection(ids=ids or None, detail=True)
         return Schedule(self.tasks(selection), time.time_ns() / 1e9)
 
