@@ -18,6 +18,7 @@ BENCHES = {
     "tasks": "no-op tasks through the real daemon: rate and latency",
     "checkpoints": "cost of a checkpoint, and of being preemptible",
     "moves": "time of a migration by bytes moved",
+    "snapshots": "writing and reading snapshots by bytes, and what they cost",
     "start": "start-up of hetctl",
     "core": "decisions: microseconds an event",
     "estimates": "expected times of sizes never measured, against what they take",
