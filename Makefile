@@ -85,7 +85,8 @@ install: install-program install-files
 install-program:
 	$(PYTHON) -m venv --clear $(STAGED)
 	$(STAGED)/bin/python -m pip install --quiet --no-compile '.$(if $(EXTRAS),[$(EXTRAS)])'
-	$(STAGED)/bin/python -m compileall -q -s '$(DESTDIR)' $(STAGED)/lib || true
+	$(STAGED)/bin/python -m compileall -q -f -s '$(DESTDIR)' $(STAGED)/lib || true
+	sed -i '/^command = /d' $(STAGED)/pyvenv.cfg
 	find $(STAGED)/bin -mindepth 1 ! -name 'python*' -delete
 	install -d $(DESTDIR)$(bindir)
 	for name in $(PROGRAMS); do \

@@ -64,8 +64,7 @@ FURNISH = """
 set -eu
 root=$1
 make -s -C {repository} install-files DESTDIR="$root" prefix=/usr
-cp /out/test.target /out/driver.service "$root/etc/systemd/system/" 2>/dev/null ||
-    cp {out}/test.target {out}/driver.service "$root/etc/systemd/system/"
+cp {out}/test.target {out}/driver.service "$root/etc/systemd/system/"
 mkdir -p "$root/etc/systemd/system/hetd.service.d"
 cp {out}/test.conf "$root/etc/systemd/system/hetd.service.d/"
 cp {out}/hetd.toml "$root/etc/hetd/hetd.toml"
