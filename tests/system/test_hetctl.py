@@ -338,6 +338,32 @@ def test_start_status_and_stop(folder: Path) -> None:
     assert hetctl("daemon", "status") == (3, None)
 
 
+def test_submit_starts_a_daemon_where_that_is_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ("--socket", str(folder / "s"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+
+    def hetctl(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*HETCTL, *place, *words], capture_output=True, text=True, check=False
+        )
+
+    task = ("submit", "synthetic", "--seconds", '{"cpu": 0.01}', "--wait")
+    refused = hetctl(*task)
+    try:
+        started = hetctl(*task, "--start")
+        again = hetctl(*task, "--start")
+    finally:
+        stopped = hetctl("daemon", "stop")
+
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert (started.returncode, again.returncode) == (0, 0), started.stderr
+    assert started.stderr.startswith(f"started a daemon at {folder / 's'}")
+    assert "task 2 completed" in again.stdout
+    assert (again.stderr, stopped.returncode) == ("", 0)
+
+
 def test_written_configuration_can_be_read_again(
     folder: Path, private_daemon: Callable[..., PrivateDaemon]
 ) -> None:
@@ -352,7 +378,7 @@ def test_written_configuration_can_be_read_again(
 
 def _figures_of(terminal: Terminal) -> list[dict[str, Any]]:
     """List the devices without what they have drawn: that goes on all the time."""
-    drawn = {"busy_joules", "idle_joules", "metered_s"}
+    drawn = {"busy_joules", "idle_joules", "metered_s", "busy_s"}
     devices = terminal.json("devices")["devices"]
     return [{k: v for k, v in each.items() if k not in drawn} for each in devices]
 

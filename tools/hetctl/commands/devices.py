@@ -35,6 +35,7 @@ LIVE = (
     "busy_joules",
     "idle_joules",
     "metered_s",
+    "busy_s",
     "measured",
 )
 """What a configuration does not say of a resource."""

@@ -1,0 +1,76 @@
+"""Errors of `hetctl`: one line that says what, where, and what to do; never a traceback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from hetctl.__main__ import main
+from libtask.messages import Error, Policies
+from unit.fake_daemon import FakeDaemon
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
+    fake = FakeDaemon(tmp_path / "s")
+    monkeypatch.setenv("HETD_SOCKET", str(fake.path))
+    yield fake
+    fake.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (["sbmit"], 2, "no command 'sbmit'; did you mean submit?"),
+        (["policy", "shwo"], 2, "Did you mean 'show'?"),
+        (["list", "--limt", "3"], 2, "Did you mean '--limit'?"),
+        (["submit", "haet"], 4, "no application 'haet' (did you mean heat?)"),
+        (["submit", "heat", "--stepps", "3"], 2, "'stepps' (did you mean steps?)"),
+        (["submit", "heat", "--n", "big"], 2, "parameter n: expected int, got 'big'"),
+        (["submit", "heat", "--deadline", "soon"], 2, "a duration such as 90s"),
+        (["submit", "heat", "--array", "9-1"], 2, "indexes such as 0-99"),
+        (["set", "1", "prio=3"], 2, "no key 'prio'"),
+        (["set", "1", "priority=high"], 2, "expected a whole number, got 'high'"),
+        (["set", "1", "deadline=later"], 2, "a duration such as 90s, 15min or 2h, got"),
+        (["set", "priority=1"], 2, "say which tasks"),
+        (["set", "1"], 2, "say what to change"),
+        (["show", "first"], 2, "selector 'first': expected an id"),
+        (["doc", "submitt"], 2, "no command 'submitt' (did you mean submit?)"),
+        (["doc", "--schema", "taks-1"], 4, "(did you mean hetctl/tasks-1?)"),
+        (["history", "--since", "yesterday"], 2, "a time such as"),
+        (["gantt", "-o", "x.gif"], 2, "ends in .png, .svg, .pdf, .html"),
+    ],
+)
+def test_a_mistake_is_one_line_with_a_way_out(
+    daemon: FakeDaemon, words: list[str], status: int, told: str
+) -> None:
+    result = CliRunner().invoke(main, words)
+
+    lines = result.output.splitlines()
+    assert result.exit_code == status, result.output
+    assert len(lines) == 1
+    assert lines[0].startswith("hetctl: ")
+    assert told in lines[0]
+
+
+def test_without_a_daemon_it_says_how_to_start_one(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["list", "--socket", str(tmp_path / "none")])
+
+    assert result.exit_code == 3
+    assert result.output.endswith("start one with `hetctl daemon start`\n")
+    assert result.output.count("\n") == 1
+
+
+def test_what_the_daemon_refuses_is_one_line(daemon: FakeDaemon) -> None:
+    text = "no policy 'migraton' (did you mean migration?); there are: migration"
+    daemon.answers[Policies] = lambda m: [Error(m.request, "not-found", text)]
+
+    result = CliRunner().invoke(main, ["policy", "set", "migraton"])
+
+    assert (result.exit_code, result.output) == (4, f"hetctl: {text}\n")
