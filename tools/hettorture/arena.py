@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,15 +18,14 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
-from hettorture.nursery import DAEMON, LAUNCHER, Nursery
-from libtask.client.connection import Connection
-from libtask.errors import DaemonUnreachableError
+from hettorture.greeting import greet
+from hettorture.nursery import COMMAND, DAEMON, LAUNCHER, Nursery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
-PATIENCE = 60.0
+PATIENCE = 30.0
 """Seconds after which something that must happen counts as never happening."""
 
 CONFIG = """
@@ -107,9 +107,16 @@ class Arena:
 
     def start_daemon(self, fail: str = "") -> None:
         """Start the daemon; see `await_answer` for when it is there."""
+        self.daemon = self._nursery.start(DAEMON, self._words(), self.log, fail)
+
+    def start_wrapped(self, wrapper: Sequence[str]) -> None:
+        """Start the daemon under another program; its imports take their time."""
+        command = [*wrapper, sys.executable, "-m", DAEMON, *self._words()]
+        self.daemon = self._nursery.start(COMMAND, command, self.log)
+
+    def _words(self) -> list[str]:
         words = ["--socket", str(self.socket), "--state", str(self.state)]
-        words += ["--config", str(self.config)]
-        self.daemon = self._nursery.start(DAEMON, words, self.log, fail)
+        return [*words, "--config", str(self.config)]
 
     def await_answer(self) -> None:
         """Wait until the daemon answers; note how long that took since it was killed.
@@ -124,15 +131,11 @@ class Arena:
             self._down_since = None
 
     def _answers(self) -> bool:
-        try:
-            Connection(self.socket, lambda _: None, lambda _: None).close()
-        except DaemonUnreachableError:
-            if self.daemon_ended() is not None:
-                raise NotInTimeError(
-                    f"the daemon has ended\n{self.log_tail()}"
-                ) from None
-            return False
-        return True
+        if greet(self.socket) is not None:
+            return True
+        if self.daemon_ended() is not None:
+            raise NotInTimeError(f"the daemon has ended\n{self.log_tail()}")
+        return False
 
     def daemon_ended(self) -> int | None:
         """Return how the daemon ended by itself; None: it runs."""
@@ -141,12 +144,15 @@ class Arena:
             self._note_down()
         return status
 
+    def is_down(self) -> bool:
+        """Whether the daemon has ended, or was never started."""
+        return self.daemon is None or self.daemon_ended() is not None
+
     def kill_daemon(self) -> None:
         """End the daemon as a crash would."""
         if self.daemon is None:
             return
-        os.kill(self.daemon, signal.SIGKILL)
-        self._nursery.wait(self.daemon)
+        self._kill(self.daemon)
         self._note_down()
 
     def stop_daemon(self) -> int:
@@ -184,9 +190,14 @@ class Arena:
         """End the launcher as a crash would; its workers are orphans then."""
         if self.launcher is None:
             return
-        os.kill(self.launcher, signal.SIGKILL)
-        self._nursery.wait(self.launcher)
+        self._kill(self.launcher)
         self.launcher = None
+
+    def _kill(self, pid: int) -> None:
+        """Kill what the nursery started; its pid is nobody else's until it is reaped."""
+        if self._nursery.status(pid) is None:
+            os.kill(pid, signal.SIGKILL)
+            self._nursery.wait(pid)
 
     def family(self) -> list[psutil.Process]:
         """Return everybody who is there: daemon, launcher, workers, what they started."""
@@ -200,9 +211,8 @@ class Arena:
 
     def is_launcher_there(self) -> bool:
         """Whether the daemon has heard of a launcher."""
-        connection = Connection(self.socket, lambda _: None, lambda _: None)
-        connection.close()
-        return connection.welcome.launcher
+        welcome = greet(self.socket)
+        return welcome is not None and welcome.launcher
 
     # ------------------------------------------------------------ the end
 

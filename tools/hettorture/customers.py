@@ -13,6 +13,7 @@ from hettorture import counting
 from hettorture.arena import PATIENCE, RESOURCES
 from hettorture.history import ENDED, FAILS, Found, History, name_of
 from libtask import messages as m
+from libtask.client import session as sessions
 from libtask.client.session import Session
 from libtask.errors import DaemonUnreachableError, HetError
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 APP = f"{counting.__file__}:Counting"
 TIMEOUT_S = 10.0
+IMPATIENCE_S = 0.05
+"""Between two looks for a daemon that was killed; users' programs have a second."""
 LOAD = 40
 """Tasks of one customer that have not ended; with more, he only looks on."""
 WEIGHTS = {
@@ -59,6 +62,8 @@ class Customer(threading.Thread):
         self, socket: Path, history: History, name: str, draw: random.Random
     ) -> None:
         super().__init__(name=name, daemon=True)
+        # The next kill is not to find everybody asleep.
+        sessions.LONGEST_PAUSE = IMPATIENCE_S
         self.waits = False
         self.requests = 0
         self.error: BaseException | None = None
@@ -112,7 +117,7 @@ class Customer(threading.Thread):
         key = f"{self.name}-{len(self._keys)}"
         wanted = [self._wanted() for _ in range(self._draw.randint(1, 5))]
         specs = [
-            _described(name_of(key, position), params)
+            described(name_of(key, position), params)
             for position, (params, _) in enumerate(wanted)
         ]
         self._history.ask(key, [result for _, result in wanted])
@@ -211,7 +216,8 @@ class Customer(threading.Thread):
         """The daemon did not come back: the next request tells."""
 
 
-def _described(name: str, params: dict[str, Any]) -> m.TaskSpec:
+def described(name: str, params: dict[str, Any], priority: int = 0) -> m.TaskSpec:
+    """Describe a task that counts."""
     return m.TaskSpec(
         app=APP,
         params=params,
@@ -219,6 +225,7 @@ def _described(name: str, params: dict[str, Any]) -> m.TaskSpec:
         kinds=["cpu", "gpu", "fpga"],
         iterations=params["iterations"],
         name=name,
+        priority=priority,
     )
 
 
@@ -229,7 +236,7 @@ def as_found(info: m.TaskInfo) -> Found:
 
 def all_tasks(socket: Path) -> list[Found]:
     """List all tasks, page by page."""
-    session = Session(socket, _Deaf(), timeout=TIMEOUT_S, patience=PATIENCE)
+    session = Session(socket, DEAF, timeout=TIMEOUT_S, patience=PATIENCE)
     found: list[Found] = []
     before: int | None = None
     try:
@@ -247,3 +254,6 @@ class _Deaf:
     def pushed(self, change: m.TaskChanged) -> None: ...
     def renewed(self, connection: Connection) -> None: ...
     def gone(self, error: HetError) -> None: ...
+
+
+DEAF = _Deaf()

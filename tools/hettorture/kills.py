@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 from hettorture.arena import Arena, NotInTimeError, eventually
 from hettorture.customers import Customer, all_tasks
 from hettorture.history import ENDED, History, complaints
+from hettorture.machine import spread
 from hettorture.remains import remains
 from libtask.errors import HetError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
 CUSTOMERS = 4
-LIFE_S = 0.15
+LIFE_S = 0.06
 """A daemon that is killed lives so long after its first answer, at most."""
 RECOVERING = 0.2
 """Share of kills after which the daemon is killed again before it can answer."""
@@ -62,6 +64,7 @@ class Run:
             "requests": self.requests,
             "tasks": self.tasks,
             "ends": self.states,
+            "time_to_answer_again": spread(self.recoveries),
             "seconds": round(self.seconds, 1),
             "complaints": self.complaints,
         }
@@ -85,6 +88,11 @@ class Siege:
         for customer in self.customers:
             customer.start()
 
+    def await_load(self) -> None:
+        """Wait until some more submits were answered."""
+        enough = len(self.history.acknowledged) + CUSTOMERS
+        eventually(lambda: len(self.history.acknowledged) >= enough, "some load")
+
     def note_kill(self, victim: str) -> None:
         """Count a kill."""
         self.run.kills[victim] = self.run.kills.get(victim, 0) + 1
@@ -93,6 +101,8 @@ class Siege:
 
     def judge(self) -> Run:
         """Let everything end; find what is wrong."""
+        if self.arena.is_down():
+            self.arena.start_daemon()  # the attack broke off
         try:
             self._settle()
         except (NotInTimeError, HetError) as error:
@@ -110,7 +120,7 @@ class Siege:
             if customer.error is not None:
                 run.complaints.append(f"{customer.name}: {customer.error!r}")
         with contextlib.suppress(NotInTimeError):  # the judge names who has not
-            eventually(self._all_ended, "the end of all tasks")
+            eventually(self.all_ended, "the end of all tasks")
         tasks = all_tasks(arena.socket)
         run.tasks = len(tasks)
         for task in tasks:
@@ -118,7 +128,8 @@ class Siege:
         run.complaints += complaints(self.history, tasks)
         run.complaints += remains(arena, len(tasks))
 
-    def _all_ended(self) -> bool:
+    def all_ended(self) -> bool:
+        """Whether every task has ended; else it pauses a little."""
         self.arena.keep_launcher()
         tasks = all_tasks(self.arena.socket)
         if all(task.state in ENDED for task in tasks):
@@ -150,7 +161,7 @@ def kill_crews(siege: Siege, count: int) -> None:
     """Kill workers so many times, and now and then their launcher."""
     done = 0
     while done < count:
-        time.sleep(siege.draw.uniform(0, LIFE_S / 2))
+        time.sleep(siege.draw.uniform(0, LIFE_S))
         siege.arena.keep_launcher()
         workers = siege.arena.workers()
         if not workers:
@@ -177,3 +188,21 @@ def besiege(seed: int, attack: Callable[[Siege], None]) -> Run:
         run = siege.judge()
     run.seconds = time.monotonic() - began
     return run
+
+
+def run_daemons(chosen: argparse.Namespace) -> list[dict[str, Any]]:
+    """Kill daemons, in one run for each seed."""
+    return _rows(chosen, kill_daemons)
+
+
+def run_crews(chosen: argparse.Namespace) -> list[dict[str, Any]]:
+    """Kill workers and launchers, in one run for each seed."""
+    return _rows(chosen, kill_crews)
+
+
+def _rows(
+    chosen: argparse.Namespace, attack: Callable[[Siege, int], None]
+) -> list[dict[str, Any]]:
+    seeds = range(chosen.first, chosen.first + chosen.seeds)
+    runs = [besiege(seed, lambda siege: attack(siege, chosen.count)) for seed in seeds]
+    return [run.report() for run in runs]

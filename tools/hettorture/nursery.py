@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import psutil
 
-from libtask.faultpoints import Fuse, reach
+from libtask.faultpoints import VARIABLE, Fuse, reach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PR_SET_CHILD_SUBREAPER = 36
 DAEMON = "hetd.__main__"
 LAUNCHER = "libtask.worker.launcher"
+COMMAND = ""
 END_S = 20.0
 
 
@@ -44,6 +45,8 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            # fuses are there, and set after a fork
+            env={**os.environ, VARIABLE: ""},
             # a Ctrl-C is the harness' business
             start_new_session=True,
         )
@@ -55,7 +58,7 @@ class Nursery:
         """Start a program; return its pid.
 
         Args:
-            module: the module whose `main` it is.
+            module: the module whose `main` it is; `COMMAND`: none, it is a command.
             words: its command line.
             log: what its standard output and error are added to.
             fail: a value of `HETD_FAIL`; empty: it fails nowhere.
@@ -122,7 +125,6 @@ def _kill(process: psutil.Process) -> None:
 def main() -> None:
     """Obey until the harness closes its end."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    os.environ["HETD_FAIL"] = ""  # fuses are there, to be set after a fork
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork has one thread: ours
     for module in (DAEMON, LAUNCHER, *_preloaded()):
         importlib.import_module(module)
@@ -167,6 +169,8 @@ def _become(order: dict[str, Any]) -> NoReturn:
     try:
         _redirect(Path(order["log"]))
         os.setsid()
+        if order["module"] == COMMAND:
+            os.execvp(order["words"][0], order["words"])  # noqa: S606  the harness' own order
         if isinstance(reach, Fuse):
             reach.arm(order["fail"])
         sys.argv = [order["module"], *order["words"]]

@@ -31,8 +31,20 @@ def remains(arena: Arena, ended: int) -> list[str]:
         ended: how many tasks there are.
 
     """
-    found = [*_stop(arena), *_processes(arena), *_files(arena)]
+    found = [*_snapshots(arena), *_stop(arena), *_processes(arena), *_files(arena)]
     return found + list(_database(arena.state / "hetd.db", ended))
+
+
+def _snapshots(arena: Arena) -> Iterator[str]:
+    """Demand that a launcher that comes removes what ended tasks have left."""
+    arena.keep_launcher()
+    arena.kill_launcher()
+    arena.start_launcher()
+    shelf = arena.socket.with_suffix(".launcher") / "snapshots"
+    try:
+        eventually(lambda: not any(shelf.glob("*")), "the end of all snapshots")
+    except NotInTimeError:
+        yield from (f"snapshots {path.name} are left" for path in shelf.glob("*"))
 
 
 def _stop(arena: Arena) -> Iterator[str]:

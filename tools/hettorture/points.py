@@ -1,0 +1,260 @@
+"""A kill at every named step of the protocol, the first time and a later time.
+
+    python -m hettorture points [--count 3]
+
+Under the load of customers, daemon after daemon (launcher after launcher, with its
+workers) is started with the next fault point armed, and provoked to reach it. Each point
+leaves a mark when it fails, so that none is missed. At the end everything must have come
+true that was acknowledged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from hettorture import counting
+from hettorture.arena import NotInTimeError, eventually
+from hettorture.customers import DEAF, described
+from hettorture.history import name_of
+from hettorture.kills import besiege
+from libtask import messages as m
+from libtask.client.session import Session
+from libtask.errors import HetError
+from libtask.faultpoints import IN_DAEMON, IN_LAUNCHER, POINTS
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from hettorture.kills import Run, Siege
+
+RETIRING = "launcher.retiring"
+PROVOKE_S = 0.02
+"""Seconds between two provocations."""
+ONCE = frozenset(
+    {point for point in POINTS if point.startswith(("start.", "stop."))}
+    | {RETIRING, "worker.forked"}
+) - {"start.restoring"}
+"""What a process passes once: the later time is that of the next process."""
+
+
+class Walk:
+    """One walk over the points of some processes.
+
+    Attributes:
+        reached: (point, hit) of those that failed.
+
+    """
+
+    def __init__(self, siege: Siege) -> None:
+        self.siege = siege
+        self.reached: list[tuple[str, int]] = []
+        self._arena = siege.arena
+        self._numbers = itertools.count()
+        self._order = ""
+        self._provocations: dict[str, Callable[[], None]] = {
+            "start.restoring": self._start_once_more,
+            "stop.retired": self._stop_daemon,
+            "launcher.came": self._another_launcher,
+            "launcher.left": self._another_launcher,
+            "launcher.greeting": self._another_daemon,
+            "worker.greeting": self._another_daemon,
+            "worker.left": self._kill_worker,
+            "worker.exited": self._kill_worker,
+            "worker.came": self._kill_worker,
+            "worker.assigned": self._kill_worker,
+            "workers.before": self._kill_worker,
+            "workers.asked": self._kill_worker,
+            "kill.before": self._defy,
+            "launcher.before-kill": self._defy,
+            "launcher.signalled": self._defy,
+            "launcher.before-fork": self._kill_worker,
+            "launcher.forked": self._kill_worker,
+            "launcher.ended": self._kill_worker,
+            "launcher.reaped": self._kill_worker,
+            "exit.drafted": self._kill_worker,
+            "exit.recorded": self._kill_worker,
+            "exit.told": self._kill_worker,
+            "worker.forked": self._kill_worker,
+            "resume.done": self._kill_worker,
+        }
+
+    # ------------------------------------------------------------ walking
+
+    def all(self, chosen: Sequence[tuple[str, int]]) -> None:
+        """Walk over points of all processes; raise where one is not reached."""
+        self.daemons([each for each in chosen if each[0] in IN_DAEMON])
+        crew = [each for each in chosen if each[0] not in IN_DAEMON]
+        self.crews([each for each in crew if each[0] != RETIRING])
+        if (RETIRING, 1) in crew:
+            self.retire()
+
+    def daemons(self, hits: Iterable[tuple[str, int]]) -> None:
+        """Walk over points of the daemon."""
+        self.siege.await_load()
+        self._arena.kill_daemon()
+        for point, hit in hits:
+            marker = self._marker(point, hit)
+            self._order = _order(point, hit, marker)
+            self._arena.start_daemon(self._order)
+            self._provoke(point, marker)
+            eventually(self._arena.is_down, "its end")
+            self._note("daemon", point, hit)
+        self._order = ""
+        self._arena.start_daemon()
+        self._arena.await_answer()
+
+    def crews(self, hits: Iterable[tuple[str, int]]) -> None:
+        """Walk over points of the launcher and of workers."""
+        for point, hit in hits:
+            marker = self._marker(point, hit)
+            self._replace_crew(_order(point, hit, marker))
+            self._provoke(point, marker)
+            self._note("launcher" if point in IN_LAUNCHER else "worker", point, hit)
+        self._arena.keep_launcher()
+
+    def retire(self) -> None:
+        """Send a launcher home that fails when it hears it."""
+        for customer in self.siege.customers:
+            customer.end()
+        eventually(self.siege.all_ended, "the end of all tasks")
+        marker = self._marker(RETIRING, 1)
+        self._replace_crew(_order(RETIRING, 1, marker))
+        eventually(self._arena.is_launcher_there, "the launcher at the daemon")
+        self._arena.stop_daemon()
+        eventually(marker.exists, f"fault point {RETIRING}")
+        self._note("launcher", RETIRING, 1)
+        self._arena.start_daemon()
+        self._arena.await_answer()
+
+    def _provoke(self, point: str, marker: Path) -> None:
+        """Do what leads to a point, until it is reached."""
+        provoke = self._provocations.get(point, self._arena.keep_launcher)
+        last = 0.0
+
+        def look() -> bool:
+            nonlocal last
+            now = time.monotonic()
+            if not marker.exists() and now - last > PROVOKE_S:
+                last = now
+                provoke()
+                self._keep_daemon(marker)
+            return marker.exists()
+
+        eventually(look, f"fault point {point}")
+
+    def _keep_daemon(self, marker: Path) -> None:
+        """Start a daemon that ended by itself, and not at the point."""
+        if self._arena.is_down() and not marker.exists():
+            self._arena.start_daemon(self._order)
+
+    def _note(self, victim: str, point: str, hit: int) -> None:
+        self.reached.append((point, hit))
+        self.siege.note_kill(victim)
+
+    def _marker(self, point: str, hit: int) -> Path:
+        return self._arena.folder / f"{point}-{hit}.failed"
+
+    def _replace_crew(self, fail: str) -> None:
+        self._arena.kill_launcher()
+        for worker in self._arena.workers():
+            _kill(worker)
+        self._arena.start_launcher(fail)
+
+    # ------------------------------------------------------------ provocations
+
+    def _kill_worker(self) -> None:
+        self._arena.keep_launcher()
+        for worker in self._arena.workers()[:1]:
+            _kill(worker)
+
+    def _another_launcher(self) -> None:
+        self._arena.kill_launcher()
+        self._arena.start_launcher()
+
+    def _another_daemon(self) -> None:
+        self._arena.kill_daemon()
+        self._arena.start_daemon()
+        self._arena.await_answer()
+
+    def _start_once_more(self) -> None:
+        """Kill a daemon that found too little to restore."""
+        with contextlib.suppress(NotInTimeError):  # it has reached the point meanwhile
+            self._arena.await_answer()
+            self.siege.await_load()
+            self._arena.kill_daemon()
+            self._arena.start_daemon(self._order)
+
+    def _stop_daemon(self) -> None:
+        with contextlib.suppress(NotInTimeError):  # it has reached the point meanwhile
+            self._arena.await_answer()
+            if self._arena.daemon is not None:
+                os.kill(self._arena.daemon, signal.SIGTERM)
+
+    def _defy(self) -> None:
+        """Cancel a task that reaches no checkpoint for a while."""
+        self._arena.keep_launcher()
+        history, key = self.siege.history, f"defiant-{next(self._numbers)}"
+        params = {"seed": 1, "iterations": 1, "pause_s": 1.0}
+        history.ask(key, [counting.reference(1, 1)])
+        specs = [described(name_of(key, 0), params, priority=1)]
+        with contextlib.suppress(HetError), _asking(self._arena.socket) as session:
+            ids = session.request(m.Submit(request=0, tasks=specs, key=key)).ids
+            history.acknowledge(key, ids)
+            time.sleep(0.05)
+            history.ask_to_cancel(*ids)
+            session.request(m.Control(request=0, verb="cancel", ids=ids))
+
+
+def _order(point: str, hit: int, marker: Path) -> str:
+    """Write a value of `HETD_FAIL`."""
+    return f"{point}:{1 if point in ONCE else hit}:kill:{marker}"
+
+
+def _kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()
+
+
+@contextlib.contextmanager
+def _asking(socket: Path) -> Iterator[Session]:
+    session = Session(socket, DEAF, timeout=1.0, patience=0.2)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def hits(points: Iterable[str], later: int) -> list[tuple[str, int]]:
+    """Pair each point with its first hit and a later one."""
+    return [(point, hit) for point in points for hit in (1, later)]
+
+
+def walk_all(later: int, only: Sequence[str] = ()) -> tuple[Run, list[str]]:
+    """Walk over all points, or some; return what came of it, and the points reached."""
+    chosen = hits(only or POINTS, later)
+    walks: list[Walk] = []
+
+    def attack(siege: Siege) -> None:
+        walks.append(Walk(siege))
+        walks[0].all(chosen)
+
+    came = besiege(0, attack)
+    reached = {point for point, _ in walks[0].reached}
+    missed = [point for point in dict(chosen) if point not in reached]
+    came.complaints += [f"fault point {point} was not reached" for point in missed]
+    return came, sorted(reached)
+
+
+def run_all(chosen: argparse.Namespace) -> list[dict[str, Any]]:
+    """Walk once; the later time is the third."""
+    came, reached = walk_all(3, [name for name in chosen.only.split(",") if name])
+    return [{**came.report(), "points": len(reached)}]

@@ -1,0 +1,184 @@
+"""A soak: mixed load and faults for a long time, and what grows meanwhile.
+
+    python -m hettorture soak --minutes 10
+
+The daemon is started as users start it and lives through the whole run, while workers,
+the launcher and customers come and go; its memory, descriptors, threads and files are
+looked at all the time. The slope is that of the second half: before it, caches fill.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from hettorture.customers import Customer
+from hettorture.kills import Siege, besiege, kill_crews
+from hettorture.remains import DRAFTS, descriptors
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hettorture.arena import Arena
+
+LOOK_S = 2.0
+FEW_KILLS = 5
+MOST_SLOPE = 0.01
+"""Growth over the second half, as a share of its start."""
+ROOM_BYTES = 4 << 20
+MOST_DESCRIPTORS = 8
+"""Growth that is no leak, however small the start: pages of an allocator, connections
+that come and go."""
+MOST_LOG_BYTES = 64 << 20
+"""Of the write-ahead log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen at one moment. Sizes in bytes."""
+
+    at_s: float
+    memory: int
+    descriptors: int
+    threads: int
+    log: int
+    drafts: int
+    zombies: int
+    tasks: int
+
+
+class Soak:
+    """Watches one daemon while it is loaded and attacked."""
+
+    def __init__(self, siege: Siege, minutes: float) -> None:
+        self.looks: list[Look] = []
+        self._siege = siege
+        self._seconds = 60 * minutes
+        self._visitors = 0
+
+    def endure(self) -> None:
+        """Load and attack for the whole time."""
+        began = time.monotonic()
+        self._restart_as_users_do()
+        while (now := time.monotonic() - began) < self._seconds:
+            kill_crews(self._siege, FEW_KILLS)
+            self._visit()
+            if not self.looks or now - self.looks[-1].at_s > LOOK_S:
+                self.looks.append(self._look(now))
+
+    def _restart_as_users_do(self) -> None:
+        """Take a daemon that has imported only what it needs: its memory is looked at."""
+        arena = self._siege.arena
+        arena.kill_daemon()
+        arena.start_wrapped(())
+        arena.await_answer()
+
+    def _visit(self) -> None:
+        """Let a customer come, ask for something and go."""
+        siege = self._siege
+        self._visitors += 1
+        draw = random.Random(siege.run.seed + self._visitors)
+        name = f"v{self._visitors}"
+        visitor = Customer(siege.arena.socket, siege.history, name, draw)
+        visitor.start()
+        siege.draw.random()
+        visitor.end()
+        visitor.close()
+
+    def _look(self, now: float) -> Look:
+        arena = self._siege.arena
+        daemon = psutil.Process(arena.daemon)
+        return Look(
+            at_s=round(now, 1),
+            memory=daemon.memory_info().rss,
+            descriptors=descriptors(daemon.pid),
+            threads=daemon.num_threads(),
+            log=_size_of_log(arena),
+            drafts=sum(1 for each in DRAFTS for _ in arena.folder.rglob(each)),
+            zombies=_zombies(arena),
+            tasks=len(self._siege.history.acknowledged),
+        )
+
+    # ------------------------------------------------------------ judgement
+
+    def report(self) -> dict[str, Any]:
+        """Return the figures of the second half."""
+        half = self.looks[len(self.looks) // 2 :]
+        return {
+            "looks": len(self.looks),
+            "memory_mib": [round(each.memory / 2**20, 1) for each in self._some()],
+            "memory_growth": round(_growth([each.memory for each in half]), 4),
+            "descriptors": [each.descriptors for each in self._some()],
+            "threads": [each.threads for each in self._some()],
+            "largest_write_ahead_log_mib": round(
+                max(each.log for each in self.looks) / 2**20, 1
+            ),
+            "most_zombies_at_a_look": max(each.zombies for each in self.looks),
+            "most_drafts_at_a_look": max(each.drafts for each in self.looks),
+        }
+
+    def complaints(self) -> list[str]:
+        """Say what grew."""
+        half = self.looks[len(self.looks) // 2 :]
+        found = []
+        for what, values, room in (
+            ("memory", [each.memory for each in half], ROOM_BYTES),
+            ("descriptors", [each.descriptors for each in half], MOST_DESCRIPTORS),
+        ):
+            growth = _growth(values)
+            if growth > MOST_SLOPE and growth * values[0] > room:
+                found.append(f"{what} grew by {growth:.1%} over the second half")
+        if max(each.log for each in self.looks) > MOST_LOG_BYTES:
+            found.append("the write-ahead log grew beyond its limit")
+        return found
+
+    def _some(self) -> list[Look]:
+        """Pick looks for a report: at most ten, evenly spaced, the last among them."""
+        step = max(1, len(self.looks) // 10)
+        return self.looks[::-1][::step][::-1]
+
+
+def _growth(values: list[int]) -> float:
+    """Return the growth of a fitted line over its length, as a share of its start."""
+    if len(values) < 3:  # noqa: PLR2004  a line through two points proves nothing
+        return 0.0
+    line = statistics.linear_regression(range(len(values)), values)
+    return line.slope * (len(values) - 1) / max(1.0, line.intercept)
+
+
+def _size_of_log(arena: Arena) -> int:
+    log = arena.state / "hetd.db-wal"
+    return log.stat().st_size if log.exists() else 0
+
+
+def _zombies(arena: Arena) -> int:
+    """Count zombies that are nobody's but the daemon's, launcher's and workers'."""
+    count = 0
+    for process in arena.family():
+        try:
+            count += process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            continue
+    return count
+
+
+def run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
+    """Soak once."""
+    soaks: list[Soak] = []
+
+    def attack(siege: Siege) -> None:
+        soaks.append(Soak(siege, chosen.minutes))
+        soaks[0].endure()
+
+    came = besiege(chosen.first, attack)
+    if not soaks or not soaks[0].looks:
+        return [came.report()]
+    came.complaints += soaks[0].complaints()
+    sys.stderr.write("".join(f"{each}\n" for each in soaks[0].looks))
+    return [{**came.report(), **soaks[0].report(), "minutes": chosen.minutes}]
