@@ -138,7 +138,7 @@ def test_a_message_of_several_frames_is_refused(router: Router, connect: Any) ->
     (envelope,) = hear(router)
 
     assert isinstance(envelope.message, InputError)
-    assert str(envelope.message) == "a message of 2 frames"
+    assert str(envelope.message) == "a message of several frames"
 
 
 def test_a_peer_that_sends_too_much_is_cut_off_alone(

@@ -45,8 +45,13 @@ LOOK_MS = 100
 SAMPLES = 5
 SAMPLE_S = 0.002
 """A flooder's input waits whenever one looks; an honest peer's is read at once."""
+LOOKS_BEYOND = 10
+"""Looks at which twice the memory allowed is in use before the daemon is to end: what
+was cut off takes a moment to be freed."""
 TRIMS = 10
 """Looks after a cut at which free memory is given back to the system."""
+TRIM_PAUSE_S = 5.0
+"""Between two such looks while nobody is cut off."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
@@ -98,6 +103,8 @@ class Guard:
         self._base = _resident()
         self._told = 0.0
         self._trims = 0
+        self._trimmed = 0.0
+        self._beyond = 0
         self._monitor = router.get_monitor_socket(EVENTS)
         self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
         self._thread.start()
@@ -185,12 +192,20 @@ class Guard:
 
     def _look_at_memory(self) -> None:
         limit = self._allowance.memory
-        if self._trims and self._growth() > limit // 8:
-            # what libzmq frees after a cut comes in small pieces, and stays with us
-            self._trims -= 1
-            _return_memory()
+        if self._growth() > limit // 8:
+            self._trim()
         if self._growth() > limit:
             self._bound_memory(limit)
+        else:
+            self._beyond = 0
+
+    def _trim(self) -> None:
+        """Return what libzmq has freed: in small pieces, it stays with us otherwise."""
+        now = time.monotonic()
+        if self._trims or now - self._trimmed > TRIM_PAUSE_S:
+            self._trims = max(0, self._trims - 1)
+            self._trimmed = now
+            _return_memory()
 
     def _bound_memory(self, limit: int) -> None:
         """Cut off who makes us grow; where that is not enough, call for the end."""
@@ -201,7 +216,8 @@ class Guard:
         self._trims = TRIMS
         _return_memory()
         grown = self._growth()
-        if grown > 2 * limit:
+        self._beyond = self._beyond + 1 if grown > 2 * limit else 0
+        if self._beyond >= LOOKS_BEYOND:
             self.exhausted = (
                 f"out of the memory allowed: grown by {grown >> 20} MiB,"
                 f" the limit is {2 * limit >> 20} (twice memory_mb of hetd.toml)"

@@ -270,7 +270,7 @@ def _seed_routing_ids() -> None:
 def _open(frames: list[zmq.Frame]) -> Envelope:
     peer = _peer(frames)
     if len(frames) != 2:  # noqa: PLR2004  the routing id and one message
-        return Envelope(peer, InputError(f"a message of {len(frames) - 1} frames"))
+        return Envelope(peer, InputError("a message of several frames"))
     try:
         return Envelope(peer, decode_to_daemon(frames[1].bytes))
     except InputError as error:
