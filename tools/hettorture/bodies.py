@@ -11,6 +11,7 @@ import math
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -276,17 +277,13 @@ def _fields(kind: Any, chance: random.Random) -> dict[str, Any]:
     return made
 
 
-_known_hints: dict[Any, dict[str, Any]] = {}
-
-
+@cache
 def _hints(kind: Any) -> dict[str, Any]:
-    if kind not in _known_hints:
-        names = kind.__struct_fields__
-        hints = get_type_hints(kind, include_extras=True)
-        _known_hints[kind] = {name: hints[name] for name in names}
-    return _known_hints[kind]
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hints[name] for name in kind.__struct_fields__}
 
 
+@cache
 def _required(kind: Any) -> set[str]:
     return {each.encode_name for each in msgspec.structs.fields(kind) if each.required}
 
