@@ -11,6 +11,7 @@ from typing import Any
 
 from hetctl.__main__ import main
 from hetctl.reference import manual
+from hetdocs.keys import configuration
 from hetctl.schemas import PRINTED, documents, file_name, schema_of
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -20,7 +21,11 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the manual and the list of documents; MkDocs calls it with all files known."""
     from mkdocs.structure.files import File
 
-    pages = {"reference/hetctl.md": manual(main), "reference/documents.md": listing()}
+    pages = {
+        "reference/hetctl.md": manual(main),
+        "reference/configuration.md": configuration(),
+        "reference/documents.md": listing(),
+    }
     for uri, text in pages.items():
         files.append(File.generated(config, uri, content=text))
     return files
