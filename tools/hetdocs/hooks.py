@@ -11,8 +11,8 @@ from typing import Any
 
 from hetctl.__main__ import main
 from hetctl.reference import manual
-from hetdocs.keys import configuration
 from hetctl.schemas import PRINTED, documents, file_name, schema_of
+from hetdocs.keys import configuration
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 

@@ -58,6 +58,33 @@ def tables() -> Iterator[tuple[str, str, list[Key]]]:
         yield written, inspect.getdoc(table) or "", list(keys_of(table))
 
 
+def configuration() -> str:
+    """Write all of it as one page of Markdown."""
+    parts = [INTRODUCTION]
+    for written, text, keys in tables():
+        parts.append(f"## `{written}`\n\n{text}" if written else text)
+        rows = [
+            f"| `{key.name}` | {key.type} | {_code(key.default)} | {key.text} |"
+            f" {'yes' if key.reloaded else ''} |"
+            for key in keys
+        ]
+        head = ["| key | value | default | means | reloaded |", "|---|---|---|---|---|"]
+        parts.append("\n".join([*head, *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+INTRODUCTION = """\
+# hetd.toml
+
+Every key may be left out. A key that does not exist, or a value of the wrong type, keeps hetd from
+starting, with exit status 2 and one line that names the place. *Reloaded* ones are taken up on
+SIGHUP, the others at the next start."""
+
+
 def keys_of(table: type[msgspec.Struct]) -> Iterator[Key]:
     """List the keys of a table that are no tables themselves."""
     texts = _texts(table)
