@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from hetd.core.tasks import TaskRecord
 
 
+WAITS_IN_WORKER = (State.PREEMPTED, State.HELD)
+"""A task in these ran by an order that was not recorded if its worker finishes it."""
+
+
 class Intake:
     """Takes events into the ledger."""
 
@@ -110,6 +114,10 @@ class Intake:
         if task is None or task.cancelling is not None:
             return
         if task.state is State.RUNNING and task.resource == event.resource:
+            return
+        if task.state is State.HELD:
+            # Its release was not recorded: it is to wait again.
+            self.ledger.actions.append(a.Preempt(task.id, task.epoch))
             return
         state = self.system.states.get(event.resource)
         free = state is not None and len(state.running) < state.resource.slots
@@ -208,6 +216,7 @@ class Intake:
     def _on_yielded(self, event: e.TaskYielded) -> None:
         task = self._running(event)
         if task is None:
+            self._note_progress_of_held(event)
             return
         self.ledger.withdraw(task)
         destination, task.destination = task.destination, None
@@ -222,6 +231,12 @@ class Intake:
         else:
             self.ledger.enqueue(task, destination)
         self.ledger.record(task, task.state.value)
+
+    def _note_progress_of_held(self, event: e.TaskYielded) -> None:
+        """Take note how far a task got that was found running, and is to be held."""
+        task = self.ledger.current(event.task, event.epoch)
+        if task is not None and task.state is State.HELD:
+            task.get_to(event.progress)
 
     def _on_snapshot_taken(self, event: e.SnapshotTaken) -> None:
         task = self.ledger.current(event.task, event.epoch)
@@ -257,8 +272,8 @@ class Intake:
             self.ledger.retry(task, "Retried", "it waited on disk, and is read back")
 
     def _on_finished(self, event: e.TaskFinished) -> None:
-        task = self._running(event)
-        if task is None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None or task.state not in (*WAITS_IN_WORKER, State.RUNNING):
             return
         self.ledger.withdraw(task)
         task.bound = False

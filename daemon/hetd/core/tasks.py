@@ -62,6 +62,8 @@ TRANSITIONS: dict[tuple[State, str], State] = {
     (State.QUEUED, "TaskFailed"): State.FAILED,
     (State.QUEUED, "WorkerLost"): State.QUEUED,
     (State.PREEMPTED, "Restored"): State.RUNNING,
+    (State.PREEMPTED, "TaskFinished"): State.COMPLETED,
+    (State.HELD, "TaskFinished"): State.COMPLETED,
     (State.PREEMPTED, "Dispatched"): State.RUNNING,
     (State.PREEMPTED, "TaskHeld"): State.HELD,
     (State.PREEMPTED, "TaskCancelled"): State.CANCELLED,
