@@ -1,0 +1,135 @@
+"""The guard: who is cut off, who is not, and when the daemon is to end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hetd.transport import guard as module
+from hetd.transport.guard import Allowance
+from hetd.transport.router import Router
+from hettorture.zmtp import RawPeer, flood_parts
+from libtask.messages import ListTasks, encode
+from unit.scripted_daemon import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[[Allowance], Router]]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hetd-")))
+
+        def open_router(allowance: Allowance) -> Router:
+            router = Router(folder / "s", allowance)
+            stack.callback(router.close)
+            return router
+
+        yield open_router
+
+
+def _connect(router: Router, count: int, stack: ExitStack) -> list[RawPeer]:
+    return [stack.enter_context(RawPeer(router.path)) for _ in range(count)]
+
+
+def test_a_user_has_so_many_connections_and_no_more(
+    make: Callable[[Allowance], Router],
+) -> None:
+    router = make(Allowance(connections=10))
+    with ExitStack() as stack:
+        peers = _connect(router, 10, stack)
+        surplus = _connect(router, 5, stack)
+
+        assert all(peer.is_cut_off() for peer in surplus)
+        for peer in peers:
+            peer.greet()
+        assert router.guard.cut == 5
+
+
+def test_who_leaves_makes_room(make: Callable[[Allowance], Router]) -> None:
+    router = make(Allowance(connections=4))
+    for _ in range(5):
+        with ExitStack() as stack:
+            for peer in _connect(router, 4, stack):
+                peer.greet()
+        until(lambda: not router.guard._uids, "the end of the connections")
+
+    assert router.guard.cut == 0
+
+
+def test_the_daemon_is_to_end_when_nothing_else_helps(
+    make: Callable[[Allowance], Router], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown = [0]
+    monkeypatch.setattr(module, "_resident", lambda: 100 << 20 | grown[0])
+    router = make(Allowance(memory=1 << 20))
+    ended: list[str] = []
+    router.guard.begin(lambda: ended.append(router.guard.exhausted), lambda: 0)
+
+    grown[0] = 1 << 30
+
+    until(lambda: bool(ended), "a call for the end")
+    assert ended[0].startswith("out of the memory allowed: grown by ")
+
+
+def test_what_tasks_need_is_no_growth(
+    make: Callable[[Allowance], Router], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, needed = [100 << 20], [0]
+    monkeypatch.setattr(module, "_resident", lambda: size[0])
+    router = make(Allowance(memory=1 << 20))
+    router.guard.begin(lambda: None, lambda: needed[0])
+
+    size[0] += 500 << 20
+    needed[0] = 500 << 20
+
+    assert router.guard._growth() == 0
+
+
+def test_a_flooder_is_cut_off_and_the_quiet_one_is_not(
+    make: Callable[[Allowance], Router],
+) -> None:
+    router = make(Allowance(memory=16 << 20))
+    with RawPeer(router.path) as quiet:
+        quiet.greet()
+
+        taken = flood_parts(router.path, 1 << 30, 1_000_000)
+
+        assert taken < 1 << 30
+        quiet.send(encode(ListTasks(7)))
+        until(router.waiting, "the message of the quiet one")
+        assert [each.message for each in router.receive()] == [ListTasks(7)]
+
+
+def test_a_descriptor_that_is_no_connection_is_left_alone() -> None:
+    reader, writer = os.pipe()
+    ours, theirs = socket.socketpair()
+
+    assert module._uid_of(reader) is None
+    assert module._uid_of(10_000) is None
+    assert module._uid_of(ours.fileno()) == os.getuid()
+    ours.send(b"still open")  # borrowing did not close it
+
+    for each in (reader, writer):
+        os.close(each)
+    for end in (ours, theirs):
+        end.close()
+
+
+def test_the_limit_on_descriptors_is_raised_to_what_is_allowed() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        module.raise_descriptor_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
