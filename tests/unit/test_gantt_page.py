@@ -65,3 +65,18 @@ def test_the_page_holds_everything_and_loads_nothing(tmp_path: Path) -> None:
         (NASTY, None),
     ]
     assert page.data["moves"] == [[0, 1]]
+    assert (page.data["groups"], page.data["legend"]) == (["1"], False)
+
+
+def test_colours_tell_applications_else_types(tmp_path: Path) -> None:
+    def groups(*fields: dict[str, str]) -> Any:
+        tasks = [
+            a_task(number, submitted=1.0, segments=[Segment("cpu", 1.0, 2.0)], **each)
+            for number, each in enumerate(fields, 1)
+        ]
+        write_page(*laid_out(tasks, a_node(), 9.0), tmp_path / "g.html")
+        return Page((tmp_path / "g.html").read_text(encoding="utf-8")).data["groups"]
+
+    assert groups({"app": "heat"}, {"app": "markov"}) == ["heat", "markov"]
+    assert groups({"type": "heat/8"}, {"type": "heat/9"}) == ["heat/8", "heat/9"]
+    assert groups({}, {}) == ["1", "2"]

@@ -32,14 +32,33 @@ def _document(lanes: list[Lane], stretches: list[Stretch]) -> dict[str, Any]:
     index = {id(each): number for number, each in enumerate(stretches)}
     span = max(each.finish for each in stretches) - origin
     moved = moves(stretches)
+    groups, told = _groups(stretches)
     return {
         "title": _title(stretches, len(moved), span),
         "span": max(span, 1e-3),
         "lanes": [lane.label.replace("\n", " ") for lane in lanes],
-        "apps": list(dict.fromkeys(each.task.app for each in stretches)),
-        "bars": [_bar(each, origin) for each in stretches],
+        "groups": list(dict.fromkeys(groups)),
+        "legend": told,
+        "bars": [
+            _bar(each, origin) | {"group": group}
+            for each, group in zip(stretches, groups, strict=True)
+        ],
         "moves": [[index[id(one)], index[id(other)]] for one, other in moved],
     }
+
+
+def _groups(stretches: list[Stretch]) -> tuple[list[str], bool]:
+    """Tell what each stretch is coloured by, and whether a legend is of use.
+
+    Applications where there are several, else types, else each task its own colour.
+    """
+    for names in (
+        [each.task.app for each in stretches],
+        [each.task.type for each in stretches],
+    ):
+        if len(set(names)) > 1:
+            return names, True
+    return [str(each.task.id) for each in stretches], False
 
 
 def _title(stretches: list[Stretch], moved: int, span: float) -> str:
@@ -54,7 +73,6 @@ def _bar(each: Stretch, origin: float) -> dict[str, Any]:
     return {
         "task": each.task.id,
         "type": each.task.type,
-        "app": each.task.app,
         "name": each.task.name,
         "state": each.task.state,
         "lane": each.lane,
