@@ -51,7 +51,6 @@ SEEDS = {
         _kill_at(
             "store.written",
             "store.before-commit",
-            "submit.remembered",
             "change.remembered",
             "control.done",
         ),
