@@ -3,13 +3,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check unit bench docs clean help install install-program install-files uninstall
+.PHONY: demo test check unit bench torture docs clean help install install-program install-files uninstall
 
 help:
 	@echo "make demo    run the main job on this machine, with progress and a Gantt picture"
 	@echo "make test    lint, types, import contracts and all tests"
 	@echo "make docs    the documentation as a site, in docs-output/"
 	@echo "make bench   measure; JSON on standard output (BENCH=name for one of them)"
+	@echo "make torture 10,000 kills, every fault point, a soak, seeded bugs: JSON in torture-output/"
 	@echo "make install (as root) the daemon as a service, for all users: docs/operating.md"
 	@echo "make clean   remove what was installed and produced"
 
@@ -45,8 +46,27 @@ docs: .venv/installed-dev
 bench: .venv/installed-dev
 	$(BIN)/python -m hetbench $(BENCH)
 
+# about 2 hours on 2 cores; each run goes on where it stopped if it is called again
+TORTURE := points kills crews calls soak bugs powercuts
+SOAK_MINUTES ?= 10
+
+torture: $(TORTURE:%=torture-output/torture-%.json)
+
+torture-output/torture-%.json: .venv/installed-dev
+	@mkdir -p torture-output
+	$(BIN)/python -m hettorture $* $(OPTIONS_$*) > $@.new || { cat $@.new; exit 1; }
+	mv $@.new $@
+
+OPTIONS_points := --json
+OPTIONS_kills := --seeds 20 --count 420 --json
+OPTIONS_crews := --seeds 20 --count 100 --json
+OPTIONS_calls := --seeds 10 --count 50 --json
+OPTIONS_soak := --minutes $(SOAK_MINUTES) --json
+OPTIONS_bugs := --json
+OPTIONS_powercuts := --cuts 200
+
 clean:
-	rm -rf .venv docs-output demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv docs-output torture-output demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # ------------------------------------------------------------ as a service
 #
