@@ -18,6 +18,8 @@ from libtask.errors import DaemonUnreachableError, InputError
 SYSTEM_SOCKET = Path("/run/hetd/hetd.sock")
 LONGEST = 107
 """Bytes in the path of a UNIX socket (`sun_path` less its final zero)."""
+PATIENCE_S = 0.8
+"""How long a daemon may take to let somebody in whose queue of newcomers is full."""
 START = "start one with `hetctl daemon start`"
 
 
@@ -65,6 +67,7 @@ def probe(path: Path) -> None:
     """
     check_length(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+        trial.settimeout(PATIENCE_S)
         try:
             trial.connect(str(path))
         except OSError as error:
@@ -81,4 +84,6 @@ def _reason(path: Path, error: OSError) -> str:
             f"no permission to use {path}; ask its owner, or start your own daemon"
             " with `hetctl daemon start --socket PATH`"
         )
+    if isinstance(error, TimeoutError) or error.errno == errno.EAGAIN:
+        return f"no answer: the daemon at {path} lets nobody in; it hangs or is flooded"
     return f"cannot connect to {path}: {error.strerror or error}; {START}"

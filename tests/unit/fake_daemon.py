@@ -17,6 +17,7 @@ from libtask.messages import (
     Done,
     Error,
     Hello,
+    Lagged,
     ListTasks,
     Message,
     Migrate,
@@ -81,7 +82,7 @@ class FakeDaemon:
         self._router.close(linger=0)
         self._context.term()
 
-    def push(self, *changes: TaskChanged, together: bool = False) -> None:
+    def push(self, *changes: TaskChanged | Lagged, together: bool = False) -> None:
         """Send changes to everybody who said hello."""
         frames = [encode(change) for change in changes]
         parts = [frames] if together else [[frame] for frame in frames]

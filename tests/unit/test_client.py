@@ -6,7 +6,9 @@ import asyncio
 import socket
 import sys
 import threading
+import time
 from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +24,26 @@ from libtask.errors import (
     NotFoundError,
     TaskFailedError,
 )
-from libtask.messages import Done, ListTasks, Stop, Submit, Submitted, TaskSpec, Watch
+from libtask.messages import (
+    Control,
+    Done,
+    Lagged,
+    Learn,
+    ListTasks,
+    Migrate,
+    Occupy,
+    Policies,
+    Stop,
+    Submit,
+    Submitted,
+    TaskSpec,
+    Watch,
+)
 from unit.fake_daemon import FakeDaemon, a_change, a_task
+from unit.scripted_daemon import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from libtask.messages import Message
@@ -93,6 +110,21 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         probe(tmp_path / "s")
 
 
+def test_daemon_that_lets_nobody_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libtask.endpoint.PATIENCE_S", 0.01)
+    with ExitStack() as stack:
+        hung = stack.enter_context(socket.socket(socket.AF_UNIX))
+        hung.bind(str(tmp_path / "s"))
+        hung.listen(0)
+        waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+        waiting.connect(str(tmp_path / "s"))
+
+        with pytest.raises(DaemonUnreachableError, match=r"no answer: .* lets nobody"):
+            probe(tmp_path / "s")
+
+
 def test_path_too_long(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="too long"):
         Client(tmp_path / ("x" * 120))
@@ -153,6 +185,77 @@ def test_unanswered_submit_is_repeated_with_its_key(daemon: FakeDaemon) -> None:
     first, second = daemon.requests(Submit)
     assert first.key == second.key != ""
     assert (handle.id, len(daemon.tasks), len(daemon.peers)) == (1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("ask", "kind"),
+    [
+        (lambda client: client.cancel(1), Control),
+        (lambda client: client.migrate(1, "cpu"), Migrate),
+        (lambda client: client.policy("affinity"), Policies),
+        (lambda client: client.drain("cpu"), Occupy),
+        (lambda client: client.learn([]), Learn),
+    ],
+    ids=["control", "migrate", "policy", "drain", "learn"],
+)
+def test_every_unanswered_change_is_repeated_with_its_key(
+    daemon: FakeDaemon, ask: Callable[[Client], object], kind: type
+) -> None:
+    daemon.mute.add(kind)
+
+    with Client(daemon.path, timeout=0.2) as client:
+        ask(client)
+
+    first, second = daemon.requests(kind)
+    assert first.key == second.key != ""
+    assert first.expires < second.expires < time.monotonic() + 0.2
+    assert len(daemon.peers) == 2  # over another connection
+
+
+def test_a_daemon_that_never_answers_is_given_up(daemon: FakeDaemon) -> None:
+    daemon.answers[Stop] = daemon.answers[Control] = lambda _: []
+
+    refused = pytest.raises(DaemonUnreachableError, match=r"no answer in 0\.05 s")
+    with Client(daemon.path, timeout=0.05) as client, refused:
+        client.cancel(1)
+
+    assert len(daemon.requests(Control)) == 2
+
+
+def test_a_daemon_that_goes_away_whenever_it_is_asked_is_given_up(
+    tmp_path: Path,
+) -> None:
+    fakes = [FakeDaemon(tmp_path / "s")]
+
+    def crash(_: Control) -> list[Message]:
+        again = threading.Thread(target=restart, args=(fakes[-1],))
+        again.start()
+        return []
+
+    def restart(old: FakeDaemon) -> None:
+        old.close()
+        fakes.append(FakeDaemon(tmp_path / "s"))
+        fakes[-1].answers[Control] = crash
+
+    fakes[0].answers[Control] = crash
+    refused = pytest.raises(DaemonUnreachableError, match="went away 5 times")
+    with Client(tmp_path / "s") as client, refused:
+        client.cancel(1)
+    keys = [each.key for fake in fakes for each in fake.requests(Control)]
+    fakes[-1].close()
+    assert (len(keys), len(set(keys))) == (5, 1)
+
+
+def test_a_daemon_that_has_gone_already_needs_not_be_stopped(
+    tmp_path: Path,
+) -> None:
+    fake = FakeDaemon(tmp_path / "s")
+    with Client(fake.path) as client:
+        fake.close()
+        fake.path.unlink()
+        until(lambda: client._session._connection is None, "the loss to be noticed")
+
+        client.stop()
 
 
 def test_launcher_is_started_before_the_first_submit(
@@ -254,6 +357,56 @@ def test_watch_of_everything(client: Client, daemon: FakeDaemon) -> None:
         assert next(changes).id == 3
 
     assert daemon.requests(Watch)[0].ids is None
+
+
+def test_tasks_are_asked_for_anew_when_changes_were_missed(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    handle = client.submit_specs(specs(1))[0]
+    daemon.tasks[1] = a_task(1, state="completed", result="missed")
+
+    daemon.push(Lagged(3))
+
+    assert handle.result(10) == "missed"
+
+
+def test_a_watch_goes_on_with_how_things_are_when_it_missed_some(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    daemon.tasks[7] = a_task(7, state="running", started=4e9)
+    with client.watch() as changes:
+        daemon.push(Lagged(3))
+
+        change = next(changes)
+
+    assert (change.id, change.what, change.state) == (7, "seen", "running")
+
+
+def test_a_watch_outlives_a_restart_of_the_daemon(tmp_path: Path) -> None:
+    first = FakeDaemon(tmp_path / "s")
+    with Client(first.path) as client, client.watch(7) as changes:
+        first.close()
+        second = FakeDaemon(tmp_path / "s")
+        second.tasks[7] = a_task(7, state="running")
+
+        assert next(changes).what == "seen"
+        assert second.requests(Watch)[0].ids == [7]
+        second.push(a_change(7, "completed"))
+        assert next(changes).state == "completed"
+    second.close()
+
+
+def test_a_watch_ends_when_the_daemon_stays_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libtask.client.watching.PATIENCE_SECONDS", 0.0)
+    fake = FakeDaemon(tmp_path / "s")
+    with Client(fake.path) as client, client.watch() as changes:
+        fake.close()
+        fake.path.unlink()
+
+        with pytest.raises(DaemonUnreachableError, match="absent"):
+            next(changes)
 
 
 def test_restarted_daemon_is_found_again(tmp_path: Path) -> None:

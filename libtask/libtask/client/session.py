@@ -136,9 +136,8 @@ class Session:
             asked.result(self._timeout)
 
     def _is_there(self) -> bool:
-        with self._lock:
-            if self._connection is not None:
-                return True
+        if self._connection is not None:  # without the lock: another may seek a daemon
+            return True
         try:
             probe(self._path)
         except DaemonUnreachableError:
