@@ -38,8 +38,9 @@ class SnapshotDesk:
                 stands.done, stands.total, message.at, message.bytes, message.seconds
             )
             entry.at_risk = 0.0
-            event = e.SnapshotTaken(TaskId(entry.id), message.epoch, entry.kept)
-            self._node.happen(event)
+            if stands.done:
+                event = e.SnapshotTaken(TaskId(entry.id), message.epoch, entry.kept)
+                self._node.happen(event)
         self._tell(entry, "snapshot-failed" if message.error else "snapshot")
 
     def resumed(self, entry: Entry, message: m.Resumed) -> None:

@@ -54,6 +54,7 @@ class SnapshotFolder:
         self.path = path
         self._limit = limit
         self._refused: set[str] = set()
+        self._made = False
 
     def write(self, snapshot: Snapshot) -> int:
         """Add a snapshot; remove those before the last two.
@@ -71,6 +72,7 @@ class SnapshotFolder:
             with self._opened() as folder:
                 return self._write(folder, snapshot)
         except OSError as error:
+            self._made = False  # it may be gone
             raise SnapshotError(f"{self.path}: {error.strerror}") from error
 
     def newest(
@@ -100,11 +102,15 @@ class SnapshotFolder:
     # ------------------------------------------------------------ steps
 
     def _make(self) -> None:
-        if self.path.exists():
+        if self._made:
             return
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shelf = self.path.parent
+        shelf.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.mkdir(mode=0o700, exist_ok=True)
-        _force(self.path.parent)
+        # Also where they were there: who made them may have died before this.
+        _force(shelf.parent)
+        _force(shelf)
+        self._made = True
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:

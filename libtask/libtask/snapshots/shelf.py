@@ -33,23 +33,29 @@ class Shelf:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._ask_at = 0.0
+        self._asked = -1
+        """Id of the last task that was asked for."""
 
     def to_ask_for(self) -> list[str]:
-        """List what to ask for now: nothing, where hetd was asked just now."""
+        """List some to ask for now, by turns; nothing, where hetd was asked just now."""
         now = time.monotonic()
         if now < self._ask_at:
             return []
         self._ask_at = now + ASK_S
-        return self.names()
+        names = self.names()
+        some = [name for name in names if _task(name) > self._asked] or names
+        some = some[:ASKED_AT_ONCE]
+        self._asked = _task(some[-1]) if some else -1
+        return some
 
     def names(self) -> list[str]:
-        """List some of the tasks that have a folder, oldest first."""
+        """List the tasks that have a folder, oldest first."""
         try:
             names = [each.name for each in self.path.iterdir()]
         except OSError:
             return []
         known = (name for name in names if NAME.fullmatch(name))
-        return sorted(known, key=_task)[:ASKED_AT_ONCE]
+        return sorted(known, key=_task)
 
     def drop(self, names: Iterable[str]) -> None:
         """Remove the folders of tasks that have ended."""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from libtask.worker.link import Link
 
 NEVER_NS = 1 << 62
+PARK_AGAIN_S = 60.0
+"""After a task could not be written to disk that was to wait there."""
 LOOK_AGAIN = 0.25
 """Part of an interval after which a task that was about to end is looked at again."""
 
@@ -66,6 +68,7 @@ class Keeping:
         self._shelf = shelf
         self._name = name
         self._terms = terms
+        self._park_at = 0.0
         self._earlier_ns = 0
         """Computing of ended stretches that no snapshot holds."""
         self._safe_ns = 0
@@ -151,6 +154,7 @@ class Keeping:
     def _note(self, taken: SnapshotTaken, computing_ns: int) -> None:
         if taken.error:
             self._pace.failed()
+            self._park_at = time.monotonic() + PARK_AGAIN_S
             self._due_ns = self.at_risk_ns(computing_ns) + self._interval_ns()
             sys.stderr.write(f"libtask: no snapshot: {taken.error}\n")
             return
@@ -201,7 +205,7 @@ class Keeping:
 
     def is_memory_low(self) -> bool:
         """Say whether a task that waits should rather wait on disk."""
-        if self._terms.low_memory <= 0:
+        if self._terms.low_memory <= 0 or time.monotonic() < self._park_at:
             return False
         import psutil
 
