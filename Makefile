@@ -47,7 +47,7 @@ bench: .venv/installed-dev
 	$(BIN)/python -m hetbench $(BENCH)
 
 # about 2 hours on 2 cores; each run goes on where it stopped if it is called again
-TORTURE := points kills crews calls soak bugs powercuts
+TORTURE := points kills crews calls soak bugs $(if $(filter 0,$(shell id -u)),powercuts)
 SOAK_MINUTES ?= 10
 
 torture: $(TORTURE:%=torture-output/torture-%.json)
