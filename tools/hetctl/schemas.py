@@ -47,6 +47,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "report": ("hetctl/report-1",),
     "gantt": ("hetctl/gantt-1",),
     "trace": ("hetsim/scenario-1", "hetctl/trace-1"),
+    "top": ("hetctl/top-1",),
     "metrics": ("hetctl/metrics-1",),
     "daemon start": ("hetctl/daemon-1",),
     "daemon stop": ("hetctl/daemon-1",),

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetctl.options import connect, shared
-from hetctl.output import emit, table
+from hetctl.output import emit, plain_table, table
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import selected
 from hetctl.units import readable_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from libtask.client.client import Client
     from libtask.messages import Explained, Prospect
 
 HEADINGS = ("", "on", "done in", "waits", "behind", "moves", "runs", "affinity", "sure")
@@ -70,17 +72,38 @@ def _document(found: Explained, emulated: frozenset[str]) -> dict[str, Any]:
 
 
 def _print(found: Explained, emulated: frozenset[str]) -> None:
-    click.echo(f"task {found.id} {found.why}")
-    if found.policy:
-        rule = found.rule or "no rule of it named"
-        click.echo(f"  policy {found.policy}: {rule}")
-    if found.objective != "performance":
-        click.echo(f"  affinity is measured by {found.objective}")
+    for line in _why(found):
+        click.echo(line)
     if found.prospects:
         click.echo("")
-        best = _soonest(found.prospects)
-        rows = [_row(found, each, best, emulated) for each in found.prospects]
-        table(HEADINGS, rows)
+        table(HEADINGS, _rows(found, emulated))
+
+
+def explanation_text(client: Client, task: int) -> str:
+    """Explain a task in plain text.
+
+    Raises:
+        HetError: there is no such task, or it may not be seen.
+
+    """
+    found, emulated = client.explain(task), emulated_names(client)
+    rows = [list(row) for row in _rows(found, emulated)]
+    figures = ["", *plain_table(HEADINGS, rows)] if rows else []
+    return "\n".join([*_why(found), *figures])
+
+
+def _why(found: Explained) -> Iterator[str]:
+    yield f"task {found.id} {found.why}"
+    if found.policy:
+        rule = found.rule or "no rule of it named"
+        yield f"  policy {found.policy}: {rule}"
+    if found.objective != "performance":
+        yield f"  affinity is measured by {found.objective}"
+
+
+def _rows(found: Explained, emulated: frozenset[str]) -> list[tuple[str, ...]]:
+    best = _soonest(found.prospects)
+    return [_row(found, each, best, emulated) for each in found.prospects]
 
 
 def _soonest(prospects: list[Prospect]) -> str | None:

@@ -14,6 +14,7 @@ from hetctl.documents.parts import (
     Share,
     Source,
 )
+from hetctl.documents.tasks import Task
 
 
 class DevicePart(TypedDict):
@@ -55,6 +56,26 @@ class ResourceState(TypedDict):
     format: Literal["hetctl/resource-1"]
     name: str
     state: Literal["up", "draining"]
+
+
+class TopResource(TypedDict):
+    """A resource at a glance."""
+
+    name: str
+    emulated: bool
+    state: Literal["up", "draining", "lost"]
+    running: list[Id]
+    queued: Count
+
+
+class Top(TypedDict):
+    """The node at a glance, with the tasks that have not ended: `top`."""
+
+    format: Literal["hetctl/top-1"]
+    policy: str | None
+    counts: dict[str, Count]
+    resources: list[TopResource]
+    tasks: list[Task]
 
 
 class MetricSample(TypedDict):

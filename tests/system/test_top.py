@@ -1,0 +1,176 @@
+"""`hetctl top` on a real daemon: what it shows, and what its keys do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from textual.widgets import DataTable, Static
+
+from hetctl.top.app import Top
+from hetctl.top.dialogs import Choice, Reading
+from system.private_daemon import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+    from libtask.client.handles import TaskHandle
+    from system.private_daemon import PrivateDaemon
+
+    Use = Callable[[Top, Pilot[None]], Awaitable[None]]
+
+LONG = {"seconds": {"cpu": 300.0, "gpu": 300.0}, "strips": 30_000}
+PAUSE = 0.02
+
+
+def use(daemon: PrivateDaemon, body: Use) -> None:
+    """Run the screen without a terminal, of the size of the smallest one."""
+
+    async def run() -> None:
+        app = Top(daemon.socket, 0.1)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await body(app, pilot)
+
+    asyncio.run(run())
+
+
+async def until(pilot: Pilot[None], seen: Callable[[], object], what: str) -> None:
+    for _ in range(int(PATIENCE / PAUSE)):
+        if seen():
+            return
+        await pilot.pause(PAUSE)
+    pytest.fail(f"not in time: {what}")
+
+
+def cell(app: Top, task: TaskHandle, column: int) -> str:
+    """Read a cell of a task's row; empty: there is no such row."""
+    table = app.query_one("#tasks", DataTable)
+    rows = [table.get_row_at(n) for n in range(table.row_count)]
+    found = [row[column].plain for row in rows if row[0].plain == str(task.id)]
+    return found[0] if found else ""
+
+
+def state(app: Top, task: TaskHandle) -> str:
+    return cell(app, task, 2)
+
+
+def head(app: Top) -> str:
+    return str(app.query_one("#head", Static).content)
+
+
+@pytest.fixture
+def running(daemon: PrivateDaemon) -> TaskHandle:
+    handle = daemon.client.submit("synthetic", LONG, resources=["cpu", "gpu0"])
+    daemon.await_state(handle.id, "running")
+    return handle
+
+
+def test_tasks_come_change_and_go(daemon: PrivateDaemon) -> None:
+    async def body(app: Top, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "policy affinity" in head(app), "the daemon")
+        task = daemon.client.submit("synthetic", LONG)
+        await until(pilot, lambda: state(app, task) == "running", "the task")
+        task.cancel()
+        await until(pilot, lambda: state(app, task) == "cancelled", "its end")
+
+    use(daemon, body)
+
+
+def test_keys_hold_release_and_move(daemon: PrivateDaemon, running: TaskHandle) -> None:
+    first = running.info().resource
+    other = "gpu0" if first == "cpu" else "cpu"
+
+    async def body(app: Top, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: state(app, running) == "running", "the task")
+        await pilot.press("h")
+        await until(pilot, lambda: state(app, running) == "held", "the hold")
+        await pilot.press("r")
+        await until(pilot, lambda: state(app, running) == "running", "the release")
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, Choice), "the question")
+        names = [device.spec.name for device in app.picture.devices]
+        await pilot.press(*["down"] * names.index(other), "enter")
+        await until(pilot, lambda: other in cell(app, running, 3), "the move")
+
+    use(daemon, body)
+
+
+def test_a_task_is_cancelled_only_when_that_is_confirmed(
+    daemon: PrivateDaemon, running: TaskHandle
+) -> None:
+    async def body(app: Top, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: state(app, running) == "running", "the task")
+        for answer in (["escape"], ["enter"]):
+            await pilot.press("c")
+            await until(pilot, lambda: isinstance(app.screen, Choice), "the question")
+            await pilot.press(*answer)
+            await until(pilot, lambda: len(app.screen_stack) == 1, "the screen")
+            assert running.info().state == "running"
+        await pilot.press("c")
+        await until(pilot, lambda: isinstance(app.screen, Choice), "the question")
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: state(app, running) == "cancelled", "the end")
+
+    use(daemon, body)
+
+
+def test_the_policy_is_chosen_and_a_task_explained(
+    daemon: PrivateDaemon, running: TaskHandle
+) -> None:
+    async def body(app: Top, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: state(app, running) == "running", "the task")
+        await pilot.press("p")
+        await until(pilot, lambda: isinstance(app.screen, Choice), "the policies")
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: "work-conserving" in head(app), "the policy")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Reading), "the story")
+        assert f"task {running.id} runs" in _text(app)
+
+    use(daemon, body)
+
+
+def _text(app: Any) -> str:
+    return str(app.screen.query_one(Static).content)
+
+
+def test_the_screen_survives_the_daemon(
+    private_daemon: Callable[..., PrivateDaemon],
+) -> None:
+    daemon = private_daemon()
+    running = daemon.client.submit("synthetic", LONG, resources=["cpu"])
+
+    async def body(app: Top, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: state(app, running) == "running", "the task")
+        daemon.kill9()
+        await until(pilot, lambda: str(daemon.socket) in head(app), "its absence")
+        daemon.start()
+        await until(pilot, lambda: "1 running" in head(app), "its return")
+
+    use(daemon, body)
+
+
+def hetctl(daemon: PrivateDaemon, *words: str) -> str:
+    command = [sys.executable, "-m", "hetctl", *words, "--socket", str(daemon.socket)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_it_prints_and_draws_without_a_terminal(
+    daemon: PrivateDaemon, running: TaskHandle, tmp_path: Path
+) -> None:
+    picture = tmp_path / "top.svg"
+
+    printed = hetctl(daemon, "top", "--once")
+    document = json.loads(hetctl(daemon, "top", "--json"))
+    hetctl(daemon, "top", "--screenshot", str(picture), "--every", "0.1s")
+
+    assert f"{running.id} " in printed
+    assert running.id in [task["id"] for task in document["tasks"]]
+    assert "synthetic" in picture.read_text()

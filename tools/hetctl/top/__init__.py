@@ -1,0 +1,1 @@
+"""`hetctl top`: the node, live on a terminal."""

@@ -1,0 +1,277 @@
+"""The screen of `hetctl top`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.text import Text
+from textual.app import App
+from textual.widgets import DataTable, Footer, Input, Static
+
+from hetctl.commands.explain import explanation_text
+from hetctl.options import connect
+from hetctl.output import STYLES, now
+from hetctl.top.dialogs import Choice, Reading
+from hetctl.top.feed import Feed
+from hetctl.top.picture import (
+    FILTERS,
+    RESOURCE_HEADINGS,
+    TASK_HEADINGS,
+    Picture,
+    task_row,
+)
+from libtask.errors import HetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from libtask.client.client import Client
+
+MOST_ROWS = 500
+"""Tasks in the table; a line says how many more there are."""
+
+Rows = dict[str, tuple[str, ...]]
+
+
+class Top(App[None]):
+    """The node, live.
+
+    Args:
+        socket: the daemon's.
+        interval: seconds between two looks.
+
+    """
+
+    TITLE = "hetd"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #head { height: 1; background: $primary; color: $text; padding: 0 1; }
+    #resources { height: auto; max-height: 8; }
+    #tasks { height: 1fr; }
+    #more { height: 1; color: $text-muted; padding: 0 1; }
+    #search { display: none; height: 1; border: none; }
+    DataTable > .datatable--header { text-style: bold; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("enter", "explain", "Explain"),
+        ("h", "hold", "Hold"),
+        ("r", "release", "Release"),
+        ("m", "migrate", "Migrate"),
+        ("c", "cancel", "Cancel"),
+        ("p", "policy", "Policy"),
+        ("f", "filter", "Filter"),
+        ("slash", "search", "Search"),
+        ("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, socket: Path | None, interval: float = 1.0) -> None:
+        super().__init__()
+        self._socket = socket
+        self.picture = Picture()
+        self.feed = Feed(socket, self.picture, interval)
+        self.only, self.text = FILTERS[0], ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="head", markup=False)
+        yield DataTable(id="resources", cursor_type="none", zebra_stripes=True)
+        yield DataTable(id="tasks", cursor_type="row")
+        yield Static(id="more", markup=False)
+        yield Input(id="search", placeholder="type, name, owner or state", compact=True)
+        yield Footer(compact=True)
+
+    def on_mount(self) -> None:
+        for name, headings in (
+            ("resources", RESOURCE_HEADINGS),
+            ("tasks", TASK_HEADINGS),
+        ):
+            table = self._table(name)
+            for heading in headings:
+                table.add_column(heading, key=heading)
+        self._table("tasks").focus()
+        self.run_worker(self._feed, thread=True, group="feed")
+
+    def on_unmount(self) -> None:
+        self.feed.stop()
+
+    def _feed(self) -> None:
+        self.feed.run(lambda: self.call_from_thread(self.show))
+
+    def _table(self, name: str) -> DataTable[Any]:
+        return self.query_one(f"#{name}", DataTable)
+
+    # ------------------------------------------------------------ showing
+
+    def show(self) -> None:
+        """Bring the screen up to date with the picture."""
+        picture, at = self.picture, now()
+        head = picture.problem or picture.headline()
+        self.query_one("#head", Static).update(f"hetd · {head}")
+        resources = {d.spec.name: picture.resource_row(d) for d in picture.devices}
+        self._fill(self._table("resources"), RESOURCE_HEADINGS, resources)
+        found = picture.shown(self.only, self.text, MOST_ROWS)
+        rows = {str(info.id): task_row(info, at) for info in found}
+        self._fill(self._table("tasks"), TASK_HEADINGS, rows)
+        self.feed.wanted = tuple(info.id for info in found[: self.size.height])
+        self.query_one("#more", Static).update(self._more(len(found)))
+
+    def _more(self, shown: int) -> str:
+        chosen = f"filter: {self.only}" + (f", {self.text!r}" if self.text else "")
+        emulated = any(each.spec.emulated for each in self.picture.devices)
+        star = "   * emulated" if emulated else ""
+        return f"{shown} of {len(self.picture.tasks)} tasks   {chosen}{star}"
+
+    def _fill(
+        self, table: DataTable[Any], headings: tuple[str, ...], rows: Rows
+    ) -> None:
+        """Change the cells that differ; begin anew only where the order differs."""
+        if [str(key.value) for key in table.rows] != list(rows):
+            self._refill(table, rows)
+            return
+        for key, row in rows.items():
+            before = table.get_row(key)
+            for heading, cell, old in zip(headings, row, before, strict=True):
+                if str(old) != cell:
+                    table.update_cell(key, heading, _styled(cell), update_width=True)
+
+    def _refill(self, table: DataTable[Any], rows: Rows) -> None:
+        chosen = self._chosen_key(table)
+        scrolled = table.scroll_y
+        table.clear()
+        for key, row in rows.items():
+            table.add_row(*map(_styled, row), key=key)
+        if chosen in rows:
+            table.move_cursor(row=table.get_row_index(chosen), scroll=False)
+            table.scroll_to(y=scrolled, animate=False)
+
+    def _chosen_key(self, table: DataTable[Any]) -> str:
+        if not table.row_count:
+            return ""
+        key = table.coordinate_to_cell_key(table.cursor_coordinate).row_key
+        return str(key.value)
+
+    def _chosen(self) -> int | None:
+        key = self._chosen_key(self._table("tasks"))
+        return int(key) if key else None
+
+    # ------------------------------------------------------------ steering
+
+    def _do(self, work: Callable[[Client], str]) -> None:
+        """Ask the daemon in a thread; say what came of it."""
+
+        def ask() -> None:
+            try:
+                with connect(self._socket) as client:
+                    self.call_from_thread(self.notify, work(client))
+            except HetError as error:
+                self.call_from_thread(self.notify, str(error), severity="error")
+            self.feed.hurry()
+
+        self.run_worker(ask, thread=True)
+
+    def _steer(self, said: str, order: Callable[[Client, int], object]) -> None:
+        task = self._chosen()
+        if task is None:
+            self.notify("no task is chosen", severity="warning")
+            return
+
+        def work(client: Client) -> str:
+            order(client, task)
+            return f"{said} task {task}"
+
+        self._do(work)
+
+    def action_hold(self) -> None:
+        self._steer("held", lambda client, task: client.hold(task))
+
+    def action_release(self) -> None:
+        self._steer("released", lambda client, task: client.release(task))
+
+    def action_cancel(self) -> None:
+        task = self._chosen()
+
+        def chosen(answer: str | None) -> None:
+            if answer == "yes":
+                self._steer("cancelled", lambda client, _: client.cancel(task or 0))
+
+        question = f"Cancel task {task}? What it has computed is lost."
+        choices = [("no", "leave it"), ("yes", "cancel it")]
+        self.push_screen(Choice(question, choices), chosen)
+
+    def action_migrate(self) -> None:
+        task = self._chosen()
+
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self._steer(
+                    f"moving to {name}:",
+                    lambda client, _: client.migrate(task or 0, name),
+                )
+
+        places = [(d.spec.name, d.spec.kind) for d in self.picture.devices]
+        if places:
+            question = f"Where is task {task} to go, at its next checkpoint?"
+            self.push_screen(Choice(question, places), chosen)
+
+    def action_policy(self) -> None:
+        def choose(available: dict[str, str]) -> None:
+            choices = list(available.items())
+            self.push_screen(
+                Choice("Which policy is to decide from now on?", choices), chosen
+            )
+
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self._do(lambda client: f"policy {client.policy(name).name}")
+
+        def ask() -> None:
+            try:
+                with connect(self._socket) as client:
+                    self.call_from_thread(choose, client.policy().available)
+            except HetError as error:
+                self.call_from_thread(self.notify, str(error), severity="error")
+
+        self.run_worker(ask, thread=True)
+
+    def action_explain(self) -> None:
+        task = self._chosen()
+
+        def ask() -> None:
+            try:
+                with connect(self._socket) as client:
+                    text = explanation_text(client, task or 0)
+            except HetError as error:
+                text = str(error)
+            self.call_from_thread(self.push_screen, Reading(text))
+
+        if task is not None:
+            self.run_worker(ask, thread=True)
+
+    def on_data_table_row_selected(self, _: DataTable.RowSelected) -> None:
+        self.action_explain()
+
+    # ------------------------------------------------------------ choosing
+
+    def action_filter(self) -> None:
+        self.only = FILTERS[(FILTERS.index(self.only) + 1) % len(FILTERS)]
+        self.show()
+
+    def action_search(self) -> None:
+        search = self.query_one("#search", Input)
+        search.display = True
+        search.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.text = event.value.strip()
+        self.show()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.input.display = False
+        self._table("tasks").focus()
+
+
+def _styled(cell: str) -> Text:
+    return Text(cell, style=STYLES.get(cell, ""), no_wrap=True)
