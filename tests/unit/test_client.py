@@ -241,8 +241,9 @@ def test_a_daemon_that_goes_away_whenever_it_is_asked_is_given_up(
     refused = pytest.raises(DaemonUnreachableError, match="went away 5 times")
     with Client(tmp_path / "s") as client, refused:
         client.cancel(1)
-    keys = [each.key for fake in fakes for each in fake.requests(Control)]
+    until(lambda: len(fakes) == 6, "the end of the restarts")
     fakes[-1].close()
+    keys = [each.key for fake in fakes for each in fake.requests(Control)]
     assert (len(keys), len(set(keys))) == (5, 1)
 
 
