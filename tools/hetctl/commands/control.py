@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hetctl.completing import resources
 from hetctl.options import connect, shared
 from hetctl.output import emit
 from hetctl.selectors import selected
@@ -71,7 +72,7 @@ def snapshot_command(
 
 
 @click.command("drain")
-@click.argument("resource")
+@click.argument("resource", shell_complete=resources)
 @shared
 def drain_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
     """Keep a resource free of tasks; running ones leave at their next checkpoint."""
@@ -81,7 +82,7 @@ def drain_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
 
 
 @click.command("resume")
-@click.argument("resource")
+@click.argument("resource", shell_complete=resources)
 @shared
 def resume_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
     """Give a drained resource back to the scheduler."""

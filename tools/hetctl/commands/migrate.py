@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hetctl.completing import resources
 from hetctl.options import connect, shared
 from hetctl.output import emit
 from hetctl.selectors import selected
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
 
 @click.command("migrate")
 @click.argument("selectors", nargs=-1, required=True, metavar="SELECTOR...")
-@click.option("--to", "resource", required=True, help="The resource to move to.")
+@click.option(
+    "--to",
+    "resource",
+    required=True,
+    shell_complete=resources,
+    help="The resource to move to.",
+)
 @shared
 def migrate_command(
     *,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hetctl.completing import policies
 from hetctl.options import assignments, connect, shared
 from hetctl.output import emit, table
 
@@ -48,7 +49,7 @@ def list_all(*, socket: Path | None, as_json: bool) -> None:
 
 
 @policy_command.command("set")
-@click.argument("name")
+@click.argument("name", shell_complete=policies)
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter."
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hetctl.completing import applications, resources
 from hetctl.options import assignments, connect, shared, start_option
 from hetctl.output import emit
 from hetctl.selectors import selected, split
@@ -38,7 +39,7 @@ class Submit(click.Command):
 
 
 @click.command("submit", cls=Submit, context_settings={"ignore_unknown_options": True})
-@click.argument("app")
+@click.argument("app", shell_complete=applications)
 @click.argument(
     "rest", nargs=-1, type=click.UNPROCESSED, metavar="[--PARAMETER VALUE]..."
 )
@@ -53,7 +54,12 @@ class Submit(click.Command):
 )
 @click.option("--hold", is_flag=True, help="Wait for `hetctl release`.")
 @click.option(
-    "--on", "resources", multiple=True, metavar="RESOURCE", help="Only there."
+    "--on",
+    "resources",
+    multiple=True,
+    metavar="RESOURCE",
+    shell_complete=resources,
+    help="Only there.",
 )
 @click.option("--strip", type=click.IntRange(1), help="Iterations between checkpoints.")
 @click.option(

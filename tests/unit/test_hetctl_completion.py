@@ -1,0 +1,73 @@
+"""What shells complete, by the code that `hetctl completion` prints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unit.fake_daemon import FakeDaemon
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
+    fake = FakeDaemon(tmp_path / "s")
+    yield fake
+    fake.close()
+
+
+def completed(line: str, socket: Path) -> set[str]:
+    """Ask as bash does where its user presses the tabulator at the end of `line`."""
+    words = line.split(" ")
+    asked = {
+        "_HETCTL_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+        "HETD_SOCKET": str(socket),
+    }
+    script = "from hetctl.__main__ import main; main(prog_name='hetctl')"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | asked,
+    )
+    assert done.stderr == ""
+    return {each.partition(",")[2] for each in done.stdout.split()}
+
+
+def test_commands_options_and_values_are_completed(daemon: FakeDaemon) -> None:
+    path = daemon.path
+    assert completed("hetctl pol", path) == {"policy"}
+    assert completed("hetctl policy s", path) == {"show", "set"}
+    assert "--deadline" in completed("hetctl submit heat --d", path)
+    assert completed("hetctl submit he", path) == {"heat"}
+    assert completed("hetctl migrate 7 --to ", path) == {"cpu", "gpu0"}
+    assert completed("hetctl drain g", path) == {"gpu0"}
+    assert completed("hetctl policy set mi", path) == {"migration"}
+
+
+def test_without_a_daemon_nothing_is_completed_and_nothing_complained_of(
+    tmp_path: Path,
+) -> None:
+    assert completed("hetctl drain ", tmp_path / "none") == set()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_code_names_the_program(shell: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hetctl", "completion", shell],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert f"_HETCTL_COMPLETE={shell}_complete" in done.stdout
