@@ -24,7 +24,9 @@ Without `[[resource]]` tables the resources are discovered.
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 import tomllib
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -235,9 +237,23 @@ def read_config(path: Path | None) -> Config:
             document = tomllib.load(file)
         config = msgspec.convert(document, Config)
         _check(config)
-    except (OSError, ValueError, InputError) as error:
-        raise InputError(f"{path}: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (ValueError, InputError) as error:
+        raise InputError(f"{path}: {_legible(str(error))}") from error
     return config
+
+
+def _legible(complaint: str) -> str:
+    """Say of an unknown key which one may be meant."""
+    found = re.match(r"Object contains unknown field `([^`]*)`(.*)", complaint)
+    if found is None:
+        return complaint
+    tables = (Config, LimitsTable, UserTable, SnapshotsTable, ResourceTable)
+    known = {name for table in tables for name in table.__struct_fields__}
+    near = difflib.get_close_matches(found[1], known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown key {found[1]!r}{found[2]}{hint}"
 
 
 def _check(config: Config) -> None:

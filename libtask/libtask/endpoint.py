@@ -6,8 +6,10 @@ ZeroMQ gives no errno when it cannot connect, so `probe` asks the kernel first.
 from __future__ import annotations
 
 import errno
+import grp
 import os
 import socket
+import stat
 import warnings
 from pathlib import Path
 
@@ -74,6 +76,16 @@ def probe(path: Path) -> None:
             raise DaemonUnreachableError(_reason(path, error)) from error
 
 
+def _members(path: Path) -> str:
+    """Say who may use a socket, where a group may."""
+    try:
+        status = path.stat()
+        group = grp.getgrgid(status.st_gid).gr_name
+    except (OSError, KeyError):
+        return ""
+    return f": members of {group} may" if status.st_mode & stat.S_IWGRP else ""
+
+
 def _reason(path: Path, error: OSError) -> str:
     if error.errno == errno.ENOENT:
         return f"daemon absent: there is no socket {path}; {START}"
@@ -81,8 +93,8 @@ def _reason(path: Path, error: OSError) -> str:
         return f"connection refused: no daemon runs at {path} any more; {START}"
     if error.errno in (errno.EACCES, errno.EPERM):
         return (
-            f"no permission to use {path}; ask its owner, or start your own daemon"
-            " with `hetctl daemon start --socket PATH`"
+            f"no permission to use {path}{_members(path)}; ask its owner, or start"
+            " your own daemon with `hetctl daemon start --socket PATH`"
         )
     if isinstance(error, TimeoutError) or error.errno == errno.EAGAIN:
         return f"no answer: the daemon at {path} lets nobody in; it hangs or is flooded"
