@@ -1,8 +1,8 @@
 """Power cuts: `python -m hettorture powercuts`, as root.
 
-An ext4 file system on a loop device is shut down under a writing store without a flush
-of its log (`EXT4_IOC_SHUTDOWN`), mounted again, and the store opened as hetd does. What
-was acknowledged must be there. Everything happens in a private mount namespace.
+An ext4 file system on a loop device is shut down under a writing store, or a writer of
+snapshots, without a flush of its log (`EXT4_IOC_SHUTDOWN`), mounted again, and the store
+opened as hetd does. What was acknowledged must be there. Everything happens in a private mount namespace.
 
 It does not show what a disk does that lies about flushes, or reorders within one.
 """
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetd.store import Batch, Store
+from hettorture import cut_snapshots
 from libtask.errors import HetError
 
 if TYPE_CHECKING:
@@ -69,13 +70,16 @@ def possible() -> str | None:
     return None if done.returncode == 0 else "no loop device, or no mkfs.ext4"
 
 
-def cut_often(cuts: int, seed: int = 1, *, careless: bool = False) -> Outcome:
+def cut_often(
+    cuts: int, seed: int = 1, *, subject: str = "store", careless: bool = False
+) -> Outcome:
     """Cut the power so many times.
 
     Args:
         cuts: how many.
         seed: of the draws; the moments of the cuts differ all the same.
-        careless: with a store that does not wait for the disk, to see that losses show.
+        subject: what writes: "store" or "snapshots".
+        careless: with one that does not wait for the disk, to see that losses show.
 
     Raises:
         RuntimeError: it could not be done.
@@ -83,7 +87,7 @@ def cut_often(cuts: int, seed: int = 1, *, careless: bool = False) -> Outcome:
     """
     command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m"]
     command += ["hettorture.powercuts", INSIDE, "--cuts", str(cuts)]
-    command += ["--seed", str(seed), *["--careless"] * careless]
+    command += ["--seed", str(seed), "--subject", subject, *["--careless"] * careless]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own interpreter and module
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
@@ -100,7 +104,12 @@ def main(words: list[str]) -> int:
     if obstacle is not None:
         sys.stderr.write(f"hettorture powercuts: {obstacle}\n")
         return 2
-    outcome = cut_often(arguments.cuts, arguments.seed, careless=arguments.careless)
+    outcome = cut_often(
+        arguments.cuts,
+        arguments.seed,
+        subject=arguments.subject,
+        careless=arguments.careless,
+    )
     print(json.dumps(asdict(outcome)))  # noqa: T201  the answer
     return 1 if outcome.lost or outcome.refusals else 0
 
@@ -109,6 +118,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="hettorture powercuts")
     parser.add_argument("--cuts", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--subject", choices=("store", "snapshots"), default="store")
     parser.add_argument("--careless", action="store_true")
     parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(words)
@@ -123,12 +133,13 @@ def _cut_here(arguments: argparse.Namespace) -> Outcome:
     with _image() as (image, place):
         durable: dict[int, int] = {}
         for _ in range(arguments.cuts):
-            written = _write_until_cut(place, draw, careless=arguments.careless)
+            written = _write_until_cut(place, draw, arguments)
             _mount(image, place)
             durable.update(written)
             outcome.cuts += 1
             outcome.acknowledged += len(written)
-            _compare(place, durable, outcome)
+            compare = _COMPARERS[arguments.subject]
+            compare(place, durable, outcome)
     outcome.seconds = round(time.monotonic() - begin, 2)
     return outcome
 
@@ -156,7 +167,7 @@ def _do(*command: str) -> None:
 
 
 def _write_until_cut(
-    place: Path, draw: random.Random, *, careless: bool
+    place: Path, draw: random.Random, arguments: argparse.Namespace
 ) -> dict[int, int]:
     """Let a process write; cut, and return the newest versions it was told of."""
     reader, writer = os.pipe()
@@ -164,7 +175,8 @@ def _write_until_cut(
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _write(place, writer, random.Random(seed), careless=careless)
+        write = _WRITERS[arguments.subject]
+        write(place, writer, random.Random(seed), careless=arguments.careless)
     os.close(writer)
     told = os.read(reader, ACK.size)  # it has begun
     time.sleep(wait)
@@ -241,6 +253,9 @@ def _compare(place: Path, durable: dict[int, int], outcome: Outcome) -> None:
     durable.clear()
     durable.update(versions)
 
+
+_WRITERS = {"store": _write, "snapshots": cut_snapshots.write}
+_COMPARERS = {"store": _compare, "snapshots": cut_snapshots.compare}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
