@@ -138,6 +138,7 @@ class SimulatedClient:
 
     def _on_change(self, change: m.TaskChanged) -> None:
         """Note how a task ended; an end is the last that is heard of it."""
+        self.user.heard_of.add(change.id)
         before = self._ended.get(change.id)
         if before is not None and change.state != before:
             text = f"was told that task {change.id} is {change.state} after {before}"

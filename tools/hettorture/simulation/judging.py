@@ -34,7 +34,13 @@ def judged(scene: Scene) -> list[str]:
         _excuse(scene, entry)
     tasks = [Found(e.id, e.spec.name, e.state, e.result) for e in entries]
     owners = [_foreign(scene, entry) for entry in entries]
-    return [*seen, *complaints(scene.history, tasks), *filter(None, owners)]
+    return [
+        *seen,
+        *complaints(scene.history, tasks),
+        *filter(None, owners),
+        *_before_their_turn(entries),
+        *_overheard(scene, entries),
+    ]
 
 
 def _stored(scene: Scene) -> Iterator[Entry]:
@@ -59,3 +65,21 @@ def _foreign(scene: Scene, entry: Entry) -> str | None:
     """Complain of a task that is another user's than who submitted it."""
     uid = entry.spec.name.partition("-")[0]
     return None if uid == str(entry.owner) else f"task {entry.id} is {entry.owner}'s"
+
+
+def _before_their_turn(entries: list[Entry]) -> Iterator[str]:
+    """Complain of tasks that ran though one they come after had not completed."""
+    state = {entry.id: entry.state for entry in entries}
+    for entry in entries:
+        unmet = [t for t in entry.spec.after if state.get(t) != "completed"]
+        if unmet and entry.state == "completed":
+            yield f"task {entry.id} ran, though it comes after {unmet}"
+
+
+def _overheard(scene: Scene, entries: list[Entry]) -> Iterator[str]:
+    """Complain of users who were told of others' tasks."""
+    owners = {entry.id: entry.owner for entry in entries}
+    for user in scene.users:
+        foreign = sorted(t for t in user.heard_of if owners.get(t) != user.uid)
+        if foreign:
+            yield f"user {user.uid} was told of tasks {foreign}, not his"

@@ -81,6 +81,7 @@ class User:
         tasks: ids that his clients were told.
         unanswered: submits of clients that died; another may repeat them.
         endless: tasks that end only when they are cancelled.
+        heard_of: tasks whose changes his clients were told.
 
     """
 
@@ -92,6 +93,7 @@ class User:
     tasks: list[int] = field(default_factory=list)
     unanswered: list[m.Submit] = field(default_factory=list)
     endless: set[int] = field(default_factory=set)
+    heard_of: set[int] = field(default_factory=set)
 
     def start_launcher(self, network: Network, machine: Machine) -> None:
         """Start the launcher, unless there is one."""
