@@ -1,0 +1,213 @@
+"""Seeded bugs: the simulation must find what is wrong on purpose.
+
+Each replaces one piece of hetd's source, in memory, before it is imported; the files stay
+as they are. A piece that is not there exactly once is an error: the bug is to be
+written anew.
+
+    python -m hettorture.simulation.bugs NAME     how many seeds it takes
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+SEEDS = 500
+EVENTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A change for the worse.
+
+    Attributes:
+        what: what is wrong then.
+        module: whose source it is in.
+        right: a piece of it; `wrong`: what stands there instead.
+
+    """
+
+    what: str
+    module: str
+    right: str
+    wrong: str
+
+
+BUGS = {
+    "answer-early": Bug(
+        "requests are answered before the commit",
+        "hetd.loop",
+        "self._journal.batch.replies.append((route, reply))",
+        "self._tell(route, reply)",
+    ),
+    "no-fence": Bug(
+        "reports count whoever sends them, and of whatever epoch",
+        "hetd.crew",
+        "if entry is None or not held or entry.epoch != message.epoch:",
+        "if entry is None:",
+    ),
+    "keys-forgotten": Bug(
+        "idempotency keys are lost in a restart",
+        "hetd.service.once",
+        "self._node.journal.batch.keys.append(row)",
+        "pass",
+    ),
+    "keys-ignored": Bug(
+        "a repeated request is a new one",
+        "hetd.service.once",
+        "known = self._find(uid, request.key) if request.key else None",
+        "known = None",
+    ),
+    "restart-anew": Bug(
+        "running tasks begin anew at a restart, beside their workers",
+        "hetd.restoring",
+        "epoch = entry.epoch if where is not None or entry.in_worker else 0",
+        "epoch, where = 0, None",
+    ),
+    "ids-again": Bug(
+        "ids begin anew at each start",
+        "hetd.journal",
+        "self._next = store.last_id() + 1",
+        "self._next = 1",
+    ),
+    "ends-forgotten": Bug(
+        "the store does not learn that tasks have ended",
+        "hetd.journal",
+        "return max(1, int(entry.finished or 0)) if entry.state in ENDED else 0",
+        "return 0",
+    ),
+    "hold-forgotten": Bug(
+        "a hold that waits for a checkpoint is lost in a restart",
+        "hetd.restoring",
+        "if entry.holding:",
+        "if not entry:",
+    ),
+    "cancel-forgotten": Bug(
+        "a cancellation that waits for a checkpoint is lost in a restart",
+        "hetd.restoring",
+        "if entry.cancelling is not None:",
+        "if not entry:",
+    ),
+    "orphans-unseen": Bug(
+        "the ends of orphaned workers are not noticed",
+        "hetd.loop",
+        "if not self._node.pool.shepherded(peer.uid, hello.worker):",
+        "if hello.own:",
+    ),
+    "launchers-unseen": Bug(
+        "the ends of launchers are not noticed",
+        "hetd.loop",
+        "self._wakes.guard(Guarded(peer, None))",
+        "pass",
+    ),
+    "no-abort-fence": Bug(
+        "what a worker gave up before frees it of the same task anew",
+        "hetd.crew",
+        "if entry is not None and entry.epoch > message.epoch:",
+        "if not peer:",
+    ),
+    "lost-order": Bug(
+        "a worker that comes without the task it was given keeps it on the books",
+        "hetd.crew",
+        "if lost is not None:",
+        "if not peer:",
+    ),
+    "orders-not-repeated": Bug(
+        "orders that went with a connection are not repeated",
+        "hetd.crew",
+        "self._node.repeat_orders(record)",
+        "pass",
+    ),
+    "last-word-once": Bug(
+        "a worker says its last word once, heard or not",
+        "libtask.worker.worker",
+        "return [hello] if self._last_word is None else [hello, self._last_word]",
+        "return [hello]",
+    ),
+    "slot-too-many": Bug(
+        "a resource takes one task more than it has slots",
+        "hetd.core.scheduler",
+        "while len(state.running) < state.resource.slots and state.queue:",
+        "while len(state.running) <= state.resource.slots and state.queue:",
+    ),
+    "everybody-sees": Bug(
+        "users see each other's tasks",
+        "hetd.service.permissions",
+        "return entry.owner == peer.uid or (not mine and self.may_rule(peer.uid))",
+        "return True",
+    ),
+    "no-grace": Bug(
+        "nobody asks after workers that do not come back after a restart",
+        "hetd.discipline",
+        "self._later(grace, task, entry.epoch)",
+        "pass",
+    ),
+}
+
+
+class _Worsened(SourceFileLoader):
+    """Loads a module with a bug in it."""
+
+    def __init__(self, name: str, path: str, bug: Bug) -> None:
+        super().__init__(name, path)
+        self._bug = bug
+
+    def get_data(self, path: str) -> bytes:
+        """Return the worsened source, for the loader to compile."""
+        source = super().get_data(path).decode()
+        if source.count(self._bug.right) != 1:
+            raise ValueError(f"{self._bug.module}: the piece is not there once")
+        return source.replace(self._bug.right, self._bug.wrong).encode()
+
+    def path_stats(self, path: str) -> Any:
+        raise OSError  # neither read nor write compiled code of it
+
+
+class _Finder:
+    """Finds the one module that is to be worse."""
+
+    def __init__(self, bug: Bug) -> None:
+        self._bug = bug
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self._bug.module:
+            return None
+        sys.meta_path.remove(self)
+        found = importlib.util.find_spec(name)
+        if found is None or found.origin is None:
+            raise ValueError(f"there is no module {name}")
+        loader = _Worsened(name, found.origin, self._bug)
+        return importlib.util.spec_from_file_location(name, found.origin, loader=loader)
+
+
+def seeds_needed(seeds: int = SEEDS, events: int = EVENTS) -> tuple[int, str]:
+    """Run seeds until one finds something; return how many, and what; 0: none did."""
+    from hettorture.simulation.run import Run
+
+    for seed in range(seeds):
+        outcome = Run(seed, events).go()
+        if outcome.found:
+            return seed + 1, outcome.found[0]
+    return 0, ""
+
+
+def main() -> int:
+    """Seed the bug that is named; return 0 where it is found."""
+    bug = BUGS[sys.argv[1]]
+    sys.meta_path.insert(0, _Finder(bug))
+    needed, found = seeds_needed()
+    print(f"{needed} {found}")  # noqa: T201  the command's answer
+    return 0 if needed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
