@@ -272,7 +272,7 @@ def test_two_daemons_share_neither_socket_nor_state(private_daemon: Start) -> No
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [
-        ("polcy = 'x'", "Object contains unknown field `polcy`"),
+        ("polcy = 'x'", "unknown key 'polcy'; did you mean 'policy'?"),
         ("policy = 'nosuch'", "no policy 'nosuch'"),
         ("interval_ms = 'soon'", "Expected `float`, got `str` - at `$.interval_ms`"),
         ("policy = ", "Invalid value"),
