@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from hetd.transport.guard import Allowance, Guard
+from hetd.transport.strangers import our_shared_uid
 from libtask.endpoint import check_length, probe
 from libtask.errors import DaemonUnreachableError, InputError
 from libtask.messages import (
@@ -96,6 +97,7 @@ class Router:
         except BaseException:
             self._close(linger_ms=0)
             raise
+        self._shared_uid = our_shared_uid()
         self._early: list[Envelope] = []
         self.dropped = 0
         """Messages that could not be delivered: the peer was gone or did not read."""
@@ -111,7 +113,7 @@ class Router:
                 frames = self._take()
             except zmq.Again:
                 break
-            envelopes.append(_open(frames))
+            envelopes.append(_open(frames, self._shared_uid))
             room -= len(frames[-1])
             if room < 0:
                 break
@@ -267,8 +269,10 @@ def _seed_routing_ids() -> None:
     ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
 
 
-def _open(frames: list[zmq.Frame]) -> Envelope:
+def _open(frames: list[zmq.Frame], shared_uid: int | None) -> Envelope:
     peer = _peer(frames)
+    if peer.uid == shared_uid:
+        peer = Peer(peer.route, -1, peer.pid)
     if len(frames) != 2:  # noqa: PLR2004  the routing id and one message
         return Envelope(peer, InputError("a message of several frames"))
     try:
