@@ -27,7 +27,7 @@ from libtask.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from hetd.core.actions import Record
     from hetd.store import Store
@@ -260,6 +260,19 @@ class Journal:
         self.live_of.update(entry.owner for entry in entries)
         self.counts.update(entry.state for entry in entries)
         return entries
+
+    def pages(self, entries: Iterable[Entry]) -> dict[int, bytes]:
+        """Return pages as they would be written now."""
+        return {entry.id: _encode(entry) for entry in entries}
+
+    def drop_unchanged(self, before: dict[int, bytes]) -> None:
+        """Leave out what has not changed from being written; nobody watches yet."""
+        for task, page in before.items():
+            entry = self._unsaved.get(task)
+            if entry is not None and _encode(entry) == page:
+                del self._unsaved[task]
+            self._live_bytes.put(task, len(page))
+        self.changes.clear()
 
     # ------------------------------------------------------------ writing
 

@@ -27,7 +27,8 @@ def restored(
     entry: Entry, submitted: e.TaskSubmitted
 ) -> e.TaskSubmitted | e.TaskRestored:
     """Describe a task as it was when the daemon stopped."""
-    submitted = replace(submitted, hold=entry.state == "held")
+    if submitted.hold != (entry.state == "held"):
+        submitted = replace(submitted, hold=not submitted.hold)
     where = (entry.resource or "") if entry.state == "running" else None
     epoch = entry.epoch if where is not None or entry.in_worker else 0
     if not epoch and not entry.kept and not entry.attempts:
