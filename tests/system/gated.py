@@ -15,6 +15,7 @@ from hetapps.correlation import Correlation
 from hetapps.gaussian_blur import GaussianBlur
 from hetapps.heat import Heat
 from hetapps.markov import Markov
+from libtask.errors import DeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +85,36 @@ class GatedCorrelation(Gate, Correlation):
     """Correlation, with a gate."""
 
 
+@dataclass
+class LostHeat(GatedHeat):
+    """Heat, whose GPU is lost on the way.
+
+    Attributes:
+        lost_at: time step.
+
+    """
+
+    lost_at: int = 0
+
+    def load(self) -> None:
+        super().load()
+        self.on_gpu = False
+
+    def passed(self, strip: range) -> None:
+        super().passed(strip)
+        if self.on_gpu and self.lost_at in strip:
+            raise DeviceError("it fell off the bus")
+
+
 _all: list[type[Task]] = [GatedHeat, GatedBlur, GatedMarkov, GatedCorrelation]
 for _app in _all:
     for _kind, _implementation in list(_app.implementations.items()):
         _app.implementations[_kind] = gated(_implementation)
+
+
+def lost(task: Any, device: Device, checkpoint: Checkpoint) -> Iterator[None]:
+    task.on_gpu = True
+    return GatedHeat.implementations["gpu"](task, device, checkpoint)
+
+
+LostHeat.implementations |= GatedHeat.implementations | {"gpu": lost}

@@ -430,20 +430,50 @@ def test_a_snapshot_of_one_device_is_gone_on_from_on_another(
     assert segments[-1].seconds * NANOSECONDS > 0
 
 
+@pytest.mark.timeout(2 * COMPILING + PATIENCE)
+def test_a_task_whose_device_is_lost_goes_on_from_where_it_came_there(
+    real_devices: PrivateDaemon, tmp_path: Path
+) -> None:
+    undisturbed = Heated(real_devices, folder_in(tmp_path, "a"), "cpu", [])
+    expected = undisturbed.result()
+    lost = {"app": "LostHeat", "lost_at": 640}
+    task = Heated(real_devices, folder_in(tmp_path, "b"), "cpu", [320], **lost)
+
+    task.await_gate(320)
+    real_devices.client.migrate(task.handle.id, "gpu0")
+    task.open_gate(320)
+
+    assert task.result().tobytes() == expected.tobytes()
+    info = real_devices.info(task.handle.id)
+    assert [each.resource for each in info.segments][:2] == ["cpu", "gpu0"]
+    moved_at = info.segments[0].strips * 32
+    assert info.snapshot is not None
+    assert info.snapshot.done == moved_at >= 320
+    assert info.segments[-1].strips == (960 - moved_at) / 32
+
+
 class Heated:
     """Heat, with gates before some time steps."""
 
     def __init__(
-        self, daemon: PrivateDaemon, folder: Path, resource: str, gates: list[int]
+        self,
+        daemon: PrivateDaemon,
+        folder: Path,
+        resource: str,
+        gates: list[int],
+        **fields: Any,
     ) -> None:
         self._folder = folder
+        app = fields.pop("app", "GatedHeat")
         parameters = {"n": 256, "steps": 960, "gate": str(folder), "gates": gates}
         self.handle: TaskHandle = daemon.client.submit(
-            f"{gated.__file__}:GatedHeat",
-            {**parameters, "output": str(folder / "out.npy")},
-            resources=[resource],
+            f"{gated.__file__}:{app}",
+            {**parameters, "output": str(folder / "out.npy"), **fields},
+            resources=[resource] if not fields else [],
             strip=32,
         )
+        if fields:
+            daemon.client.migrate(self.handle.id, resource)
 
     def await_gate(self, gate: int) -> None:
         at = self._folder / f"{gate}.at"

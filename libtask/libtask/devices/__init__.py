@@ -44,6 +44,11 @@ class Device(Protocol):
         """Seconds spent copying back since it was opened."""
         ...
 
+    @property
+    def copies_out(self) -> int | None:
+        """How often it began to write host arrays; None: they are what strips change."""
+        ...
+
     def resident(
         self, *arrays: NDArray[Any]
     ) -> AbstractContextManager[tuple[Any, ...]]:

@@ -35,6 +35,7 @@ class CpuDevice:
     """
 
     pipelined = False
+    copies_out = None
 
     def __init__(self, spec: DeviceSpec) -> None:
         self.spec = spec

@@ -32,6 +32,7 @@ class NullDevice:
     """
 
     pipelined = False
+    copies_out = None
 
     def __init__(self, spec: DeviceSpec) -> None:
         self.spec = spec

@@ -36,6 +36,7 @@ class OpenCLDevice:
         queue: its in-order command queue.
         transfer_in: seconds spent copying to the device since it was opened.
         transfer_out: the same for copying back.
+        copies_out: how often copying back was begun.
 
     Raises:
         DeviceError: no such device; the text lists those there are.
@@ -49,6 +50,7 @@ class OpenCLDevice:
         self.spec = spec
         self.transfer_in = 0.0
         self.transfer_out = 0.0
+        self.copies_out = 0
         with opencl_errors(spec.name, "opening the device"):
             self.context = pyopencl.Context([find(spec)])
             self.queue = pyopencl.CommandQueue(self.context)
@@ -91,6 +93,7 @@ class OpenCLDevice:
 
     def refresh(self) -> None:
         """Copy what is resident out to its arrays, in the middle; it stays resident."""
+        self.copies_out += 1
         for arrays, buffers in self._residents:
             self._copy(zip(arrays, buffers, strict=True), "copying a snapshot out")
 
@@ -185,6 +188,7 @@ class OpenCLDevice:
     def _copy_out(
         self, arrays: tuple[NDArray[Any], ...], buffers: tuple[pyopencl.Buffer, ...]
     ) -> None:
+        self.copies_out += 1
         self.transfer_out += self._copy(
             zip(arrays, buffers, strict=True), "copying out"
         )

@@ -56,6 +56,7 @@ class Keeping:
     Attributes:
         wanted: a user asked for a snapshot.
         last: the latest snapshot that was written.
+        stands: iterations done in the newest snapshot.
 
     """
 
@@ -64,6 +65,7 @@ class Keeping:
     ) -> None:
         self.wanted = False
         self.last: SnapshotTaken | None = None
+        self.stands = 0
         self._held = held
         self._shelf = shelf
         self._name = name
@@ -159,6 +161,7 @@ class Keeping:
             sys.stderr.write(f"libtask: no snapshot: {taken.error}\n")
             return
         self.last = taken
+        self.stands = taken.checkpoint.done
         self._pace.took(taken.seconds)
         self._earlier_ns = 0
         self._safe_ns = computing_ns
@@ -200,6 +203,7 @@ class Keeping:
         except Exception as error:
             raise SnapshotError(f"its values: {_one_line(error)}") from error
         held.record = record
+        self.stands = record.done
 
     # ------------------------------------------------------------ memory
 
@@ -277,6 +281,15 @@ class Keeper:
         self._link.send(taken)
         reach("snapshot.reported")
         return not taken.error
+
+    def salvage(self, held: Holding) -> None:
+        """Write down where a task stood when it came to a device that failed.
+
+        Else it would begin anew, or where it was in its last snapshot.
+        """
+        keeping = self.keeping
+        if keeping is not None and held.record.done > keeping.stands:
+            self.snapshot(held)
 
     def should_park(self) -> bool:
         """Say whether a task that waits should rather wait on disk."""

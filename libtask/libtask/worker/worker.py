@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.checkpoint import StripSizer
-from libtask.errors import InputError
+from libtask.errors import DeviceError, InputError
 from libtask.faultpoints import reach
 from libtask.messages import (
     Abort,
@@ -310,8 +310,14 @@ class Worker:
         execution = Execution(implementation, held.app, device, course, lookout)
         lookout.follow(execution, time.perf_counter_ns())
         self._runs_on = order.device.name
+        copies_out = device.copies_out
         try:
             outcome = execution.run()
+        except DeviceError:
+            # The device's memory is lost; the host's holds what went in, if none came out.
+            if copies_out is not None and device.copies_out == copies_out:
+                self._keeper.salvage(held)
+            raise
         finally:
             self._runs_on = ""
             lookout.leave()
