@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,41 +57,63 @@ class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     Args:
         socket: the daemon's socket; None: the default one.
         kind: kind of resource that each call holds.
-        fields: joblib's own.
+        nesting_level: joblib's own, as `inner_max_num_threads`.
+
+    Workers serve other tasks too: what joblib does once in each (`initializer`) is refused.
 
     """
 
     supports_retrieve_callback = True
 
     def __init__(
-        self, socket: str | Path | None = None, kind: Kind = "cpu", **fields: Any
+        self,
+        socket: str | Path | None = None,
+        kind: Kind = "cpu",
+        nesting_level: int | None = None,
+        inner_max_num_threads: int | None = None,
     ) -> None:
-        super().__init__(**fields)
+        super().__init__(
+            nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads
+        )
         self._socket = socket
         self._kind: Kind = kind
         self._client: Client | None = None
         self._executor: TaskExecutor | None = None
         self._arrays: Arrays | None = None
+        self._mapping = Mapping()
         self._pending: set[CallFuture] = set()
 
-    def configure(self, n_jobs: int | None = 1, parallel: Any = None, **_: Any) -> int:
-        """Connect; return how many calls are to run at once."""
-        if n_jobs == 1:
+    def configure(
+        self, n_jobs: int | None = 1, parallel: Any = None, **options: Any
+    ) -> int:
+        """Connect; return how many calls are to run at once.
+
+        Args:
+            n_jobs: as for `joblib.Parallel`, which `parallel` is.
+            options: its own too; `max_nbytes`, `mmap_mode`, `temp_folder` count here.
+
+        """
+        if n_jobs is None or n_jobs == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         self.parallel = parallel
+        self._mapping = Mapping(
+            options.get("max_nbytes", LARGE),
+            options.get("mmap_mode", "r"),
+            options.get("temp_folder"),
+        )
         self._open()
         return self.effective_n_jobs(n_jobs)
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Return the calls that run at once: all slots for -1 and None."""
+        """Return the calls that run at once: all slots for -1, all but one for -2."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
-        if n_jobs is not None and n_jobs > 0:
-            return n_jobs
+        if n_jobs is None or n_jobs > 0:
+            return n_jobs or 1
         with Client(self._socket) as client:
             devices = [each for each in client.devices() if each.state == "up"]
         slots = sum(each.slots for each in devices if each.spec.kind == self._kind)
-        return max(1, slots + 1 + (-1 if n_jobs is None else n_jobs))
+        return max(1, slots + 1 + n_jobs)
 
     def submit(
         self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None
@@ -106,7 +129,10 @@ class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
 
     def retrieve_result_callback(self, out: CallFuture) -> Any:
         """Return what a batch returned, or raise what it raised."""
-        return out.result()
+        found = out.result()
+        if isinstance(found, Interrupted):
+            raise found.by
+        return found
 
     def abort_everything(self, ensure_ready: bool = True) -> None:  # noqa: FBT001, FBT002  joblib's signature
         """Cancel what has not ended; what computes is stopped by its launcher."""
@@ -132,7 +158,7 @@ class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         if self._executor is None or self._arrays is None:
             self._client = Client(self._socket)
             self._executor = self._client.executor(self._kind)
-            self._arrays = Arrays()
+            self._arrays = Arrays(self._mapping)
         return self._executor, self._arrays
 
 
@@ -143,11 +169,35 @@ def _close(client: Client, executor: TaskExecutor, arrays: Arrays) -> None:
     arrays.remove()
 
 
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """How large arrays travel, in joblib's own terms.
+
+    Attributes:
+        max_nbytes: bytes from which an array is mapped; None: none is.
+        mmap_mode: how workers map it; None: none is mapped.
+        temp_folder: where the files are; None: `$JOBLIB_TEMP_FOLDER`, else the system's.
+
+    """
+
+    max_nbytes: int | None = LARGE
+    mmap_mode: str | None = "r"
+    temp_folder: str | None = None
+
+    def maps(self, value: Any) -> bool:
+        """Whether a value is a plain array that is to be mapped."""
+        if self.max_nbytes is None or self.mmap_mode is None:
+            return False
+        plain = type(value) in (np.ndarray, np.memmap) and not value.dtype.hasobject
+        return plain and value.nbytes >= self.max_nbytes
+
+
 class Arrays:
     """Large arrays as files, each written once, whichever calls use it."""
 
-    def __init__(self) -> None:
-        room = os.environ.get("JOBLIB_TEMP_FOLDER")
+    def __init__(self, mapping: Mapping) -> None:
+        self.mapping = mapping
+        room = mapping.temp_folder or os.environ.get("JOBLIB_TEMP_FOLDER")
         self._folder = Path(tempfile.mkdtemp(prefix="hetd-joblib-", dir=room))
         self._remover = weakref.finalize(self, _removed, self._folder)
         self._files: dict[int, tuple[weakref.ref[Any], Path]] = {}
@@ -184,15 +234,22 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
     def reducer_override(self, value: Any) -> Any:
         """Name the file of a large plain array instead of pickling it."""
-        plain = type(value) in (np.ndarray, np.memmap) and not value.dtype.hasobject
-        if plain and value.nbytes >= LARGE:
-            return mapped, (str(self._arrays.file_of(value)),)
+        mapping = self._arrays.mapping
+        if mapping.maps(value):
+            return mapped, (str(self._arrays.file_of(value)), mapping.mmap_mode)
         return super().reducer_override(value)
 
 
-def mapped(path: str) -> Any:
-    """Map an array's file read-only; called in the worker."""
-    return np.load(path, mmap_mode="r")
+def mapped(path: str, mode: Any) -> Any:
+    """Map an array's file; called in the worker."""
+    return np.load(path, mmap_mode=mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """What a batch returns that was interrupted, or asked to exit; the worker does not."""
+
+    by: BaseException
 
 
 def run_pickled(pickled: bytes, path: list[str]) -> Any:
@@ -204,4 +261,7 @@ def run_pickled(pickled: bytes, path: list[str]) -> Any:
 
     """
     sys.path += [place for place in path if place not in sys.path]
-    return pickle.loads(pickled)()  # noqa: S301  the user's own function
+    try:
+        return pickle.loads(pickled)()  # noqa: S301  the user's own function
+    except (KeyboardInterrupt, SystemExit) as error:
+        return Interrupted(error)

@@ -74,7 +74,7 @@ def test_jobs_are_the_slots_of_the_kind(daemon: PrivateDaemon) -> None:
     of_cpu = backend.HetdBackend(daemon.socket)
     of_gpu = backend.HetdBackend(daemon.socket, "gpu")
 
-    assert [of_cpu.effective_n_jobs(n) for n in (-1, None, -2, -9)] == [2, 2, 1, 1]
+    assert [of_cpu.effective_n_jobs(n) for n in (-1, None, -2, -9)] == [2, 1, 1, 1]
     assert of_gpu.effective_n_jobs(-1) == 1
 
 
@@ -155,8 +155,38 @@ def test_large_arrays_are_mapped_read_only_and_small_ones_copied() -> None:
     ]
 
 
+def test_joblibs_own_options_of_mapping_count() -> None:
+    array = np.arange(1000, dtype=np.float64)
+
+    copied = parallel([joblib.delayed(describe)(array)] * 2, max_nbytes=None)
+    mapped = parallel([joblib.delayed(describe)(array)] * 2, max_nbytes=100)
+    private = parallel(
+        [joblib.delayed(describe)(array)] * 2, max_nbytes="1K", mmap_mode="c"
+    )
+
+    total = float(array.sum())
+    assert copied == [(False, True, total)] * 2
+    assert mapped == [(True, False, total)] * 2
+    assert private == [(True, True, total)] * 2
+
+
+def leave(how: type[BaseException]) -> None:
+    raise how("left")
+
+
+@pytest.mark.parametrize("how", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_call_interrupts_the_caller(how: type[BaseException]) -> None:
+    with pytest.raises(how, match="left"):
+        parallel([joblib.delayed(leave)(how)] * 2)
+
+
+def test_what_is_not_supported_is_refused() -> None:
+    with pytest.raises(TypeError, match="initializer"):
+        backend.HetdBackend(initializer=print)  # type: ignore[call-arg]  # that is it
+
+
 def test_an_array_is_written_once_and_gone_at_the_end(tmp_path: Any) -> None:
-    store = backend.Arrays()
+    store = backend.Arrays(backend.Mapping())
     large = np.zeros(200_000)
     first = store.pickled([large, {"same": large}])
 
