@@ -309,6 +309,22 @@ def test_a_bad_file_is_tried_once(folder: SnapshotFolder) -> None:
     assert f"{newest.name}.bad" in names(folder)
 
 
+def test_what_killed_writers_left_goes_with_the_next_snapshot(
+    folder: SnapshotFolder,
+) -> None:
+    folder.write(snapshot_of(loaded(Tight), done=1))
+    stem = f"{1:016x}-"
+    for left in (f".{stem}00000007.snapshot.new", f"{stem}00000006.snapshot.bad"):
+        (folder.path / left).write_text("x")
+    successors = f".{9:016x}-00000000.snapshot.new"
+    (folder.path / successors).write_text("x")
+
+    folder.write(snapshot_of(loaded(Tight), epoch=2, done=2))
+
+    assert len(names(folder)) == 3
+    assert successors in names(folder)
+
+
 def test_where_it_cannot_be_put_aside_it_is_remembered(
     folder: SnapshotFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 GENERATIONS = 2
 NAME = re.compile(r"([0-9a-f]{16})-([0-9]{8})\.snapshot")
+LEFT = re.compile(r"\.?([0-9a-f]{16})-[0-9]{8}\.snapshot\.(?:new|bad)")
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 DRAFT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # a FIFO without a writer must not make us wait
@@ -136,6 +137,7 @@ class SnapshotFolder:
         os.fsync(folder)
         for old in known[: len(known) + 1 - GENERATIONS]:
             os.unlink(old, dir_fd=folder)
+        _clear(folder, snapshot.epoch)
         return size
 
     def _read(
@@ -172,6 +174,15 @@ class SnapshotFolder:
 def _generations(folder: int) -> list[str]:
     """List the whole snapshots, oldest first."""
     return sorted(name for name in os.listdir(folder) if NAME.fullmatch(name))
+
+
+def _clear(folder: int, epoch: int) -> None:
+    """Remove bad files, and what attempts of before were writing when they were killed."""
+    for name in os.listdir(folder):
+        left = LEFT.fullmatch(name)
+        if left and int(left[1], 16) <= epoch:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=folder)
 
 
 def _next_name(known: list[str], epoch: int) -> str:
