@@ -205,11 +205,16 @@ class World(RuleBasedStateMachine):
         self.happen(e.TaskAborted(binding.task, binding.epoch))
 
     @precondition(lambda self: self.bindings)
-    @rule(pick=PICK)
-    def lose_worker(self, pick: int) -> None:
+    @rule(pick=PICK, hung=st.booleans())
+    def lose_worker(self, pick: int, hung: bool) -> None:  # noqa: FBT001  drawn by name
         binding = choose(list(self.bindings.values()), pick)
+        cancelled = self.scheduler.system.tasks[binding.task].cancelling is not None
+        name = binding.resource
+        if hung and name is not None and not cancelled and self.others(binding):
+            self.barred[binding.task, name] += 1
+            self.pins.pop(binding.task, None)
         self.forget(binding)
-        self.happen(e.WorkerLost(binding.task, binding.epoch, "killed"))
+        self.happen(e.WorkerLost(binding.task, binding.epoch, "killed", elsewhere=hung))
 
     @precondition(lambda self: self.bindings)
     @rule(pick=PICK)
@@ -277,6 +282,13 @@ class World(RuleBasedStateMachine):
     def return_resource(self, name: str) -> None:
         self.unusable.discard(name)
         self.happen(e.ResourceReturned(name))
+
+    @rule(name=NAMES)
+    def recover_resource(self, name: str) -> None:
+        """Let a lost resource work again: a drained one stays so."""
+        if not self.scheduler.system.states[name].draining:
+            self.unusable.discard(name)
+        self.happen(e.ResourceRecovered(name))
 
     @rule(name=NAMES)
     def drain_resource(self, name: str) -> None:
@@ -366,6 +378,18 @@ class World(RuleBasedStateMachine):
             return self.pins[task] == name
         allowed = not submitted.resources or name in submitted.resources
         return allowed and not self.barred[task, name]
+
+    def others(self, binding: Binding) -> list[str]:
+        """List where else a task could run, if not now then later."""
+        submitted = self.submitted[binding.task]
+        return [
+            name
+            for name, resource in RESOURCES.items()
+            if resource.kind in submitted.kinds
+            and (not submitted.resources or name in submitted.resources)
+            and name != binding.resource
+            and not self.barred[binding.task, name]
+        ]
 
     def give_up(self, binding: Binding) -> None:
         """Abort: at the next checkpoint what runs, at once what does not."""
