@@ -54,6 +54,8 @@ Quick.on("cpu")(run)
 """
 STREAMS = {"logs", "events", "models export"}
 """Commands that print an object a line."""
+SERVERS = {"web"}
+"""Commands that do not end by themselves; a test of their own looks at them."""
 
 
 def test_the_published_schemas_are_those_of_the_types() -> None:
@@ -105,7 +107,7 @@ def test_real_output_is_as_its_schema_says(
     _the_daemon(judge, daemon, tmp_path)
 
     told = {(command, each) for command, some in PRINTED.items() for each in some}
-    assert told - judge.seen == set()
+    assert {each for each in told - judge.seen if each[0] not in SERVERS} == set()
 
 
 def _tasks(judge: Judge, daemon: PrivateDaemon, folder: Path) -> None:

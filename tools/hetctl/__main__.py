@@ -50,6 +50,7 @@ COMMANDS = {
     "characterize": ("characterize", "Measure applications on every resource."),
     "models": ("models", "Look at the measured execution times."),
     "top": ("top", "Watch resources and tasks, live."),
+    "web": ("web", "Serve a page with a live Gantt chart, on loopback."),
     "history": ("history", "List tasks that ended, and what they took."),
     "report": ("report", "Say where time and energy went, by resource and task."),
     "gantt": ("gantt", "Draw what ran where."),

@@ -48,6 +48,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "gantt": ("hetctl/gantt-1",),
     "trace": ("hetsim/scenario-1", "hetctl/trace-1"),
     "top": ("hetctl/top-1",),
+    "web": ("hetctl/web-1",),
     "metrics": ("hetctl/metrics-1",),
     "daemon start": ("hetctl/daemon-1",),
     "daemon stop": ("hetctl/daemon-1",),

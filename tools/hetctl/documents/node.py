@@ -78,6 +78,13 @@ class Top(TypedDict):
     tasks: list[Task]
 
 
+class Web(TypedDict):
+    """Where the page is served: `web`."""
+
+    format: Literal["hetctl/web-1"]
+    address: str
+
+
 class MetricSample(TypedDict):
     """A figure of the daemon, as Prometheus names it."""
 

@@ -1,0 +1,1 @@
+"""`hetctl web`: the node as a page on loopback."""

@@ -1,0 +1,113 @@
+"""What the page shows: the node as one JSON document, asked for anew at each look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hetctl.lanes import laid_out
+from hetctl.moves import moves
+from hetctl.output import now, task_document
+from hetctl.top.picture import Picture
+from libtask.client.client import Selection
+
+if TYPE_CHECKING:
+    from hetctl.lanes import Stretch
+    from libtask.client.client import Client
+    from libtask.messages import DeviceInfo, TaskInfo
+
+NEWEST = 400
+"""Tasks that the page shows at once: the newest, and all that are on a resource."""
+WINDOW_S = 600.0
+"""How far back the chart reaches."""
+
+
+class State:
+    """Describes the node; remembers the last look, as power takes two."""
+
+    def __init__(self) -> None:
+        self._picture = Picture()
+
+    def read(self, client: Client) -> dict[str, Any]:
+        """Look, and describe what is seen.
+
+        Raises:
+            HetError: the daemon does not answer.
+
+        """
+        at = now()
+        status, devices = client.status(), client.devices()
+        self._picture.read(status, devices)
+        tasks = _tasks(client, devices)
+        emulated = frozenset(d.spec.name for d in devices if d.spec.emulated)
+        return {
+            "now": at,
+            "version": status.version,
+            "policy": status.policy,
+            "counts": status.tasks,
+            "migrations": status.migrations,
+            "resources": [self._resource(each) for each in devices],
+            "chart": _chart(tasks, devices, at),
+            "tasks": [
+                task_document(info, emulated) | {"segments": []}
+                for info in reversed(tasks)
+            ],
+        }
+
+    def _resource(self, device: DeviceInfo) -> dict[str, Any]:
+        rates = self._picture.rates[device.spec.name]
+        return {
+            "name": device.spec.name,
+            "kind": device.spec.kind,
+            "emulated": device.spec.emulated,
+            "state": device.state,
+            "slots": device.slots,
+            "running": device.running,
+            "queued": device.queued,
+            "watts": rates.watts,
+            "measured": device.measured,
+            "used": rates.used,
+        }
+
+
+def _tasks(client: Client, devices: list[DeviceInfo]) -> list[TaskInfo]:
+    """List what to show, by id."""
+    newest = client.tasks(Selection(detail=True, limit=NEWEST))
+    known = {info.id: info for info in newest}
+    older = {task for each in devices for task in each.running} - known.keys()
+    if older:
+        ids = tuple(older)
+        found = client.tasks(Selection(ids=ids, detail=True, limit=len(ids)))
+        known.update({info.id: info for info in found})
+    return [known[task] for task in sorted(known)]
+
+
+def _chart(
+    tasks: list[TaskInfo], devices: list[DeviceInfo], at: float
+) -> dict[str, Any]:
+    """Lay the last minutes out; times are seconds before `at`, negative."""
+    lanes, stretches = laid_out(tasks, devices, at)
+    seen = [each for each in stretches if each.finish > at - WINDOW_S]
+    index = {id(each): number for number, each in enumerate(seen)}
+    moved = [
+        (index[id(one)], index[id(other)])
+        for one, other in moves(stretches)
+        if id(one) in index and id(other) in index
+    ]
+    return {
+        "window": WINDOW_S,
+        "lanes": [lane.label.replace("\n", " ") for lane in lanes],
+        "bars": [_bar(each, at) for each in seen],
+        "moves": moved,
+    }
+
+
+def _bar(each: Stretch, at: float) -> dict[str, Any]:
+    return {
+        "task": each.task.id,
+        "app": each.task.app,
+        "type": each.task.type,
+        "lane": each.lane,
+        "start": each.start - at,
+        "finish": each.finish - at,
+        "runs": each.segment.finish is None,
+    }
