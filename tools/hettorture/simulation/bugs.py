@@ -95,12 +95,6 @@ BUGS = {
         "if entry.cancelling is not None:",
         "if not entry:",
     ),
-    "orphans-unseen": Bug(
-        "the ends of orphaned workers are not noticed",
-        "hetd.loop",
-        "if not self._node.pool.shepherded(peer.uid, hello.worker):",
-        "if hello.own:",
-    ),
     "launchers-unseen": Bug(
         "the ends of launchers are not noticed",
         "hetd.loop",
@@ -113,24 +107,6 @@ BUGS = {
         "if entry is not None and entry.epoch > message.epoch:",
         "if not peer:",
     ),
-    "lost-order": Bug(
-        "a worker that comes without the task it was given keeps it on the books",
-        "hetd.crew",
-        "if lost is not None:",
-        "if not peer:",
-    ),
-    "orders-not-repeated": Bug(
-        "orders that went with a connection are not repeated",
-        "hetd.crew",
-        "self._node.repeat_orders(record)",
-        "pass",
-    ),
-    "last-word-once": Bug(
-        "a worker says its last word once, heard or not",
-        "libtask.worker.worker",
-        "return [hello] if self._last_word is None else [hello, self._last_word]",
-        "return [hello]",
-    ),
     "slot-too-many": Bug(
         "a resource takes one task more than it has slots",
         "hetd.core.scheduler",
@@ -142,6 +118,36 @@ BUGS = {
         "hetd.service.permissions",
         "return entry.owner == peer.uid or (not mine and self.may_rule(peer.uid))",
         "return True",
+    ),
+    "out-of-turn": Bug(
+        "tasks run though what they come after has failed",
+        "hetd.core.ledger",
+        "if ended.state is not State.COMPLETED:",
+        "if not ended:",
+    ),
+    "everybody-hears": Bug(
+        "who watches is told of everybody's tasks",
+        "hetd.watchers",
+        "if peer.uid != entry.owner and not may_rule(peer.uid):",
+        "if not peer:",
+    ),
+    "elsewhere-unseen": Bug(
+        "where a worker says it computes is not looked at after a restart",
+        "hetd.crew",
+        "if hello.resource:",
+        "if not hello:",
+    ),
+    "read-early": Bug(
+        "what a full disk may still undo is listed",
+        "hetd.journal",
+        "if stuck is None:",
+        "if entries is not None:",
+    ),
+    "refused-and-kept": Bug(
+        "tasks that are refused for want of room stay",
+        "hetd.shortage",
+        "batch.tasks[:] = [row for row in batch.tasks if row[0] not in ids]",
+        "pass",
     ),
     "no-grace": Bug(
         "nobody asks after workers that do not come back after a restart",

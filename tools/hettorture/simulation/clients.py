@@ -68,6 +68,9 @@ class SimulatedClient:
         """Ask, until there is an answer; `then` takes it, an `Error` too."""
         self._number += 1
         numbered = msgspec.structs.replace(request, request=self._number)
+        if isinstance(numbered, m.Change) and not numbered.key:
+            key = f"{self.process.name}/{self._number}"
+            numbered = msgspec.structs.replace(numbered, key=key)
         self._pending[self._number] = Asked(numbered, then)
         if self._welcomed:
             self._send(numbered)
@@ -101,6 +104,9 @@ class SimulatedClient:
     def _send(self, request: m.Request) -> None:
         known = (request.verb, request.ids) if isinstance(request, m.Control) else ()
         self._world.note(self.process.name, type(request).__name__, *known)
+        if isinstance(request, m.Change):
+            expires = (self._world.now + TIMEOUT) / SECOND
+            request = msgspec.structs.replace(request, expires=expires)
         self._connection.send(m.encode(request))
 
     def _hear(self) -> None:

@@ -172,6 +172,8 @@ class SimulatedDaemon:
             kill=self._machine.kill,
             started_at=self._machine.started_at,
         )
+        # every start of the simulated machine is a boot of its own
+        self.node.discipline._boot = f"boot {self._machine.boots}"  # noqa: SLF001  read once
         self.node.restore()
         self._wakes = SimulatedWakes(self._machine, self._wake)
         self.loop = Loop(router, store, self.node, self._wakes)

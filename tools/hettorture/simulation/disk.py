@@ -158,10 +158,16 @@ class SimulatedStore(Store):
         elif not self._disk.has_room():
             self._outcome = StoreFullError(f"disk: {FULL}")
         else:
-            self._disk.apply(batch)
-            tasks = sorted(task[0] for task in batch.tasks)
-            self._world.note("disk", "durable", *tasks)
+            self._apply(batch)
         self._wake()
+
+    def _apply(self, batch: Batch) -> None:
+        try:
+            self._disk.apply(batch)
+        except StoreError as error:
+            self._outcome = error
+            return
+        self._world.note("disk", "durable", *sorted(row[0] for row in batch.tasks))
 
     def _fail(self, batch: Batch) -> None:
         """Fail; nobody knows whether what was written came to the disk."""

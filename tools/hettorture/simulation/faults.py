@@ -79,6 +79,7 @@ class Faults:
         """Lose everything but the disk."""
         self._world.note("world", "power cut")
         self._scene.daemon.crash()
+        self._scene.machine.boots += 1
         for process in self._scene.machine.alike(""):
             process.end(-9)
         self._scene.fill_up_clients()

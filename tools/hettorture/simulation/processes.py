@@ -75,11 +75,17 @@ class Process:
 
 
 class Machine:
-    """All processes, by pid."""
+    """All processes, by pid.
+
+    Attributes:
+        boots: how often it was started.
+
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.running: dict[int, Process] = {}
+        self.boots = 1
 
     def take_pid(self, process: Process) -> int:
         """Give a process a free pid; nobody can tell which."""
