@@ -130,6 +130,7 @@ class CrewDesk:
     def worker_leaves(self, peer: Peer) -> None:
         """Give another worker what this one was ordered when it had decided to leave."""
         task = self._node.pool.leaves(peer.route)
+        self._node.discipline.leaves(peer.route)
         if task is not None:
             self._node.order_again(TaskId(task))
 

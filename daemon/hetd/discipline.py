@@ -102,6 +102,7 @@ class Discipline:
         self._look_at: Nanoseconds = 0
         self._graces: list[tuple[Nanoseconds, TaskId, int]] = []
         self._asks: list[tuple[Nanoseconds, int]] = []
+        self._leaving: list[tuple[Nanoseconds, bytes]] = []
         self._ended: dict[TaskId, str] = {}
         """Tasks whose workers were told to end, and why: they avoid the resource."""
         node.pool.assigned = self._assigned
@@ -153,6 +154,10 @@ class Discipline:
         """Count an error of a device; return what follows for its resource."""
         return self.health.failed(resource, error, self._now())
 
+    def leaves(self, route: bytes) -> None:
+        """End a worker that has said its last word, if it does not end by itself."""
+        heappush(self._leaving, (self._now() + int(KILL_S * SECOND), route))
+
     def ask_later(self, uid: int, times: int) -> None:
         """Ask for a user's workers once more, the later the oftener it was in vain."""
         pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (times - 1))
@@ -162,7 +167,8 @@ class Discipline:
 
     def next_deadline(self) -> Nanoseconds | None:
         """When `tick` has something to do, but for slow looks at what is overdue."""
-        times = [heap[0][0] for heap in (self._graces, self._asks) if heap]
+        heaps = (self._graces, self._asks, self._leaving)
+        times = [heap[0][0] for heap in heaps if heap]
         look = self.health.next_look()
         return min([*times, look] if look is not None else times, default=None)
 
@@ -171,6 +177,8 @@ class Discipline:
         while self._graces and self._graces[0][0] <= now:
             _, task, epoch = heappop(self._graces)
             self._grace_over(task, epoch)
+        while self._leaving and self._leaving[0][0] <= now:
+            self._end_remaining(heappop(self._leaving)[1])
         while self._asks and self._asks[0][0] <= now:
             self._node.pool.ask_again(heappop(self._asks)[1])
         if self._look_at <= now:
@@ -179,6 +187,10 @@ class Discipline:
         back = self.health.tick(now)
         for event in back:
             self._node.happen(event)
+            text = f"{event.resource} is tried again"
+            self._node.journal.note(
+                self._node.clock.wall(), "returned", event.resource, text
+            )
 
     def _later(self, seconds: float, task: TaskId, epoch: int) -> None:
         due = self._now() + int(seconds * SECOND)
@@ -244,6 +256,11 @@ class Discipline:
         # Its launcher is gone: the kernel lets us where its user is our own.
         if self._is_there(worker):
             self._kill(worker.pid)
+
+    def _end_remaining(self, route: bytes) -> None:
+        worker = self._node.pool.worker_at(route)
+        if worker is not None and worker.leaving:
+            self._node.pool.end(worker, "stayed alive after its last word")
 
     def _cannot_end(self, record: TaskRecord, worker: Worker) -> None:
         """Give up what a process holds that nothing ends; its task goes on elsewhere."""

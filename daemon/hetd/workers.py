@@ -168,12 +168,18 @@ class WorkerPool:
         worker = self._by_task.get(task)
         return worker is not None and worker.route == route
 
+    def worker_at(self, route: bytes) -> Worker | None:
+        return self._by_route.get(route)
+
     def worker_of(self, task: int) -> Worker | None:
         return self._by_task.get(task)
 
     def kill(self, task: int, reason: str) -> bool:
         """Have the launcher end the worker of a task; False: there is no launcher."""
-        worker = self._by_task[task]
+        return self.end(self._by_task[task], reason)
+
+    def end(self, worker: Worker, reason: str) -> bool:
+        """Have its launcher end a worker; False: there is no launcher."""
         launcher = self._crews[worker.uid].launcher
         if launcher is None:
             return False

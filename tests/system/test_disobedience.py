@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -249,3 +250,20 @@ def test_a_task_keeps_the_time_of_its_end(
     info = daemon.info(task.id)
     assert info.finished is not None
     assert info.finished < ended + 1.0
+
+
+def test_others_run_on_when_a_task_removes_the_launchers_folder(
+    private_daemon: Start, tmp_path: Path
+) -> None:
+    daemon = private_daemon()
+    task = Tracing(daemon, tmp_path, gate_at=10)
+    task.await_gate()
+
+    shutil.rmtree(daemon.folder / "s.launcher")
+    task.open_gate()
+
+    task.check_completed()
+    os.kill(task.pids()[0], signal.SIGKILL)
+    for _ in range(3):  # in a worker that is made after that
+        handle = daemon.client.submit("synthetic", {"seconds": {"cpu": 0.01}})
+        assert handle.result(PATIENCE)["strips"] == 20

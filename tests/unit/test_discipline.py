@@ -422,6 +422,26 @@ def test_a_worker_that_leaves_costs_its_next_task_no_attempt(shell: Shell) -> No
     assert (entry.state, entry.attempts, len(entry.segments)) == ("completed", 0, 1)
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_worker_that_stays_after_its_last_word_is_ended(
+    shell: Shell,
+    hands: Hands,
+    leaves: bool,  # noqa: FBT001  drawn by name
+) -> None:
+    launcher = shell.launcher()
+    shell.worker("w")
+    shell.crew.worker_leaves(a_peer("w"))
+    if leaves:
+        shell.crew.worker_exited(launcher, m.WorkerExited("w", 0))
+
+    hands.seconds += KILL_S
+    shell.node.tick()
+
+    reason = "stayed alive after its last word"
+    kills = [] if leaves else [m.KillWorker("w", reason)]
+    assert shell.sent.to("launcher1000", m.KillWorker) == kills
+
+
 def test_a_task_cancelled_when_its_worker_leaves_has_ended(shell: Shell) -> None:
     shell.launcher()
     shell.worker("w")
