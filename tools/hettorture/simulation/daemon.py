@@ -7,6 +7,7 @@ sends, writes, or reaches one of the named fault points.
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hetd.estimates.table import EstimateTable
@@ -24,7 +25,7 @@ from hettorture.simulation.processes import Process
 from hettorture.simulation.world import MILLISECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hetd.config import Config
     from hettorture.simulation.disk import Disk
@@ -255,12 +256,22 @@ class SimulatedDaemon:
         self._leave(0)
 
 
-def let_crash_at_fault_points(burn: Callable[[str], None]) -> None:
+@contextmanager
+def crashes_at_fault_points(burn: Callable[[str], None]) -> Iterator[None]:
     """Make the named fault points steps at which the simulated daemon may crash.
 
-    Modules take `reach` over by name when they are imported; outside a simulation
-    nothing is changed.
+    Modules take `reach` over by name when they are imported; it is put back at the end.
     """
-    for name, module in list(sys.modules.items()):
-        if name.startswith("hetd.") and hasattr(module, "reach"):
-            vars(module)["reach"] = burn
+    loaded = [vars(module) for name, module in sys.modules.items() if _is_ours(name)]
+    before = [(names, names["reach"]) for names in loaded if "reach" in names]
+    for names, _ in before:
+        names["reach"] = burn
+    try:
+        yield
+    finally:
+        for names, reach in before:
+            names["reach"] = reach
+
+
+def _is_ours(module: str) -> bool:
+    return module.startswith("hetd.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hettorture.simulation.asking import control, drain
+from hettorture.simulation.daemon import crashes_at_fault_points
 from hettorture.simulation.faults import Faults
 from hettorture.simulation.invariants import Violation
 from hettorture.simulation.judging import judged
@@ -67,8 +68,9 @@ class Run:
     def go(self) -> Outcome:
         """Let it happen; what is wrong ends it."""
         try:
-            self._storm()
-            self._calm()
+            with crashes_at_fault_points(self._scene.daemon.burn):
+                self._storm()
+                self._calm()
             found = [*self._unfinished(), *judged(self._scene)]
         except Violation as violation:
             found = [str(violation)]

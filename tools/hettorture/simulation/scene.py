@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hettorture.history import History
 from hettorture.simulation.asking import Asking
 from hettorture.simulation.clients import SimulatedClient
-from hettorture.simulation.daemon import SimulatedDaemon, let_crash_at_fault_points
+from hettorture.simulation.daemon import SimulatedDaemon
 from hettorture.simulation.disk import Disk
 from hettorture.simulation.invariants import Inspector
 from hettorture.simulation.network import Network
@@ -57,7 +57,6 @@ class Scene:
         self.daemon = SimulatedDaemon(
             self.network, self.machine, Disk(), node, self._inspect
         )
-        let_crash_at_fault_points(self.daemon.burn)
 
     def fill_up_clients(self) -> None:
         """Let there be as many clients as the weather says, and a ruler."""

@@ -28,7 +28,8 @@ from libtask.worker.execution import (
     Stopped,
 )
 from libtask.worker.lookout import Lookout
-from libtask.worker.worker import INTERVAL_NS, PATIENCE, Terms, Worker
+from libtask.worker.terms import Terms
+from libtask.worker.worker import INTERVAL_NS, PATIENCE, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
