@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import grp
 import logging
 import os
@@ -131,7 +132,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         reach("start.known")
         node = _assemble(config, store, router, policy)
         parts.callback(node.metering.close)
-        node.restore()
+        _restore(node)
         reach("start.restored")
         log.info("serving %s on %s", ", ".join(node.devices), router.path)
         wakes = Wakes(router.socket, store.wake_fd)
@@ -142,6 +143,20 @@ def _serve(arguments: argparse.Namespace) -> None:
             raise HetError(router.guard.exhausted)
         node.pool.retire_launchers()
         reach("stop.retired")
+
+
+def _restore(node: Node) -> None:
+    """Take up what was there before the start.
+
+    Looking for cyclic garbage among so many new objects, where there is none, would take
+    as long as all the rest; later searches leave them out, too.
+    """
+    gc.disable()
+    try:
+        node.restore()
+    finally:
+        gc.enable()
+    gc.freeze()
 
 
 def _retention(config: Config) -> Retention:
