@@ -187,10 +187,6 @@ class Discipline:
         back = self.health.tick(now)
         for event in back:
             self._node.happen(event)
-            text = f"{event.resource} is tried again"
-            self._node.journal.note(
-                self._node.clock.wall(), "returned", event.resource, text
-            )
 
     def _later(self, seconds: float, task: TaskId, epoch: int) -> None:
         due = self._now() + int(seconds * SECOND)

@@ -22,6 +22,7 @@ from hetd.discipline import Discipline, kill_group
 from hetd.limits import Unended, quotas
 from hetd.metering import Metering
 from hetd.power.find import Finder
+from hetd.remarks import Remarks
 from hetd.restoring import note, restored, wishes
 from libtask import messages as m
 from libtask.faultpoints import reach
@@ -91,6 +92,7 @@ class Node:
         resources = list(self.scheduler.system.resources.values())
         meters = Finder().find(devices) if config.meters else {}
         self.metering = Metering(resources, meters, clock.now())
+        self._remarks = Remarks(self.scheduler.system, journal)
         self.timer: Nanoseconds | None = None
         self._pending: deque[Sequence[Event]] = deque()
         self._overruns: list[tuple[Nanoseconds, TaskId]] = []
@@ -113,7 +115,9 @@ class Node:
         while self._pending:
             # Read before any order leaves: no worker may begin before its record says.
             at = self.clock.wall()
-            for action in self._decide(self._pending.popleft()):
+            now = self._pending.popleft()
+            self._remarks.happened(now, at)
+            for action in self._decide(now):
                 self._do(action, at)
 
     def _decide(self, events: Sequence[Event]) -> list[Action]:
@@ -233,19 +237,19 @@ class Node:
                 self.metering.note(action, entry, self.scheduler.system.now)
                 self.note(action.task)
                 self.counters.records[action.event] += 1
-                self.journal.record(action, at, self._rule(action.task))
+                self.journal.record(action, at, self._remarks.rule(action.task))
             case a.Run():
                 self._run(action)
             case a.Stage():
                 self._stage(action.task, action.epoch)
             case a.Preempt():
-                self._note_stop(action.task, at)
+                self._remarks.stop(action.task, at)
                 reach("preempt.before")
                 self.pool.send(action.task, m.Preempt(action.task, action.epoch))
                 self.discipline.is_to_yield(action.task)
                 reach("preempt.sent")
             case a.Abort():
-                self._note_stop(action.task, at)
+                self._remarks.stop(action.task, at)
                 self._abort(action)
             case a.SetTimer():
                 self.timer = action.at
@@ -269,30 +273,6 @@ class Node:
         record = self.scheduler.system.tasks.get(task)
         if record is not None and record.bound:
             self.pool.send(task, m.TakeSnapshot(task, record.epoch))
-
-    def _rule(self, task: TaskId) -> str:
-        record = self.scheduler.system.tasks.get(task)
-        return record.rule if record is not None else ""
-
-    def _note_stop(self, task: TaskId, at: float) -> None:
-        """Note in the open stretch of a running task that it is to leave, and why."""
-        record = self.scheduler.system.tasks.get(task)
-        if record is not None and record.state is State.RUNNING:
-            self.note(task)
-            entry, why = self.journal.live[task], self._why_stopped(record)
-            self.journal.open_segment(entry, stop_ordered=at, stop_rule=why)
-            self.journal.save(entry)
-
-    def _why_stopped(self, task: TaskRecord) -> str:
-        if task.cancelling is not None:
-            return task.cancelling
-        if task.holding:
-            return "its owner holds it"
-        if task.pinned is not None and task.pinned == task.destination:
-            return "its owner moves it"
-        if not self.scheduler.system.states[task.resource or ""].usable:
-            return f"{task.resource} is drained"
-        return task.rule
 
     def _run(self, action: a.Run) -> None:
         entry = self.journal.live[action.task]

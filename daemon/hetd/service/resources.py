@@ -66,8 +66,9 @@ class NodeDesk:
         if not request.drain:
             self._node.discipline.health.trust(request.resource)
         self._node.happen(change(request.resource))
-        what = "drained" if request.drain else "returned"
-        self._note(peer, what, f"{request.resource} is {what}", request.resource)
+        if request.drain:
+            text = f"{request.resource} is drained"
+            self._note(peer, "drained", text, request.resource)
         return m.Done(request.request)
 
     def policies(self, peer: Peer, request: m.Policies) -> m.Message:
