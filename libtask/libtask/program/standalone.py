@@ -143,7 +143,8 @@ def run_with_daemon(task: Task, socket: Path, device: str | None) -> Any:
 
     """
     from libtask.messages import Aborted, Failed, Finished
-    from libtask.worker.worker import Terms, Worker
+    from libtask.worker.terms import Terms
+    from libtask.worker.worker import Worker
 
     spec = describe(
         task, name_of(type(task)), Options(resources=(device,) if device else ())

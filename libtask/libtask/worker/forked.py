@@ -20,7 +20,7 @@ from libtask.worker.leftovers import Leftovers
 from libtask.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from libtask.worker.worker import Terms
+    from libtask.worker.terms import Terms
 
 
 def be_worker(terms: Terms, group: Path | None) -> NoReturn:

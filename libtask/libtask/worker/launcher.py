@@ -44,7 +44,7 @@ from libtask.worker.exits import ExitRecords
 from libtask.worker.link import Link
 from libtask.worker.logs import LOG_BYTES, LogCap
 from libtask.worker.shepherd import Shepherd, watch
-from libtask.worker.worker import Terms
+from libtask.worker.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,7 +28,7 @@ from libtask.worker.forked import be_worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.worker.worker import Terms
+    from libtask.worker.terms import Terms
 
 GRACE = 2.0
 """Seconds between the polite and the certain end of a worker."""

@@ -16,11 +16,9 @@ anyway.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +41,7 @@ from libtask.messages import (
     TakeSnapshot,
     Yielded,
 )
-from libtask.worker.equipment import KnownApps, OpenDevices, memory_in_use
+from libtask.worker.equipment import KnownApps, OpenDevices
 from libtask.worker.execution import (
     NANOSECONDS,
     Abandoned,
@@ -57,13 +55,15 @@ from libtask.worker.keeping import Keeper
 from libtask.worker.link import Link
 from libtask.worker.lookout import Lookout
 from libtask.worker.stretch import Output
+from libtask.worker.terms import Age
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.messages import FromDaemon, Message, TaskSpec
+    from libtask.messages import FromDaemon, Message
     from libtask.task import Task
     from libtask.worker.execution import Outcome
+    from libtask.worker.terms import Terms
 
 INTERVAL_NS = 50_000_000
 """Target interval between checkpoints, until hetd says another."""
@@ -73,36 +73,6 @@ JOIN_SECONDS = 10.0
 """How long hetd may take to answer the hello of a user's own program."""
 PATIENCE = 600.0
 """Seconds that an idle worker waits for a hetd that went away."""
-BIG = 64 << 20
-"""Bytes of a task that are worth a garbage collection when it ends."""
-LOOKED_AT_MEMORY = 256
-"""Tasks between two looks at the worker's own memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a worker is told when it is started.
-
-    Attributes:
-        name: its name with hetd.
-        socket: hetd's socket.
-        log: the file that is its standard output and error; empty: a terminal.
-        own: it is the user's own program, and ends with its first task.
-        tasks: it retires after so many.
-        growth: it retires when it has grown by so many bytes.
-        snapshots: folder of its user's snapshots; empty: it writes none.
-        processes: processes and threads that its user may have; 0: any number.
-
-    """
-
-    name: str
-    socket: Path
-    log: str = ""
-    own: bool = False
-    tasks: int = 10_000
-    growth: int = 1 << 30
-    snapshots: str = ""
-    processes: int = 0
 
 
 class Worker:
@@ -135,11 +105,10 @@ class Worker:
         self._runs_on = ""
         self._last_word: Message | None = None
         self._leaving = False
-        self._tasks = 0
         self._folder = str(Path.cwd())
         self._devices = OpenDevices()
         self._output = Output(terms.log)
-        self._memory_limit = memory_in_use() + terms.growth
+        self._age = Age(terms)
         self._link = connect(terms.socket, self._greeting)
         self._keeper = Keeper(self._link, terms.snapshots)
 
@@ -286,7 +255,7 @@ class Worker:
         spec = held.spec
         del held  # and with it the arrays of an ended task
         if self._held is None:
-            self._tidy_up(spec, time.monotonic() - began)
+            self._leaving |= self._age.is_over(spec, time.monotonic() - began)
 
     def _refuse(self, order: Run) -> None:
         ended = self.ended
@@ -378,7 +347,7 @@ class Worker:
             spec = held.spec
             del held
             self._let_go()
-            self._tidy_up(spec, 0.0)
+            self._leaving |= self._age.is_over(spec, 0.0)
 
     def _abort(self, order: Abort) -> None:
         """Give a task up; hetd awaits an answer also for one that is not held."""
@@ -388,7 +357,7 @@ class Worker:
             spec = held.spec
             del held
             self._end(aborted)
-            self._tidy_up(spec, 0.0)
+            self._leaving |= self._age.is_over(spec, 0.0)
         else:
             self._link.send(aborted)
 
@@ -431,16 +400,6 @@ class Worker:
         except OSError as error:
             raise InputError(f"{folder}: {error.strerror}") from error
         self._folder = folder
-
-    def _tidy_up(self, spec: TaskSpec, seconds: float) -> None:
-        """Give the memory of an ended task back; retire when it is time."""
-        self._tasks += 1
-        big = spec.input_bytes + spec.state_bytes >= BIG
-        if big:
-            gc.collect()
-        if big or seconds > 1 or self._tasks % LOOKED_AT_MEMORY == 0:
-            self._leaving |= memory_in_use() > self._memory_limit
-        self._leaving |= self._tasks >= self._terms.tasks
 
     def _is_forsaken(self) -> bool:
         """Say whether nobody needs this idle worker any more."""

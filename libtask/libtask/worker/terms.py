@@ -1,0 +1,75 @@
+"""A worker's terms: what it is told when it is made, and how long it serves."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from libtask.worker.equipment import memory_in_use
+
+if TYPE_CHECKING:
+    from libtask.messages import TaskSpec
+
+BIG = 64 << 20
+"""Bytes of a task that are worth a garbage collection when it ends."""
+LOOKED_AT_MEMORY = 256
+"""Tasks between two looks at the worker's own memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a worker is told when it is started.
+
+    Attributes:
+        name: its name with hetd.
+        socket: hetd's socket.
+        log: the file that is its standard output and error; empty: a terminal.
+        own: it is the user's own program, and ends with its first task.
+        tasks: it retires after so many.
+        growth: it retires when it has grown by so many bytes.
+        snapshots: folder of its user's snapshots; empty: it writes none.
+        processes: processes and threads that its user may have; 0: any number.
+
+    """
+
+    name: str
+    socket: Path
+    log: str = ""
+    own: bool = False
+    tasks: int = 10_000
+    growth: int = 1 << 30
+    snapshots: str = ""
+    processes: int = 0
+
+
+class Age:
+    """How long a worker has served; see `Terms` for how long it may.
+
+    Args:
+        terms: what it was told when it was made.
+
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._tasks = 0
+        self._memory_limit = memory_in_use() + terms.growth
+
+    def is_over(self, spec: TaskSpec, seconds: float) -> bool:
+        """Give the memory of an ended task back; say whether it is time to retire.
+
+        Args:
+            spec: the task.
+            seconds: what it took.
+
+        """
+        self._tasks += 1
+        big = spec.input_bytes + spec.state_bytes >= BIG
+        if big:
+            gc.collect()
+        looks = big or seconds > 1 or self._tasks % LOOKED_AT_MEMORY == 0
+        if looks and memory_in_use() > self._memory_limit:
+            return True
+        return self._tasks >= self._terms.tasks
