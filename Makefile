@@ -3,12 +3,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check unit bench torture docs clean help install install-program install-files uninstall
+.PHONY: demo test check unit bench pictures torture docs clean help install install-program install-files uninstall
 
 help:
 	@echo "make demo    run the main job on this machine, with progress and a Gantt picture"
 	@echo "make test    lint, types, import contracts and all tests"
 	@echo "make docs    the documentation as a site, in docs-output/"
+	@echo "make pictures  draw hetctl top and the page of hetctl web for the documentation"
 	@echo "make bench   measure; JSON on standard output (BENCH=name for one of them)"
 	@echo "make torture 10,000 kills, every fault point, a soak, seeded bugs: JSON in torture-output/"
 	@echo "make install (as root) the daemon as a service, for all users: docs/operating.md"
@@ -42,6 +43,9 @@ unit: .venv/installed-dev
 # strict: a warning is an error; the notice is of the site generator about itself
 docs: .venv/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+pictures: .venv/installed-dev
+	$(BIN)/python -m hetdemo.pictures docs/images
 
 bench: .venv/installed-dev
 	$(BIN)/python -m hetbench $(BENCH)
