@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import hetd
 from hetd.crew import CrewDesk
 from hetd.service import Service
+from hetd.shares import Shares
 from hetd.shortage import Shortage
 from hetd.wakes import Guarded
 from hetd.watchers import MOST_WATCHES, Watchers
@@ -38,6 +39,8 @@ IDLE_MS = 1000
 LAGGING_MS = 100
 TELLING_NS = LAGGING_MS * 1_000_000
 """How often it is looked whether a peer that did not read does so again."""
+TURN_NS = 10_000_000
+"""How long a turn may take messages in before it sees to the others, and to commits."""
 GATHER_NS = 2_000_000
 """Under load, commits come at most this often: each costs some 0.1 ms of processor time
 and a wait for the disk. Without load nobody waits for it."""
@@ -58,6 +61,7 @@ class Loop:
         self._now = node.clock.now
         self._journal: Journal = node.journal
         self._watchers = Watchers()
+        self._shares = Shares()
         self._service = Service(node, store, self.stop, self._watchers.__len__)
         self._crew = CrewDesk(node)
         self._shortage = Shortage(node, store, self._service)
@@ -83,10 +87,7 @@ class Loop:
         """
         for guarded in ended:
             self._on_exit(guarded)
-        for envelope in self._router.receive():
-            reach("loop.received")
-            self._handle(envelope)
-            reach("loop.handled")
+        self._receive()
         self._node.tick()
         if self._watchers.lagging and self._now() >= self._next_telling:
             self._tell_laggards()
@@ -95,6 +96,23 @@ class Loop:
             self._shortage.turn()
         elif self._store.idle and not self._may_gather():
             self._commit()
+
+    def _receive(self) -> None:
+        """Handle what has arrived, until this turn has taken long enough.
+
+        What is left comes with the next turn: a list of all tasks may take ten
+        milliseconds, and who asked for something small waits for the commit.
+        """
+        began = then = self._now()
+        for envelope in self._router.receive():
+            reach("loop.received")
+            self._handle(envelope)
+            reach("loop.handled")
+            now = self._now()
+            self._shares.charge(envelope.peer.uid, now - then, now)
+            then = now
+            if now - began > TURN_NS:
+                return
 
     def _committed(self) -> list[tuple[bytes, m.Message]]:
         """Return what the commit that has just ended makes durable, if one has."""
@@ -171,6 +189,12 @@ class Loop:
             text = str(message) if isinstance(message, InputError) else "unknown peer"
             request = message.request if isinstance(message, m.MalformedError) else 0
             self._router.send(peer.route, m.Error(request, "bad-input", text))
+            return
+        if isinstance(message, m.Request) and self._shares.is_used_up(
+            peer.uid, self._now()
+        ):
+            text = "others want something too; ask again in a moment"
+            self._router.send(peer.route, m.Error(message.request, "busy", text))
             return
         try:
             self._dispatch(peer, message)

@@ -45,6 +45,13 @@ class ExpiredError(HetError):
     code = "expired"
 
 
+class BusyError(HetError):
+    """The caller has had his share for now, and others want something too."""
+
+    retry = True
+    code = "busy"
+
+
 class DeviceError(HetError):
     """The device's fault: lost, out of memory, not there. Another may do."""
 

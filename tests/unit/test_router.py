@@ -151,7 +151,7 @@ def test_a_peer_that_sends_too_much_is_cut_off_alone(
     (envelope,) = hear(router)
 
     assert envelope.message == ListTasks(1)
-    assert router.receive() == []
+    assert list(router.receive()) == []
 
 
 def test_the_largest_message_passes(router: Router, connect: Any) -> None:
@@ -279,8 +279,8 @@ def _as_stranger(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     collected: list[Any] = []
     opened = module._open
 
-    def open_as_stranger(frames: Any) -> Envelope:
-        envelope = opened(frames)
+    def open_as_stranger(*arguments: Any) -> Envelope:
+        envelope = opened(*arguments)
         if isinstance(envelope.message, Hello):
             return envelope
         collected.append(envelope.message)

@@ -39,6 +39,7 @@ from libtask import messages as m
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from hetd.journal import Entry
@@ -81,9 +82,9 @@ class Inlet(Router):
         except InputError as error:
             self._arrived.append(Envelope(peer, error))
 
-    def receive(self) -> list[Envelope]:
-        arrived, self._arrived = self._arrived, []
-        return arrived
+    def receive(self) -> Iterator[Envelope]:
+        while self._arrived:
+            yield self._arrived.pop(0)
 
     def waiting(self) -> bool:
         return False

@@ -30,12 +30,12 @@ from libtask.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from libtask.messages import Message
 
 BATCH = 256
 """Messages taken in one turn of the loop: bounds the time until the next commit."""
-BATCH_BYTES = 4 * MAX_FRAME
-"""Bytes taken in one turn: decoded, they are several times as large."""
 PARTS = 3
 """Parts that are kept of a message: its routing id, its one frame, and one too many."""
 SELF_TEST_S = 5.0
@@ -104,20 +104,19 @@ class Router:
         self.full: set[bytes] = set()
         """Routes whose peers left so much unread that the last message found no room."""
 
-    def receive(self) -> list[Envelope]:
-        """Take what has arrived, at most `BATCH` messages, without waiting."""
-        envelopes, self._early = self._early, []
-        room = BATCH_BYTES
+    def receive(self) -> Iterator[Envelope]:
+        """Take what has arrived, at most `BATCH` messages, without waiting.
+
+        One at a time, by turns from all peers: who has enough stops, and loses nothing.
+        """
+        while self._early:
+            yield self._early.pop(0)
         for _ in range(BATCH):
             try:
                 frames = self._take()
             except zmq.Again:
-                break
-            envelopes.append(_open(frames, self._shared_uid))
-            room -= len(frames[-1])
-            if room < 0:
-                break
-        return envelopes
+                return
+            yield _open(frames, self._shared_uid)
 
     def _take(self) -> list[zmq.Frame]:
         """Receive the routing id and the parts of one message, three at most.
@@ -181,7 +180,7 @@ class Router:
         After a restart many knock at once.
         """
         own = (os.getuid(), os.getpid())
-        arrived = self.receive()
+        arrived = list(self.receive())
         self._early = [
             each for each in arrived if (each.peer.uid, each.peer.pid) != own
         ]

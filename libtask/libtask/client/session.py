@@ -18,7 +18,7 @@ import msgspec
 
 from libtask.client.connection import Connection, ConnectionLostError
 from libtask.endpoint import probe
-from libtask.errors import DaemonUnreachableError, HetError
+from libtask.errors import BusyError, DaemonUnreachableError, HetError
 from libtask.messages import Change
 
 if TYPE_CHECKING:
@@ -86,9 +86,22 @@ class Session:
         Raises:
             HetError: hetd's refusal, as the matching class.
             DaemonUnreachableError: no answer, however often it was asked.
+            BusyError: put off again and again, in favour of other users.
 
         """
         message = _keyed(message)
+        pause = FIRST_PAUSE
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return self._asked(message, then)
+            except BusyError:
+                if time.monotonic() + pause > deadline or self._closed.wait(pause):
+                    raise
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _asked(self, message: Request, then: Then | None) -> Any:
+        """Ask, over one connection after the other."""
         silences = losses = 0
         while silences < SILENCES and losses < LOSSES:
             connection = self.connection()

@@ -17,7 +17,7 @@ from libtask import messages as m
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from hettorture.simulation.processes import Process
     from hettorture.simulation.world import World
@@ -210,10 +210,10 @@ class SimulatedRouter(Router):
 
     # ------------------------------------------------------------ what the daemon does
 
-    def receive(self) -> list[Envelope]:
+    def receive(self) -> Iterator[Envelope]:
         self._burn("receive")
-        count = min(BATCH, len(self._inbox))
-        return [self._inbox.popleft() for _ in range(count)]
+        for _ in range(min(BATCH, len(self._inbox))):
+            yield self._inbox.popleft()
 
     def waiting(self) -> bool:
         return bool(self._inbox)
