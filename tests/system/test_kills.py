@@ -21,25 +21,27 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_kills_of_the_daemon_lose_nothing(seed: int) -> None:
-    run = besiege(seed, lambda siege: kill_daemons(siege, 33))
+    run = besiege(seed, lambda siege: kill_daemons(siege, 34))
 
     assert run.complaints == []
-    assert run.kills["daemon"] >= 33
+    assert run.kills["daemon"] >= 34
     assert run.in_flight > 0, "no kill met a request"
     assert run.states["completed"] > 0
 
 
+@pytest.mark.timeout(300)
 def test_random_kills_of_workers_and_launchers_lose_nothing() -> None:
-    run = besiege(3, lambda siege: kill_crews(siege, 60))
+    run = besiege(3, lambda siege: kill_crews(siege, 50))
 
     assert run.complaints == []
-    assert sum(run.kills.values()) == 60
+    assert sum(run.kills.values()) == 50
     assert run.states["completed"] > 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_kill_at_every_fault_point_loses_nothing() -> None:
     run, reached = walk_all(2)
 

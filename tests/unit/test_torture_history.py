@@ -76,7 +76,7 @@ BROKEN: dict[str, tuple[Callable[[History, list[Found]], object], list[str]]] = 
         ["task 3 had the result 7 and has 20: recorded twice"],
     ),
     "an end taken back": (
-        lambda history, _: history.tell(Found(3, "b/0", "failed")),
+        lambda history, _: history.tell(Found(3, "b/0", "failed", None, "lost")),
         ["task 3 had ended as failed and is completed"],
     ),
     "told and lost": (
@@ -107,8 +107,8 @@ BROKEN: dict[str, tuple[Callable[[History, list[Found]], object], list[str]]] = 
         ["task 2 is cancelled, which nobody asked for"],
     ),
     "failed": (
-        lambda _, tasks: tasks.__setitem__(2, Found(3, "b/0", "failed")),
-        ["task 3 is failed, which nothing explains"],
+        lambda _, tasks: tasks.__setitem__(2, Found(3, "b/0", "failed", None, "lost")),
+        ["task 3 is failed: lost"],
     ),
     "unfinished": (
         lambda _, tasks: tasks.__setitem__(2, Found(3, "b/0", "preempted")),

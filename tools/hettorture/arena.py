@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which something that must happen counts as never happening."""
 
 CONFIG = """
@@ -101,6 +101,7 @@ class Arena:
         self.daemon: int | None = None
         self.launcher: int | None = None
         self._down_since: float | None = None
+        self._launcher_fails = ""
         self._nursery = Nursery()
 
     # ------------------------------------------------------------ the daemon
@@ -177,14 +178,15 @@ class Arena:
     # ------------------------------------------------------------ the crew
 
     def start_launcher(self, fail: str = "") -> None:
-        """Start the launcher; what it forks has the same fault point."""
+        """Start the launcher; what it forks, and who takes its place, fails there, too."""
+        self._launcher_fails = fail
         words = ["--socket", str(self.socket)]
         self.launcher = self._nursery.start(LAUNCHER, words, self.log, fail)
 
     def keep_launcher(self) -> None:
         """Start the launcher again if it has ended, as clients would."""
         if self.launcher is None or self._nursery.status(self.launcher) is not None:
-            self.start_launcher()
+            self.start_launcher(self._launcher_fails)
 
     def kill_launcher(self) -> None:
         """End the launcher as a crash would; its workers are orphans then."""

@@ -6,6 +6,7 @@ daemon. What they do is drawn from a seeded generator; when it happens is not.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,9 @@ APP = f"{counting.__file__}:Counting"
 TIMEOUT_S = 10.0
 IMPATIENCE_S = 0.05
 """Between two looks for a daemon that was killed; users' programs have a second."""
-LOAD = 40
+PAUSE_S = 0.006
+"""Between two requests, at most."""
+LOAD = 25
 """Tasks of one customer that have not ended; with more, he only looks on."""
 WEIGHTS = {
     "submit": 10,
@@ -88,8 +91,11 @@ class Customer(threading.Thread):
         """Ask for one thing after another until it is enough."""
         try:
             while not self._enough.is_set():
-                self._act()
-                self._enough.wait(self._draw.uniform(0, 0.004))
+                with contextlib.suppress(
+                    DaemonUnreachableError
+                ):  # killed again and again
+                    self._act()
+                self._enough.wait(self._draw.uniform(0, PAUSE_S))
         except BaseException as error:  # noqa: BLE001  the run tells of it
             self.error = error
 
@@ -186,8 +192,6 @@ class Customer(threading.Thread):
         """Ask for what may have become impossible meanwhile."""
         try:
             self._ask(request)
-        except DaemonUnreachableError:
-            return
         except HetError:
             return
 
@@ -231,7 +235,7 @@ def described(name: str, params: dict[str, Any], priority: int = 0) -> m.TaskSpe
 
 def as_found(info: m.TaskInfo) -> Found:
     """Say of a task what the checker needs."""
-    return Found(info.id, info.name, info.state, info.result)
+    return Found(info.id, info.name, info.state, info.result, info.reason)
 
 
 def all_tasks(socket: Path) -> list[Found]:

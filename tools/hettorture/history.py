@@ -31,6 +31,7 @@ class Found:
     name: str
     state: str
     result: Any = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ class _Judge:
                 task.state == "failed" and wanted == FAILS
             )
             if task.state in {"failed", "dropped"} and not excused:
-                yield f"task {task.id} is {task.state}, which nothing explains"
+                yield f"task {task.id} is {task.state}: {task.reason or 'no reason'}"
 
     def unfinished(self) -> Iterator[str]:
         """Every task has ended."""
