@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import contextmanager
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from hetd.estimates.point import Figures
 from hetd.store.errors import CURE, StoreError
@@ -27,7 +28,10 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
     """Write a batch into a transaction that is left open."""
     connection.execute("BEGIN IMMEDIATE")
     if batch.tasks:
-        pages = [(*page, page_sum(*page)) for page in batch.tasks]
+        pages = [  # `page_sum`, in place: it is done for every change of a task
+            (task, ended, entry, crc32(entry, (task * 31 + ended) & 0xFFFFFFFF))
+            for task, ended, entry in batch.tasks
+        ]
         task = "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?)"
         connection.executemany(task, pages)
     if batch.keys:
