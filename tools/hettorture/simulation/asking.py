@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hettorture.simulation.weather import Weather
 
 KINDS = ("cpu", "gpu", "fpga")
-VERBS = ("cancel", "hold", "release")
+VERBS = ("cancel", "hold", "release", "snapshot")
 POLICIES_BY_NAME = sorted(POLICIES)
 
 
@@ -190,7 +190,7 @@ def control(client: SimulatedClient, verb: Any, tasks: list[int]) -> None:
     promises = client.user.promises
     if verb == "cancel":
         client.user.history.ask_to_cancel(*tasks)
-    else:
+    elif verb != "snapshot":
         for task in tasks:
             promises.holds.ask(task)
 
@@ -198,6 +198,7 @@ def control(client: SimulatedClient, verb: Any, tasks: list[int]) -> None:
         done = reply.ids if isinstance(reply, m.Done) else []
         if verb == "cancel":
             promises.cancels.update(done)
+        if verb in {"cancel", "snapshot"}:
             return
         for task in tasks:
             wish = verb == "hold" if task in done else None

@@ -37,6 +37,10 @@ RESTART = 100 * MILLISECOND
 """How soon whoever supervises the daemon starts it again."""
 
 
+RESTFUL, RESTLESS = 10 * MILLISECOND, 5000
+"""In so much time no daemon has so many turns, unless it has nothing to wait for."""
+
+
 class Crash(BaseException):
     """The daemon is killed, right here."""
 
@@ -107,6 +111,7 @@ class SimulatedDaemon:
         self._process: Process | None = None
         self._wakes: SimulatedWakes | None = None
         self._turn_at: int | None = None
+        self._rested = self._turns = 0
 
     @property
     def alive(self) -> bool:
@@ -240,12 +245,21 @@ class SimulatedDaemon:
         if loop is None or wakes is None:
             return
         self._turn_at = None
+        self._demand_rest()
         loop.turn(wakes.ended())
         if not loop.running:
             self._stop(loop)
             return
         self._turn_in(max(loop.timeout_ms() * MILLISECOND, 1000))
         self._after_turn()
+
+    def _demand_rest(self) -> None:
+        """Complain of a daemon that turns and turns while next to no time goes by."""
+        self._turns += 1
+        if self.world.now - self._rested > RESTFUL:
+            self._rested, self._turns = self.world.now, 0
+        if self._turns > RESTLESS:
+            raise Violation("hetd turns for ever, and never waits")
 
     def _stop(self, loop: Loop) -> None:
         """End as a daemon does that was told to stop."""

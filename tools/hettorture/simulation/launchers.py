@@ -20,6 +20,7 @@ from libtask.worker.shepherd import GRACE
 if TYPE_CHECKING:
     from hettorture.simulation.network import Network
     from hettorture.simulation.processes import Machine
+    from hettorture.simulation.shelf import SimulatedShelf
     from libtask.messages import FromDaemon, Message
 
 TICK = 5 * SECOND
@@ -28,14 +29,16 @@ BUSY_TICK = 50 * MILLISECOND
 
 @dataclass(slots=True)
 class Records:
-    """One user's exit records.
+    """What one user's launchers leave for those that come after them.
 
     Attributes:
+        shelf: snapshots.
         exits: worker's name -> how it ended, and when hetd was told (nanoseconds).
         workers: all that were ever made, for those who look on.
 
     """
 
+    shelf: SimulatedShelf
     exits: dict[str, tuple[m.WorkerExited, int]] = field(default_factory=dict)
     workers: list[SimulatedWorker] = field(default_factory=list)
 
@@ -96,6 +99,9 @@ class SimulatedLauncher:
                     self._start(name)
             case m.KillWorker():
                 self._terminate(message.name, message.reason)
+            case m.DropSnapshots(names):
+                for name in names:
+                    self._records.shelf.snapshots.pop(name, None)
             case m.Retire():
                 self._retired = True
                 for name in self.children:
@@ -109,7 +115,7 @@ class SimulatedLauncher:
             return
         process = Process(self._machine, f"worker-{name}", self.process.uid)
         process.parent = self.process
-        worker = SimulatedWorker(self._network, process, name)
+        worker = SimulatedWorker(self._network, process, name, self._records.shelf)
         self.children[name] = Child(worker)
         self._records.workers.append(worker)
         process.on_end.append(lambda status: self._reap(name, status))
@@ -156,6 +162,9 @@ class SimulatedLauncher:
             limit = now - int(SETTLED * SECOND)
             for name in [name for name, (_, told) in exits.items() if told < limit]:
                 del exits[name]
+        held = sorted(self._records.shelf.snapshots)
+        if held and self._link.welcome is not None:
+            self._link.send(m.SnapshotsHeld(held))
         self._leave_if_done()
         self.process.after(TICK, self._tick)
 

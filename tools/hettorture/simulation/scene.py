@@ -11,8 +11,10 @@ from hettorture.simulation.clients import SimulatedClient
 from hettorture.simulation.daemon import SimulatedDaemon
 from hettorture.simulation.disk import Disk
 from hettorture.simulation.invariants import Inspector
+from hettorture.simulation.launchers import Records
 from hettorture.simulation.network import Network
 from hettorture.simulation.processes import Machine
+from hettorture.simulation.shelf import SimulatedShelf
 from hettorture.simulation.users import Promises, User
 from hettorture.simulation.weather import drawn_config, drawn_devices, drawn_weather
 from hettorture.simulation.world import SECOND, World
@@ -46,8 +48,8 @@ class Scene:
         self.history = History()
         self.promises = Promises()
         uids = [FIRST_USER + number for number in range(self.weather.users)]
-        self.users = [User(uid, self.history, self.promises) for uid in uids]
-        self.ruler = User(0, self.history, self.promises)
+        self.users = [self._user(uid) for uid in uids]
+        self.ruler = self._user(0)
         self.clients: list[SimulatedClient] = []
         self.storm = True
         self._born = 0
@@ -57,6 +59,10 @@ class Scene:
         self.daemon = SimulatedDaemon(
             self.network, self.machine, Disk(), node, self._inspect
         )
+
+    def _user(self, uid: int) -> User:
+        records = Records(SimulatedShelf(self.world))
+        return User(uid, self.history, self.promises, records)
 
     def fill_up_clients(self) -> None:
         """Let there be as many clients as the weather says, and a ruler."""

@@ -88,7 +88,7 @@ class User:
     uid: int
     history: History
     promises: Promises
-    records: Records = field(default_factory=Records)
+    records: Records
     launcher: SimulatedLauncher | None = None
     tasks: list[int] = field(default_factory=list)
     unanswered: list[m.Submit] = field(default_factory=list)

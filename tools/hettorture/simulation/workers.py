@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hettorture.simulation.line import SimulatedLink
+from hettorture.simulation.shelf import SimulatedKeeper
 from hettorture.simulation.world import SECOND
 from libtask.checkpoint import StripSizer
 from libtask.errors import DeviceError, TaskFailedError
-from libtask.messages import Leaving, Run
+from libtask.messages import CheckpointRecord, Leaving, Run
 from libtask.task import Task
 from libtask.worker.execution import (
     Abandoned,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from hettorture.simulation.network import Network
     from hettorture.simulation.processes import Process
+    from hettorture.simulation.shelf import SimulatedShelf
     from libtask.checkpoint import Checkpoint
     from libtask.messages import FromDaemon, Message
     from libtask.worker.holding import Holding
@@ -125,6 +127,9 @@ class Stretch(Execution):
         self.course.done += 1
         self._book(began, now)
 
+    def settle(self) -> CheckpointRecord:
+        return self.course.record()
+
     @property
     def over(self) -> bool:
         return self.course.done >= (self.course.total or 0)
@@ -150,7 +155,9 @@ class SimulatedWorker(Worker):
 
     """
 
-    def __init__(self, network: Network, process: Process, name: str) -> None:
+    def __init__(
+        self, network: Network, process: Process, name: str, shelf: SimulatedShelf
+    ) -> None:
         self.process = process
         self.stretch: Stretch | None = None
         self._network = network
@@ -158,6 +165,7 @@ class SimulatedWorker(Worker):
         self._lookout: Lookout | None = None
         terms = Terms(name, Path("simulated"), growth=1 << 50)
         super().__init__(terms, lambda _app: Sum, self._line)
+        self._keeper = SimulatedKeeper(self._link, shelf)
         process.after(IDLE, self._look_around)
 
     @property
@@ -196,8 +204,9 @@ class SimulatedWorker(Worker):
         super()._obey(message)
 
     def _look_around(self) -> None:
-        if self.stretch is None and self._is_forsaken():
-            self._leaving = True
+        if self.stretch is None:
+            self._leaving = self._leaving or self._is_forsaken()
+            self._park_if_memory_is_low()
             self._wake()
         self.process.after(IDLE, self._look_around)
 
@@ -220,7 +229,9 @@ class SimulatedWorker(Worker):
         held.implementation(order.device)
         sizer = StripSizer(INTERVAL_NS, fixed=1)
         stretch = self.stretch = Stretch(held, order, Course(held.record, sizer))
-        self._lookout = Lookout(self._link, held.task, held.epoch, self._output)
+        self._lookout = Lookout(
+            self._link, held.task, held.epoch, self._output, self._keeper.keeping
+        )
         self._lookout.follow(stretch, self._world.now)
         self._runs_on = order.device.name
         self._world.note(
@@ -238,6 +249,8 @@ class SimulatedWorker(Worker):
             stretch.compute(began, self._world.now)
         except (DeviceError, TaskFailedError) as error:
             self._leave()
+            if isinstance(error, DeviceError):
+                self._keeper.salvage(stretch.held)
             self._fail(stretch.order, error)
             self._wake()
             return
