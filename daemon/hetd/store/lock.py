@@ -23,6 +23,9 @@ def lock(state: Path) -> int:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(state / "lock", flags, 0o600)
+        if os.geteuid() == 0:  # root restores for the daemon's user, who locks it next
+            owner = state.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
     except OSError as error:
         raise InputError(f"state directory {state}: {error.strerror}") from error
     try:
