@@ -1,0 +1,70 @@
+"""The time of day jumps; what is to happen after so many seconds does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hetd.clock import Clock
+from hetd.core.system import SECOND
+from unit.daemon_shell import Shell, a_spec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOUR = 3600.0
+
+
+class Hands:
+    """Two clocks that a test turns."""
+
+    def __init__(self) -> None:
+        self.monotonic = 0
+        self.wall = 1_700_000_000.0
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.monotonic, lambda: self.wall)
+
+    def pass_time(self, seconds: float) -> None:
+        self.monotonic += int(seconds * SECOND)
+        self.wall += seconds
+
+
+@pytest.mark.parametrize(
+    "jump", [2 * HOUR, -24 * HOUR, -1_700_000_000.0], ids=["ahead", "back", "to 1970"]
+)
+def test_a_deadline_holds_through_jumps_of_the_time_of_day(
+    tmp_path: Path, jump: float
+) -> None:
+    hands = Hands()
+    shell = Shell(tmp_path, hands.clock())
+    (task,) = shell.submit(a_spec(deadline_s=100.0, overrun="stop"))
+
+    hands.wall += jump
+    shell.node.tick()
+    hands.pass_time(99.0)
+    shell.node.tick()
+    before = shell.state(task)
+    hands.pass_time(2.0)
+    shell.node.tick()
+
+    assert (before, shell.state(task)) == ("running", "cancelled")
+    shell.close()
+
+
+def test_tasks_keep_their_order_when_time_goes_back(tmp_path: Path) -> None:
+    hands = Hands()
+    shell = Shell(tmp_path, hands.clock())
+    first = shell.submit(a_spec(kinds=["gpu"]), a_spec(kinds=["gpu"]))
+    hands.wall -= 24 * HOUR
+    second = shell.submit(a_spec(kinds=["gpu"]))
+    shell.commit()
+    shell.close()
+
+    again = Shell(tmp_path, hands.clock())
+    again.node.restore()
+    queue = again.node.scheduler.system.queue("gpu0")
+
+    assert [task.id for task in queue] == [*first, *second][1:]
+    again.close()
