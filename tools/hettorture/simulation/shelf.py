@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from libtask.worker.link import Link
 
 GENERATIONS = 2
-LIKELY, UNREADABLE, UNWRITTEN, LOW = 0.1, 0.1, 0.1, 0.05
+LIKELY, UNREADABLE, UNWRITTEN, LOW = 0.25, 0.1, 0.1, 0.05
 """How often a snapshot is due at a checkpoint, is found to be bad, cannot be written, and
 how often memory is low."""
 

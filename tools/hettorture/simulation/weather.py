@@ -23,7 +23,7 @@ RATES = {
     "crash": 0.4,
     "crash_at_step": 1.0,
     "power_cut": 0.05,
-    "worker_killed": 0.5,
+    "worker_killed": 1.5,
     "worker_stopped": 0.2,
     "launcher_killed": 0.15,
     "client_killed": 0.3,
