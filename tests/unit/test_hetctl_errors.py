@@ -28,7 +28,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaem
     ("words", "status", "told"),
     [
         (["sbmit"], 2, "no command 'sbmit'; did you mean submit?"),
-        (["policy", "shwo"], 2, "Did you mean 'show'?"),
+        (["policy", "shaw"], 2, "Did you mean 'show'?"),
         (["list", "--limt", "3"], 2, "Did you mean '--limit'?"),
         (["submit", "haet"], 4, "no application 'haet' (did you mean heat?)"),
         (["submit", "heat", "--stepps", "3"], 2, "'stepps' (did you mean steps?)"),

@@ -441,7 +441,11 @@ def test_chrome_trace(daemon: FakeDaemon) -> None:
 
     bars = [(each["ts"], each["dur"]) for each in events if each["ph"] == "X"]
     assert bars == [(500_000.0, 1_500_000.0), (2_250_000.0, 1_750_000.0)]
-    arrow = [(each["ph"], round(each["ts"])) for each in events if each["name"] == "migration"]
+    arrow = [
+        (each["ph"], round(each["ts"]))
+        for each in events
+        if each["name"] == "migration"
+    ]
     assert arrow == [("s", 1_999_999), ("f", 2_250_000)]
     waiting = [e for e in events if e["name"] == "waiting for gpu0"]
     assert [(e["ts"], e["args"]["tasks"]) for e in waiting] == [
