@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 import zmq
 
 from hetd.transport.router import Peer, Router
+from hettorture.zmtp import RawPeer
 from libtask.errors import InputError
 from libtask.messages import (
     MAX_FRAME,
@@ -197,6 +199,22 @@ def test_a_peer_that_is_gone_is_counted_and_harms_nobody(router: Router) -> None
     assert not router.send(b"nobody", Done(1))
 
     assert router.dropped == 1
+
+
+def test_peers_that_flood_and_vanish_end_nobody(router: Router) -> None:
+    # a heartbeat that falls due on what they leave would be the end of the process
+    assert router.socket.getsockopt(zmq.HEARTBEAT_IVL) == 0
+    frame = encode(ListTasks(1))
+    for _ in range(4):
+        with RawPeer(router.path) as peer:
+            peer.greet()
+            peer.socket.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    peer.send(frame)
+
+    # whole messages that had come are handled; there was room for some from each
+    assert hear(router, 100)[0].message == ListTasks(1)
 
 
 def test_nobody_else_may_open_the_socket(router: Router) -> None:

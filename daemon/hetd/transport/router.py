@@ -208,6 +208,11 @@ def _frame(message: Message) -> bytes:
 
 
 def _configure(socket: zmq.Socket[bytes]) -> None:
+    """Set the limits.
+
+    No heartbeats: the kernel tells when a peer of this machine is gone, and libzmq ends
+    the process when one is due on a connection that is full and whose peer has left.
+    """
     options = {
         zmq.MAXMSGSIZE: MAX_FRAME,
         zmq.RCVHWM: 64,
@@ -215,8 +220,6 @@ def _configure(socket: zmq.Socket[bytes]) -> None:
         zmq.ROUTER_MANDATORY: 1,
         zmq.SNDTIMEO: 0,
         zmq.HANDSHAKE_IVL: 2000,
-        zmq.HEARTBEAT_IVL: 5000,
-        zmq.HEARTBEAT_TIMEOUT: 15_000,
         zmq.BACKLOG: 256,
     }
     for option, value in options.items():
