@@ -208,7 +208,7 @@ def test_peers_that_flood_and_vanish_end_nobody(router: Router) -> None:
     for _ in range(4):
         with RawPeer(router.path) as peer:
             peer.greet()
-            peer.socket.setblocking(False)
+            peer.socket.settimeout(0)
             with suppress(BlockingIOError):
                 while True:
                     peer.send(frame)
