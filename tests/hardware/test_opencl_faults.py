@@ -173,6 +173,9 @@ def test_a_lost_device_is_avoided_tried_and_used_again(
     assert gpu.state == "lost"
     eventually(lambda: "tried in vain" in _gpu(node).reason, "a trial in vain")
     assert "DEVICE_NOT_AVAILABLE (-2)" in _gpu(node).reason
+    command = [sys.executable, "-m", "hetctl", "devices", "--socket", str(node.socket)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "\ngpu0: tried in vain: gpu0: DEVICE_NOT_AVAILABLE (-2)" in shown
     waits = node.client.submit(app, {}, resources=["gpu0"])
     preloaded.unlink()
     assert waits.result(PATIENCE) == 3 * 1024

@@ -89,7 +89,7 @@ def test_a_task_that_hangs_goes_on_elsewhere_when_its_worker_is_gone(
 
     assert task.handle.result(PATIENCE) == 24
 
-    first, second = task.pids()
+    first, _ = task.pids()
     assert not is_alive(first)
     info = impatient.info(task.id)
     before, after = info.segments
