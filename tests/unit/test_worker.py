@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -101,6 +102,18 @@ def broken(task, device, checkpoint):
         yield
 
 
+@dataclass
+class Clingy(Task):
+    """Does not go when it has ended."""
+
+    def load(self):
+        self.held = True
+
+    def __del__(self):
+        while getattr(self, "held", False):
+            pass
+
+
 def nothing(task, device, checkpoint):
     for strip in checkpoint.strips():
         yield
@@ -108,6 +121,7 @@ def nothing(task, device, checkpoint):
 
 Nothing.on("cpu")(nothing)
 Nothing.on("gpu")(nothing)
+Clingy.on("cpu")(nothing)
 Count.on("cpu")(count)
 Count.on("gpu")(count)
 Broken.on("cpu")(broken)
@@ -482,3 +496,15 @@ def test_ends_on_sigterm_in_the_middle_of_a_strip(worker: Played) -> None:
     worker.process.terminate()
 
     assert worker.process.wait(PATIENCE) == -15
+
+
+def test_a_worker_whose_ended_task_does_not_go_is_ended(tmp_path: Path) -> None:
+    played = Played(tmp_path, disposal_s=0.2)
+    try:
+        played.daemon.greet()
+        played.say(stage(1, played.app("Clingy")), run(1, cpu()))
+
+        assert played.daemon.expect(Finished).task == 1
+        assert played.process.wait(PATIENCE) == -signal.SIGALRM
+    finally:
+        played.close()

@@ -63,7 +63,7 @@ class Lookout:
 
     def follow(self, execution: Execution, now_ns: int) -> None:
         """Watch this execution, which begins now (`time.perf_counter_ns`)."""
-        self._execution = execution
+        self._execution: Execution | None = execution
         self._course: Course = execution.course
         self._measures = execution.measures
         self._look_at_ns = now_ns + LOOK_NS
@@ -85,7 +85,8 @@ class Lookout:
     def _take_snapshot(self, keeping: Keeping, now_ns: int) -> None:
         self._report_at_ns = 0
         self._report(now_ns)  # so that the strips of the next report are not in it
-        self._link.send(keeping.take(self._execution.settle, self._measures))
+        if self._execution is not None:
+            self._link.send(keeping.take(self._execution.settle, self._measures))
         reach("snapshot.told")
 
     def tell_complete(self) -> None:
@@ -94,7 +95,8 @@ class Lookout:
             self._link.send_users_values(self._progress(complete=True))
 
     def leave(self) -> None:
-        """Hand orders that came for later back to the worker."""
+        """Hand orders that came for later back to the worker; let go of the task."""
+        self._execution = None  # else the two hold each other, and the task's arrays
         self._link.put_back(self._deferred)
 
     def _hear(self) -> Demand | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ class Terms:
         tasks: it retires after so many.
         growth: it retires when it has grown by so many bytes.
         snapshots: folder of its user's snapshots; empty: it writes none.
+        disposal_s: seconds that an ended task's objects may take to go; it is killed then,
+            as it hears no order meanwhile.
         processes: processes and threads that its user may have; 0: any number.
 
     """
@@ -41,6 +44,7 @@ class Terms:
     tasks: int = 10_000
     growth: int = 1 << 30
     snapshots: str = ""
+    disposal_s: float = 10.0
     processes: int = 0
 
 
@@ -65,6 +69,8 @@ class Age:
             seconds: what it took.
 
         """
+        if not self._terms.own:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
         self._tasks += 1
         big = spec.input_bytes + spec.state_bytes >= BIG
         if big:
@@ -73,3 +79,14 @@ class Age:
         if looks and memory_in_use() > self._memory_limit:
             return True
         return self._tasks >= self._terms.tasks
+
+    def begin_disposal(self) -> None:
+        """Let the kernel end this process if `is_over` is not asked soon.
+
+        An application's `__del__` may hang, and this process would hear no order any more.
+        """
+        if self._terms.own:  # a user's own program has its signals for itself
+            return
+        if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, self._terms.disposal_s)

@@ -252,9 +252,10 @@ class Worker:
         except BaseException as error:  # noqa: BLE001  whatever an app raises is its own failure, the worker lives on
             self._devices.note_failure(order.device, error)
             self._fail(order, error)
-        spec = held.spec
-        del held  # and with it the arrays of an ended task
         if self._held is None:
+            spec = held.spec
+            self._age.begin_disposal()
+            del held  # and with it the arrays of an ended task
             self._leaving |= self._age.is_over(spec, time.monotonic() - began)
 
     def _refuse(self, order: Run) -> None:
