@@ -46,8 +46,8 @@ OF_THE_NODE: list[m.Request] = [
     m.Stop(1),
 ]
 """Requests that change what is everybody's."""
-HARMLESS = {m.Devices, m.Models, m.Status}
-"""They tell nothing of a task but that there are so many."""
+HARMLESS = {m.Devices, m.Models, m.Notes, m.Status}
+"""They tell nothing of a task but its number and that it runs, or that there are so many."""
 BY_THE_LOOP = {m.Watch}
 
 
