@@ -392,6 +392,7 @@ class Journal:
 
     def _end(self, entry: Entry, now: float) -> None:
         entry.finished = now
+        entry.holder = None  # nobody asks any more; pages are kept for long
         entry.at_risk = 0.0
         self.close_segment(entry, now)
         del self.live[entry.id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,7 +20,7 @@ def restart(tmp_path: Path) -> Iterator[Callable[..., Shell]]:
     """Start the shell, anew after what may have been a crash."""
     shells: list[Shell] = []
 
-    def start(**fields: object) -> Shell:
+    def start(**fields: Any) -> Shell:
         shells.append(Shell(tmp_path, **fields))
         return shells[-1]
 
