@@ -155,6 +155,26 @@ def test_the_trace_tells_the_daemons_history(daemon: PrivateDaemon) -> None:
         read_by_perfetto(document, str(program), tasks)
 
 
+def test_the_report_tells_of_stops_and_of_the_least_makespan(
+    daemon: PrivateDaemon,
+) -> None:
+    tasks = run_some(daemon)
+    ids = ",".join(str(info.id) for info in tasks)
+
+    report = Terminal(daemon).json("report", ids)
+
+    stops = [s for info in tasks for s in info.segments if s.stop_ordered is not None]
+    waited = sum((s.computed or 0.0) - (s.stop_ordered or 0.0) for s in stops)
+    told = sum(each["checkpoint_wait_s"] for each in report["resources"])
+    assert len(stops) == 2
+    assert {s.stop_rule for s in stops} == {"its owner moves it"}
+    assert all(s.rule for info in tasks for s in info.segments)
+    assert abs(told - max(waited, 0.0)) < 0.01
+    # not told where load made the expected times too long for what happened
+    assert 0 < (report["lower_bound_s"] or 1e-9) <= report["makespan_s"]
+    assert Terminal(daemon).json("report", ids, "--no-bound")["lower_bound_s"] is None
+
+
 def near(some: set[Span], others: set[Span]) -> bool:
     """Whether the spans are equal but for a microsecond of rounding."""
     pairs = zip(sorted(some), sorted(others), strict=True)

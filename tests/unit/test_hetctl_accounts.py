@@ -339,3 +339,15 @@ def test_history_of_a_user_and_of_a_resource(daemon: FakeDaemon) -> None:
     assert found("--on", "cpu", "--user", "0") == [9, 7]
     assert CliRunner().invoke(main, ["history", "--on", "gpu1"]).exit_code == 4
     assert CliRunner().invoke(main, ["history", "--user", "no one"]).exit_code == 2
+
+
+@pytest.mark.parametrize(("least", "told"), [(5.0, 5.0), (7.5, 7.5), (7.6, None)])
+def test_a_bound_that_was_beaten_is_not_told(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, least: float, told: float
+) -> None:
+    daemon.tasks[7] = a_moved_task()
+    monkeypatch.setattr("hetctl.commands.report.lower_bound", lambda *_: least)
+
+    report = document("report")
+
+    assert (report["makespan_s"], report["lower_bound_s"]) == (7.5, told)

@@ -90,7 +90,10 @@ class Report(EnergyPart):
     makespan_s: Annotated[Seconds | None, Meta(description="null: not all ended")]
     lower_bound_s: Annotated[
         Seconds | None,
-        Meta(description="no schedule of these tasks is shorter; null: not known"),
+        Meta(
+            description="no schedule of these tasks is shorter, as far as expected times hold; "
+            "null: not known, or contradicted by what happened"
+        ),
     ]
     resources: list[ResourceAccountPart]
     tasks: list[TaskAccountPart]
