@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -203,6 +204,10 @@ def run_crews(chosen: argparse.Namespace) -> list[dict[str, Any]]:
 def _rows(
     chosen: argparse.Namespace, attack: Callable[[Siege, int], None]
 ) -> list[dict[str, Any]]:
-    seeds = range(chosen.first, chosen.first + chosen.seeds)
-    runs = [besiege(seed, lambda siege: attack(siege, chosen.count)) for seed in seeds]
-    return [run.report() for run in runs]
+    rows: list[dict[str, Any]] = []
+    with contextlib.suppress(KeyboardInterrupt):  # what is done is reported
+        for seed in range(chosen.first, chosen.first + chosen.seeds):
+            run = besiege(seed, lambda siege: attack(siege, chosen.count))
+            rows.append(run.report())
+            sys.stderr.write(f"seed {seed}: {len(run.complaints)} complaints\n")
+    return rows

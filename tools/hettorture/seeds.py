@@ -41,6 +41,7 @@ def _kill_at(*points: str) -> tuple[str, ...]:
 
 
 CREWS = ("hettorture", "crews", "--seeds", "2", "--count", "40")
+SIMULATED = ("hettorture", "simulate", "--seeds", "200")
 
 SEEDS = {
     "answer-early": SeededBug(
@@ -125,10 +126,7 @@ SEEDS = {
         "daemon/hetd/restoring.py",
         "if entry.cancelling is not None:",
         "if not entry:",
-        _test(
-            "system/test_snapshots.py::"
-            "test_what_was_acknowledged_of_a_running_task_holds_over_a_restart"
-        ),
+        SIMULATED,
     ),
     "no-fence": SeededBug(
         "reports count whoever sends them, and of whatever epoch",
@@ -169,13 +167,15 @@ SEEDS = {
         "daemon/hetd/core/intake.py",
         "self.ledger.enqueue(task, destination)",
         "self.ledger.enqueue(task)",
-        _test("unit/test_crew.py::test_a_yielded_task_goes_on_where_it_was_sent"),
+        _test(
+            "unit/test_scheduler.py", "sim/test_policies.py", "sim/test_simulation.py"
+        ),
     ),
     "order-after-preempt": SeededBug(
         "a preempted task waits behind those that were there before it",
         "daemon/hetd/core/intake.py",
         '        task.rank = FRONT\n        task.advance("TaskYielded"',
-        '        task.advance("TaskYielded"',
+        '        task.rank = -FRONT\n        task.advance("TaskYielded"',
         _test(
             "unit/test_scheduler.py::"
             "test_a_preempted_task_without_a_destination_waits_first"
@@ -267,9 +267,7 @@ SEEDS = {
         "libtask/libtask/worker/launcher.py",
         "self._exits.keep(exited)",
         "pass",
-        _test(
-            "unit/test_launcher.py::test_tells_a_new_daemon_of_exits_that_nobody_heard"
-        ),
+        _test("unit/test_launcher.py::test_exits_outlive_the_launcher"),
     ),
     "drafts-left": SeededBug(
         "a launcher that comes leaves the drafts of the one before",
