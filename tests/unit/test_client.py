@@ -27,6 +27,7 @@ from libtask.errors import (
 from libtask.messages import (
     Control,
     Done,
+    Error,
     Lagged,
     Learn,
     ListTasks,
@@ -210,6 +211,21 @@ def test_every_unanswered_change_is_repeated_with_its_key(
     assert first.key == second.key != ""
     assert first.expires < second.expires < time.monotonic() + 0.2
     assert len(daemon.peers) == 2  # over another connection
+
+
+def test_who_is_put_off_asks_again(client: Client, daemon: FakeDaemon) -> None:
+    put_off = [1, 2]
+
+    def answer(message: Control) -> list[Message]:
+        if put_off:
+            put_off.pop()
+            return [Error(message.request, "busy", "others want something too")]
+        return [Done(message.request, message.ids)]
+
+    daemon.answers[Control] = answer
+
+    assert client.cancel(1) == [1]
+    assert len({each.key for each in daemon.requests(Control)}) == 1
 
 
 def test_a_daemon_that_never_answers_is_given_up(daemon: FakeDaemon) -> None:

@@ -1,0 +1,97 @@
+"""Shares of the loop's time: alone a user may have all, among others his part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hetd.shares import WINDOW_NS, Shares
+from hettorture.bodies import USERS, Desk
+from libtask import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+GREEDY, MODEST = USERS
+
+
+def test_a_user_alone_may_have_everything() -> None:
+    shares = Shares()
+    shares.charge(GREEDY, 10 * WINDOW_NS, now=1)
+
+    assert not shares.is_used_up(GREEDY, now=2)
+
+
+def test_among_others_he_has_his_part_and_no_more() -> None:
+    shares = Shares()
+    shares.charge(GREEDY, WINDOW_NS // 2 + 1, now=1)
+    shares.charge(MODEST, 1000, now=2)
+
+    assert shares.is_used_up(GREEDY, now=3)
+    assert not shares.is_used_up(MODEST, now=3)
+
+
+def test_each_window_begins_anew_and_knows_who_was_there() -> None:
+    shares = Shares()
+    for uid in (GREEDY, MODEST):
+        shares.charge(uid, WINDOW_NS, now=1)
+    after = WINDOW_NS + 1
+
+    assert not shares.is_used_up(GREEDY, now=after)
+    shares.charge(GREEDY, WINDOW_NS, now=after)
+    # the other has said nothing yet in this window, but he may
+    assert shares.is_used_up(GREEDY, now=after + 1)
+
+
+# ---------------------------------------------------------------- in the loop
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.close()
+
+
+def test_who_has_had_his_share_is_put_off_and_the_other_is_served(desk: Desk) -> None:
+    now = desk.node.clock.now()
+    for uid, spent in ((GREEDY, WINDOW_NS), (MODEST, 1)):
+        desk.loop._shares.charge(uid, spent, now)
+    desk.loop._shares._ends = now + 1000 * WINDOW_NS
+
+    desk.say(GREEDY, m.Policies(1))
+    desk.say(MODEST, m.Policies(2))
+    desk.loop.finish()
+
+    assert desk.inlet.answers["Error busy"] == 1
+    assert desk.inlet.answers["PolicyInfo"] == 1
+
+
+def test_reports_of_workers_are_never_put_off(desk: Desk) -> None:
+    desk.say(GREEDY, m.Submit(1, [m.TaskSpec("app")]))
+    (entry,) = desk.node.journal.live.values()
+    (role,) = (each for each in ("w1", "w2", "w3") if desk.tasks_of(GREEDY, each))
+    now = desk.node.clock.now()
+    for uid, spent in ((GREEDY, WINDOW_NS), (MODEST, 1)):
+        desk.loop._shares.charge(uid, spent, now)
+    desk.loop._shares._ends = now + 1000 * WINDOW_NS
+
+    desk.say(GREEDY, m.Finished(entry.id, entry.epoch), role)
+
+    assert entry.state == "completed"
+
+
+def test_a_turn_ends_when_it_has_taken_long_and_loses_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hetd.loop.TURN_NS", -1)
+    frame = m.encode(m.Devices(1))
+    for _ in range(3):
+        desk.put(MODEST, "client", frame)
+
+    for expected in (1, 2, 3):
+        desk.loop.turn([])
+        desk.loop.finish()
+        assert desk.inlet.answers["DeviceList"] == expected
