@@ -62,9 +62,10 @@ class Notifier:
         monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send("RELOADING=1", f"MONOTONIC_USEC={monotonic}")
 
-    def stopping(self, status: str) -> None:
-        """Say that no more clients are served."""
-        self._send("STOPPING=1", f"STATUS={status}")
+    def stopping(self, seconds: float, status: str) -> None:
+        """Say that we stop, and ask for this much time from now on."""
+        extend = f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}"
+        self._send("STOPPING=1", extend, f"STATUS={status}")
 
     def draining(self, seconds: float, status: str) -> None:
         """Give a sign of life while stopping, and ask for this much time from now on."""

@@ -68,7 +68,7 @@ class Serving:
             self._notifier.alive(self._status)
             if self._hung_up:
                 self._reload()
-        self._notifier.stopping("stopping")
+        self._notifier.stopping(MARGIN_S, "stopping")
         if self._node.config.on_stop == "preempt":
             self._drain(wakes)
         loop.finish()

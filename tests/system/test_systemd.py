@@ -61,6 +61,7 @@ ExecStart=/lib/systemd/systemd --user
 DROP_IN = """
 [Service]
 WatchdogSec=2s
+TimeoutStopSec=2s
 StandardOutput=append:/out/hetd.log
 StandardError=append:/out/hetd.log
 """
@@ -238,6 +239,10 @@ def _judge_the_end(seen: dict[str, Any]) -> None:
     assert seen["stopped"] == [0, "inactive", "success"]
     assert seen["socket_gone"]
     assert seen["workers_without"] == seen["workers"]
+    # it may wait for tasks: it asks for the time, and is not killed
+    assert seen["deaf"]["status"] == 0
+    assert seen["drained_s"] >= 3.0
+    assert seen["drained"] == ["inactive", "success", "0"]
     assert seen["bad_config"] != 0
     assert seen["bad_result"] == ["exit-code", "2", "0"]
 

@@ -67,14 +67,14 @@ def test_it_is_told_all_that_it_needs_to_know(manager: Manager) -> None:
     notifier.ready("serving")
     notifier.alive(lambda: "3 tasks")
     notifier.draining(9.0, "draining")
-    notifier.stopping("stopping")
+    notifier.stopping(5.0, "stopping")
 
     assert manager.told() == [
         ["EXTEND_TIMEOUT_USEC=2500000"],
         ["READY=1", "STATUS=serving"],
         ["WATCHDOG=1", "STATUS=3 tasks"],
         ["EXTEND_TIMEOUT_USEC=9000000", "WATCHDOG=1", "STATUS=draining"],
-        ["STOPPING=1", "STATUS=stopping"],
+        ["STOPPING=1", "EXTEND_TIMEOUT_USEC=5000000", "STATUS=stopping"],
     ]
     assert environment == {}
 

@@ -175,7 +175,17 @@ def stop() -> None:
     seen["after_stop"] = grown(seen["after_hang"]["progress"])
     seen["cancelled"] = hetctl("zoe", "cancel", "1")
 
+    # longer than systemd would wait, if it were not asked to
+    CONFIG.write_text(
+        'on_stop = "preempt"\nstop_timeout_s = 3.0\n' + CONFIG.read_text()
+    )
+    run("systemctl", "reload", "hetd.service")
+    deaf = ("synthetic", "--seconds", '{"cpu": 600}', "--strips", "1")
+    seen["deaf"] = hetctl("ben", "submit", *deaf)
+    since = time.monotonic()
     run("systemctl", "stop", "hetd.socket", "hetd.service")
+    seen["drained_s"] = time.monotonic() - since
+    seen["drained"] = [show("ActiveState"), show("Result"), show("ExecMainStatus")]
     for pid in uids_of_workers():
         os.kill(pid, signal.SIGKILL)
     CONFIG.write_text('polcy = "mm"\n')
