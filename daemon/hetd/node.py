@@ -15,7 +15,6 @@ from hetd.core import actions as a
 from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.core.scheduler import Limits, Scheduler
-from hetd.core.system import SECOND, Resource
 from hetd.core.tasks import Row, State
 from hetd.counters import Counters
 from hetd.discipline import Discipline, kill_group
@@ -24,6 +23,7 @@ from hetd.metering import Metering
 from hetd.power.find import Finder
 from hetd.remarks import Remarks
 from hetd.restoring import note, restored, wishes
+from hetd.submission import resource, submission
 from libtask import messages as m
 from libtask.faultpoints import reach
 from libtask.processes import started_at
@@ -83,7 +83,7 @@ class Node:
         self.journal = journal
         self.pool = pool
         self.scheduler = Scheduler(
-            [_resource(device, config.queue_limit) for device in devices],
+            [resource(device, config.queue_limit) for device in devices],
             estimates,
             policy,
             limits=Limits(config.attempts, config.stage, quotas=quotas(config.limits)),
@@ -365,62 +365,3 @@ class Node:
             self._pending.append([e.TaskAborted(action.task, action.epoch)])
         else:
             self.discipline.is_to_give_up(action.task, action.epoch)
-
-
-def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitted:
-    """Describe a task to the scheduler.
-
-    Args:
-        entry: what the journal knows of it.
-        migration_s: seconds that a move takes besides copying.
-        clock: the daemon's; deadlines are told by its monotonic part.
-
-    """
-    spec = entry.spec
-    return e.TaskSubmitted(
-        task=TaskId(entry.id),
-        type=spec.type or spec.app,
-        kinds=frozenset(spec.kinds),
-        owner=entry.owner,
-        resources=frozenset(spec.resources),
-        priority=spec.priority,
-        after=tuple(TaskId(task) for task in spec.after),
-        hold=spec.hold or entry.state == "held",
-        work=spec.work,
-        input_bytes=spec.input_bytes,
-        state_bytes=spec.state_bytes,
-        deadline=_deadline(entry, clock),
-        strips=_strips(spec),
-        migration_s=migration_s,
-    )
-
-
-def _deadline(entry: Entry, clock: Clock) -> Nanoseconds | None:
-    """Tell by the monotonic clock when a task is due."""
-    if entry.deadline is None:
-        return None
-    return clock.now() + int((entry.deadline - clock.wall()) * SECOND)
-
-
-def _strips(spec: m.TaskSpec) -> int | None:
-    """Count the equal strips of a task, where its user fixed their size."""
-    if spec.iterations is None:
-        return None
-    if spec.iterations <= 1:
-        return 1
-    size = max(0, spec.strip or 0)
-    return -(-spec.iterations // size) if size else None
-
-
-def _resource(device: m.DeviceInfo, queue_limit: int) -> Resource:
-    return Resource(
-        name=device.spec.name,
-        kind=device.spec.kind,
-        slots=device.slots,
-        busy_watts=device.busy_watts,
-        idle_watts=device.idle_watts,
-        link_bytes_per_s=device.link_bytes_per_s,
-        reconfigure_s=device.reconfigure_s,
-        queue_limit=queue_limit,
-        shared=device.shared,
-    )

@@ -1,0 +1,75 @@
+"""What hetd knows of tasks and devices, as the scheduler takes it. Called by the node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hetd.core import events as e
+from hetd.core.events import TaskId
+from hetd.core.system import SECOND, Resource
+
+if TYPE_CHECKING:
+    from hetd.clock import Clock
+    from hetd.core.events import Nanoseconds
+    from hetd.journal import Entry
+    from libtask import messages as m
+
+
+def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitted:
+    """Describe a task to the scheduler.
+
+    Args:
+        entry: what the journal knows of it.
+        migration_s: seconds that a move takes besides copying.
+        clock: the daemon's; deadlines are told by its monotonic part.
+
+    """
+    spec = entry.spec
+    return e.TaskSubmitted(
+        task=TaskId(entry.id),
+        type=spec.type or spec.app,
+        kinds=frozenset(spec.kinds),
+        owner=entry.owner,
+        resources=frozenset(spec.resources),
+        priority=spec.priority,
+        after=tuple(TaskId(task) for task in spec.after),
+        hold=spec.hold or entry.state == "held",
+        work=spec.work,
+        input_bytes=spec.input_bytes,
+        state_bytes=spec.state_bytes,
+        deadline=_deadline(entry, clock),
+        strips=_strips(spec),
+        migration_s=migration_s,
+    )
+
+
+def _deadline(entry: Entry, clock: Clock) -> Nanoseconds | None:
+    """Tell by the monotonic clock when a task is due."""
+    if entry.deadline is None:
+        return None
+    return clock.now() + int((entry.deadline - clock.wall()) * SECOND)
+
+
+def _strips(spec: m.TaskSpec) -> int | None:
+    """Count the equal strips of a task, where its user fixed their size."""
+    if spec.iterations is None:
+        return None
+    if spec.iterations <= 1:
+        return 1
+    size = max(0, spec.strip or 0)
+    return -(-spec.iterations // size) if size else None
+
+
+def resource(device: m.DeviceInfo, queue_limit: int) -> Resource:
+    """Describe a device to the scheduler."""
+    return Resource(
+        name=device.spec.name,
+        kind=device.spec.kind,
+        slots=device.slots,
+        busy_watts=device.busy_watts,
+        idle_watts=device.idle_watts,
+        link_bytes_per_s=device.link_bytes_per_s,
+        reconfigure_s=device.reconfigure_s,
+        queue_limit=queue_limit,
+        shared=device.shared,
+    )
