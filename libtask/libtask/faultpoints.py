@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from libtask.errors import HetError
+from libtask.errors import BugError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ POINTS = IN_DAEMON | IN_LAUNCHER | IN_WORKER
 _NEVER = ("", "1", "kill", "")
 
 
-class FaultError(HetError):
+class FaultError(BugError):
     """Raised on purpose, at a fault point."""
 
     code = "fault"

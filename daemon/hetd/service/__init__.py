@@ -17,7 +17,7 @@ from hetd.service.submission import SubmissionDesk
 from hetd.service.tasks import TaskDesk
 from hetd.store import StoreFullError
 from libtask import messages as m
-from libtask.errors import DaemonUnreachableError, HetError
+from libtask.errors import BugError, DaemonUnreachableError, HetError
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ class Service:
                 self._demand_staying()
                 return self._change(peer, request)
             reply: m.Message = self._handlers[type(request)](peer, request)
+        except BugError:
+            raise  # the loop sees whether the state is still whole
         except HetError as error:
             reply = m.Error(request.request, error.code, str(error))
         return reply
