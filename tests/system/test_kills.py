@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +13,15 @@ import pytest
 
 import hetd
 import libtask
+from hettorture import calls
+from hettorture.arena import PATIENCE, Arena, eventually
+from hettorture.customers import DEAF, all_tasks, described
+from hettorture.history import name_of
 from hettorture.kills import besiege, kill_crews, kill_daemons
 from hettorture.points import walk_all
+from libtask import messages as m
+from libtask.client.session import Session
+from libtask.errors import HetError
 from libtask.faultpoints import POINTS
 
 if TYPE_CHECKING:
@@ -71,3 +80,48 @@ def test_the_documentation_lists_every_fault_point() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", DOCS.read_text(), re.MULTILINE)
 
     assert dict(rows) == POINTS
+
+
+@pytest.mark.skipif(calls.possible() is not None, reason=str(calls.possible()))
+@pytest.mark.timeout(300)
+def test_kills_at_system_calls_lose_nothing() -> None:
+    run = besiege(4, lambda siege: calls.kill_at_calls(siege, 6))
+
+    assert run.complaints == []
+    assert run.states["completed"] > 0
+
+
+def test_an_exception_in_a_handler_fails_one_request() -> None:
+    with Arena() as arena:
+        arena.start_daemon("submit.checked:1:raise")
+        arena.await_answer()
+        with closing(_session(arena)) as session:
+            with pytest.raises(HetError, match="internal error of hetd"):
+                session.request(_submit("k"))
+            answer = session.request(_submit("k"))
+
+        assert [task.id for task in all_tasks(arena.socket)] == answer.ids
+
+
+def test_an_exception_that_breaks_the_state_ends_the_daemon_and_nothing_is_lost() -> (
+    None
+):
+    with Arena() as arena, ThreadPoolExecutor(1) as waiting:
+        arena.start_daemon("submit.admitted:1:raise")
+        arena.await_answer()
+        with closing(_session(arena)) as session:
+            asked = waiting.submit(session.request, _submit("k"))
+            eventually(arena.is_down, "the end of the daemon")
+            arena.start_daemon()
+            answer = asked.result(PATIENCE)
+
+        assert [task.id for task in all_tasks(arena.socket)] == answer.ids
+
+
+def _session(arena: Arena) -> Session:
+    return Session(arena.socket, DEAF, timeout=PATIENCE, patience=PATIENCE)
+
+
+def _submit(key: str) -> m.Submit:
+    params = {"seed": 1, "iterations": 1}
+    return m.Submit(request=0, tasks=[described(name_of(key, 0), params)], key=key)
