@@ -188,7 +188,9 @@ def test_a_failed_task_has_its_log_too(daemon: PrivateDaemon, trace: Submit) -> 
 
     (segment,) = daemon.info(task.id).segments
 
-    assert _text(segment) == f"0 1 cpu {task.pids()[0]}\n"
+    printed = f"0 1 cpu {task.pids()[0]}\n"
+    assert _text(segment).startswith(f"{printed}Traceback (most recent call last):")
+    assert _text(segment).endswith("in run\n")
     assert Path(segment.log).stat().st_mode & 0o077 == 0
 
 
