@@ -23,6 +23,7 @@ from hetd.core.tasks import State
 from hetd.health import Health
 from hetd.staff import Holder
 from hetd.vigil import Vigil
+from libtask import messages as m
 from libtask import processes
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from hetd.journal import Entry, Journal
     from hetd.staff import Worker
     from hetd.workers import WorkerPool
-    from libtask import messages as m
 
 log = logging.getLogger("hetd")
 
@@ -267,8 +267,12 @@ class Discipline:
             log.error("%s: a slot is lost: %s", resource, reason)
             return
         holder = (worker.uid, worker.name)
-        for event in self.health.blocked(resource, holder, reason, self._now()):
-            self._node.happen(event)
+        lost = self.health.blocked(resource, holder, reason, self._now())
+        if lost:
+            self._node.pool.send(record.id, m.Abort(record.id, record.epoch))
+            self._node.pool.part(record.id)
+            gone = e.WorkerLost(record.id, record.epoch, reason, elsewhere=True)
+            self._node.happen(gone, *lost)
 
     # ------------------------------------------------------------ who holds what
 

@@ -178,6 +178,7 @@ def stuck(shell: Shell, hands: Hands) -> m.Run:
     shell.launcher()
     task, run = _hanging(shell, hands, kinds=["gpu"])
     assert run.device.name == "gpu0"
+    shell.ask(m.Migrate(1, task, "gpu0"))  # it goes elsewhere all the same
     shell.worker("other")
     hands.seconds += KILL_S + 1
     shell.node.tick()
