@@ -205,7 +205,7 @@ def test_a_task_in_a_long_strip_survives_many_restarts(
     task.await_gate()
     (pid,) = task.pids()
 
-    for round_ in range(12):
+    for round_ in range(8):
         if round_ % 2:
             daemon.terminate()
             daemon.start()
