@@ -96,7 +96,7 @@ class Asking:
 
     def _params(self, kinds: list[str], size: int) -> dict[str, Any]:
         chance, weather = self._chance, self._weather
-        iterations = size * chance.choice((1, 1, 4))
+        iterations = size * chance.choice((1, 1, 1, 1, 4))
         if self._likely(weather.endless):
             iterations = ENDLESS
         params: dict[str, Any] = {
