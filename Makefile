@@ -50,7 +50,7 @@ pictures: .venv/installed-dev
 bench: .venv/installed-dev
 	$(BIN)/python -m hetbench $(BENCH)
 
-# about 2 hours on 2 cores; each run goes on where it stopped if it is called again
+# an hour or more on 2 cores; each run goes on where it stopped if it is called again
 TORTURE := points kills crews calls soak bugs $(if $(filter 0,$(shell id -u)),powercuts)
 SOAK_MINUTES ?= 10
 

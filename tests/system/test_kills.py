@@ -18,11 +18,11 @@ from hettorture.arena import PATIENCE, Arena, eventually
 from hettorture.customers import DEAF, all_tasks, described
 from hettorture.history import name_of
 from hettorture.kills import besiege, kill_crews, kill_daemons
-from hettorture.points import walk_all
+from hettorture.points import hits, walk_all
 from libtask import messages as m
 from libtask.client.session import Session
 from libtask.errors import HetError
-from libtask.faultpoints import POINTS
+from libtask.faultpoints import IN_DAEMON, IN_LAUNCHER, IN_WORKER, POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,9 @@ def test_random_kills_of_workers_and_launchers_lose_nothing() -> None:
 
 @pytest.mark.timeout(900)
 def test_a_kill_at_every_fault_point_loses_nothing() -> None:
-    run, reached = walk_all(2)
+    crew = [(point, 1) for point in IN_LAUNCHER | IN_WORKER]
+
+    run, reached = walk_all(hits(IN_DAEMON, 2) + crew)
 
     assert run.complaints == []
     assert reached == sorted(POINTS)

@@ -238,9 +238,8 @@ def hits(points: Iterable[str], later: int) -> list[tuple[str, int]]:
     return [(point, hit) for point in points for hit in (1, later)]
 
 
-def walk_all(later: int, only: Sequence[str] = ()) -> tuple[Run, list[str]]:
-    """Walk over all points, or some; return what came of it, and the points reached."""
-    chosen = hits(only or POINTS, later)
+def walk_all(chosen: Sequence[tuple[str, int]]) -> tuple[Run, list[str]]:
+    """Walk over these (point, hit); return what came of it, and the points reached."""
     walks: list[Walk] = []
 
     def attack(siege: Siege) -> None:
@@ -256,5 +255,6 @@ def walk_all(later: int, only: Sequence[str] = ()) -> tuple[Run, list[str]]:
 
 def run_all(chosen: argparse.Namespace) -> list[dict[str, Any]]:
     """Walk once; the later time is the third."""
-    came, reached = walk_all(3, [name for name in chosen.only.split(",") if name])
+    names = [name for name in chosen.only.split(",") if name] or list(POINTS)
+    came, reached = walk_all(hits(names, 3))
     return [{**came.report(), "points": len(reached)}]
