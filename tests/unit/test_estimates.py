@@ -57,6 +57,12 @@ def test_the_time_of_a_type_goes_with_its_work() -> None:
     assert table.seconds(a_row(work=20.0), CPU) == pytest.approx(6.0)
 
 
+def test_the_time_of_any_amount_of_work_can_be_told() -> None:
+    table = a_table(("heat/64", CPU, 1e9, 1e-300))
+
+    assert table.seconds(a_row("heat/65", work=1e18), CPU) < math.inf
+
+
 def test_an_unmeasured_size_lies_between_those_measured() -> None:
     table = a_table(
         ("heat/64", CPU, 1.0, 64.0),

@@ -22,6 +22,8 @@ OTHER_TYPE = 0.5
 """A size of another type is as informative as one of the same that is a factor of
 e^0.5 farther: types differ in more than their work."""
 LEAST_NOISE = 0.02
+LARGEST = 60.0
+"""Logarithm of the longest time that is told: somebody may ask for any amount of work."""
 NEAREST = 32
 """Measured sizes that are looked at: the farther ones say nothing more."""
 
@@ -75,7 +77,7 @@ def predict(known: Iterable[Known], work: float, slope: float = 1.0) -> Predicti
     t1 += slope / FREEDOM**2
     determinant = s0 * s2 - s1 * s1
     value = (t0 * s2 - s1 * t1) / determinant
-    return Prediction(math.exp(value), math.sqrt(s2 / determinant))
+    return Prediction(math.exp(min(value, LARGEST)), math.sqrt(s2 / determinant))
 
 
 def _variance(known: Known, work: float) -> float:
