@@ -238,6 +238,7 @@ def test_one_job_runs_here() -> None:
     assert found == [(1, os.getpid())]
 
 
+@pytest.mark.timeout(600)  # four processes import scikit-learn
 def test_cross_validation_equals_that_of_loky() -> None:
     linear_model = pytest.importorskip("sklearn.linear_model")
     selection = pytest.importorskip("sklearn.model_selection")
