@@ -178,9 +178,8 @@ def _take_up(path: Path) -> sqlite3.Connection:
 def _refuse_broken(connection: sqlite3.Connection, path: Path) -> None:
     found = quick_check(connection, LOOK_S)
     if found is None:
-        log.warning(
-            "%s is large: its check was cut short; see hetctl daemon check", path
-        )
+        text = "%s: looked at for %g s only; hetctl daemon check looks at all of it"
+        log.info(text, path, LOOK_S)
     elif found:
         raise refusal(path, f"it is damaged: {found[0]}")
 
