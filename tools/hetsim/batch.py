@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
 from hetd.planning.batch.problem import ANYWHERE, Links, Problem, Promise
 from hetd.planning.batch.sources import ELSEWHERE, settled
-from hetsim.complaints import complaint_of
+from hetsim.documents import convert, decode_json, read_document
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,12 +89,7 @@ def read_batch(path: Path) -> Batch:
         InputError: unreadable or malformed; names the file and the place.
 
     """
-    try:
-        return decode_batch(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    return read_document(path, decode_batch)
 
 
 def decode_batch(text: bytes | str) -> Batch:
@@ -105,14 +99,7 @@ def decode_batch(text: bytes | str) -> Batch:
         InputError: malformed; names the place.
 
     """
-    try:
-        raw = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(error)) from error
-    try:
-        batch = msgspec.convert(raw, Batch)
-    except msgspec.ValidationError as error:
-        raise InputError(complaint_of(error, raw)) from error
+    batch = convert(decode_json(text), Batch)
     if batch.format != FORMAT:
         raise InputError(f'format: expected "{FORMAT}", got "{batch.format}"')
     _check_seconds(batch)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from hetsim.complaints import complaint_of
+from hetsim.documents import convert, decode_json, read_document
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,12 +77,7 @@ def read_event(path: Path) -> MappingEvent:
         InputError: unreadable or malformed; names the file and the place.
 
     """
-    try:
-        return decode_event(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    return read_document(path, decode_event)
 
 
 def decode_event(text: bytes | str) -> MappingEvent:
@@ -93,14 +87,7 @@ def decode_event(text: bytes | str) -> MappingEvent:
         InputError: malformed; names the place.
 
     """
-    try:
-        raw = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(error)) from error
-    try:
-        event = msgspec.convert(raw, MappingEvent)
-    except msgspec.ValidationError as error:
-        raise InputError(complaint_of(error, raw)) from error
+    event = convert(decode_json(text), MappingEvent)
     for complaint in _complaints(event):
         raise InputError(complaint)
     return event

@@ -10,10 +10,9 @@ from __future__ import annotations
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import msgspec
 from msgspec import Meta, Struct
 
-from hetsim.complaints import complaint_of
+from hetsim.documents import convert, decode_json, read_document
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -131,12 +130,7 @@ def read_scenario(path: Path) -> Scenario:
         InputError: unreadable or malformed; names the file and the place.
 
     """
-    try:
-        return decode_scenario(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    return read_document(path, decode_scenario)
 
 
 def decode_scenario(text: bytes | str) -> Scenario:
@@ -146,11 +140,7 @@ def decode_scenario(text: bytes | str) -> Scenario:
         InputError: malformed; names the place.
 
     """
-    try:
-        raw = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(error)) from error
-    return check_scenario(raw)
+    return check_scenario(decode_json(text))
 
 
 def check_scenario(raw: Any) -> Scenario:
@@ -160,10 +150,7 @@ def check_scenario(raw: Any) -> Scenario:
         InputError: malformed; names the place.
 
     """
-    try:
-        scenario = msgspec.convert(_without_nulls(raw), Scenario)
-    except msgspec.ValidationError as error:
-        raise InputError(complaint_of(error, raw)) from error
+    scenario = convert(_without_nulls(raw), Scenario, shown=raw)
     if scenario.format != FORMAT:
         raise InputError(f'format: expected "{FORMAT}", got "{scenario.format}"')
     _check_names(scenario)
