@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -180,5 +179,4 @@ def run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
     if not soaks or not soaks[0].looks:
         return [came.report()]
     came.complaints += soaks[0].complaints()
-    sys.stderr.write("".join(f"{each}\n" for each in soaks[0].looks))
     return [{**came.report(), **soaks[0].report(), "minutes": chosen.minutes}]
