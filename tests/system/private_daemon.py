@@ -187,10 +187,14 @@ class PrivateDaemon:
         return found
 
     def launcher(self) -> int:
-        """Return the pid of the launcher."""
-        pids = self._crew()
-        (launcher,) = (pid for pid in pids if _parent(pid) not in pids)
-        return launcher
+        """Return the pid of the launcher; a second one that was started leaves soon."""
+
+        def look() -> int | None:
+            pids = self._crew()
+            first = [pid for pid in pids if _parent(pid) not in pids]
+            return first[0] if len(first) == 1 else None
+
+        return eventually(look, "one launcher")
 
     def workers(self) -> list[int]:
         """Return the pids of the launcher's workers."""

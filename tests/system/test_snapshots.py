@@ -36,6 +36,8 @@ OFTEN = "[snapshots]\nmtbf_s = 1e-9\nminimum_s = 0.0\nlow_memory = 0.0\n"
 ON_DEMAND = "[snapshots]\nmtbf_s = 0.0\nlow_memory = 0.0\n"
 AT_ONCE = "[snapshots]\nmtbf_s = 0.0\nlow_memory = 1.0\n"
 """Memory is always low: what waits in a worker waits on disk as soon as it is idle."""
+LONG = 200
+"""Strips of tasks that must not end before an order reaches them."""
 COMPILING = 100.0
 """Seconds for a first run, which may compile kernels for the first time."""
 
@@ -295,8 +297,8 @@ def test_held_and_preempted_tasks_keep_their_progress_over_a_restart(
 ) -> None:
     daemon = private_daemon(settings(ON_DEMAND))
     tenant = Tracing(daemon, folder_in(tmp_path, "a"), gate_at=5, resources=["gpu0"])
-    held = Tracing(daemon, folder_in(tmp_path, "b"), gate_at=9)
-    preempted = Tracing(daemon, folder_in(tmp_path, "c"), gate_at=9)
+    held = Tracing(daemon, folder_in(tmp_path, "b"), gate_at=9, total_strips=LONG)
+    preempted = Tracing(daemon, folder_in(tmp_path, "c"), gate_at=9, total_strips=LONG)
     for task in (tenant, held, preempted):
         task.await_gate()
     daemon.client.hold(held.id)
@@ -311,8 +313,8 @@ def test_held_and_preempted_tasks_keep_their_progress_over_a_restart(
     tenant.open_gate()
     daemon.client.release(held.id)
 
-    for task in (tenant, held, preempted):
-        task.check_completed()
+    for task, strips in ((tenant, 20), (held, LONG), (preempted, LONG)):
+        task.check_completed(strips)
         assert len(task.pids()) == 1
     assert preempted.resources() == ["cpu", "gpu0"], "where its owner wants it"
 
@@ -322,7 +324,7 @@ def test_a_held_task_goes_on_from_its_snapshot_when_its_worker_is_gone_too(
 ) -> None:
     config = settings(ON_DEMAND).replace("5.0", "0.5")  # the patience with workers
     daemon = private_daemon(config)
-    task = Tracing(daemon, tmp_path, gate_at=9, total_strips=40)
+    task = Tracing(daemon, tmp_path, gate_at=9, total_strips=LONG)
     task.await_gate()
     daemon.client.hold(task.id)
     task.open_gate()
@@ -336,8 +338,8 @@ def test_a_held_task_goes_on_from_its_snapshot_when_its_worker_is_gone_too(
     daemon.start()
     daemon.client.release(task.id)
 
-    task.check_completed(40)
-    assert snapshot.done == task.strips().index(10)
+    task.check_completed(LONG)
+    assert snapshot.done >= 10
     assert len(task.pids()) == 2
 
 
@@ -346,7 +348,8 @@ def test_what_was_acknowledged_of_a_running_task_holds_over_a_restart(
 ) -> None:
     daemon = private_daemon()
     held, moved = (
-        Tracing(daemon, folder_in(tmp_path, name), gate_at=9) for name in ("a", "b")
+        Tracing(daemon, folder_in(tmp_path, name), gate_at=9, total_strips=LONG)
+        for name in ("a", "b")
     )
     for task in (held, moved):
         task.await_gate()
@@ -358,10 +361,10 @@ def test_what_was_acknowledged_of_a_running_task_holds_over_a_restart(
         task.open_gate()
 
     daemon.await_state(held.id, "held")
-    moved.check_completed()
+    moved.check_completed(LONG)
     assert moved.resources() == ["cpu", "fpga0"]
     daemon.client.release(held.id)
-    held.check_completed()
+    held.check_completed(LONG)
 
 
 # ---------------------------------------------------------------- memory
@@ -371,7 +374,7 @@ def test_with_little_memory_what_waits_waits_on_disk(
     private_daemon: Start, tmp_path: Path
 ) -> None:
     daemon = private_daemon(settings(AT_ONCE))
-    task = Tracing(daemon, folder_in(tmp_path, "a"), gate_at=9)
+    task = Tracing(daemon, folder_in(tmp_path, "a"), gate_at=9, total_strips=LONG)
     task.await_gate()
     daemon.client.hold(task.id)
     task.open_gate()
@@ -385,8 +388,8 @@ def test_with_little_memory_what_waits_waits_on_disk(
         other.check_completed()
     daemon.client.release(task.id)
 
-    task.check_completed()
-    assert snapshot.done == 10
+    task.check_completed(LONG)
+    assert snapshot.done >= 10
     assert daemon.info(task.id).attempts == 0
     assert pid in daemon.processes()
 
