@@ -2,9 +2,8 @@
 
     python -m hettorture bugs [--only NAME,…]
 
-Works on a copy of the sources; the files themselves stay as they are. First everything
-that is to notice a bug runs on the sources as they are, and must pass: a test that fails
-anyway notices nothing.
+Works on a copy of the sources; the files themselves stay as they are. What is to notice
+a bug runs first without it, and must pass: a test that fails anyway notices nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from hettorture.seeds import SEEDS
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hettorture.seeds import SeededBug
 
@@ -42,8 +41,15 @@ def run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="hettorture-") as folder:
         copy = Path(folder)
         _copy(copy)
-        sound = _sound(copy, [SEEDS[name].noticed_by for name in names])
-        return [_tried(copy, name, SEEDS[name], sound) for name in names]
+        sound: dict[Any, int] = {}
+        rows: list[dict[str, Any]] = []
+        with suppress(KeyboardInterrupt):  # what is done is reported
+            for name in names:
+                command = SEEDS[name].noticed_by
+                if command not in sound:
+                    sound[command] = _status(copy, command)[0]
+                rows.append(_tried(copy, name, SEEDS[name], sound))
+        return rows
 
 
 def _copy(folder: Path) -> None:
@@ -54,11 +60,6 @@ def _copy(folder: Path) -> None:
             shutil.copytree(source, folder / name, ignore=kept_out)
         elif source.exists():
             shutil.copy(source, folder / name)
-
-
-def _sound(copy: Path, commands: Sequence[tuple[str, ...]]) -> dict[Any, int]:
-    """Run each command on the sources as they are; return its exit status."""
-    return {command: _status(copy, command)[0] for command in dict.fromkeys(commands)}
 
 
 def _tried(

@@ -103,8 +103,12 @@ class Customer(threading.Thread):
         """Ask for nothing more, once the last answer has come; release what is held."""
         self._enough.set()
         self.join(2 * PATIENCE)
-        held = sorted(self._live.copy())
-        if held and self.error is None:
+        if self.error is None:
+            self.release(sorted(self._live.copy()))
+
+    def release(self, held: list[int]) -> None:
+        """Let tasks go on, whoever holds them."""
+        if held:
             self._ask(m.Control(request=0, verb="release", ids=held))
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import itertools
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from hettorture.kills import Run, Siege
 
 RETIRING = "launcher.retiring"
+HOLD_AND_GO_ON: tuple[Literal["hold", "snapshot", "release"], ...] = (
+    "hold",
+    "snapshot",
+    "release",
+)
 PROVOKE_S = 0.02
 """Seconds between two provocations."""
 ONCE = frozenset(
@@ -85,6 +90,7 @@ class Walk:
             "exit.told": self._kill_worker,
             "worker.forked": self._kill_worker,
             "resume.done": self._kill_worker,
+            "snapshot.reported": self._keep_waiting,
         }
 
     # ------------------------------------------------------------ walking
@@ -201,17 +207,39 @@ class Walk:
 
     def _defy(self) -> None:
         """Cancel a task that reaches no checkpoint for a while."""
+        # the daemon may reach the point, and end, at any of these steps
+        with (
+            contextlib.suppress(HetError),
+            self._one_task(iterations=1, pause_s=1.0) as (session, ids),
+        ):
+            self.siege.history.ask_to_cancel(*ids)
+            session.request(m.Control(request=0, verb="cancel", ids=ids))
+
+    def _keep_waiting(self) -> None:
+        """Take a snapshot of a task that is held in its worker."""
+        with (
+            contextlib.suppress(HetError),
+            self._one_task(iterations=100, pause_s=0.005) as (session, ids),
+        ):
+            for verb in HOLD_AND_GO_ON:
+                session.request(m.Control(request=0, verb=verb, ids=ids))
+                time.sleep(0.05)
+
+    @contextlib.contextmanager
+    def _one_task(
+        self, iterations: int, pause_s: float
+    ) -> Iterator[tuple[Session, list[int]]]:
+        """Submit a task that goes before others; nothing may come of it."""
         self._arena.keep_launcher()
-        history, key = self.siege.history, f"defiant-{next(self._numbers)}"
-        params = {"seed": 1, "iterations": 1, "pause_s": 1.0}
-        history.ask(key, [counting.reference(1, 1)])
+        history, key = self.siege.history, f"provoked-{next(self._numbers)}"
+        params = {"seed": 1, "iterations": iterations, "pause_s": pause_s}
+        history.ask(key, [counting.reference(1, iterations)])
         specs = [described(name_of(key, 0), params, priority=1)]
-        with contextlib.suppress(HetError), _asking(self._arena.socket) as session:
+        with _asking(self._arena.socket) as session:
             ids = session.request(m.Submit(request=0, tasks=specs, key=key)).ids
             history.acknowledge(key, ids)
             time.sleep(0.05)
-            history.ask_to_cancel(*ids)
-            session.request(m.Control(request=0, verb="cancel", ids=ids))
+            yield session, ids
 
 
 def _order(point: str, hit: int, marker: Path) -> str:
