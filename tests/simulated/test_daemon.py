@@ -11,6 +11,9 @@ import pytest
 from hettorture.simulate import in_processes
 from hettorture.simulation.run import Run
 
+pytestmark = pytest.mark.timeout(900)
+"""Half a minute of processor time each at most, on a machine that may be busy."""
+
 SEEDS = 500
 EVENTS = 1000
 REPLAYED = range(3)
@@ -24,7 +27,6 @@ for seed in reversed(range({len(REPLAYED)})):
 """
 
 
-@pytest.mark.timeout(600)
 def test_no_seed_breaks_the_promise() -> None:
     failing: dict[int, list[str]] = {}
     for tally in in_processes(range(SEEDS), EVENTS, jobs=os.cpu_count() or 1):
@@ -49,7 +51,7 @@ def test_a_seed_is_one_run_in_every_process() -> None:
     assert len({outcome.digest for outcome in outcomes.values()}) == len(REPLAYED)
 
 
-@pytest.mark.parametrize("bug", ["answer-early", "read-early", "everybody-hears"])
+@pytest.mark.parametrize("bug", ["answer-early", "everybody-hears", "slot-too-many"])
 def test_a_seeded_bug_is_found(bug: str) -> None:
     """All of them: docs/reliability.md; here those that a few seeds find."""
     subprocess.run(
