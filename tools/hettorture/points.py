@@ -151,6 +151,8 @@ class Walk:
             now = time.monotonic()
             if not marker.exists() and now - last > PROVOKE_S:
                 last = now
+                # it leaves at once where a dying one still has the lock
+                self._arena.keep_launcher()
                 provoke()
                 self._keep_daemon(marker)
             return marker.exists()
