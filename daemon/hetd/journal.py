@@ -37,7 +37,6 @@ RECENT = 10_000
 RECENT_BYTES = 64 << 20
 """Bytes of their pages at most: results may be large."""
 
-
 BYTES_PER_BYTE, BYTES_PER_TASK = 4, 8192
 """Memory of a page for each byte that it has when encoded; and of the records, queues
 and tables that go with a live task. Rather too much than too little."""
@@ -198,6 +197,7 @@ class Journal:
         self._next = store.last_id() + 1
         self.batch = Batch()
         self._unsaved: dict[int, Entry] = {}
+        self._refused: set[int] = set()
         self._live_bytes, self._ended_bytes = Sizes(), Sizes()
         self.changes: list[tuple[Entry, TaskChanged]] = []
         """What the watchers have not been told yet."""
@@ -211,16 +211,13 @@ class Journal:
         return entry
 
     def certain(self, entries: list[Entry]) -> list[Entry]:
-        """Return pages as they may be told; while the disk is full, as they are on it.
-
-        What is read then is answered at once: no commit makes it true before.
-        """
+        """Return pages as they may be told; while the disk is full, as they are on it."""
         stuck = self._store.stuck
-        if stuck is None:
-            return entries
-        doubtful = self._unsaved.keys() | {row[0] for row in stuck.tasks}
-        pages = [self._on_disk(e.id) if e.id in doubtful else e for e in entries]
-        return [page for page in pages if page is not None]
+        doubtful = set(self._refused)
+        if stuck is not None:
+            doubtful |= self._unsaved.keys() | {row[0] for row in stuck.tasks}
+        pages = (self._on_disk(e.id) if e.id in doubtful else e for e in entries)
+        return [page for page in pages if page]
 
     def _on_disk(self, task: int) -> Entry | None:
         stored = self._store.task(task)
@@ -291,7 +288,8 @@ class Journal:
 
     def save(self, entry: Entry) -> None:
         """Write the page with the next commit."""
-        self._unsaved[entry.id] = entry
+        if entry.id not in self._refused:
+            self._unsaved[entry.id] = entry
 
     def record(self, record: Record, now: float, rule: str = "") -> None:
         """Take in a change of state; `rule`: the one that put it where it runs now."""
@@ -312,6 +310,8 @@ class Journal:
 
     def tell(self, entry: Entry, event: str, now: float) -> None:
         """Note a change for the watchers."""
+        if entry.id in self._refused:
+            return
         changed = TaskChanged(
             id=entry.id,
             state=entry.state,
@@ -327,7 +327,8 @@ class Journal:
 
     def forget(self, tasks: set[int]) -> None:
         """Leave nothing of tasks that were never written, but of those that still run."""
-        for task in tasks - self.live.keys():
+        self._refused |= tasks  # what still runs of them is neither written nor told of
+        for task in tasks:
             self._unsaved.pop(task, None)
             self._recent.pop(task, None)
             self._ended_bytes.drop(task)

@@ -141,8 +141,8 @@ BUGS = {
     "read-early": Bug(
         "what a full disk may still undo is listed",
         "hetd.journal",
-        "if stuck is None:",
-        "if entries is not None:",
+        "if stuck is not None:",
+        "if not entries:",
     ),
     "refused-and-kept": Bug(
         "tasks that are refused for want of room stay",
