@@ -29,6 +29,8 @@ INTERVALS_NS = st.sampled_from([1, 1_000, 1_000_000, 10**15])
 class LazyDevice:
     """Computes on copies, and a strip only when it is waited for; as bad as it gets."""
 
+    copies_out = None
+
     def __init__(self, *, pipelined: bool) -> None:
         self.spec = DeviceSpec("lazy", "gpu")
         self.pipelined = pipelined

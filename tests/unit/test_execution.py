@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 class RecordingDevice:
     """A device that writes down what is asked of it, in order."""
 
+    copies_out = None
+
     def __init__(self, *, pipelined: bool = False) -> None:
         self.spec = DeviceSpec("recorder", "cpu")
         self.pipelined = pipelined
