@@ -73,6 +73,9 @@ class CrewDesk:
             self._lose(lost, "the connection to its worker broke")
         if record is not None:
             self._greeted.add(record.id)
+            if hello.resource:
+                found = e.TaskFound(record.id, record.epoch, hello.resource)
+                self._node.happen(found)
             self._node.repeat_orders(record)
 
     def _held(self, peer: Peer, hello: m.Hello) -> TaskRecord | None:
