@@ -58,6 +58,8 @@ TICK_OF_LOGS = 0.25
 """Seconds between two looks at what workers write: a flood is at most that large."""
 BUSY_TICK_MS = 50
 LOG_DAYS = 14
+DISPOSAL_S = 10.0
+"""Seconds that the objects of an ended task may take to go."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Workers' names become file names."""
 
@@ -172,6 +174,7 @@ class Launcher:
             self._socket,
             log,
             snapshots=str(self._shelf.path),
+            disposal_s=DISPOSAL_S,
             processes=processes,
         )
         try:

@@ -31,8 +31,9 @@ class Terms:
         tasks: it retires after so many.
         growth: it retires when it has grown by so many bytes.
         snapshots: folder of its user's snapshots; empty: it writes none.
-        disposal_s: seconds that an ended task's objects may take to go; it is killed then,
-            as it hears no order meanwhile.
+        disposal_s: seconds that an ended task's objects may take to go; the process is
+            killed then, as it hears no order meanwhile; 0: any time. It takes SIGALRM and
+            the interval timer, which only a process made for it can give.
         processes: processes and threads that its user may have; 0: any number.
 
     """
@@ -44,7 +45,7 @@ class Terms:
     tasks: int = 10_000
     growth: int = 1 << 30
     snapshots: str = ""
-    disposal_s: float = 10.0
+    disposal_s: float = 0.0
     processes: int = 0
 
 
@@ -69,7 +70,7 @@ class Age:
             seconds: what it took.
 
         """
-        if not self._terms.own:
+        if self._terms.disposal_s:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
         self._tasks += 1
         big = spec.input_bytes + spec.state_bytes >= BIG
@@ -85,7 +86,7 @@ class Age:
 
         An application's `__del__` may hang, and this process would hear no order any more.
         """
-        if self._terms.own:  # a user's own program has its signals for itself
+        if not self._terms.disposal_s:
             return
         if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
