@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -76,6 +77,7 @@ slots = 2
 FURNISH = """
 set -eu
 root=$1
+{binds}
 make -s -C {repository} install-files DESTDIR="$root" prefix=/usr
 cp {out}/test.target {out}/*.service "$root/etc/systemd/system/"
 mkdir -p "$root/etc/systemd/system/hetd.service.d"
@@ -138,17 +140,28 @@ def cgroup() -> Iterator[Path]:
     group.rmdir()
 
 
-def _python_path() -> str:
+def _python_path() -> dict[str, str]:
+    """Say where the box has each folder of code: ours may be hidden there, or closed."""
     here = [folder for folder in sys.path if folder and Path(folder).is_dir()]
     base = str(Path(sys.base_prefix).resolve())
-    return ":".join(folder for folder in here if not folder.startswith(base))
+    code = [folder for folder in here if not folder.startswith(base)]
+    return {folder: f"/opt/code/{number}" for number, folder in enumerate(code)}
+
+
+def _binds(code: dict[str, str]) -> str:
+    """Write the commands that bring folders into the box."""
+    return "\n".join(
+        f'mkdir -p "$root{there}" && mount --bind {shlex.quote(here)} "$root{there}"'
+        for here, there in code.items()
+    )
 
 
 def _furnish(out: Path) -> Path:
     """Write what the box needs; return the Python installation it is to have."""
     base = Path(sys.base_prefix).resolve()
     python = f"/opt/python/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
-    path = _python_path()
+    code = _python_path()
+    path = ":".join(code.values())
     files = {
         "test.target": TARGET,
         "user-of-ben.service": USER,
@@ -156,7 +169,11 @@ def _furnish(out: Path) -> Path:
         "test.conf": DROP_IN,
         "hetd.toml": CONFIG,
         "furnish.sh": FURNISH.format(
-            repository=REPOSITORY, out=out, path=path, python=python
+            repository=REPOSITORY,
+            out=out,
+            path=path,
+            python=python,
+            binds=_binds(code),
         ),
     }
     for name, text in files.items():
