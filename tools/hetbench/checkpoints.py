@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 POLLS = 1_000_000
 ROUNDS = 7
 INTERVAL_NS = 50_000_000
-STEPS = 3000
 SIDE = 1024
+LENGTHS = (3000, 20_000)
+"""Steps: about half a second and some seconds. A task's first strips are short, until the
+runtime knows how long they take; that counts less the longer it is."""
 
 
 def run() -> list[dict[str, Any]]:
@@ -41,7 +43,7 @@ def run() -> list[dict[str, Any]]:
         router.bind(f"ipc://{socket}")
         link = Link(socket, list)
         lookout = Lookout(link, 1, 1, Output(""))
-        rows = [_poll(lookout), _strips(lookout)]
+        rows = [_poll(lookout), *(_strips(lookout, steps) for steps in LENGTHS)]
         link.close()
         router.close(0)
     return rows
@@ -50,7 +52,7 @@ def run() -> list[dict[str, Any]]:
 def _poll(lookout: Lookout) -> dict[str, Any]:
     """Time what the main thread does at each checkpoint to learn of a preemption."""
     device = open_device(DeviceSpec("cpu", "cpu"))
-    execution = _execution(device, lookout, fixed=STEPS)
+    execution = _execution(device, lookout, LENGTHS[0], fixed=LENGTHS[0])
     lookout.follow(execution, time.perf_counter_ns())
     begin = time.perf_counter_ns()
     for _ in range(POLLS):
@@ -60,13 +62,13 @@ def _poll(lookout: Lookout) -> dict[str, Any]:
     return {"case": "checkpoint poll", "mean_ns": round(mean), "polls": POLLS}
 
 
-def _strips(lookout: Lookout) -> dict[str, Any]:
+def _strips(lookout: Lookout, steps: int) -> dict[str, Any]:
     device = open_device(DeviceSpec("cpu", "cpu", threads=1))
     times: dict[str, list[float]] = {"uncut": [], "strips": []}
     strips = 0
     for _ in range(ROUNDS):
-        for case, fixed in (("uncut", STEPS), ("strips", None)):
-            execution = _execution(device, lookout, fixed=fixed)
+        for case, fixed in (("uncut", steps), ("strips", None)):
+            execution = _execution(device, lookout, steps, fixed=fixed)
             lookout.follow(execution, time.perf_counter_ns())
             begin = time.perf_counter()
             execution.run()
@@ -75,7 +77,7 @@ def _strips(lookout: Lookout) -> dict[str, Any]:
             strips = execution.measures.strips
     ratios = [b / a for a, b in zip(times["uncut"], times["strips"], strict=True)]
     return {
-        "case": f"heat {SIDE}x{SIDE}, {STEPS} steps, 1 thread",
+        "case": f"heat {SIDE}x{SIDE}, {steps} steps, 1 thread",
         "uncut_s": round(statistics.median(times["uncut"]), 4),
         "strips_s": round(statistics.median(times["strips"]), 4),
         "strips": strips,
@@ -83,9 +85,11 @@ def _strips(lookout: Lookout) -> dict[str, Any]:
     }
 
 
-def _execution(device: Device, lookout: Lookout, fixed: int | None) -> Execution:
-    task = Heat(n=SIDE, steps=STEPS)
+def _execution(
+    device: Device, lookout: Lookout, steps: int, *, fixed: int | None
+) -> Execution:
+    task = Heat(n=SIDE, steps=steps)
     task.load()
     sizer = StripSizer(INTERVAL_NS, fixed=fixed)
-    course = Course(CheckpointRecord(total=STEPS), sizer)
+    course = Course(CheckpointRecord(total=steps), sizer)
     return Execution(Heat.implementations["cpu"], task, device, course, lookout)
