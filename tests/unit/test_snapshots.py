@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import namedtuple
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -368,18 +369,19 @@ def test_the_successor_goes_on_above_its_predecessor(folder: SnapshotFolder) -> 
 # ---------------------------------------------------------------- disks
 
 
-@pytest.fixture
+@contextmanager
 def little_space() -> Iterator[None]:
-    """Let no file of this process grow above 4 KiB."""
+    """Let no file of this process grow above 4 KiB: also not that of the tests' report."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    signal.signal(signal.SIGXFSZ, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
 
 
-@pytest.mark.usefixtures("little_space")
 def test_a_snapshot_that_does_not_fit_leaves_the_older_ones(
     folder: SnapshotFolder,
 ) -> None:
@@ -387,7 +389,10 @@ def test_a_snapshot_that_does_not_fit_leaves_the_older_ones(
     folder.write(snapshot_of(task, done=1))
     task.grid = np.zeros(10_000)
 
-    with pytest.raises(SnapshotError, match=os.strerror(errno.EFBIG)):
+    with (
+        little_space(),
+        pytest.raises(SnapshotError, match=os.strerror(errno.EFBIG)),
+    ):
         folder.write(snapshot_of(task, done=2))
 
     assert len(names(folder)) == 1
