@@ -8,6 +8,9 @@ from builders import Harness, a_resource, a_task
 from hetd.core import actions as a
 from hetd.core import events as e
 from hetd.core.events import TaskId
+from hetd.planning.batch.live import BatchPolicy
+from hetd.planning.batch.planners import PLANNERS, make_planner
+from hetd.policies import POLICIES, make_policy
 
 NAMES = ("sct", "mmi", "mttf-lp", "sjf", "ljf", "cim", "nim", "ncjm")
 SECONDS = {
@@ -86,3 +89,21 @@ def test_an_idle_resource_takes_a_running_task_that_it_does_sooner() -> None:
 def _finished(node: Harness, task: int) -> e.TaskFinished:
     record = node.scheduler.system.tasks[TaskId(task)]
     return e.TaskFinished(record.id, record.epoch)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_policy_has_the_planner_of_its_name(name: str) -> None:
+    policy = POLICIES[name]()
+    assert isinstance(policy, BatchPolicy)
+
+    planner = make_planner(policy.planner, policy.planner_parameters())
+
+    assert policy.planner == name
+    assert type(planner) is PLANNERS[name]
+
+
+def test_what_a_batch_policy_adds_is_its_planners() -> None:
+    policy = make_policy("mttf-lp", {"window_s": 0.5, "solver_seconds": "2.5"})
+    assert isinstance(policy, BatchPolicy)
+
+    assert policy.planner_parameters() == {"solver_seconds": 2.5}

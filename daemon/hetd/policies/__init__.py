@@ -6,6 +6,7 @@ first line describes it to users. Adding one means a file and a line here.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -84,7 +85,7 @@ def make_policy(name: str, parameters: dict[str, Any]) -> Policy:
 
 
 def _fields(kind: type[Policy]) -> list[str]:
-    return list(getattr(kind, "__dataclass_fields__", {}))
+    return [field.name for field in fields(kind)]  # type: ignore[arg-type]  # policies are dataclasses
 
 
 def parameters_of(policy: Policy) -> dict[str, Any]:

@@ -1,38 +1,20 @@
-"""`ljf`: a batch planner of zhao-2018 as a policy; see `planning.batch.live`."""
+"""`ljf`: largest job first, a baseline of zhao-2018-tpds (section 5)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
-from hetd.planning.batch.live import Batching, decide
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hetd.core.events import Event, Nanoseconds
-    from hetd.core.policy import Decision
-    from hetd.core.system import System
+from hetd.planning.batch.live import BatchPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class LargestJobFirst:
+class LargestJobFirst(BatchPolicy):
     """Batches by LJF (zhao-2018): a free resource gets the task that takes longest on average.
 
     Attributes:
-        window_s: a batch is planned so long after its first task arrived.
-        most_tasks: planned at once; more are planned in several batches.
-        correct: idle resources take what the plan gave to others.
+        window_s, most_tasks, correct: see `BatchPolicy`.
 
     """
 
-    window_s: float = 0.02
-    most_tasks: int = 500
-    correct: bool = True
-
-    def react(
-        self, event: Event, system: System, now: Nanoseconds
-    ) -> Iterator[Decision]:
-        """Plan the batches whose window is over; correct plans that were wrong."""
-        batching = Batching("ljf", self.window_s, self.most_tasks, self.correct)
-        yield from decide(batching, event, system)
+    planner: ClassVar[str] = "ljf"

@@ -1,4 +1,4 @@
-"""Batch planners on the live node: what the policies `sct` to `ncjm` share.
+"""Batch planners on the live node: what the policies `sct` to `ncjm` are made of.
 
 Resources are responders, their slots accelerators, their links the ingress; a batch is
 what is submitted together or arrives within a window. The plan says where each task
@@ -11,8 +11,8 @@ Numerics are loaded when the first batch is planned, not with the policies.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hetd.core import events as e
 from hetd.core.policy import Place, Preempt, Wake
@@ -22,7 +22,7 @@ from hetd.planning.outlook import Outlook
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hetd.core.events import Event
+    from hetd.core.events import Event, Nanoseconds
     from hetd.core.policy import Decision
     from hetd.core.system import ResourceState, System
     from hetd.core.tasks import TaskRecord
@@ -35,60 +35,69 @@ LEAST_GAIN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Batching:
-    """How batches are made on the node.
+class BatchPolicy:
+    """A batch planner as a policy; fields that a policy adds are its planner's own.
 
     Attributes:
-        planner: its name in `PLANNERS`; `parameters`: its own.
+        planner: its name in `PLANNERS`.
         window_s: a batch is planned so long after its first task arrived.
         most_tasks: planned at once; more are planned in several batches.
         correct: idle resources take what the plan gave to others.
 
     """
 
-    planner: str
-    window_s: float
-    most_tasks: int
-    correct: bool
-    parameters: tuple[tuple[str, Any], ...] = ()
+    planner: ClassVar[str]
+
+    window_s: float = 0.02
+    most_tasks: int = 500
+    correct: bool = True
+
+    def react(
+        self, event: Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        """Plan the batches whose window is over, then correct what turned out wrong."""
+        if len(system.unplaced):
+            yield from _plan_batches(self, system, now)
+        progress = isinstance(event, e.StripsDone | e.TaskReady | e.TaskStarted)
+        if self.correct and system.idle() and not (progress and len(system.unplaced)):
+            outlook = Outlook(system, CAUTION, AMORTIZE)
+            yield from _take_waiting(system, outlook)
+            yield from _take_running(system, outlook)
+
+    def planner_parameters(self) -> dict[str, Any]:
+        """Read what the policy adds to the fields of every batch policy."""
+        shared = {field.name for field in fields(BatchPolicy)}
+        own = [field.name for field in fields(self) if field.name not in shared]
+        return {name: getattr(self, name) for name in own}
 
 
-def decide(batching: Batching, event: Event, system: System) -> Iterator[Decision]:
-    """Plan the batches whose window is over, then correct what turned out wrong."""
-    if len(system.unplaced):
-        yield from _plan_batches(batching, system)
-    progress = isinstance(event, e.StripsDone | e.TaskReady | e.TaskStarted)
-    if batching.correct and system.idle() and not (progress and len(system.unplaced)):
-        outlook = Outlook(system, CAUTION, AMORTIZE)
-        yield from _take_waiting(system, outlook)
-        yield from _take_running(system, outlook)
-
-
-def _plan_batches(batching: Batching, system: System) -> Iterator[Decision]:
-    while tasks := _gathered(batching, system):
-        closes = min(task.arrival for task in tasks) + int(batching.window_s * SECOND)
-        if closes > system.now:
+def _plan_batches(
+    policy: BatchPolicy, system: System, now: Nanoseconds
+) -> Iterator[Decision]:
+    while tasks := _gathered(policy.most_tasks, system):
+        closes = min(task.arrival for task in tasks) + int(policy.window_s * SECOND)
+        if closes > now:
             yield Wake(closes)
             return
-        yield from _place(batching, system, tasks)
+        yield from _place(policy, system, tasks)
 
 
-def _gathered(batching: Batching, system: System) -> list[TaskRecord]:
+def _gathered(most: int, system: System) -> list[TaskRecord]:
     """List the tasks of the next batch; those that nothing can run now stay behind."""
     found = system.unplaced.first(len(system.unplaced))
     able = (task for task in found if system.best(task.row) is not None)
-    return [task for _, task in zip(range(batching.most_tasks), able, strict=False)]
+    return [task for _, task in zip(range(most), able, strict=False)]
 
 
 def _place(
-    batching: Batching, system: System, tasks: list[TaskRecord]
+    policy: BatchPolicy, system: System, tasks: list[TaskRecord]
 ) -> Iterator[Place]:
     from hetd.planning.batch.planners import make_planner
 
     problem, names = problem_of(system, tasks)
-    plan = make_planner(batching.planner, dict(batching.parameters)).plan(problem)
+    plan = make_planner(policy.planner, policy.planner_parameters()).plan(problem)
     now = system.now / SECOND
-    rule = f"planned by {batching.planner} in a batch of {len(tasks)}"
+    rule = f"planned by {policy.planner} in a batch of {len(tasks)}"
     for index, task in enumerate(tasks):
         name = names[int(plan.accelerators[index])]
         # later batches wait behind earlier ones
