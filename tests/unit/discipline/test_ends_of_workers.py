@@ -1,0 +1,163 @@
+"""Workers that cannot be had, that leave, and that are gone after a restart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hetd.discipline import ASKS, KILL_S
+from libtask import messages as m
+from unit.daemon_shell import USER, Shell, a_peer, a_spec
+from unit.discipline.devices_on_trial import TWINS
+from unit.turned_clock import Hands
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_machine_without_room_for_processes_is_asked_again_later(
+    shell: Shell, hands: Hands
+) -> None:
+    launcher = shell.launcher()
+    (task,) = shell.submit(a_spec())
+    reason = "no process for a worker: Resource temporarily unavailable"
+
+    for asked in range(1, ASKS):
+        orders = shell.sent.to("launcher1000", m.StartWorkers)
+        assert len(orders) == asked
+        (name,) = orders[-1].names
+        failed = m.WorkerExited(name, 1, reason, started=False)
+        shell.crew.worker_exited(launcher, failed)
+        shell.node.tick()
+        assert len(shell.sent.to("launcher1000", m.StartWorkers)) == asked
+        entry = shell.journal.find(task)
+        assert entry is not None
+        assert (entry.state, entry.reason, entry.attempts) == ("running", reason, 0)
+        hands.seconds += 6.0
+        shell.node.tick()
+
+    (name,) = shell.sent.to("launcher1000", m.StartWorkers)[-1].names
+    shell.crew.worker_exited(launcher, m.WorkerExited(name, 1, reason, started=False))
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert entry.attempts == 1, "then it lets others have its place"
+
+
+def test_a_worker_that_leaves_costs_its_next_task_no_attempt(shell: Shell) -> None:
+    shell.launcher()
+    shell.worker("w")
+    (task,) = shell.submit(a_spec())
+    run = shell.run_of("w")
+
+    shell.crew.worker_leaves(a_peer("w"))
+    shell.worker("next")
+
+    again = shell.run_of("next")
+    assert (again.task, again.epoch, again.spec) == (task, run.epoch, run.spec)
+    shell.finish("next", again, result=1)
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert (entry.state, entry.attempts, len(entry.segments)) == ("completed", 0, 1)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_worker_that_stays_after_its_last_word_is_ended(
+    shell: Shell,
+    hands: Hands,
+    leaves: bool,  # noqa: FBT001  drawn by name
+) -> None:
+    launcher = shell.launcher()
+    shell.worker("w")
+    shell.crew.worker_leaves(a_peer("w"))
+    if leaves:
+        shell.crew.worker_exited(launcher, m.WorkerExited("w", 0))
+
+    hands.seconds += KILL_S
+    shell.node.tick()
+
+    reason = "stayed alive after its last word"
+    kills = [] if leaves else [m.KillWorker("w", reason)]
+    assert shell.sent.to("launcher1000", m.KillWorker) == kills
+
+
+def test_a_task_cancelled_when_its_worker_leaves_has_ended(shell: Shell) -> None:
+    shell.launcher()
+    shell.worker("w")
+    (task,) = shell.submit(a_spec())
+    shell.ask(m.Control(1, "cancel", [task]))
+
+    shell.crew.worker_leaves(a_peer("w"))
+
+    assert shell.state(task) == "cancelled"
+
+
+# ---------------------------------------------------------------- restarts
+
+
+def _restarted(shell: Shell, tmp_path: Path, hands: Hands) -> Shell:
+    shell.commit()
+    return Shell(tmp_path, hands.clock(), TWINS, restore_grace_s=5.0)
+
+
+def test_a_worker_in_a_long_strip_is_waited_for(
+    shell: Shell, tmp_path: Path, hands: Hands
+) -> None:
+    shell.launcher()
+    shell.worker("w")
+    (task,) = shell.submit(a_spec())
+    after = _restarted(shell, tmp_path, hands)
+    after.node.restore()
+    after.crew.launcher_came(a_peer(f"launcher{USER}"), ["w"])
+
+    for _ in range(10):
+        hands.seconds += 6.0
+        after.node.tick()
+    assert after.state(task) == "running"
+
+    exited = m.WorkerExited("w", -9, "killed by signal 9 (SIGKILL)")
+    after.crew.worker_exited(a_peer(f"launcher{USER}"), exited)
+    entry = after.journal.find(task)
+    assert entry is not None
+    assert (entry.attempts, entry.reason) == (1, "killed by signal 9 (SIGKILL)")
+    after.close()
+
+
+@pytest.mark.parametrize(("started", "attempts"), [(1, 0), (4711, 1)])
+def test_without_a_launcher_the_start_of_the_process_counts(
+    shell: Shell, tmp_path: Path, started: int, attempts: int
+) -> None:
+    hands = Hands()
+    shell.worker("w")
+    (task,) = shell.submit(a_spec())
+    after = _restarted(shell, tmp_path, hands)
+    after.starts[1] = started  # another process may have its pid
+    after.node.restore()
+
+    hands.seconds += 6.0
+    after.node.tick()
+
+    entry = after.journal.find(task)
+    assert entry is not None
+    assert entry.attempts == attempts
+    after.close()
+
+
+def test_no_process_of_another_boot_is_waited_for(
+    shell: Shell, tmp_path: Path, hands: Hands
+) -> None:
+    shell.worker("w")
+    (task,) = shell.submit(a_spec())
+    entry = shell.journal.live[task]
+    assert entry.holder is not None
+    entry.holder = type(entry.holder)("w", 1, 1, boot="another")
+    shell.journal.save(entry)
+    after = _restarted(shell, tmp_path, hands)
+    after.node.restore()
+
+    after.node.tick()
+
+    entry = after.journal.live[task]
+    assert entry.attempts == 1
+    assert after.killed == []
+    after.close()

@@ -1,0 +1,69 @@
+"""The vigil: how long a task may be silent."""
+
+from __future__ import annotations
+
+from hetd.core.events import TaskId
+from hetd.core.system import SECOND
+from hetd.vigil import Vigil
+
+TASK = TaskId(1)
+
+
+def _complaints(vigil: Vigil, seconds: float) -> list[str]:
+    return [why for _, _, why in vigil.overdue(int(seconds * SECOND))]
+
+
+def _vigil(state_bytes: int = 0) -> Vigil:
+    vigil = Vigil(strip_s=10.0, setup_s=50.0)
+    vigil.begin(TASK, 1, state_bytes, 0)
+    return vigil
+
+
+def _progress(vigil: Vigil, at: float, mean: float = 0.1, **how: bool) -> None:
+    complete = how.get("complete", False)
+    vigil.progressed(TASK, mean, complete=complete, now=int(at * SECOND))
+
+
+def test_set_up_may_take_longer_than_a_strip() -> None:
+    vigil = _vigil()
+    assert _complaints(vigil, 49.0) == []
+    assert _complaints(vigil, 51.0) == ["no strip was finished in 50 s"]
+
+    _progress(vigil, at=45.0)  # what the next strips need may still be compiled
+    assert _complaints(vigil, 94.0) == []
+    _progress(vigil, at=60.0)
+    assert _complaints(vigil, 71.0) == ["no checkpoint was reached in 10 s"]
+
+
+def test_long_strips_and_large_states_have_their_time() -> None:
+    vigil = _vigil(state_bytes=500_000_000)  # 10 s to copy at the worst
+    for at in (1.0, 2.0):
+        _progress(vigil, at, mean=2.0)
+
+    assert _complaints(vigil, 51.0) == []
+    assert _complaints(vigil, 53.0) == ["no checkpoint was reached in 50 s"]
+
+
+def test_saving_may_take_as_long_as_set_up() -> None:
+    vigil = _vigil()
+    for at in (1.0, 2.0):
+        _progress(vigil, at)
+
+    _progress(vigil, at=3.0, complete=True)
+
+    assert _complaints(vigil, 52.0) == []
+    assert len(_complaints(vigil, 54.0)) == 1
+
+
+def test_reports_put_nothing_off_for_a_task_that_is_to_yield() -> None:
+    vigil = _vigil()
+    for at in (1.0, 2.0):
+        _progress(vigil, at)
+
+    vigil.ordered(TASK, 3 * SECOND)
+    _progress(vigil, at=12.0)
+
+    assert _complaints(vigil, 12.9) == []
+    assert _complaints(vigil, 13.1) == ["did not yield within 10 s"]
+    vigil.forget(TASK)
+    assert vigil.tasks() == []
