@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hetd.core.tasks import TaskRecord
-    from hetd.journal import Entry
+    from hetd.entry import Entry
     from hetd.node import Node
     from hetd.transport.router import Peer
 

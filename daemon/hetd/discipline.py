@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from hetd.core.events import Nanoseconds
     from hetd.core.scheduler import Scheduler
     from hetd.core.tasks import TaskRecord
-    from hetd.journal import Entry, Journal
+    from hetd.entry import Entry
+    from hetd.journal import Journal
     from hetd.staff import Worker
     from hetd.workers import WorkerPool
 

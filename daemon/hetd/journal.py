@@ -13,24 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetd.staff import Holder
+from hetd.entry import Entry, decode, encode, ended_at
 from hetd.store import Batch
-from libtask.messages import (
-    ENDED,
-    CheckpointRecord,
-    Segment,
-    SnapshotInfo,
-    TaskChanged,
-    TaskInfo,
-    TaskSpec,
-    TaskState,
-)
+from libtask.messages import ENDED, Segment, TaskChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from hetd.core.actions import Record
     from hetd.store import Store
+    from libtask.messages import TaskSpec
 
 RECENT = 10_000
 """Ended tasks kept in memory; older ones are read from the store."""
@@ -40,130 +32,6 @@ RECENT_BYTES = 64 << 20
 BYTES_PER_BYTE, BYTES_PER_TASK = 4, 8192
 """Memory of a page for each byte that it has when encoded; and of the records, queues
 and tables that go with a live task. Rather too much than too little."""
-
-
-class Entry(msgspec.Struct, omit_defaults=True):
-    """A task's page in the journal. All times are seconds since the epoch."""
-
-    id: int
-    owner: int
-    spec: TaskSpec
-    submitted: float
-    state: TaskState = "queued"
-    resource: str | None = None
-    epoch: int = 0
-    started: float | None = None
-    finished: float | None = None
-    checkpoint: CheckpointRecord = CheckpointRecord()
-    checkpoint_at: float | None = None
-    segments: list[Segment] = []
-    migrations: int = 0
-    reason: str | None = None
-    result: Any = None
-    destination: str | None = None
-    submitter: bytes = b""
-    holder: Holder | None = None
-    """The last process that it was given to."""
-    snapshot: SnapshotInfo | None = None
-    snapshot_error: str = ""
-    refused: int = 0
-    """Snapshots of it that were bad, or of something else."""
-    at_risk: float = 0.0
-    """Computing since the snapshot, or since the start, seconds."""
-    attempts: int = 0
-    in_worker: bool = False
-    """It waits in a worker that holds its state."""
-    pinned: str | None = None
-    """The only resource that its owner wants it on."""
-    holding: bool = False
-    cancelling: str | None = None
-    """Its owner wants it held, or gone, and it still runs."""
-
-    @property
-    def progress(self) -> float:
-        if self.state == "completed":
-            return 1.0
-        total = self.checkpoint.total
-        return min(1.0, self.checkpoint.done / total) if total else 0.0
-
-    @property
-    def kept(self) -> float:
-        """The share done that the newest snapshot holds."""
-        snapshot = self.snapshot
-        if snapshot is None or not snapshot.total:
-            return 0.0
-        return min(1.0, snapshot.done / snapshot.total)
-
-    @property
-    def snapshots_name(self) -> str:
-        """Name its snapshots; with the time, as a lost store gives ids once more."""
-        return f"{self.id}-{int(self.submitted * 1e6):x}"
-
-    def fall_back(self) -> None:
-        """Take note that all is lost but what a snapshot holds."""
-        snapshot = self.snapshot
-        done, total = (snapshot.done, snapshot.total) if snapshot else (0, None)
-        self.checkpoint = CheckpointRecord(done, total)
-        self.at_risk = 0.0
-
-    @property
-    def deadline(self) -> float | None:
-        """When it is due, in seconds since the epoch."""
-        after = self.spec.deadline_s
-        return None if after is None else self.submitted + after
-
-    def info(self, *, detail: bool) -> TaskInfo:
-        """Return the task as users see it."""
-        known = [each.joules for each in self.segments if each.joules is not None]
-        return TaskInfo(
-            id=self.id,
-            app=self.spec.app,
-            type=self.spec.type,
-            state=self.state,
-            owner=f"uid:{self.owner}",
-            name=self.spec.name,
-            resource=self.resource,
-            progress=self.progress,
-            submitted=self.submitted,
-            started=self.started,
-            finished=self.finished,
-            migrations=self.migrations,
-            checkpoint_at=self.checkpoint_at,
-            segments=self.segments if detail else [],
-            reason=self.reason,
-            result=self.result,
-            priority=self.spec.priority,
-            params=_legible(self.spec.params) if detail else {},
-            after=self.spec.after,
-            kinds=self.spec.kinds,
-            destination=self.destination,
-            joules=sum(known) if known else None,
-            measured=all(each.measured for each in self.segments),
-            input_bytes=self.spec.input_bytes,
-            state_bytes=self.spec.state_bytes,
-            deadline=self.deadline,
-            snapshot=self.snapshot,
-            snapshot_error=self.snapshot_error,
-            at_risk=self.at_risk,
-            attempts=self.attempts,
-        )
-
-
-def _ended_at(entry: Entry) -> int:
-    """Tell when a task ended, in whole seconds since the epoch; 0: it has not."""
-    return max(1, int(entry.finished or 0)) if entry.state in ENDED else 0
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Entry).decode
-
-
-def _legible(params: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what only the application can read: a listing must fit into a message."""
-    return {
-        name: f"<{len(value)} bytes>" if isinstance(value, bytes) else value
-        for name, value in params.items()
-    }
 
 
 class Sizes:
@@ -221,7 +89,7 @@ class Journal:
 
     def _on_disk(self, task: int) -> Entry | None:
         stored = self._store.task(task)
-        return _decode(stored) if stored is not None else None
+        return decode(stored) if stored is not None else None
 
     def newest_first(self, before: int | None, page: int) -> Iterator[Entry]:
         """Iterate over all tasks with smaller ids than `before`.
@@ -244,13 +112,13 @@ class Journal:
         stored = dict(self._store.ended(top, limit))
         newest = heapq.nlargest(limit, {*live, *recent, *stored})
         return [
-            self.live.get(task) or self._recent.get(task) or _decode(stored[task])
+            self.live.get(task) or self._recent.get(task) or decode(stored[task])
             for task in newest
         ]
 
     def restore(self) -> list[Entry]:
         """Read the tasks that had not ended when the daemon stopped."""
-        entries = [_decode(stored) for stored in self._store.unended()]
+        entries = [decode(stored) for stored in self._store.unended()]
         for entry in entries:
             entry.submitter = b""  # that connection is no more
         self.live.update({entry.id: entry for entry in entries})
@@ -260,13 +128,13 @@ class Journal:
 
     def pages(self, entries: Iterable[Entry]) -> dict[int, bytes]:
         """Return pages as they would be written now."""
-        return {entry.id: _encode(entry) for entry in entries}
+        return {entry.id: encode(entry) for entry in entries}
 
     def drop_unchanged(self, before: dict[int, bytes]) -> None:
         """Leave out what has not changed from being written; nobody watches yet."""
         for task, page in before.items():
             entry = self._unsaved.get(task)
-            if entry is not None and _encode(entry) == page:
+            if entry is not None and encode(entry) == page:
                 del self._unsaved[task]
             self._live_bytes.put(task, len(page))
         self.changes.clear()
@@ -372,7 +240,7 @@ class Journal:
         """
         batch, self.batch = self.batch, Batch()
         for entry in self._unsaved.values():
-            page, ended = _encode(entry), _ended_at(entry)
+            page, ended = encode(entry), ended_at(entry)
             batch.tasks.append((entry.id, ended, page))
             if ended:
                 self._live_bytes.drop(entry.id)

@@ -15,8 +15,8 @@ from hetd.core.system import SECOND
 if TYPE_CHECKING:
     from hetd.core.system import Resource
     from hetd.core.tasks import TaskRecord
+    from hetd.entry import Entry
     from hetd.estimates.table import News
-    from hetd.journal import Entry
     from hetd.node import Node
     from libtask import messages as m
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hetd.core.actions import Record
     from hetd.core.events import Nanoseconds
     from hetd.core.system import Resource
-    from hetd.journal import Entry
+    from hetd.entry import Entry
     from hetd.power.meter import Meter
     from libtask.messages import DeviceInfo
 

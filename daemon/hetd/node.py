@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from hetd.core.events import Event, Nanoseconds
     from hetd.core.policy import Policy
     from hetd.core.tasks import TaskRecord
+    from hetd.entry import Entry
     from hetd.estimates.table import EstimateTable
-    from hetd.journal import Entry, Journal
+    from hetd.journal import Journal
     from hetd.workers import WorkerPool
 
 TOGETHER = 1000

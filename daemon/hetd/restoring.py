@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hetd.core.tasks import TaskRecord
-    from hetd.journal import Entry
+    from hetd.entry import Entry
 
 WAITS = frozenset({"preempted", "held"})
 """States in which a task may have a worker, and no resource."""

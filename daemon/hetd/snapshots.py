@@ -14,7 +14,7 @@ from hetd.core.events import TaskId
 from libtask import messages as m
 
 if TYPE_CHECKING:
-    from hetd.journal import Entry
+    from hetd.entry import Entry
     from hetd.node import Node
     from hetd.transport.router import Peer
 

@@ -11,7 +11,7 @@ from hetd.core.system import SECOND, Resource
 if TYPE_CHECKING:
     from hetd.clock import Clock
     from hetd.core.events import Nanoseconds
-    from hetd.journal import Entry
+    from hetd.entry import Entry
     from libtask import messages as m
 
 

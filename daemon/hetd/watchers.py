@@ -9,7 +9,7 @@ from libtask.messages import ENDED, TaskChanged
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hetd.journal import Entry
+    from hetd.entry import Entry
     from hetd.transport.router import Peer
     from libtask.messages import Message, Watch
 

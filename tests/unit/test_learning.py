@@ -10,8 +10,8 @@ import pytest
 from builders import a_resource, a_task
 from hetd.core import events as e
 from hetd.core.scheduler import Scheduler
+from hetd.entry import Entry
 from hetd.estimates.table import EstimateTable
-from hetd.journal import Entry
 from hetd.learning import Learner
 from hetd.policies import make_policy
 from hetd.store import Batch

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from hetd.journal import Entry
+    from hetd.entry import Entry
 
     Restart = Callable[[], Shell]
 

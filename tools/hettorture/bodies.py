@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hetd.journal import Entry
+    from hetd.entry import Entry
     from hetd.wakes import Guarded
 
 DEVICES = [

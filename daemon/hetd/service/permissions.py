@@ -18,7 +18,7 @@ from libtask.errors import NotAllowedError, NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hetd.journal import Entry
+    from hetd.entry import Entry
     from hetd.node import Node
     from hetd.transport.router import Peer
 

@@ -13,7 +13,7 @@ from libtask.errors import InputError, NotAllowedError
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
-    from hetd.journal import Entry
+    from hetd.entry import Entry
     from hetd.node import Node
     from hetd.service.permissions import Permissions
     from hetd.transport.router import Peer

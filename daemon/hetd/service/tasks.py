@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hetd.core.tasks import TaskRecord
-    from hetd.journal import Entry
+    from hetd.entry import Entry
     from hetd.node import Node
     from hetd.planning.explain import Prospect
     from hetd.service.permissions import Permissions

@@ -80,7 +80,7 @@ BUGS = {
     ),
     "ends-forgotten": Bug(
         "the store does not learn that tasks have ended",
-        "hetd.journal",
+        "hetd.entry",
         "return max(1, int(entry.finished or 0)) if entry.state in ENDED else 0",
         "return 0",
     ),
@@ -111,8 +111,8 @@ BUGS = {
     "slot-too-many": Bug(
         "a resource takes one task more than it has slots",
         "hetd.core.scheduler",
-        "while len(state.running) < state.resource.slots and state.queue:",
-        "while len(state.running) <= state.resource.slots and state.queue:",
+        "while len(state.running) < state.slots and state.queue:",
+        "while len(state.running) <= state.slots and state.queue:",
     ),
     "everybody-sees": Bug(
         "users see each other's tasks",

@@ -11,7 +11,7 @@ from hettorture.simulation.disk import SimulatedStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hetd.journal import Entry
+    from hetd.entry import Entry
     from hettorture.simulation.scene import Scene
 
 PAGE = 50
