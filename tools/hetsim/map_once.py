@@ -10,38 +10,19 @@ from msgspec import UNSET, Struct, UnsetType
 from hetd.core.deadlines import NEVER, DeadlineOrder
 from hetd.core.system import SECOND
 from hetd.planning.machines import Machine, Queued
+from hetd.planning.mapper import MappingPolicy
 from hetd.planning.mapping import Bucket, Scene
-from hetd.policies import make_policy
-from hetd.policies.elare import EnergyLatencyAware
+from hetd.policies import POLICIES, make_policy
 from hetd.policies.felare import FairEnergyLatencyAware
-from hetd.policies.mm import MinMin
-from hetd.policies.mmu import MinMaxUrgency
-from hetd.policies.msd import MinSoonestDeadline
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+    from typing import Any
 
     from hetd.core.events import Nanoseconds
     from hetd.planning.mapping import Outcome
     from hetd.planning.reading import Reading
     from hetsim.mapping_event import MachineState, MappingEvent, TaskState
-
-    Mapper: TypeAlias = (
-        MinMin
-        | MinSoonestDeadline
-        | MinMaxUrgency
-        | EnergyLatencyAware
-        | FairEnergyLatencyAware
-    )
-
-MAPPERS = (
-    MinMin,
-    MinSoonestDeadline,
-    MinMaxUrgency,
-    EnergyLatencyAware,
-    FairEnergyLatencyAware,
-)
 
 
 class MappingResult(Struct, frozen=True):
@@ -64,7 +45,9 @@ class MappingResult(Struct, frozen=True):
     format: str = "hetsim/mapping-result-1"
 
 
-def mapper_of(policy: str, parameters: dict[str, Any], event: MappingEvent) -> Mapper:
+def mapper_of(
+    policy: str, parameters: dict[str, Any], event: MappingEvent
+) -> MappingPolicy:
     """Make the policy; the document's fairness factor is its default.
 
     Raises:
@@ -74,12 +57,13 @@ def mapper_of(policy: str, parameters: dict[str, Any], event: MappingEvent) -> M
     if policy == "felare" and event.fairness_factor is not UNSET:
         parameters = {"fairness_factor": event.fairness_factor, **parameters}
     mapper = make_policy(policy, parameters)
-    if not isinstance(mapper, MAPPERS):
-        raise InputError(f"--policy: {policy} is none of mm, msd, mmu, elare, felare")
+    if not isinstance(mapper, MappingPolicy):
+        able = [n for n, kind in POLICIES.items() if issubclass(kind, MappingPolicy)]
+        raise InputError(f"--policy: {policy} is none of {', '.join(able)}")
     return mapper
 
 
-def map_once(event: MappingEvent, mapper: Mapper) -> MappingResult:
+def map_once(event: MappingEvent, mapper: MappingPolicy) -> MappingResult:
     """Run one pass of Phase I and Phase II.
 
     Raises:
@@ -94,7 +78,7 @@ def map_once(event: MappingEvent, mapper: Mapper) -> MappingResult:
 
 
 def _result(
-    event: MappingEvent, outcome: Outcome[TaskState], mapper: Mapper
+    event: MappingEvent, outcome: Outcome[TaskState], mapper: MappingPolicy
 ) -> MappingResult:
     mapped = {n.task.id: int(n.machine.name) for n in outcome.chosen}
     expired = [task.id for task in event.arriving if _expired(task, event)]

@@ -6,7 +6,8 @@ A mapping event is the arrival of a task, or a slot that becomes free. The polic
 
 from __future__ import annotations
 
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hetd.core import events as e
@@ -16,6 +17,7 @@ from hetd.core.system import SECOND
 from hetd.planning.draws import drawn
 from hetd.planning.machines import machines_of
 from hetd.planning.mapping import Bucket, Scene
+from hetd.planning.reading import Mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,15 +50,23 @@ class Heuristic(Protocol):
         ...
 
 
-def react_by_mapping(
-    event: Event, system: System, reading: Reading, heuristic: Heuristic
-) -> Iterator[Decision]:
-    """Drop what is late, run the mapping event, and look again at the next deadline."""
-    yield from drop_expired(system)
-    yield from drop_late_starters(system)
-    if system.unplaced and (not isinstance(event, QUIET) or _stands_still(system)):
-        yield from _map(system, reading, heuristic)
-    yield from wake_at_deadline(system)
+@dataclass(frozen=True, slots=True)
+class MappingPolicy(Mapping, ABC):
+    """A heuristic as a policy; fields that a policy adds are its heuristic's own."""
+
+    @abstractmethod
+    def heuristic(self) -> Heuristic:
+        """Return one pass of the heuristic."""
+
+    def react(
+        self, event: Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        """Drop what is late, run the mapping event, and look again at the next deadline."""
+        yield from drop_expired(system)
+        yield from drop_late_starters(system)
+        if system.unplaced and (not isinstance(event, QUIET) or _stands_still(system)):
+            yield from _map(system, self.settled(), self.heuristic())
+        yield from wake_at_deadline(system)
 
 
 def _stands_still(system: System) -> bool:
@@ -157,7 +167,7 @@ def drop_expired(system: System) -> Iterator[Drop]:
 def drop_late_starters(system: System) -> Iterator[Drop]:
     """Drop the tasks that would take a free slot now, after their deadline."""
     for state in system.usable_states():
-        free = state.resource.slots - len(state.running)
+        free = state.slots - len(state.running)
         while free > 0 and state.queue:
             late = [t for t in state.queue.first(free) if _due(t) <= system.now]
             if not late:

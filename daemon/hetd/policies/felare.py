@@ -7,20 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from hetd.planning.fairness import Fairness, fair_pass
-from hetd.planning.mapper import react_by_mapping
-from hetd.planning.reading import Mapping
+from hetd.planning.mapper import MappingPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hetd.core.events import Event, Nanoseconds
-    from hetd.core.policy import Decision
-    from hetd.core.system import System
     from hetd.planning.mapper import Heuristic
 
 
 @dataclass(frozen=True, slots=True)
-class FairEnergyLatencyAware(Mapping):
+class FairEnergyLatencyAware(MappingPolicy):
     """FELARE: ELARE with types that fall behind first, and others making way for them.
 
     Attributes:
@@ -42,13 +36,7 @@ class FairEnergyLatencyAware(Mapping):
     evict: bool = True
     evict_in_vain: bool = False
 
-    def react(
-        self, event: Event, system: System, now: Nanoseconds
-    ) -> Iterator[Decision]:
-        return react_by_mapping(event, system, self.settled(), self.heuristic())
-
     def heuristic(self) -> Heuristic:
-        """Return one pass of the heuristic."""
         return partial(fair_pass, fairness=self.fairness())
 
     def fairness(self) -> Fairness:

@@ -74,7 +74,7 @@ class FinishTime:
     def _choose_next(self, system: System, outlook: Outlook) -> Iterator[Place]:
         """Let a free slot take the waiting task that should go first."""
         for state in system.usable_states():
-            free = state.resource.slots - len(state.running)
+            free = state.slots - len(state.running)
             if 0 < free < len(state.queue):
                 chosen = self._first(system, outlook, state)
                 if chosen is not None:

@@ -6,21 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hetd.planning.mapper import react_by_mapping
+from hetd.planning.mapper import MappingPolicy
 from hetd.planning.mapping import baseline_pass, least_completion
-from hetd.planning.reading import Mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hetd.core.events import Event, Nanoseconds
-    from hetd.core.policy import Decision
-    from hetd.core.system import System
     from hetd.planning.mapper import Heuristic
 
 
 @dataclass(frozen=True, slots=True)
-class MinMin(Mapping):
+class MinMin(MappingPolicy):
     """MM: each task to where it ends soonest; of those the one that ends soonest.
 
     Attributes:
@@ -28,11 +22,5 @@ class MinMin(Mapping):
 
     """
 
-    def react(
-        self, event: Event, system: System, now: Nanoseconds
-    ) -> Iterator[Decision]:
-        return react_by_mapping(event, system, self.settled(), self.heuristic())
-
     def heuristic(self) -> Heuristic:
-        """Return one pass of the heuristic."""
         return partial(baseline_pass, urgency=least_completion)

@@ -6,25 +6,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from hetd.planning.mapper import react_by_mapping
+from hetd.planning.mapper import MappingPolicy
 from hetd.planning.mapping import (
     baseline_pass,
     most_urgent,
     most_urgent_as_printed,
 )
-from hetd.planning.reading import Mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hetd.core.events import Event, Nanoseconds
-    from hetd.core.policy import Decision
-    from hetd.core.system import System
     from hetd.planning.mapper import Heuristic
 
 
 @dataclass(frozen=True, slots=True)
-class MinMaxUrgency(Mapping):
+class MinMaxUrgency(MappingPolicy):
     """MMU: each task to where it ends soonest; of those the one with least time to spare.
 
     Attributes:
@@ -36,13 +30,7 @@ class MinMaxUrgency(Mapping):
 
     urgency: Literal["completion", "execution"] = "completion"
 
-    def react(
-        self, event: Event, system: System, now: Nanoseconds
-    ) -> Iterator[Decision]:
-        return react_by_mapping(event, system, self.settled(), self.heuristic())
-
     def heuristic(self) -> Heuristic:
-        """Return one pass of the heuristic."""
         if self.urgency == "execution":
             return partial(baseline_pass, urgency=most_urgent_as_printed)
         return partial(baseline_pass, urgency=most_urgent)
