@@ -191,8 +191,8 @@ SEEDS = {
     "slot-too-many": SeededBug(
         "a resource takes one task more than it has slots",
         "daemon/hetd/core/scheduler.py",
-        "while len(state.running) < state.resource.slots and state.queue:",
-        "while len(state.running) <= state.resource.slots and state.queue:",
+        "while len(state.running) < state.slots and state.queue:",
+        "while len(state.running) <= state.slots and state.queue:",
         _test("unit/test_scheduler.py::test_slots_run_tasks_side_by_side"),
     ),
     "endless-attempts": SeededBug(
@@ -267,7 +267,9 @@ SEEDS = {
         "libtask/libtask/worker/launcher.py",
         "self._exits.keep(exited)",
         "pass",
-        _test("unit/test_launcher.py::test_exits_outlive_the_launcher"),
+        _test(
+            "unit/launcher/test_life_of_the_launcher.py::test_exits_outlive_the_launcher"
+        ),
     ),
     "drafts-left": SeededBug(
         "a launcher that comes leaves the drafts of the one before",
@@ -281,6 +283,8 @@ SEEDS = {
         "libtask/libtask/worker/shepherd.py",
         "        kill_with_descendants(orphans)\n",
         "",
-        _test("unit/test_launcher.py::test_what_a_task_started_ends_with_its_worker"),
+        _test(
+            "unit/launcher/test_ends_of_workers.py::test_what_a_task_started_ends_with_its_worker"
+        ),
     ),
 }

@@ -1,0 +1,122 @@
+"""A launcher process, the daemon that a test plays for it, and an app that looks around."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from libtask.messages import Finished, Leaving, Ready, StartWorkers, WorkerExited
+from libtask.processes import is_alive
+from unit.scripted_daemon import ScriptedDaemon, cpu, run, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+APP = r'''
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+
+from libtask import Task
+
+
+@dataclass
+class Look(Task):
+    """Looks around in its process."""
+
+    spawn: str = ""
+    deaf: bool = False
+    thread: bool = False
+
+    def load(self):
+        if self.deaf:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self.thread:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        if self.spawn:
+            read, write = os.pipe()
+            code = f"import os, time\ndef tell(): os.write({write}, b'%d' % os.getpid())\n"
+            subprocess.Popen([sys.executable, "-c", code + self.spawn], pass_fds=[write])
+            self.pid = int(os.read(read, 20))
+
+    def save(self, checkpoint):
+        print("hello from", os.getpid())
+        found = {"files": len(os.listdir("/proc/self/fd")), "leads": os.getsid(0) == os.getpid()}
+        found["draws"] = int(np.random.randint(1 << 40))
+        found["pid"] = getattr(self, "pid", 0)
+        return found
+
+
+@Look.on("cpu")
+def look(task, device, checkpoint):
+    for strip in checkpoint.strips():
+        yield
+'''
+
+LAUNCHER = ("-m", "libtask.worker.launcher")
+
+
+class Played:
+    """A launcher process, and the daemon that the test plays for it."""
+
+    def __init__(
+        self, folder: Path, *options: str, program: Sequence[str] = LAUNCHER
+    ) -> None:
+        self.folder = folder / "launcher"
+        self.app = folder / "look.py"
+        self.app.write_text(APP)
+        self.daemon = ScriptedDaemon(folder / "hetd.sock")
+        self.options = options
+        self.program = program
+        self.workers: list[int] = []
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, *self.program]
+        places = ["--socket", str(self.daemon.path), "--directory", str(self.folder)]
+        return subprocess.Popen([*command, *places, *self.options])
+
+    def say(self, message: Any) -> None:
+        self.daemon.say("launcher", message)
+
+    def start_workers(self, *names: str) -> dict[str, int]:
+        """Start workers; return their pids."""
+        self.say(StartWorkers(names=list(names)))
+        hellos = [self.daemon.greet() for _ in names]
+        self.workers += [hello.pid for hello in hellos]
+        return {hello.worker: hello.pid for hello in hellos}
+
+    def look(self, worker: str, **params: Any) -> dict[str, Any]:
+        """Run the app on a worker; return what it saw."""
+        order = stage(1, f"{self.app}:Look", params=params)
+        self.daemon.say(worker, order, run(1, cpu()))
+        result: dict[str, Any] = self.daemon.expect(Finished).result
+        return result
+
+    def stage(self, worker: str, **params: Any) -> None:
+        """Have a worker load the app, no more."""
+        self.daemon.say(worker, stage(1, f"{self.app}:Look", params=params))
+        self.daemon.expect(Ready)
+
+    def expect_leaving(self, status: int = 0) -> None:
+        """Hear that the worker leaves, and how it ended."""
+        self.daemon.expect(Leaving)
+        assert self.daemon.expect(WorkerExited).status == status
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pid in filter(is_alive, self.workers):
+            # One with a result that nobody may have heard of would stay for long.
+            os.kill(pid, signal.SIGKILL)
+        self.daemon.close()

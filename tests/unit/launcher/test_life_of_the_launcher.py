@@ -1,0 +1,101 @@
+"""The launcher outlives its daemon, and leaves when nobody needs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from libtask.messages import Hello, Retire, WorkerExited
+from libtask.processes import children_of, is_alive
+from libtask.worker.launcher import default_folder, start_launcher
+from unit.launcher.played_launcher import Played
+from unit.scripted_daemon import PATIENCE, ScriptedDaemon, until
+
+
+def test_tells_a_new_daemon_of_exits_that_nobody_heard(launcher: Played) -> None:
+    pids = launcher.start_workers("w1", "w2")
+
+    launcher.daemon.die()
+    os.kill(pids["w1"], signal.SIGKILL)
+    until(lambda: len(children_of(launcher.process.pid)) == 1, "the worker is reaped")
+    launcher.daemon.rise()
+
+    told = [launcher.daemon.hear() for _ in range(3)]
+    messages = [message for _, message in told]
+    by_launcher = [message for peer, message in told if peer == "launcher"]
+    assert WorkerExited("w1", -9, "killed by signal 9 (SIGKILL)") in messages
+    assert isinstance(by_launcher[0], Hello)
+    assert {message.worker for message in messages if isinstance(message, Hello)} == {
+        "w2",
+        "",
+    }
+
+
+def test_exits_outlive_the_launcher(launcher: Played) -> None:
+    pids = launcher.start_workers("w1")
+    os.kill(pids["w1"], signal.SIGKILL)
+    launcher.daemon.expect(WorkerExited)
+    launcher.process.kill()
+    launcher.process.wait()
+
+    launcher.process = launcher.start()
+
+    launcher.daemon.greet()
+    assert launcher.daemon.expect(WorkerExited).name == "w1"
+
+
+def test_idle_workers_leave_with_their_launcher(launcher: Played) -> None:
+    pids = launcher.start_workers("w1", "w2")
+
+    launcher.process.kill()
+    launcher.process.wait()
+
+    until(lambda: not any(map(is_alive, pids.values())), "the workers leave")
+
+
+def test_retires_with_its_workers(launcher: Played) -> None:
+    launcher.start_workers("w1", "w2")
+
+    launcher.say(Retire())
+
+    exits = [launcher.daemon.expect(WorkerExited) for _ in range(2)]
+    assert {exited.name for exited in exits} == {"w1", "w2"}
+    assert launcher.process.wait(PATIENCE) == 0
+
+
+def test_there_is_one_launcher_for_a_socket(launcher: Played) -> None:
+    second = launcher.start()
+
+    assert second.wait(PATIENCE) == 0
+    assert launcher.start_workers("w1")
+
+
+@pytest.mark.parametrize("option", ["--alone", "--idle"])
+def test_leaves_when_nobody_needs_it(tmp_path: Path, option: str) -> None:
+    played = Played(tmp_path, option, "0.1")
+    if option == "--idle":
+        played.daemon.greet()
+    assert played.process.wait(PATIENCE) == 0
+    played.close()
+
+
+def test_starting_one_leaves_no_child(tmp_path: Path) -> None:
+    daemon = ScriptedDaemon(tmp_path / "hetd.sock")
+    before = children_of(os.getpid())
+
+    start_launcher(daemon.path)
+
+    hello = daemon.greet()
+    assert children_of(os.getpid()) == before
+    assert os.getsid(hello.pid) != os.getsid(0)
+    daemon.say("launcher", Retire())
+    until(lambda: not is_alive(hello.pid), "the launcher leaves")
+    daemon.close()
+
+
+def test_logs_never_fill_the_memory_behind_run(tmp_path: Path) -> None:
+    assert default_folder(tmp_path / "hetd.sock") == tmp_path / "hetd.launcher"
+    assert not default_folder(Path("/run/hetd.sock")).is_relative_to("/run")
