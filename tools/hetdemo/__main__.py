@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rich.console import Console
 
-from hetdemo.batch import make_batch
+from hetdemo.batch import APPS, POLICY, make_batch
 from hetdemo.checks import check_all
 from hetdemo.daemon import private_daemon
 from hetdemo.flow import run_batch
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from libtask.messages import DeviceInfo, TaskInfo
 
 OUTPUT = Path("demo-output")
-POLICY = "migration"
-APPS = ("gaussian-blur", "heat", "markov", "correlation")
 INTERRUPTED = 130
 
 

@@ -1,4 +1,4 @@
-"""The demo's batch: what is computed, and when each task arrives."""
+"""The demo's batch: what is computed, by which policy, and when each task arrives."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
     from hetdemo.inputs import Inputs
     from libtask.task import Task
+
+APPS = ("gaussian-blur", "heat", "markov", "correlation")
+"""What the batch is made of, as `characterise` is told."""
+
+POLICY = "migration"
+"""What the daemon schedules it by."""
 
 GAP_S = 0.25
 """Seconds between the arrivals of one wave."""

@@ -17,8 +17,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from hetctl.web.server import PageServer
-from hetdemo.__main__ import APPS, POLICY
-from hetdemo.batch import make_batch
+from hetdemo.batch import APPS, POLICY, make_batch
 from hetdemo.daemon import private_daemon
 from hetdemo.inputs import make_inputs
 from libtask.characterisation import characterise
