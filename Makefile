@@ -62,7 +62,7 @@ torture-output/torture-%.json: .venv/installed-dev
 	mv $@.new $@
 
 OPTIONS_points := --json
-OPTIONS_kills := --seeds 20 --count 420 --json
+OPTIONS_kills := --seeds 20 --count 500 --json
 OPTIONS_crews := --seeds 20 --count 100 --json
 OPTIONS_calls := --seeds 10 --count 50 --json
 OPTIONS_soak := --minutes $(SOAK_MINUTES) --json

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,10 +15,10 @@ import pytest
 import hetd
 import libtask
 from hettorture import calls
-from hettorture.arena import PATIENCE, Arena, eventually
+from hettorture.arena import PATIENCE, Arena, NotInTimeError, eventually
 from hettorture.customers import DEAF, all_tasks, described
 from hettorture.history import name_of
-from hettorture.kills import besiege, kill_crews, kill_daemons
+from hettorture.kills import Siege, besiege, kill_crews, kill_daemons
 from hettorture.points import hits, walk_all
 from libtask import messages as m
 from libtask.client.session import Session
@@ -28,35 +29,39 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DOCS = Path(__file__).parents[2] / "docs" / "reliability.md"
+KILLS = 100
+"""Of a run at random moments; some more, where one meets a daemon that recovers."""
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(3))
-def test_random_kills_of_the_daemon_lose_nothing(seed: int) -> None:
-    run = besiege(seed, lambda siege: kill_daemons(siege, 34))
+def test_random_kills_of_the_daemon_lose_nothing(seed: int, tmp_path: Path) -> None:
+    run = besiege(seed, lambda siege: kill_daemons(siege, KILLS), tmp_path)
 
-    assert run.complaints == []
-    assert run.kills["daemon"] >= 34
+    assert run.complaints == [], run.story()
+    assert run.kills["daemon"] >= KILLS
     assert run.in_flight > 0, "no kill met a request"
     assert run.states["completed"] > 0
 
 
 @pytest.mark.timeout(300)
-def test_random_kills_of_workers_and_launchers_lose_nothing() -> None:
-    run = besiege(3, lambda siege: kill_crews(siege, 50))
+def test_random_kills_of_workers_and_launchers_lose_nothing(
+    tmp_path: Path,
+) -> None:
+    run = besiege(3, lambda siege: kill_crews(siege, KILLS), tmp_path)
 
-    assert run.complaints == []
-    assert sum(run.kills.values()) == 50
+    assert run.complaints == [], run.story()
+    assert sum(run.kills.values()) == KILLS
     assert run.states["completed"] > 0
 
 
 @pytest.mark.timeout(900)
-def test_a_kill_at_every_fault_point_loses_nothing() -> None:
+def test_a_kill_at_every_fault_point_loses_nothing(tmp_path: Path) -> None:
     crew = [(point, 1) for point in IN_LAUNCHER | IN_WORKER]
 
-    run, reached = walk_all(hits(IN_DAEMON, 2) + crew)
+    run, reached = walk_all(hits(IN_DAEMON, 2) + crew, tmp_path)
 
-    assert run.complaints == []
+    assert run.complaints == [], run.story()
     assert reached == sorted(POINTS)
 
 
@@ -88,11 +93,31 @@ def test_the_documentation_lists_every_fault_point() -> None:
 
 @pytest.mark.skipif(calls.possible() is not None, reason=str(calls.possible()))
 @pytest.mark.timeout(300)
-def test_kills_at_system_calls_lose_nothing() -> None:
-    run = besiege(4, lambda siege: calls.kill_at_calls(siege, 6))
+def test_kills_at_system_calls_lose_nothing(tmp_path: Path) -> None:
+    run = besiege(4, lambda siege: calls.kill_at_calls(siege, 6), tmp_path)
 
-    assert run.complaints == []
+    assert run.complaints == [], run.story()
     assert run.states["completed"] > 0
+
+
+def test_a_run_that_fails_is_kept_and_tells_why(tmp_path: Path) -> None:
+    def attack(siege: Siege) -> None:
+        siege.await_load()
+        raise NotInTimeError("an end of the world")
+
+    run = besiege(5, attack, tmp_path)
+
+    assert len(run.complaints) == 1
+    assert "an end of the world" in run.story()
+    assert str(run.kept) in run.story()
+    (folder,) = tmp_path.iterdir()
+    assert "serving cpu" in (folder / "left" / "hetd.log").read_text()
+    assert (folder / "left" / "state" / "hetd.db").exists()
+    kept = json.loads((folder / "history.json").read_text())
+    assert kept["seed"] == 5
+    acknowledged = {key for key, _ in kept["history"]["acknowledged"]}
+    assert acknowledged
+    assert acknowledged <= set(kept["history"]["submissions"])
 
 
 def test_an_exception_in_a_handler_fails_one_request() -> None:

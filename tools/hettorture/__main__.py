@@ -18,10 +18,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hettorture import bugs, calls, kills, points, powercuts, simulate, soak
 from hettorture.machine import machine
+from hettorture.story import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,6 +70,9 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=100, help="kills of each run")
     parser.add_argument("--minutes", type=float, default=10.0, help="of a soak")
     parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument(
+        "--keep", type=Path, default=KEPT, help="where runs that fail are kept"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     return parser.parse_args(words)
 

@@ -89,6 +89,7 @@ def run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
         return [{"skipped": obstacle, "complaints": []}]
     seeds = range(chosen.first, chosen.first + chosen.seeds)
     attacks = [
-        besiege(seed, lambda s: kill_at_calls(s, chosen.count)) for seed in seeds
+        besiege(seed, lambda s: kill_at_calls(s, chosen.count), chosen.keep)
+        for seed in seeds
     ]
     return [{**each.report(), "sweep": list(CALLS)} for each in attacks]

@@ -4,7 +4,7 @@
 
 Customers go on asking while their daemon is killed at random moments and comes back,
 now and then to be killed again while it recovers. At the end everything must have
-come true that was acknowledged.
+come true that was acknowledged; of a run in which it has not, everything is kept.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ import contextlib
 import random
 import sys
 import time
+import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
+from hettorture import story
 from hettorture.arena import Arena, NotInTimeError, eventually
 from hettorture.customers import Customer, all_tasks
 from hettorture.history import ENDED, History, complaints
@@ -41,6 +46,8 @@ class Run:
 
     Attributes:
         in_flight: kills at whose moment somebody waited for an answer.
+        kept: the folder that holds what there is to a run that failed.
+        last_words: the end of the log, of a run that failed.
 
     """
 
@@ -54,6 +61,8 @@ class Run:
     recoveries: list[float] = field(default_factory=list)
     seconds: float = 0.0
     complaints: list[str] = field(default_factory=list)
+    kept: Path | None = None
+    last_words: str = ""
 
     def report(self) -> dict[str, Any]:
         """Return the row of this run."""
@@ -67,8 +76,21 @@ class Run:
             "ends": self.states,
             "time_to_answer_again": spread(self.recoveries),
             "seconds": round(self.seconds, 1),
+            **({"kept": str(self.kept)} if self.kept else {}),
             "complaints": self.complaints,
         }
+
+    def story(self) -> str:
+        """Say all that matters of a run that failed, for whoever reads a test's report."""
+        return "\n".join(
+            [
+                f"seed {self.seed}, policy {self.policy}, kills {self.kills}",
+                f"everything is kept in {self.kept}",
+                *(f"! {complaint}" for complaint in self.complaints),
+                "the end of the log:",
+                self.last_words,
+            ]
+        )
 
 
 class Siege:
@@ -95,8 +117,10 @@ class Siege:
         eventually(lambda: len(self.history.acknowledged) >= enough, "some load")
 
     def note_kill(self, victim: str) -> None:
-        """Count a kill."""
+        """Count a kill, and mark it in the log."""
         self.run.kills[victim] = self.run.kills.get(victim, 0) + 1
+        with self.arena.log.open("a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%F %T')} torture: the {victim} is killed\n")
         if victim == "daemon":
             self.run.in_flight += any(each.waits for each in self.customers)
 
@@ -119,9 +143,11 @@ class Siege:
         for customer in self.customers:
             customer.end()
             if customer.error is not None:
-                run.complaints.append(f"{customer.name}: {customer.error!r}")
-        with contextlib.suppress(NotInTimeError):  # the judge names who has not
+                run.complaints.append(f"{customer.name}: {_told(customer.error)}")
+        try:
             eventually(self.all_ended, "the end of all tasks")
+        except NotInTimeError as error:  # the judge names who has not
+            run.complaints += [str(error), *story.processes(arena.family())]
         tasks = all_tasks(arena.socket)
         run.tasks = len(tasks)
         for task in tasks:
@@ -139,6 +165,16 @@ class Siege:
         self.customers[0].release([each.id for each in tasks if each.state == "held"])
         time.sleep(0.05)
         return False
+
+    def keep(self, shelf: Path) -> None:
+        """Keep what there is to the run, in a new folder."""
+        run = self.run
+        run.last_words = self.arena.log_tail()
+        run.kept = story.keep(run.report(), self.history, self.arena.folder, shelf)
+
+
+def _told(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip()
 
 
 def kill_daemons(siege: Siege, count: int) -> None:
@@ -169,27 +205,45 @@ def kill_crews(siege: Siege, count: int) -> None:
         workers = siege.arena.workers()
         if not workers:
             continue
-        done += 1
         if siege.draw.random() < 0.1:  # noqa: PLR2004  one in ten
             siege.note_kill("launcher")
             siege.arena.kill_launcher()
+            done += 1
         else:
-            siege.note_kill("worker")
-            siege.draw.choice(workers).kill()
+            done += _kill_worker(siege, siege.draw.choice(workers))
 
 
-def besiege(seed: int, attack: Callable[[Siege], None]) -> Run:
-    """Load an arena, attack it, judge it."""
+def _kill_worker(siege: Siege, worker: psutil.Process) -> bool:
+    """Kill a worker; return whether it was still there."""
+    try:
+        worker.kill()
+    except psutil.NoSuchProcess:
+        return False
+    siege.note_kill("worker")
+    return True
+
+
+def besiege(seed: int, attack: Callable[[Siege], None], shelf: Path) -> Run:
+    """Load an arena, attack it, judge it.
+
+    Args:
+        seed: of what customers and attack draw.
+        attack: does harm, and notes it.
+        shelf: the folder in which a run that failed is kept, in a folder of its own.
+
+    """
     policy = POLICIES[seed % len(POLICIES)]
     began = time.monotonic()
     with Arena(policy) as arena:
         siege = Siege(arena, seed, policy)
         try:
             attack(siege)
-        except NotInTimeError as error:
-            siege.run.complaints.append(str(error))
+        except Exception as error:  # noqa: BLE001  whatever it is, the run tells of it
+            siege.run.complaints.append(_told(error))
         run = siege.judge()
-    run.seconds = time.monotonic() - began
+        run.seconds = time.monotonic() - began
+        if run.complaints:
+            siege.keep(shelf)
     return run
 
 
@@ -209,7 +263,7 @@ def _rows(
     rows: list[dict[str, Any]] = []
     with contextlib.suppress(KeyboardInterrupt):  # what is done is reported
         for seed in range(chosen.first, chosen.first + chosen.seeds):
-            run = besiege(seed, lambda siege: attack(siege, chosen.count))
+            run = besiege(seed, lambda siege: attack(siege, chosen.count), chosen.keep)
             rows.append(run.report())
             sys.stderr.write(f"seed {seed}: {len(run.complaints)} complaints\n")
     return rows

@@ -268,7 +268,7 @@ def hits(points: Iterable[str], later: int) -> list[tuple[str, int]]:
     return [(point, hit) for point in points for hit in (1, later)]
 
 
-def walk_all(chosen: Sequence[tuple[str, int]]) -> tuple[Run, list[str]]:
+def walk_all(chosen: Sequence[tuple[str, int]], shelf: Path) -> tuple[Run, list[str]]:
     """Walk over these (point, hit); return what came of it, and the points reached."""
     walks: list[Walk] = []
 
@@ -276,7 +276,7 @@ def walk_all(chosen: Sequence[tuple[str, int]]) -> tuple[Run, list[str]]:
         walks.append(Walk(siege))
         walks[0].all(chosen)
 
-    came = besiege(0, attack)
+    came = besiege(0, attack, shelf)
     reached = {point for point, _ in walks[0].reached}
     missed = [point for point in dict(chosen) if point not in reached]
     came.complaints += [f"fault point {point} was not reached" for point in missed]
@@ -286,5 +286,5 @@ def walk_all(chosen: Sequence[tuple[str, int]]) -> tuple[Run, list[str]]:
 def run_all(chosen: argparse.Namespace) -> list[dict[str, Any]]:
     """Walk once; the later time is the third."""
     names = [name for name in chosen.only.split(",") if name] or list(POINTS)
-    came, reached = walk_all(hits(names, 3))
+    came, reached = walk_all(hits(names, 3), chosen.keep)
     return [{**came.report(), "points": len(reached)}]

@@ -175,7 +175,7 @@ def run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
         soaks.append(Soak(siege, chosen.minutes))
         soaks[0].endure()
 
-    came = besiege(chosen.first, attack)
+    came = besiege(chosen.first, attack, chosen.keep)
     if not soaks or not soaks[0].looks:
         return [came.report()]
     came.complaints += soaks[0].complaints()
