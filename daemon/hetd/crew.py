@@ -168,15 +168,25 @@ class CrewDesk:
         held = node.pool.holder(message.task, peer.route)
         if entry is None or not held or entry.epoch != message.epoch:
             return
-        self._heal(message)
-        self._handlers[type(message)](entry, message)
+        if not self._heal(entry, message):
+            self._handlers[type(message)](entry, message)
 
-    def _heal(self, message: Report) -> None:
-        """Repeat the order to run to a worker that missed it before it greeted us."""
-        if message.task in self._greeted:
-            self._greeted.remove(message.task)
-            if isinstance(message, m.Ready):
-                self._node.repeat_run(TaskId(message.task))
+    def _heal(self, entry: Entry, message: Report) -> bool:
+        """Repeat the order to run to a worker that missed it before it greeted us.
+
+        Returns:
+            whether the report was taken before, and this is the worker's repetition.
+
+        """
+        if entry.id not in self._greeted:
+            return False
+        self._greeted.remove(entry.id)
+        repeated = isinstance(message, m.Yielded) and _is_taken(entry, message)
+        record = self._node.scheduler.system.tasks[TaskId(entry.id)]
+        if (repeated or isinstance(message, m.Ready)) and record.cancelling is None:
+            self._node.repeat_run(record.id)
+            self._node.repeat_orders(record)  # a worker that waits hears no `Preempt`
+        return repeated
 
     def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
         reach("report.aborted")
@@ -301,6 +311,17 @@ class CrewDesk:
         began = entry.segments[-1].start if entry.segments else entry.submitted
         now = self._wall()
         return min(now, max(began, told)) if told else now
+
+
+def _is_taken(entry: Entry, message: m.Yielded) -> bool:
+    """Whether a stretch has begun since the yield that a worker tells of.
+
+    The clock alone does not tell: the time of day may have been put back.
+    """
+    last = entry.segments[-1] if entry.segments else None
+    if last is None or last.finish is not None:
+        return False
+    return 0 < message.ended <= last.start and message.checkpoint == entry.checkpoint
 
 
 Report = (

@@ -208,6 +208,60 @@ def test_a_worker_that_missed_the_order_to_run_gets_it_again(shell: Shell) -> No
     assert shell.sent.to("again", m.Run) == [m.Run(task, run.epoch, run.device)]
 
 
+def _moved(shell: Shell) -> tuple[int, m.Run, m.Yielded]:
+    """Let a task yield and be sent elsewhere; return what its worker said."""
+    task, run = _running(shell, resources=["cpu"])
+    shell.ask(m.Migrate(1, task, "gpu0"))
+    record = m.CheckpointRecord(5, 10)
+    began = shell.node.clock.wall()
+    yielded = m.Yielded(task, run.epoch, record, 1.0, 5, 2, ended=began)
+    shell.crew.report(a_peer("w"), yielded)
+    return task, run, yielded
+
+
+def _stretches(shell: Shell, task: int) -> list[tuple[str, int, bool]]:
+    entry = shell.journal.find(task)
+    assert entry is not None
+    return [(s.resource, s.strips, s.finish is None) for s in entry.segments]
+
+
+def test_a_yield_that_is_told_again_ends_no_other_stretch(shell: Shell) -> None:
+    task, run, yielded = _moved(shell)
+
+    # the order to go on was lost with the connection
+    peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
+    shell.crew.report(peer, yielded)
+
+    assert _stretches(shell, task) == [("cpu", 2, False), ("gpu0", 0, True)]
+    device = shell.node.devices["gpu0"].spec
+    assert shell.sent.to("again", m.Run) == [m.Run(task, run.epoch, device)]
+
+
+def test_a_repeated_yield_does_not_lose_the_next_order_to_stop(shell: Shell) -> None:
+    task, run, yielded = _moved(shell)
+    shell.ask(m.Migrate(2, task, "cpu"))
+
+    peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
+    shell.crew.report(peer, yielded)
+
+    told = [type(message) for route, message in shell.sent.messages if route == "again"]
+    assert told[-2:] == [m.Run, m.Preempt]
+
+
+def test_a_yield_told_for_the_first_time_after_a_greeting_counts(shell: Shell) -> None:
+    task, run, yielded = _moved(shell)
+    peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
+
+    later = shell.node.clock.wall()
+    again = m.Yielded(
+        task, run.epoch, m.CheckpointRecord(8, 10), 1.0, 3, 1, ended=later
+    )
+    shell.crew.report(peer, again)
+
+    assert _stretches(shell, task)[:2] == [("cpu", 2, False), ("gpu0", 1, False)]
+    assert yielded.checkpoint != again.checkpoint
+
+
 def test_a_task_whose_order_to_load_was_lost_runs_anew(shell: Shell) -> None:
     task, run = _running(shell)
 
