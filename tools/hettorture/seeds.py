@@ -237,14 +237,14 @@ SEEDS = {
         "libtask/libtask/snapshots/folder.py",
         "GENERATIONS = 2",
         "GENERATIONS = 1",
-        _test("unit/test_snapshots.py::test_two_generations_are_kept"),
+        _test("unit/snapshots/test_generations.py::test_two_generations_are_kept"),
     ),
     "checksum-ignored": SeededBug(
         "a damaged snapshot is used",
         "libtask/libtask/snapshots/file.py",
         "if bytes(source.take(DIGEST_BYTES)) != found:",
         "if not found:",
-        _test("unit/test_snapshots.py::test_no_flipped_bit_is_accepted"),
+        _test("unit/snapshots/test_refused_files.py::test_no_flipped_bit_is_accepted"),
     ),
     "bad-snapshot-again": SeededBug(
         "a bad snapshot is tried again and again",
@@ -252,7 +252,7 @@ SEEDS = {
         "if name in self._refused:",
         "if not name:",
         _test(
-            "unit/test_snapshots.py::test_where_it_cannot_be_put_aside_it_is_remembered"
+            "unit/snapshots/test_generations.py::test_where_it_cannot_be_put_aside_it_is_remembered"
         ),
     ),
     "last-word-once": SeededBug(
@@ -260,7 +260,9 @@ SEEDS = {
         "libtask/libtask/worker/worker.py",
         "return [hello] if self._last_word is None else [hello, self._last_word]",
         "return [hello]",
-        _test("unit/test_worker.py::test_a_result_is_said_again_to_a_new_daemon"),
+        _test(
+            "unit/worker/test_life_of_the_worker.py::test_a_result_is_said_again_to_a_new_daemon"
+        ),
     ),
     "exits-not-kept": SeededBug(
         "how a worker ended is not written down",

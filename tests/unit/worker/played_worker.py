@@ -1,0 +1,174 @@
+"""A worker process, the daemon that a test plays for it, and apps that it runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from libtask.messages import Finished, Progress, Ready, Retire
+from unit.scripted_daemon import PATIENCE, ScriptedDaemon, cpu, null, run, stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+APPS = '''
+from dataclasses import dataclass
+from pathlib import Path
+
+from libtask import Task
+from libtask.errors import DeviceError, InputError
+
+
+@dataclass
+class Nothing(Task):
+    """Does nothing, in one strip."""
+
+
+@dataclass
+class Count(Task):
+    """Counts until a file appears; tells where it has been."""
+
+    until: str = ""
+    limit: int = 0
+
+    def load(self):
+        self.counted = 0
+        self.trail = []
+        print("loading")
+
+    def total(self):
+        return self.limit or None
+
+    def save(self, checkpoint):
+        print("saving")
+        same = checkpoint.done == self.counted
+        return {"same": same, "trail": self.trail, "seen": checkpoint.extra["seen"]}
+
+
+def count(task, device, checkpoint):
+    task.trail.append(device.spec.name)
+    print("counting on", device.spec.name)
+    with device.resident():
+        for strip in checkpoint.strips():
+            task.counted += len(strip)
+            checkpoint.extra["seen"] = strip.stop
+            yield
+            if task.until and Path(task.until).exists():
+                return
+
+
+@dataclass
+class Broken(Task):
+    """Fails where it is told to."""
+
+    where: str = ""
+    error: str = "ValueError"
+
+    def fail(self, where):
+        if where == self.where:
+            kinds = {"DeviceError": DeviceError, "InputError": InputError}
+            kinds |= vars(__builtins__) if not isinstance(__builtins__, dict) else __builtins__
+            raise kinds[self.error]("no\\n luck")
+
+    def load(self):
+        self.fail("load")
+
+    def save(self, checkpoint):
+        self.fail("save")
+        return {"result": object, "set": {1: 2}, "large": "x" * 2_000_000}.get(self.where)
+
+
+def broken(task, device, checkpoint):
+    for strip in checkpoint.strips():
+        task.fail("run")
+        yield
+
+
+@dataclass
+class Clingy(Task):
+    """Does not go when it has ended."""
+
+    def load(self):
+        self.held = True
+
+    def __del__(self):
+        while getattr(self, "held", False):
+            pass
+
+
+def nothing(task, device, checkpoint):
+    for strip in checkpoint.strips():
+        yield
+
+
+Nothing.on("cpu")(nothing)
+Nothing.on("gpu")(nothing)
+Clingy.on("cpu")(nothing)
+Count.on("cpu")(count)
+Count.on("gpu")(count)
+Broken.on("cpu")(broken)
+'''
+
+
+class Played:
+    """A worker process, and the daemon that the test plays for it."""
+
+    def __init__(self, folder: Path, **terms: Any) -> None:
+        self.folder = folder
+        self.log = folder / "worker.log"
+        self.apps = folder / "apps.py"
+        self.apps.write_text(textwrap.dedent(APPS))
+        self.daemon = ScriptedDaemon(folder / "hetd.sock")
+        script = (
+            "from pathlib import Path\nfrom libtask.worker.terms import Terms\n"
+            "from libtask.worker.worker import Worker\n"
+            f"terms = Terms('w1', Path({str(self.daemon.path)!r}), {str(self.log)!r},"
+            f" **{terms!r})\nWorker(terms).run()\n"
+        )
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", script], stdout=log, stderr=log, cwd=folder
+            )
+
+    def say(self, *messages: Any) -> None:
+        self.daemon.say("w1", *messages)
+
+    def app(self, name: str) -> str:
+        return f"{self.apps}:{name}"
+
+    def output(self, of: Any) -> str:
+        """Return what a stretch of a task printed."""
+        assert of.log == str(self.log)
+        return self.log.read_bytes()[of.log_start : of.log_end].decode()
+
+    def still_works(self) -> None:
+        """Run a task that does nothing."""
+        self.say(stage(99, self.app("Nothing")), run(99, cpu()))
+        assert self.daemon.expect(Finished).task == 99
+
+    def retire(self) -> int:
+        self.say(Retire())
+        return self.process.wait(PATIENCE)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.daemon.close()
+
+
+def start_counting(worker: Played, **params: Any) -> Progress:
+    """Stage and run an endless task on gpu0; return its first report."""
+    params = {"until": str(worker.folder / "enough"), **params}
+    worker.say(stage(1, worker.app("Count"), params=params, strip=100))
+    worker.daemon.expect(Ready)
+    worker.say(run(1, null("gpu0")))
+    return worker.daemon.expect(Progress)
+
+
+def next_but_progress(worker: Played) -> Any:
+    while True:
+        _, message = worker.daemon.hear()
+        if not isinstance(message, Progress):
+            return message

@@ -1,0 +1,94 @@
+"""Tasks that fail or cannot run: the worker says why, and serves on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from libtask.messages import Failed
+from unit.scripted_daemon import cpu, null, run, stage
+
+if TYPE_CHECKING:
+    from unit.worker.played_worker import Played
+
+
+@pytest.mark.parametrize("where", ["load", "run", "save"])
+@pytest.mark.parametrize(
+    ("error", "line", "code"),
+    [
+        ("ValueError", "ValueError: no luck", "task-failed"),
+        ("MemoryError", "MemoryError: no luck", "task-failed"),
+        ("SystemExit", "SystemExit: no luck", "task-failed"),
+        ("KeyboardInterrupt", "KeyboardInterrupt: no luck", "task-failed"),
+        ("InputError", "no luck", "bad-input"),
+        ("DeviceError", "no luck", "device"),
+    ],
+)
+def test_survives_failures(
+    worker: Played, where: str, error: str, line: str, code: str
+) -> None:
+    params = {"where": where, "error": error}
+    worker.say(stage(1, worker.app("Broken"), params=params), run(1, cpu()))
+
+    failed = worker.daemon.expect(Failed)
+
+    assert (failed.task, failed.error, failed.code) == (1, line, code)
+    assert "in fail" in failed.trace
+    worker.still_works()
+
+
+@pytest.mark.parametrize("where", ["result", "set", "large"])
+def test_a_result_that_cannot_travel_fails_the_task(worker: Played, where: str) -> None:
+    worker.say(stage(1, worker.app("Broken"), params={"where": where}), run(1, cpu()))
+
+    failed = worker.daemon.expect(Failed)
+
+    assert failed.code == "bad-input"
+    assert len(failed.error.splitlines()) == 1
+    worker.still_works()
+
+
+def test_refuses_what_it_cannot_run(worker: Played) -> None:
+    worker.say(stage(1, "/nowhere/app.py:App"))
+    assert worker.daemon.expect(Failed).code == "bad-input"
+
+    worker.say(stage(2, worker.app("Nothing"), params={"no": 1}))
+    assert "no" in worker.daemon.expect(Failed).error
+
+    fpga = null("fpga0", "fpga")
+    worker.say(stage(3, worker.app("Nothing")), run(3, fpga))
+    assert "no implementation for fpga (fpga0)" in worker.daemon.expect(Failed).error
+
+    worker.say(stage(4, worker.app("Nothing"), cwd="/nowhere"))
+    assert "/nowhere: No such file" in worker.daemon.expect(Failed).error
+
+    worker.say(run(5, cpu()))
+    assert worker.daemon.expect(Failed).code == "not-held"
+    worker.still_works()
+
+
+def test_an_edited_app_is_another_app(worker: Played) -> None:
+    worker.still_works()
+
+    worker.apps.write_text("raise RuntimeError('half written')\n")
+
+    worker.say(stage(1, worker.app("Nothing")))
+    failed = worker.daemon.expect(Failed)
+    assert "half written" in failed.error
+
+
+def test_a_trace_is_cut_at_its_beginning(worker: Played) -> None:
+    deep = worker.folder / "deep.py"
+    deep.write_text(
+        "from libtask import Task\n\n\nclass Deep(Task):\n    def load(self, n=40):\n"
+        "        if n == 0:\n            raise ValueError('the end')\n"
+        + "".join(f"        {'#' * 90}\n" for _ in range(3))
+        + "        (self.load if n % 2 else lambda m: self.load(m))(n - 1)\n"
+    )
+    worker.say(stage(1, f"{deep}:Deep"))
+
+    trace = worker.daemon.expect(Failed).trace
+
+    assert len(trace.encode()) <= 4096
+    assert trace.endswith("ValueError: the end\n")
