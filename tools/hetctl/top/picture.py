@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hetctl.rates import Rates
 from hetctl.units import readable_duration
 from libtask.messages import ENDED
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,27 +46,13 @@ BAR = 10
 
 
 @dataclass(slots=True)
-class Rates:
-    """What a resource does now, from two readings of its sums.
-
-    Attributes:
-        watts: None: nothing is known of its power.
-        used: share of its slots that had a task; None: not known yet.
-
-    """
-
-    watts: float | None = None
-    used: float | None = None
-
-
-@dataclass(slots=True)
 class Picture:
     """What is known of the node.
 
     Attributes:
         status: None: not heard from the daemon yet.
         tasks: by id; the newest ones.
-        rates: by resource.
+        rates: what the resources do now.
         problem: why nothing new is heard; empty: all is well.
 
     """
@@ -72,16 +60,12 @@ class Picture:
     status: StatusInfo | None = None
     devices: list[DeviceInfo] = field(default_factory=list)
     tasks: dict[int, TaskInfo] = field(default_factory=dict)
-    rates: dict[str, Rates] = field(default_factory=dict)
+    rates: Rates = field(default_factory=Rates)
     problem: str = ""
 
     def read(self, status: StatusInfo, devices: list[DeviceInfo]) -> None:
         """Take in how daemon and resources are."""
-        before = {each.spec.name: each for each in self.devices}
-        for device in devices:
-            self.rates[device.spec.name] = _rates(
-                before.get(device.spec.name), device, self.rates
-            )
+        self.rates.read(devices)
         self.status, self.devices = status, devices
 
     def enter(self, infos: Iterable[TaskInfo]) -> None:
@@ -136,7 +120,7 @@ class Picture:
     def resource_row(self, device: DeviceInfo) -> tuple[str, ...]:
         """Show a resource in a row of `RESOURCE_HEADINGS`."""
         mark = "*" if device.spec.emulated else ""
-        rates = self.rates.get(device.spec.name, Rates())
+        rate = self.rates.of(device.spec.name)
         running = [self.tasks[each] for each in device.running if each in self.tasks]
         share = sum(each.progress for each in running) / max(len(running), 1)
         return (
@@ -145,8 +129,8 @@ class Picture:
             _names(running) or "-",
             bar(share) if running else "",
             str(device.queued),
-            _watts(rates.watts, measured=device.measured),
-            "-" if rates.used is None else f"{100 * rates.used:.0f} %",
+            _watts(rate.watts, measured=device.measured),
+            "-" if rate.used is None else f"{100 * rate.used:.0f} %",
         )
 
 
@@ -190,20 +174,6 @@ def _rank(info: TaskInfo) -> tuple[int, int]:
     place = ORDER.get(info.state, len(ORDER))
     # waiting ones in the order of arrival, the others newest first
     return place, info.id if info.state not in ENDED else -info.id
-
-
-def _rates(
-    before: DeviceInfo | None, device: DeviceInfo, known: dict[str, Rates]
-) -> Rates:
-    passed = device.metered_s - before.metered_s if before is not None else 0.0
-    if before is None or passed <= 0:
-        return known.get(device.spec.name, Rates())
-    joules = (device.busy_joules + device.idle_joules) - (
-        before.busy_joules + before.idle_joules
-    )
-    powered = device.measured or device.busy_watts > 0
-    used = (device.busy_s - before.busy_s) / passed / device.slots
-    return Rates(joules / passed if powered else None, min(max(used, 0.0), 1.0))
 
 
 def _names(running: list[TaskInfo]) -> str:

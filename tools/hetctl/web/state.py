@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hetctl.lanes import laid_out
 from hetctl.moves import moves
 from hetctl.output import now, task_document
-from hetctl.top.picture import Picture
+from hetctl.rates import Rates
 from libtask.client.client import Selection
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ WINDOW_S = 600.0
 
 
 class State:
-    """Describes the node; remembers the last look, as power takes two."""
+    """Describes the node; remembers the last look, as rates take two."""
 
     def __init__(self) -> None:
-        self._picture = Picture()
+        self._rates = Rates()
 
     def read(self, client: Client) -> dict[str, Any]:
         """Look, and describe what is seen.
@@ -36,7 +36,7 @@ class State:
         """
         at = now()
         status, devices = client.status(), client.devices()
-        self._picture.read(status, devices)
+        self._rates.read(devices)
         tasks = _tasks(client, devices)
         emulated = frozenset(d.spec.name for d in devices if d.spec.emulated)
         return {
@@ -54,7 +54,7 @@ class State:
         }
 
     def _resource(self, device: DeviceInfo) -> dict[str, Any]:
-        rates = self._picture.rates[device.spec.name]
+        rate = self._rates.of(device.spec.name)
         return {
             "name": device.spec.name,
             "kind": device.spec.kind,
@@ -63,9 +63,9 @@ class State:
             "slots": device.slots,
             "running": device.running,
             "queued": device.queued,
-            "watts": rates.watts,
+            "watts": rate.watts,
             "measured": device.measured,
-            "used": rates.used,
+            "used": rate.used,
         }
 
 
