@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hetd.core.events import TaskId, TaskSubmitted
+from hetd.core.events import NodeStarted, TaskId, TaskSubmitted
 from hetd.core.scheduler import Limits, Scheduler
 from hetd.core.system import SECOND, Resource
 from hetd.estimates.table import EstimateTable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetd.core.actions import Action
-    from hetd.core.events import Event
+    from hetd.core.events import Event, TaskRestored
 
 UNSTAGED = Limits(stage=0)
 """Nothing is staged ahead: shorter lists of actions to assert."""
@@ -72,6 +72,11 @@ class Harness:
         actions = self.scheduler.handle(event, int(at * SECOND))
         self.scheduler.check()
         return actions
+
+    def restart(self, *tasks: TaskSubmitted | TaskRestored) -> list[Action]:
+        """Take up what there was before the start, place it, and check."""
+        actions = self.scheduler.take_up(tasks, 0)
+        return [*actions, *self.handle(NodeStarted())]
 
     def handle_all(self, *events: Event, at: float = 0.0) -> list[Action]:
         """Handle events of one instant together, and check."""

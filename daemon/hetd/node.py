@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from hetd.journal import Journal
     from hetd.workers import WorkerPool
 
-TOGETHER = 1000
-"""Tasks that are taken up at once at a start: many times faster than one by one."""
 EPOCHS = 1 << 32
 """Epochs that one run of the daemon can give out; the next run's are all larger."""
 
@@ -140,23 +138,24 @@ class Node:
             for entry in entries
             for wish in wishes(entry, resources)
         ]
-        # No task may be placed where one runs that is not taken up yet.
+        before = self.journal.pages(entries)
+        # Slots and shares of quotas are first of all theirs who have them.
         entries.sort(key=lambda entry: entry.state != "running")
-        for start in range(0, len(entries), TOGETHER):
-            self._take_up(entries[start : start + TOGETHER])
+        self._take_up([self._restoration(entry) for entry in entries])
+        self.journal.drop_unchanged(before)
         # What ends now ends those that come after it: all must be there by then.
         for task, wish in again:
             self.happen(wish)
             self.keep(task)
 
-    def _take_up(self, entries: Sequence[Entry]) -> None:
+    def _take_up(self, tasks: Sequence[e.TaskSubmitted | e.TaskRestored]) -> None:
         """Tell the scheduler of tasks that were there before the start."""
-        before = self.journal.pages(entries)
-        events = [self._restoration(entry) for entry in entries]
-        self.happen(*events)
-        self.journal.drop_unchanged(before)
+        at = self.clock.wall()
+        for action in self.scheduler.take_up(tasks, self.clock.now()):
+            self._do(action, at)
+        self.happen(e.NodeStarted())
 
-    def _restoration(self, entry: Entry) -> e.Event:
+    def _restoration(self, entry: Entry) -> e.TaskSubmitted | e.TaskRestored:
         reach("start.restoring")
         submitted = self.submission(entry)
         self._watch_overrun(entry, submitted)

@@ -152,7 +152,7 @@ def test_other_quotas_hold_from_then_on() -> None:
 
 def test_a_restored_task_counts() -> None:
     node = a_node(Quotas(Quota(running=1)))
-    node.handle(e.TaskRestored(a_task(1, owner=ANN), "cpu", 7))
+    node.restart(e.TaskRestored(a_task(1, owner=ANN), "cpu", 7))
 
     assert submit(node, ANN, first=2) == []
     assert started(node.handle(e.TaskFinished(TaskId(1), 7))) == [2]

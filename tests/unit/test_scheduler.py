@@ -468,7 +468,7 @@ def test_a_drain_does_not_redirect_what_leaves_already(a_scheduler: Start) -> No
 def test_a_restored_task_goes_on_in_its_worker(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
 
-    restored = node.handle(e.TaskRestored(a_task(1), "cpu", 7, 0.25))
+    restored = node.restart(e.TaskRestored(a_task(1), "cpu", 7, 0.25))
     finished = node.handle(e.TaskFinished(ONE, 7))
 
     assert restored == [Record(ONE, State.RUNNING, "restored", "cpu")]
@@ -478,12 +478,33 @@ def test_a_restored_task_goes_on_in_its_worker(a_scheduler: Start) -> None:
 def test_a_restored_task_without_a_slot_begins_anew(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
 
-    actions = node.handle(e.TaskRestored(a_task(1), "gpu0", 7, 0.25))
+    actions = node.restart(e.TaskRestored(a_task(1), "gpu0", 7, 0.25))
+
+    assert actions == [Abort(ONE, 7), *ran(ONE, 1, "cpu")]
+
+
+def test_tasks_of_before_the_start_are_told_of_once_and_placed_together(
+    a_scheduler: Start,
+) -> None:
+    node = a_scheduler([CPU])
+
+    actions = node.restart(a_task(1, hold=True), a_task(2), a_task(3, after=(ONE,)))
 
     assert actions == [
-        Abort(ONE, 7),
-        Record(ONE, State.QUEUED, "restored"),
-        *ran(ONE, 1, "cpu"),
+        Record(ONE, State.HELD, "restored"),
+        Record(THREE, State.WAITING, "restored"),
+        *ran(TWO, 1, "cpu"),
+    ]
+
+
+def test_no_waiting_task_takes_the_slot_of_one_that_runs_on(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU])
+
+    actions = node.restart(e.TaskRestored(a_task(2), "cpu", 7, 0.25), a_task(1))
+
+    assert actions == [
+        Record(TWO, State.RUNNING, "restored", "cpu"),
+        Record(ONE, State.QUEUED, "placed", "cpu"),
     ]
 
 

@@ -258,6 +258,18 @@ class ResourceRecovered:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotsBlocked:
+    """Processes that nothing can end hold on to so many slots of a resource now.
+
+    What ran in them is lost to them at the same instant, and goes on in others.
+    """
+
+    resource: str
+    slots: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ResourceDrained:
     """A resource is to take no further task; running ones move at a checkpoint."""
 
@@ -269,6 +281,11 @@ class QuotasChanged:
     """What users' tasks may take has changed."""
 
     quotas: Quotas
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStarted:
+    """All tasks that there were before the start are taken up; the policy places them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +307,6 @@ class PolicyChanged:
 
 Event: TypeAlias = (
     TaskSubmitted
-    | TaskRestored
     | TaskFound
     | TaskReady
     | TaskStarted
@@ -311,8 +327,10 @@ Event: TypeAlias = (
     | ResourceLost
     | ResourceReturned
     | ResourceRecovered
+    | SlotsBlocked
     | ResourceDrained
     | QuotasChanged
+    | NodeStarted
     | NodeStopping
     | TimerFired
     | PolicyChanged

@@ -35,7 +35,6 @@ class Intake:
         self.system = ledger.system
         self._handlers: dict[type, Callable[..., None]] = {
             e.TaskSubmitted: self._on_submitted,
-            e.TaskRestored: self._on_restored,
             e.TaskFound: self._on_found,
             e.StripsDone: self._on_strips_done,
             e.TaskYielded: self._on_yielded,
@@ -54,6 +53,7 @@ class Intake:
             e.ResourceLost: self._on_resource_lost,
             e.ResourceReturned: self._on_resource_returned,
             e.ResourceRecovered: self._on_resource_recovered,
+            e.SlotsBlocked: self._on_slots_blocked,
             e.ResourceDrained: self._on_resource_drained,
             e.QuotasChanged: self._on_quotas_changed,
             e.NodeStopping: self._on_node_stopping,
@@ -69,6 +69,9 @@ class Intake:
     # ------------------------------------------------------------ events of users
 
     def _on_submitted(self, event: e.TaskSubmitted) -> None:
+        self.ledger.record(self._submit(event), "submitted")
+
+    def _submit(self, event: e.TaskSubmitted) -> TaskRecord:
         task = self.ledger.admit(event)
         if event.hold:
             self.ledger.hold(task)
@@ -76,9 +79,22 @@ class Intake:
             task.advance("DependenciesAwaited", self.system.now)
         else:
             self.ledger.enqueue(task)
-        self.ledger.record(task, "submitted")
+        return task
 
-    def _on_restored(self, event: e.TaskRestored) -> None:
+    # ------------------------------------------------------------ restart
+
+    def take_up(self, event: e.TaskSubmitted | e.TaskRestored) -> None:
+        """Apply what was known of a task before the start."""
+        if isinstance(event, e.TaskSubmitted):
+            task = self._submit(event)
+        else:
+            task = self._restore(event)
+        if task.state.placeable:
+            self.ledger.tell_where(task)
+        else:
+            self.ledger.record(task, "restored")
+
+    def _restore(self, event: e.TaskRestored) -> TaskRecord:
         task = self.ledger.admit(event.submitted)
         task.epoch, task.bound = event.epoch, event.epoch > 0
         task.kept, task.attempts = event.kept, event.attempts
@@ -87,11 +103,11 @@ class Intake:
             self._restore_waiting(task)
         else:
             self._restore_running(task, event.resource)
-        self.ledger.record(task, "restored")
+        return task
 
     def _restore_running(self, task: TaskRecord, resource: str) -> None:
         state = self.system.states.get(resource)
-        if state is None or not state.up or len(state.running) >= state.resource.slots:
+        if state is None or not state.up or len(state.running) >= state.slots:
             self.ledger.release_worker(task)
             task.progress = task.kept
             self.ledger.enqueue(task)
@@ -120,7 +136,7 @@ class Intake:
             self.ledger.actions.append(a.Preempt(task.id, task.epoch))
             return
         state = self.system.states.get(event.resource)
-        free = state is not None and len(state.running) < state.resource.slots
+        free = state is not None and len(state.running) < state.slots
         self.ledger.withdraw(task)
         if state is not None and free and state.up and task.state is State.PREEMPTED:
             task.advance("Restored", self.system.now)
@@ -366,6 +382,16 @@ class Intake:
     def _on_resource_recovered(self, event: e.ResourceRecovered) -> None:
         self.system.states[event.resource].up = True
         self.system.resources_changed()
+        self.ledger.gate.reopen()
+
+    def _on_slots_blocked(self, event: e.SlotsBlocked) -> None:
+        state = self.system.states[event.resource]
+        state.slots = state.resource.slots - event.slots
+        self.system.resources_changed()
+        if not state.slots:
+            self.ledger.unplace(state)
+            self.ledger.keep_out_unfit()
+        self.ledger.gate.reopen()
 
     def _on_resource_drained(self, event: e.ResourceDrained) -> None:
         state = self.system.states[event.resource]

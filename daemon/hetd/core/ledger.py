@@ -70,7 +70,7 @@ class Ledger:
             raise BugError(f"task {task_id} cannot run on {resource}: {task.tell()}")
         self._queue_of(task).remove(task)
         self._push(task, resource, rank)
-        self._replaced[task.id] = task
+        self.tell_where(task)
 
     def preempt(self, task_id: TaskId, destination: str | None) -> None:
         """Ask a running task to yield; once more with another destination: redirect it."""
@@ -183,7 +183,7 @@ class Ledger:
         for task in list(state.queue):
             state.queue.remove(task)
             self._push(task, None, task.rank)
-            self._replaced[task.id] = task
+            self.tell_where(task)
 
     def withdraw(self, task: TaskRecord) -> None:
         """Take a task out of the slot or the queue where it is."""
@@ -227,6 +227,10 @@ class Ledger:
         # A list, no recursion: chains of dependents may be long.
         for predecessor in ended:
             ended.extend(self._follow(predecessor))
+
+    def tell_where(self, task: TaskRecord) -> None:
+        """Have `finish` tell where a task waits, once it is decided."""
+        self._replaced[task.id] = task
 
     def record(self, task: TaskRecord, event: str, reason: str | None = None) -> None:
         """Have the shell keep and publish the task's state."""

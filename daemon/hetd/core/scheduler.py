@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetd.core.actions import Action
-    from hetd.core.events import Event, Nanoseconds
+    from hetd.core.events import Event, Nanoseconds, TaskRestored, TaskSubmitted
     from hetd.core.policy import Decision, Policy
     from hetd.core.system import Estimates, Resource, ResourceState
     from hetd.core.tasks import Row
@@ -109,6 +109,25 @@ class Scheduler:
         self._stage()
         return self.ledger.finish()
 
+    def take_up(
+        self, tasks: Sequence[TaskSubmitted | TaskRestored], now: Nanoseconds
+    ) -> list[Action]:
+        """Take in tasks that there were before the start; `NodeStarted` is to follow.
+
+        No task may be placed where another still runs that is not taken up yet. Where
+        the waiting ones wait is told once, when they are placed.
+
+        Args:
+            tasks: in the order of their ids, but for those that run.
+            now: one instant for all.
+
+        """
+        self.system.now = now
+        self.ledger.begin()
+        for task in tasks:
+            self._intake.take_up(task)
+        return self.ledger.actions
+
     def check(self) -> None:
         """Raise `BugError` where an invariant of the state does not hold."""
         check(self.system)
@@ -131,7 +150,7 @@ class Scheduler:
     def _fill(self) -> None:
         """Let every free slot take the head of its queue."""
         for state in self.system.usable_states():
-            while len(state.running) < state.resource.slots and state.queue:
+            while len(state.running) < state.slots and state.queue:
                 task = state.queue.pop()
                 self.ledger.dispatch(task, state)
 
@@ -149,7 +168,7 @@ class Scheduler:
                 self._stage_first(state)
 
     def _stage_first(self, state: ResourceState) -> None:
-        for task in state.queue.first(self.ledger.limits.stage * state.resource.slots):
+        for task in state.queue.first(self.ledger.limits.stage * state.slots):
             if not task.bound and self._worth_staging(task.row, state.resource):
                 self.ledger.stage(task)
 
