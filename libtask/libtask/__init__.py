@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from libtask.client.asynchronous import AsyncClient
     from libtask.client.client import Client
     from libtask.client.gathering import as_completed
+    from libtask.daemon.private import private_daemon
     from libtask.devices import Device
     from libtask.program.standalone import main
     from libtask.task import Size, Task
@@ -45,6 +46,7 @@ __all__ = [
     "TaskFailedError",
     "as_completed",
     "main",
+    "private_daemon",
 ]
 
 _PLACES = {
@@ -56,6 +58,7 @@ _PLACES = {
     "Task": "libtask.task",
     "as_completed": "libtask.client.gathering",
     "main": "libtask.program.standalone",
+    "private_daemon": "libtask.daemon.private",
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from hetapps.heat import Heat
 from hetapps.markov import Markov
 from hetdemo.batch import CALM, GAP_S, WAVE, Arrivals, Job, make_batch
 from hetdemo.checks import check, check_all, read_planes
-from hetdemo.daemon import place_socket
 from hetdemo.inputs import enlarged, make_inputs, nudged, pixel_pairs
 from hetdemo.progress import Names
 from hetdemo.report import (
@@ -221,20 +219,6 @@ def test_other_undefined_values_fail(inputs: Inputs, tmp_path: Path) -> None:
     np.save(tmp_path / "d.npy", np.nan_to_num(matrix))
 
     assert check(correlation, result).error == np.inf
-
-
-# ---------------------------------------------------------------- daemon
-
-
-def test_a_long_path_gets_its_socket_elsewhere(tmp_path: Path) -> None:
-    with ExitStack() as parts:
-        short = place_socket(Path("/short"), parts)
-        elsewhere = place_socket(tmp_path / ("long" * 30), parts)
-
-        assert short == Path("/short/hetd.sock")
-        assert len(str(elsewhere)) < 100
-        assert elsewhere.parent.is_dir()
-    assert not elsewhere.parent.exists()
 
 
 # ---------------------------------------------------------------- report

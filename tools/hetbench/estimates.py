@@ -16,9 +16,9 @@ from hetapps.correlation import Correlation
 from hetapps.gaussian_blur import GaussianBlur
 from hetapps.heat import Heat
 from hetapps.markov import Markov
-from hetbench.private import private_daemon
 from libtask.apps import name_of
 from libtask.characterisation import characterise, execution_seconds
+from libtask.daemon.private import private_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

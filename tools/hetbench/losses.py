@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from hetbench.private import CPU_ONLY, private_daemon
+from hetbench.resources import CPU_ONLY
+from libtask.daemon.private import private_daemon
 from libtask.processes import descendants_of, is_alive
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hetapps.heat import Heat
-from hetbench.private import private_daemon
+from libtask.daemon.private import private_daemon
 
 if TYPE_CHECKING:
     from libtask.client.client import Client

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetapps.heat import Heat
-from hetbench.private import CPU_ONLY, private_daemon
+from hetbench.resources import CPU_ONLY
+from libtask.daemon.private import private_daemon
 from libtask.messages import CheckpointRecord, SnapshotTerms
 from libtask.snapshots import (
     Identity,

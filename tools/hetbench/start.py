@@ -8,7 +8,8 @@ import sys
 import time
 from typing import Any
 
-from hetbench.private import CPU_ONLY, private_daemon
+from hetbench.resources import CPU_ONLY
+from libtask.daemon.private import private_daemon
 
 RUNS = 15
 

@@ -13,81 +13,71 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from hetbench.noop import Noop
-from hetbench.private import CPU_ONLY
+from hetbench.resources import CPU_ONLY
 from libtask import messages as m
 from libtask.apps import Options, describe, name_of
 from libtask.client.client import Client, Selection
-from libtask.errors import DaemonUnreachableError
+from libtask.daemon.process import DaemonFiles, DaemonProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TASKS = 100_000
 BATCH = 100
 LOOKS = 15
 START_S = 120.0
+END_S = 60.0
 
 
 def run() -> list[dict[str, Any]]:
     """Measure; return one row a question."""
     with tempfile.TemporaryDirectory(prefix="hetbench-") as folder:
-        home = Path(folder)
-        (home / "hetd.toml").write_text(CPU_ONLY, encoding="utf-8")
-        daemon, _ = _start(home)
-        rows = [_submissions(home), _memory(daemon, "after submitting")]
-        _end(daemon)
-        rows.append(
-            {"case": "database", "bytes": (home / "state/hetd.db").stat().st_size}
-        )
-        daemon, start = _start(home)
-        rows.append({"case": "start to the first answer", **start})
-        rows += [_memory(daemon, "after a start"), *_looks(home)]
-        daemon.kill()  # as a crash: the next start checks more
-        daemon.wait(30)
-        daemon, start = _start(home)
-        rows.append({"case": "start after a crash", **start})
-        _end(daemon)
+        files = DaemonFiles.within(Path(folder), CPU_ONLY)
+        daemon = DaemonProcess(files)
+        try:
+            return _rows(daemon)
+        finally:
+            if daemon.is_up():
+                daemon.end()
+
+
+def _rows(daemon: DaemonProcess) -> list[dict[str, Any]]:
+    files = daemon.files
+    _start(daemon)
+    rows = [_submissions(files.socket), _memory(daemon, "after submitting")]
+    daemon.terminate(END_S)
+    rows.append({"case": "database", "bytes": (files.state / "hetd.db").stat().st_size})
+    rows.append({"case": "start to the first answer", **_start(daemon)})
+    rows += [_memory(daemon, "after a start"), *_looks(files.socket)]
+    daemon.kill()  # as a crash: the next start checks more
+    rows.append({"case": "start after a crash", **_start(daemon)})
+    daemon.terminate(END_S)
     return rows
 
 
-def _start(home: Path) -> tuple[subprocess.Popen[bytes], dict[str, float]]:
-    """Start a daemon; return it, and the time, and processor time, until it answered."""
-    command = [sys.executable, "-m", "hetd", "--socket", str(home / "s")]
-    command += ["--state", str(home / "state"), "--config", str(home / "hetd.toml")]
+def _start(daemon: DaemonProcess) -> dict[str, float]:
+    """Start a daemon; return the time, and processor time, until it answered."""
     begin = time.perf_counter()
-    with (home / "log").open("ab") as log:
-        daemon = subprocess.Popen(command, stdout=log, stderr=log)
-    while time.perf_counter() - begin < START_S:
-        try:
-            with Client(home / "s", timeout=START_S) as client:
-                client.policy()
-            return daemon, _spent(daemon, time.perf_counter() - begin)
-        except DaemonUnreachableError:
-            time.sleep(0.005)
-        if daemon.poll() is not None:
-            break
-    raise RuntimeError((home / "log").read_text(encoding="utf-8"))
-
-
-def _spent(daemon: subprocess.Popen[bytes], seconds: float) -> dict[str, float]:
+    daemon.start(START_S)
+    with Client(daemon.files.socket, timeout=START_S) as client:
+        client.policy()
+    took = time.perf_counter() - begin
     used = psutil.Process(daemon.pid).cpu_times()
     return {
-        "seconds": round(seconds, 2),
+        "seconds": round(took, 2),
         "cpu_seconds": round(used.user + used.system, 2),
     }
 
 
-def _end(daemon: subprocess.Popen[bytes]) -> None:
-    daemon.terminate()
-    daemon.wait(60)
-
-
-def _submissions(home: Path) -> dict[str, Any]:
+def _submissions(socket: Path) -> dict[str, Any]:
     """Submit in batches, one after another, each acknowledged when durable."""
     spec = describe(Noop(), name_of(Noop), Options())
-    with Client(home / "s") as client:
+    with Client(socket) as client:
         client.drain("cpu")
         begin = time.perf_counter()
         for number in range(TASKS // BATCH):
@@ -100,14 +90,14 @@ def _submissions(home: Path) -> dict[str, Any]:
     }
 
 
-def _memory(daemon: subprocess.Popen[bytes], when: str) -> dict[str, Any]:
+def _memory(daemon: DaemonProcess, when: str) -> dict[str, Any]:
     resident = psutil.Process(daemon.pid).memory_info().rss
     return {"case": f"memory {when}", "mib": round(resident / 2**20)}
 
 
-def _looks(home: Path) -> list[dict[str, Any]]:
+def _looks(socket: Path) -> list[dict[str, Any]]:
     """Look at the first page: as a client that is there, and as a command."""
-    with Client(home / "s") as client:
+    with Client(socket) as client:
         asked = [
             _timed(lambda: client.tasks(Selection(limit=100))) for _ in range(LOOKS)
         ]
@@ -115,7 +105,7 @@ def _looks(home: Path) -> list[dict[str, Any]]:
             _timed(lambda: client.tasks(Selection(limit=1000))) for _ in range(LOOKS)
         ]
     command = [sys.executable, "-m", "hetctl", "list", "--json"]
-    environment = {**os.environ, "HETD_SOCKET": str(home / "s")}
+    environment = {**os.environ, "HETD_SOCKET": str(socket)}
 
     def look(words: list[str]) -> float:
         return _timed(
@@ -134,7 +124,7 @@ def _looks(home: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _timed(body: Any) -> float:
+def _timed(body: Callable[[], object]) -> float:
     begin = time.perf_counter()
     body()
     return 1e3 * (time.perf_counter() - begin)

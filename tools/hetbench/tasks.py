@@ -14,8 +14,9 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from hetbench.noop import Noop, nothing
-from hetbench.private import CPU_ONLY, private_daemon
+from hetbench.resources import CPU_ONLY
 from libtask.apps import Options, describe, name_of
+from libtask.daemon.private import private_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable

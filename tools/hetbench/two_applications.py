@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from hetapps.gaussian_blur import GaussianBlur
 from hetapps.markov import Markov
-from hetbench.private import private_daemon
 from libtask.characterisation import execution_seconds
+from libtask.daemon.private import private_daemon
 
 if TYPE_CHECKING:
     from libtask.client.client import Client

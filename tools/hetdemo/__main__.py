@@ -17,7 +17,7 @@ from rich.console import Console
 
 from hetdemo.batch import APPS, POLICY, make_batch
 from hetdemo.checks import check_all
-from hetdemo.daemon import private_daemon
+from hetdemo.daemon import demo_daemon
 from hetdemo.flow import run_batch
 from hetdemo.inputs import make_inputs
 from hetdemo.progress import Followed, Names, Trials, bars
@@ -75,7 +75,7 @@ class Demo:
     def run(self) -> bool:
         """Run the demo; return whether all results are right."""
         self._step(f"Starting a daemon with the policy {POLICY!r}")
-        with private_daemon(self._folder, POLICY) as client:
+        with demo_daemon(self._folder, POLICY) as client:
             devices = client.devices()
             names = Names(devices)
             for device in devices:

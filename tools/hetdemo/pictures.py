@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from hetctl.web.server import PageServer
 from hetdemo.batch import APPS, POLICY, make_batch
-from hetdemo.daemon import private_daemon
+from hetdemo.daemon import demo_daemon
 from hetdemo.inputs import make_inputs
 from libtask.characterisation import characterise
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _draw(scratch: Path, folder: Path) -> None:
-    with private_daemon(scratch, POLICY) as client:
+    with demo_daemon(scratch, POLICY) as client:
         jobs = make_batch(make_inputs(scratch / "inputs"), scratch / "results")
         characterise(client, APPS, quick=True)
         for job in jobs:

@@ -6,30 +6,21 @@ It is started as a user would start it, as a process of its own, and spoken to t
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
-import time
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from libtask.client.client import Client, Selection
-from libtask.endpoint import probe
-from libtask.errors import DaemonUnreachableError, HetError
-from libtask.messages import ENDED
+from libtask.daemon.private import private_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hetsim.scenario import ResourceModel
+    from libtask.client.client import Client
 
 START_S = 30.0
 """Seconds that the daemon may take to serve; it asks no drivers."""
-
-END_S = 20.0
 
 
 @contextmanager
@@ -45,21 +36,11 @@ def real_node(resources: list[ResourceModel], migration_s: float) -> Iterator[Cl
         DaemonUnreachableError: it does not start; ends with what it said last.
 
     """
-    with ExitStack() as parts:
-        folder = tempfile.TemporaryDirectory(
-            prefix="hetsim-", ignore_cleanup_errors=True
-        )
-        home = Path(parts.enter_context(folder))
-        config = {
-            "migration_ms": 1e3 * migration_s,
-            "resource": [_table(resource) for resource in resources],
-        }
-        (home / "hetd.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
-        process = _start(home)
-        parts.callback(_end, process)
-        _await(process, home)
-        client = parts.enter_context(Client(home / "s"))
-        parts.callback(_cancel_all, client)
+    config = {
+        "migration_ms": 1e3 * migration_s,
+        "resource": [_table(resource) for resource in resources],
+    }
+    with private_daemon(tomli_w.dumps(config), patience=START_S) as client:
         yield client
 
 
@@ -75,60 +56,3 @@ def _table(resource: ResourceModel) -> dict[str, Any]:
         "link_bytes_per_s": resource.link_bytes_per_s,
     }
     return {key: value for key, value in table.items() if value is not None}
-
-
-def _start(home: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "hetd", "--socket", str(home / "s")]
-    command += ["--state", str(home / "state"), "--config", str(home / "hetd.toml")]
-    with (home / "log").open("wb") as log:
-        return subprocess.Popen(  # noqa: S603  our own interpreter and module
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            # a Ctrl-C is ours: it must be there while tasks are cancelled
-            start_new_session=True,
-        )
-
-
-def _await(process: subprocess.Popen[bytes], home: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            probe(home / "s")
-        except DaemonUnreachableError as error:
-            if process.poll() is not None or time.monotonic() > deadline:
-                said = (home / "log").read_text(errors="replace").splitlines()
-                last = said[-1] if said else "no message"
-                raise DaemonUnreachableError(
-                    f"the private daemon does not start: {last}"
-                ) from error
-            time.sleep(0.05)
-        else:
-            return
-
-
-def _cancel_all(client: Client) -> None:
-    """Leave no task behind: workers go on without a daemon."""
-    try:
-        unfinished = _unfinished(client)
-        if unfinished:
-            client.cancel(*unfinished)
-        deadline = time.monotonic() + END_S
-        while _unfinished(client) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    except HetError:  # the daemon itself is gone; its launcher ends by itself
-        return
-
-
-def _unfinished(client: Client) -> list[int]:
-    return [info.id for info in client.tasks(Selection()) if info.state not in ENDED]
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

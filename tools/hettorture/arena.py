@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
-from hettorture.greeting import greet
 from hettorture.nursery import COMMAND, DAEMON, LAUNCHER, Nursery
+from libtask.daemon.greeting import greet
+from libtask.daemon.process import DaemonFiles, DaemonProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,11 +92,8 @@ class Arena:
     def __init__(self, policy: str = "migration") -> None:
         # a short path: sockets need one
         self.folder = Path(tempfile.mkdtemp(prefix="hett-"))
-        self.socket = self.folder / "s"
-        self.state = self.folder / "state"
-        self.log = self.folder / "hetd.log"
-        self.config = self.folder / "hetd.toml"
-        self.config.write_text(CONFIG.format(policy=policy), encoding="utf-8")
+        self.files = DaemonFiles.within(self.folder, CONFIG.format(policy=policy))
+        self.socket = self.files.socket
         self.recoveries: list[float] = []
         self.daemon: int | None = None
         self.launcher: int | None = None
@@ -108,16 +105,14 @@ class Arena:
 
     def start_daemon(self, fail: str = "") -> None:
         """Start the daemon; see `await_answer` for when it is there."""
-        self.daemon = self._nursery.start(DAEMON, self._words(), self.log, fail)
+        self.daemon = self._nursery.start(
+            DAEMON, self.files.words(), self.files.log, fail
+        )
 
     def start_wrapped(self, wrapper: Sequence[str]) -> None:
         """Start the daemon under another program; its imports take their time."""
-        command = [*wrapper, sys.executable, "-m", DAEMON, *self._words()]
-        self.daemon = self._nursery.start(COMMAND, command, self.log)
-
-    def _words(self) -> list[str]:
-        words = ["--socket", str(self.socket), "--state", str(self.state)]
-        return [*words, "--config", str(self.config)]
+        command = DaemonProcess(self.files, wrapper=wrapper).command()
+        self.daemon = self._nursery.start(COMMAND, command, self.files.log)
 
     def await_answer(self) -> None:
         """Wait until the daemon answers; note how long that took since it was killed.
@@ -126,7 +121,7 @@ class Arena:
             NotInTimeError: it does not, or it has ended.
 
         """
-        eventually(self._answers, f"the daemon's answer\n{self.log_tail()}")
+        eventually(self._answers, f"the daemon's answer\n{self.files.last_words()}")
         if self._down_since is not None:
             self.recoveries.append(time.monotonic() - self._down_since)
             self._down_since = None
@@ -135,7 +130,7 @@ class Arena:
         if greet(self.socket) is not None:
             return True
         if self.daemon_ended() is not None:
-            raise NotInTimeError(f"the daemon has ended\n{self.log_tail()}")
+            raise NotInTimeError(f"the daemon has ended\n{self.files.last_words()}")
         return False
 
     def daemon_ended(self) -> int | None:
@@ -169,19 +164,13 @@ class Arena:
         self.daemon = None
         self._down_since = self._down_since or time.monotonic()
 
-    def log_tail(self) -> str:
-        """Return the last lines that the daemon wrote."""
-        if not self.log.exists():
-            return ""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
-
     # ------------------------------------------------------------ the crew
 
     def start_launcher(self, fail: str = "") -> None:
         """Start the launcher; what it forks, and who takes its place, fails there, too."""
         self._launcher_fails = fail
         words = ["--socket", str(self.socket)]
-        self.launcher = self._nursery.start(LAUNCHER, words, self.log, fail)
+        self.launcher = self._nursery.start(LAUNCHER, words, self.files.log, fail)
 
     def keep_launcher(self) -> None:
         """Start the launcher again if it has ended, as clients would."""

@@ -119,7 +119,7 @@ class Siege:
     def note_kill(self, victim: str) -> None:
         """Count a kill, and mark it in the log."""
         self.run.kills[victim] = self.run.kills.get(victim, 0) + 1
-        with self.arena.log.open("a", encoding="utf-8") as log:
+        with self.arena.files.log.open("a", encoding="utf-8") as log:
             log.write(f"{time.strftime('%F %T')} torture: the {victim} is killed\n")
         if victim == "daemon":
             self.run.in_flight += any(each.waits for each in self.customers)
@@ -169,7 +169,7 @@ class Siege:
     def keep(self, shelf: Path) -> None:
         """Keep what there is to the run, in a new folder."""
         run = self.run
-        run.last_words = self.arena.log_tail()
+        run.last_words = self.arena.files.last_words()
         run.kept = story.keep(run.report(), self.history, self.arena.folder, shelf)
 
 

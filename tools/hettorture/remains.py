@@ -32,7 +32,7 @@ def remains(arena: Arena, ended: int) -> list[str]:
 
     """
     found = [*_snapshots(arena), *_stop(arena), *_processes(arena), *_files(arena)]
-    return found + list(_database(arena.state / "hetd.db", ended))
+    return found + list(_database(arena.files.state / "hetd.db", ended))
 
 
 def _snapshots(arena: Arena) -> Iterator[str]:
@@ -56,7 +56,7 @@ def _stop(arena: Arena) -> Iterator[str]:
         yield str(error)
     status = arena.stop_daemon()
     if status != 0:
-        yield f"the daemon ended with status {status}\n{arena.log_tail()}"
+        yield f"the daemon ended with status {status}\n{arena.files.last_words()}"
 
 
 def _processes(arena: Arena) -> Iterator[str]:
@@ -78,9 +78,9 @@ def _files(arena: Arena) -> Iterator[str]:
     for pattern in DRAFTS:
         for path in arena.folder.rglob(pattern):
             yield f"file {path.relative_to(arena.folder)} is left"
-    for name in ("s", "state/hetd.db-wal"):
-        if (arena.folder / name).exists():
-            yield f"{name} is left"
+    for path in (arena.socket, arena.files.state / "hetd.db-wal"):
+        if path.exists():
+            yield f"{path.name} is left"
 
 
 def _database(path: Path, ended: int) -> Iterator[str]:

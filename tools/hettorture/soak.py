@@ -152,7 +152,7 @@ def _growth(values: list[int]) -> float:
 
 
 def _size_of_log(arena: Arena) -> int:
-    log = arena.state / "hetd.db-wal"
+    log = arena.files.state / "hetd.db-wal"
     return log.stat().st_size if log.exists() else 0
 
 

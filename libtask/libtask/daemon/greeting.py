@@ -1,4 +1,4 @@
-"""A hello over the bare wire: whether a daemon answers, without the library's patience."""
+"""A hello over the bare wire: whether a daemon answers, without a client's patience."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWER_MS = 200
 
 
 def greet(socket: Path) -> Welcome | None:
-    """Say hello on a connection of its own; None: nobody answers."""
+    """Say hello on a connection of its own; None: nobody answers, so far."""
     try:
         probe(socket)
     except DaemonUnreachableError:
