@@ -33,6 +33,7 @@ from libtask.messages import (
     TaskChanged,
     TaskInfo,
     TaskList,
+    TaskSpec,
     Welcome,
     decode_to_daemon,
     encode,
@@ -181,6 +182,10 @@ def a_task(number: int, **fields: Any) -> TaskInfo:
 
 def a_change(number: int, state: Any, **fields: Any) -> TaskChanged:
     return TaskChanged(id=number, state=state, at=1.0, **fields)
+
+
+def specs(count: int, **fields: Any) -> list[TaskSpec]:
+    return [TaskSpec("heat", **fields) for _ in range(count)]
 
 
 def a_node() -> list[DeviceInfo]:

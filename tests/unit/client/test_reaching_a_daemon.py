@@ -1,0 +1,86 @@
+"""Where the client looks for a daemon, and what it says when none can be reached."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from libtask.client.client import Client
+from libtask.endpoint import SYSTEM_SOCKET, default_socket, probe, run_directory
+from libtask.errors import DaemonUnreachableError, HetError, InputError
+from unit.fake_daemon import FakeDaemon
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_socket_is_the_named_one_then_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("HETD_SOCKET", "/x/y")
+    assert str(default_socket()) == "/x/y"
+
+    monkeypatch.delenv("HETD_SOCKET")
+    run_directory().mkdir()
+    own = run_directory() / "hetd.sock"
+    own.touch()
+    assert default_socket() == own
+
+    own.unlink()
+    assert default_socket() == (SYSTEM_SOCKET if SYSTEM_SOCKET.exists() else own)
+
+
+def test_absent_daemon(tmp_path: Path) -> None:
+    with pytest.raises(DaemonUnreachableError, match=r"absent.*hetctl daemon start"):
+        Client(tmp_path / "none")
+
+
+def test_daemon_that_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "old"
+    with socket.socket(socket.AF_UNIX) as left_over:
+        left_over.bind(str(path))
+
+    with pytest.raises(DaemonUnreachableError, match="refused"):
+        probe(path)
+
+
+def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+
+    with pytest.raises(DaemonUnreachableError, match="no permission"):
+        probe(tmp_path / "s")
+
+
+def test_daemon_that_lets_nobody_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libtask.endpoint.PATIENCE_S", 0.01)
+    with ExitStack() as stack:
+        hung = stack.enter_context(socket.socket(socket.AF_UNIX))
+        hung.bind(str(tmp_path / "s"))
+        hung.listen(0)
+        waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+        waiting.connect(str(tmp_path / "s"))
+
+        with pytest.raises(DaemonUnreachableError, match=r"no answer: .* lets nobody"):
+            probe(tmp_path / "s")
+
+
+def test_path_too_long(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="too long"):
+        Client(tmp_path / ("x" * 120))
+
+
+def test_other_protocol(tmp_path: Path) -> None:
+    fake = FakeDaemon(tmp_path / "s", protocol=99)
+
+    with pytest.raises(HetError, match=r"hetd 9\.9 speaks protocol 99"):
+        Client(fake.path)
+    fake.close()
