@@ -18,18 +18,9 @@ from libtask.messages import Control, Submit
 from unit.fake_daemon import FakeDaemon, a_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 SYNTHETIC = ("submit", "synthetic", "--seconds", '{"cpu": 1}')
-
-
-@pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
-    fake = FakeDaemon(tmp_path / "s")
-    monkeypatch.setenv("HETD_SOCKET", str(fake.path))
-    yield fake
-    fake.close()
 
 
 def said(*words: str, status: int = 0) -> str:

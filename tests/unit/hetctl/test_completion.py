@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.fake_daemon import FakeDaemon
+from unit.hetctl.typed_commands import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,3 +72,7 @@ def test_the_code_names_the_program(shell: str) -> None:
     )
 
     assert f"_HETCTL_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_completion() -> None:
+    assert "_HETCTL_COMPLETE" in text("completion", "bash")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +13,10 @@ from hetctl.accounting import Split, account
 from hetctl.commands.history import moment
 from libtask.messages import ListTasks, Segment
 from unit.fake_daemon import FakeDaemon, a_node, a_task
+from unit.hetctl.typed_commands import document, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
-
-@pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
-    fake = FakeDaemon(tmp_path / "s")
-    monkeypatch.setenv("HETD_SOCKET", str(fake.path))
-    yield fake
-    fake.close()
 
 
 @pytest.fixture
@@ -35,16 +26,6 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
-
-
-def text(*words: str, status: int = 0) -> str:
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == status, result.output
-    return result.stdout
-
-
-def document(*words: str, status: int = 0) -> Any:
-    return json.loads(text(*words, "--json", status=status))
 
 
 def a_moved_task() -> Any:

@@ -21,17 +21,7 @@ from libtask.messages import Error, ListTasks, Submit
 from unit.fake_daemon import FakeDaemon, a_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from libtask.messages import Message
-
-
-@pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
-    fake = FakeDaemon(tmp_path / "s")
-    monkeypatch.setenv("HETD_SOCKET", str(fake.path))
-    yield fake
-    fake.close()
 
 
 def run(*words: str) -> Result:

@@ -9,19 +9,11 @@ from click.testing import CliRunner
 
 from hetctl.__main__ import main
 from libtask.messages import Error, Policies
-from unit.fake_daemon import FakeDaemon
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
-    fake = FakeDaemon(tmp_path / "s")
-    monkeypatch.setenv("HETD_SOCKET", str(fake.path))
-    yield fake
-    fake.close()
+    from unit.fake_daemon import FakeDaemon
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""`hetctl submit`, `batch` and `wait`: what they send, and the statuses they exit with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from libtask.messages import Submit, Submitted
+from unit.fake_daemon import FakeDaemon, a_change, a_task
+from unit.hetctl.typed_commands import document, text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from libtask.messages import Message
+
+
+SYNTHETIC = ("submit", "synthetic", "--seconds", '{"cpu": 1}')
+
+
+def test_submit_sends_options(daemon: FakeDaemon) -> None:
+    daemon.tasks[4] = a_task(4)
+    words = ("--priority", "3", "--on", "cpu,gpu0", "--on", "fpga0", "--strip", "8")
+
+    ids = document(
+        *SYNTHETIC, *words, "--after", "last", "--hold", "--name", "x", "--count", "2"
+    )
+
+    spec = daemon.requests(Submit)[0].tasks[1]
+    assert ids == {"format": "hetctl/submitted-1", "ids": [5, 6], "name": None}
+    assert (spec.app, spec.params["seconds"]) == ("synthetic", {"cpu": 1.0})
+    assert (spec.priority, spec.resources, spec.strip) == (
+        3,
+        ["cpu", "gpu0", "fpga0"],
+        8,
+    )
+    assert (spec.after, spec.hold, spec.name) == ([4], True, "x")
+
+
+@pytest.mark.parametrize(
+    ("states", "status"),
+    [
+        (["completed", "completed"], 0),
+        (["completed", "failed"], 10),
+        (["cancelled", "completed"], 11),
+        (["dropped", "completed"], 11),
+        (["cancelled", "failed"], 10),
+        (["completed", "running"], 124),
+    ],
+)
+def test_status_of_a_wait(daemon: FakeDaemon, states: list[str], status: int) -> None:
+    daemon.tasks = {
+        number: a_task(number, state=each) for number, each in enumerate(states, 1)
+    }
+
+    found = document("wait", "1-2", "--timeout", "200ms", status=status)
+
+    assert [task["state"] for task in found["tasks"]] == states
+
+
+def test_submit_and_wait(daemon: FakeDaemon) -> None:
+    def fail(message: Submit) -> list[Message]:
+        change = a_change(1, "failed", reason="on fire", resource="cpu")
+        return [Submitted(message.request, [1]), change]
+
+    daemon.answers[Submit] = fail
+
+    assert text(*SYNTHETIC, "--wait", status=10).splitlines() == [
+        "task 1 submitted",
+        "task 1 failed on cpu: on fire",
+    ]
+
+
+def test_batch_refers_to_earlier_tasks(daemon: FakeDaemon, tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    path.write_text("""
+        [[task]]
+        app = "synthetic"
+        name = "first"
+        params = { seconds = { cpu = 1.0 } }
+        count = 2
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1.0 } }
+        after = ["first", 99]
+        priority = 4
+    """)
+
+    assert document("batch", str(path))["ids"] == [1, 2, 3]
+    sent = daemon.requests(Submit)[0].tasks
+    assert [task.after for task in sent] == [[], [], [-2, -1, 99]]
+    assert sent[2].priority == 4
+    assert "3 tasks, no mistakes" in text("batch", str(path), "--check")
+
+
+def test_a_batch_gives_its_tasks_deadlines(daemon: FakeDaemon, tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    path.write_text("""
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1.0 } }
+        deadline = "1.5min"
+        overrun = "stop"
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1.0 } }
+        deadline = 0.25
+        count = 2
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1.0 } }
+    """)
+
+    assert document("batch", str(path))["ids"] == [1, 2, 3, 4]
+
+    sent = daemon.requests(Submit)[0].tasks
+    assert [(task.deadline_s, task.overrun) for task in sent] == [
+        (90.0, "stop"),
+        (0.25, "continue"),
+        (0.25, "continue"),
+        (None, "continue"),
+    ]

@@ -1,0 +1,132 @@
+"""What `hetctl` prints of tasks: tables and the fixed JSON forms, without loading much."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hetctl.output import iso
+from libtask.messages import Control, ListTasks
+from unit.fake_daemon import FakeDaemon, a_task
+from unit.hetctl.recorded_tasks import a_moved_task
+from unit.hetctl.typed_commands import document, text
+
+if TYPE_CHECKING:
+    pass
+
+
+def test_times_are_utc_with_milliseconds() -> None:
+    assert iso(1767323045.678) == "2026-01-02T03:04:05.678Z"
+    assert iso(None) is None
+
+
+def test_task_as_json(daemon: FakeDaemon) -> None:
+    daemon.tasks[7] = a_moved_task()
+
+    shown = document("show", "7")
+
+    assert shown["format"] == "hetctl/task-1"
+    assert (shown["id"], shown["app"], shown["type"]) == (7, "heat", "heat/64")
+    assert (shown["state"], shown["owner"], shown["resource"]) == (
+        "completed",
+        "uid:0",
+        "gpu0",
+    )
+    assert shown["submitted"] == "1970-01-01T00:16:40.000Z"
+    assert (shown["migrations"], shown["emulated"]) == (1, True)
+    assert shown["result"] == {"mean": 0.5}
+    assert [(s["resource"], s["strips"]) for s in shown["segments"]] == [
+        ("cpu", 10),
+        ("gpu0", 30),
+    ]
+
+
+def test_list_as_table_and_json(daemon: FakeDaemon) -> None:
+    daemon.tasks = {
+        3: a_task(3, state="running", resource="gpu0", progress=0.42),
+        7: a_moved_task(),
+    }
+
+    heading, first, second = text("list").splitlines()
+
+    assert heading.split()[:4] == ["ID", "TYPE", "STATE", "WHERE"]
+    assert first.split()[:7] == [
+        "3",
+        "heat/64",
+        "running",
+        "gpu0",
+        "(emulated)",
+        "42",
+        "%",
+    ]
+    assert second.startswith("7 ")
+    assert [task["id"] for task in document("ls")["tasks"]] == [3, 7]
+    assert [task["id"] for task in document("ps", "--state", "running")["tasks"]] == [3]
+
+
+def test_not_a_number_becomes_null(daemon: FakeDaemon) -> None:
+    daemon.tasks[1] = a_task(
+        1, state="completed", result={"mean": float("nan"), "raw": b"ab"}
+    )
+
+    assert document("show", "1")["result"] == {"mean": None, "raw": "YWI="}
+
+
+def test_selectors_reach_the_daemon(daemon: FakeDaemon) -> None:
+    daemon.tasks = {number: a_task(number) for number in range(1, 7)}
+    daemon.tasks[2] = a_task(2, state="completed")
+
+    assert document("cancel", "all")["ids"] == [1, 3, 4, 5, 6]
+    assert document("hold", "5-99,1")["ids"] == [5, 6, 1]
+    assert document("release", "last")["ids"] == [6]
+    assert [each.verb for each in daemon.requests(Control)] == [
+        "cancel",
+        "hold",
+        "release",
+    ]
+
+
+def test_progress_lists_what_runs(daemon: FakeDaemon) -> None:
+    daemon.tasks = {
+        1: a_task(1),
+        2: a_task(2, state="running", progress=0.5, started=1.0),
+    }
+
+    (only,) = document("progress")["tasks"]
+
+    assert (only["id"], only["progress"]) == (2, 0.5)
+    assert only["left_s"] == pytest.approx(only["elapsed_s"])
+    assert "50 %" in text("progress")
+
+
+def test_listing_asks_once(daemon: FakeDaemon) -> None:
+    text("list")
+
+    assert len(daemon.requests(ListTasks)) == 1
+
+
+def test_a_state_is_found_behind_newer_tasks(daemon: FakeDaemon) -> None:
+    daemon.tasks[1] = a_task(1, state="running", resource="cpu")
+    daemon.tasks[2] = a_task(2, state="queued")
+    daemon.tasks[3] = a_task(3, state="queued")
+
+    found = document("list", "--state", "running", "--limit", "1")
+
+    assert [task["id"] for task in found["tasks"]] == [1]
+
+
+def test_a_status_command_loads_little() -> None:
+    script = (
+        "import sys; from hetctl.__main__ import main\n"
+        "import hetctl.commands.list, hetctl.options, libtask.client.client\n"
+        "heavy = {'numpy', 'numba', 'rich', 'matplotlib', 'pyopencl', 'asyncio', 'hetd'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "[]"

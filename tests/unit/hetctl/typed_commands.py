@@ -1,0 +1,23 @@
+"""Commands as a user types them, and what they print."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from click.testing import CliRunner
+
+from hetctl.__main__ import main
+
+if TYPE_CHECKING:
+    pass
+
+
+def text(*words: str, status: int = 0) -> str:
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == status, result.output
+    return result.stdout
+
+
+def document(*words: str, status: int = 0) -> Any:
+    return json.loads(text(*words, "--json", status=status))
