@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, cast
 
 from hetd.core import events as e
 from hetd.core.events import TaskId
@@ -28,11 +29,11 @@ def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitte
     return e.TaskSubmitted(
         task=TaskId(entry.id),
         type=spec.type or spec.app,
-        kinds=frozenset(spec.kinds),
+        kinds=_one_set(tuple(spec.kinds)),
         owner=entry.owner,
-        resources=frozenset(spec.resources),
+        resources=_one_set(tuple(spec.resources)),
         priority=spec.priority,
-        after=tuple(TaskId(task) for task in spec.after),
+        after=cast("tuple[TaskId, ...]", tuple(spec.after)),
         hold=spec.hold or entry.state == "held",
         work=spec.work,
         input_bytes=spec.input_bytes,
@@ -41,6 +42,12 @@ def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitte
         strips=_strips(spec),
         migration_s=migration_s,
     )
+
+
+@lru_cache(1024)
+def _one_set(names: tuple[str, ...]) -> frozenset[str]:
+    """Make a set of names; one object for all tasks with the same, of so many tasks."""
+    return frozenset(names)
 
 
 def _deadline(entry: Entry, clock: Clock) -> Nanoseconds | None:
