@@ -15,7 +15,8 @@ from hetd.estimates.table import EstimateTable
 from hetd.policies import make_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from hetd.core.actions import Action
     from hetd.core.events import Event, TaskRestored
@@ -83,3 +84,8 @@ class Harness:
         actions = self.scheduler.handle_all(events, int(at * SECOND))
         self.scheduler.check()
         return actions
+
+
+if TYPE_CHECKING:
+    Start: TypeAlias = Callable[..., Harness]
+    """Makes a scheduler: the fixture `a_scheduler`."""

@@ -12,13 +12,8 @@ from hetd.core.system import SECOND
 from hetd.core.tasks import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
-
-    from builders import Harness
+    from builders import Start
     from hetd.core.actions import Action
-
-    Start: TypeAlias = Callable[..., Harness]
 
 CPU, GPU, FPGA = a_resource("cpu"), a_resource("gpu"), a_resource("fpga")
 NODE = [CPU, GPU, FPGA]

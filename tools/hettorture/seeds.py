@@ -143,7 +143,7 @@ SEEDS = {
         "return task if task and task.bound and task.epoch == epoch else None",
         "return task if task and task.bound else None",
         _test(
-            "unit/test_scheduler.py::test_reports_of_an_older_binding_change_nothing"
+            "unit/scheduler/test_losses.py::test_reports_of_an_older_binding_change_nothing"
         ),
     ),
     "claims-believed": SeededBug(
@@ -168,7 +168,9 @@ SEEDS = {
         "self.ledger.enqueue(task, destination)",
         "self.ledger.enqueue(task)",
         _test(
-            "unit/test_scheduler.py", "sim/test_policies.py", "sim/test_simulation.py"
+            "unit/scheduler/test_wishes.py",
+            "sim/test_policies.py",
+            "sim/test_simulation.py",
         ),
     ),
     "order-after-preempt": SeededBug(
@@ -177,7 +179,7 @@ SEEDS = {
         '        task.rank = FRONT\n        task.advance("TaskYielded"',
         '        task.rank = -FRONT\n        task.advance("TaskYielded"',
         _test(
-            "unit/test_scheduler.py::"
+            "unit/scheduler/test_losses.py::"
             "test_a_preempted_task_without_a_destination_waits_first"
         ),
     ),
@@ -186,14 +188,16 @@ SEEDS = {
         "daemon/hetd/core/ledger.py",
         "del self.system.states[task.resource].running[task.id]",
         "pass",
-        _test("unit/test_scheduler.py::test_a_finished_task_makes_room_for_the_next"),
+        _test(
+            "unit/scheduler/test_placement.py::test_a_finished_task_makes_room_for_the_next"
+        ),
     ),
     "slot-too-many": SeededBug(
         "a resource takes one task more than it has slots",
         "daemon/hetd/core/scheduler.py",
         "while len(state.running) < state.slots and state.queue:",
         "while len(state.running) <= state.slots and state.queue:",
-        _test("unit/test_scheduler.py::test_slots_run_tasks_side_by_side"),
+        _test("unit/scheduler/test_placement.py::test_slots_run_tasks_side_by_side"),
     ),
     "endless-attempts": SeededBug(
         "a task that kills its workers is tried for ever",
@@ -201,7 +205,7 @@ SEEDS = {
         "task.attempts += 1",
         "pass",
         _test(
-            "unit/test_scheduler.py::test_a_task_fails_when_it_loses_too_many_workers"
+            "unit/scheduler/test_losses.py::test_a_task_fails_when_it_loses_too_many_workers"
         ),
     ),
     "checkpoint-off-by-one": SeededBug(
@@ -257,8 +261,8 @@ SEEDS = {
     ),
     "last-word-once": SeededBug(
         "a worker says its last word once, heard or not",
-        "libtask/libtask/worker/worker.py",
-        "return [hello] if self._last_word is None else [hello, self._last_word]",
+        "libtask/libtask/worker/last_word.py",
+        "return [hello] if self.message is None else [hello, self.message]",
         "return [hello]",
         _test(
             "unit/worker/test_life_of_the_worker.py::test_a_result_is_said_again_to_a_new_daemon"

@@ -1,0 +1,29 @@
+"""What schedulers are asked with, and the actions that a start consists of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builders import a_resource
+from hetd.core.actions import Record, Run
+from hetd.core.events import TaskId
+from hetd.core.tasks import State
+
+if TYPE_CHECKING:
+    from hetd.core.actions import Action
+
+
+CPU = a_resource("cpu")
+
+GPU = a_resource("gpu")
+
+BOTH = {"any": {"cpu": 2.0, "gpu0": 1.0}}
+
+ONE, TWO, THREE = TaskId(1), TaskId(2), TaskId(3)
+
+
+def ran(task: TaskId, epoch: int, resource: str) -> list[Action]:
+    return [
+        Run(task, epoch, resource),
+        Record(task, State.RUNNING, "dispatched", resource),
+    ]
