@@ -49,8 +49,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Before a worker is asked for again for which there was no process."""
 ASKS = 8
 """Times, some 10 s in all, after which that costs the first task an attempt."""
-AGAIN_S = 3600.0
-"""Until it is told once more of what cannot be ended."""
 
 
 def kill_group(leader: int) -> None:
@@ -149,7 +147,9 @@ class Discipline:
 
     def obeys_at_last(self, uid: int, name: str) -> None:
         """Take note that a worker has ended, or does as it is told again."""
-        self.health.worker_left(uid, name, self._now())
+        freed = self.health.worker_left(uid, name, self._now())
+        if freed:
+            self._node.happen(*freed)
 
     def device_failed(self, resource: str, error: str) -> list[e.Event]:
         """Count an error of a device; return what follows for its resource."""
@@ -262,18 +262,19 @@ class Discipline:
     def _cannot_end(self, record: TaskRecord, worker: Worker) -> None:
         """Give up what a process holds that nothing ends; its task goes on elsewhere."""
         reason = f"process {worker.pid} of task {record.id} cannot be ended"
-        self._vigil.postpone(record.id, self._now() + int(AGAIN_S * SECOND))
-        resource = record.resource or ""
+        if self._is_there(worker):  # its launcher may hang, as it did
+            self._kill(worker.pid)
+        resource, holder = record.resource or "", (worker.uid, worker.name)
         if self._node.devices[resource].slots > 1:
-            log.error("%s: a slot is lost: %s", resource, reason)
-            return
-        holder = (worker.uid, worker.name)
-        lost = self.health.blocked(resource, holder, reason, self._now())
-        if lost:
-            self._node.pool.send(record.id, m.Abort(record.id, record.epoch))
-            self._node.pool.part(record.id)
-            gone = e.WorkerLost(record.id, record.epoch, reason, elsewhere=True)
-            self._node.happen(gone, *lost)
+            lost = self.health.slot_blocked(resource, holder, reason)
+        else:
+            lost = self.health.blocked(resource, holder, reason, self._now())
+        # What is said of it from now on is of its next attempt.
+        del self._ended[record.id]
+        self._node.pool.send(record.id, m.Abort(record.id, record.epoch))
+        self._node.pool.part(record.id)
+        gone = e.WorkerLost(record.id, record.epoch, reason, elsewhere=True)
+        self._node.happen(gone, *lost)
 
     # ------------------------------------------------------------ who holds what
 

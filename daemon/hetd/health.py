@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Protocol, cast
+from typing import IO, TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -32,6 +32,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
 """Between failure and trial; doubled after each trial that fails."""
 TRIAL_S = 60.0
 """Drivers may compile at their first use."""
+Holder: TypeAlias = tuple[int, str]
+"""A worker that nothing ends: its user and its name."""
 LOOK_S = 0.1
 """Between two looks at a trial under way."""
 
@@ -95,7 +97,7 @@ class Failing:
     at: Nanoseconds
     trial: Trial | None = None
     trial_ends: Nanoseconds = 0
-    holder: tuple[int, str] | None = None
+    holder: Holder | None = None
 
 
 class Health:
@@ -119,11 +121,16 @@ class Health:
         self._try = try_device
         self._errors = dict.fromkeys(specs, 0)
         self._failing: dict[str, Failing] = {}
+        self._holding: dict[str, dict[Holder, str]] = {name: {} for name in specs}
+        """Workers that cannot be ended and hold on to a slot, and what is told of them."""
 
     def reason(self, resource: str) -> str:
-        """Return why a resource is out of use; empty: it is not, by this."""
+        """Return why a resource, or a part of it, is out of use; empty: it is not."""
         failing = self._failing.get(resource)
-        return failing.reason if failing else ""
+        if failing is not None:
+            return failing.reason
+        holding = self._holding[resource].values()
+        return f"slots lost: {len(holding)}; {'; '.join(holding)}" if holding else ""
 
     def worked(self, resource: str) -> None:
         """Take note that a task ended well on a resource: its errors are forgotten."""
@@ -139,20 +146,31 @@ class Health:
         return self._take_out(resource, Failing(reason, FIRST_PAUSE_S, now), now)
 
     def blocked(
-        self, resource: str, holder: tuple[int, str], reason: str, now: Nanoseconds
+        self, resource: str, holder: Holder, reason: str, now: Nanoseconds
     ) -> list[Event]:
-        """Take note of a worker on a resource that cannot be ended."""
+        """Take note of a worker on a resource of one slot that cannot be ended."""
         if resource in self._failing:
             return []
         failing = Failing(reason, FIRST_PAUSE_S, now, holder=holder)
         return self._take_out(resource, failing, now)
 
-    def worker_left(self, uid: int, name: str, now: Nanoseconds) -> None:
-        """Try the resource soon that this worker held on to, if it did."""
+    def slot_blocked(self, resource: str, holder: Holder, reason: str) -> list[Event]:
+        """Take note of a worker on a resource of several that cannot be ended."""
+        log.error("%s: a slot is lost: %s", resource, reason)
+        self._holding[resource][holder] = reason
+        return [self._slots_of(resource)]
+
+    def worker_left(self, uid: int, name: str, now: Nanoseconds) -> list[Event]:
+        """Take what this worker held on to back; a whole resource is tried first."""
         for failing in self._failing.values():
             if failing.holder == (uid, name):
                 failing.holder = None
                 failing.at = now
+        return [
+            self._slots_of(resource)
+            for resource, holding in self._holding.items()
+            if holding.pop((uid, name), None) is not None
+        ]
 
     def trust(self, resource: str) -> None:
         """Forget what was wrong: an administrator says that a resource works."""
@@ -181,6 +199,10 @@ class Health:
                 failing.trial.give_up()
 
     # ------------------------------------------------------------ steps
+
+    def _slots_of(self, resource: str) -> Event:
+        holding = len(self._holding[resource])
+        return e.SlotsBlocked(resource, holding, self.reason(resource))
 
     def _take_out(
         self, resource: str, failing: Failing, now: Nanoseconds

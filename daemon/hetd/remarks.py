@@ -46,6 +46,12 @@ class Remarks:
             if isinstance(event, e.ResourceLost):
                 text = f"{event.resource} is lost: {event.reason}"
                 self._journal.note(at, "lost", event.resource, text)
+            elif isinstance(event, e.SlotsBlocked):
+                text = event.reason or "all slots can be used again"
+                what = "lost" if event.slots else "returned"
+                self._journal.note(
+                    at, what, event.resource, f"{event.resource}: {text}"
+                )
             elif isinstance(event, e.ResourceReturned):
                 text = f"{event.resource} takes tasks again"
                 self._journal.note(at, "returned", event.resource, text)

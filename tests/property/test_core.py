@@ -80,7 +80,7 @@ class World(RuleBasedStateMachine):
         self.policy = policy
         self.scheduler = a_new_scheduler(policy)
         self.now = 0
-        self.history: list[tuple[Event, int, list[Action]]] = []
+        self.history: list[tuple[tuple[Event, ...], int, list[Action]]] = []
         self.submitted: dict[TaskId, e.TaskSubmitted] = {}
         self.recorded: dict[TaskId, a.Record] = {}
         self.bindings: dict[TaskId, Binding] = {}
@@ -90,6 +90,8 @@ class World(RuleBasedStateMachine):
         self.pins: dict[TaskId, str] = {}
         self.barred: Counter[tuple[TaskId, str]] = Counter()
         self.unusable: set[str] = set()
+        self.blocked = 0
+        """Slots of the CPU that processes hold on to which nothing can end."""
         self.last_epoch = 0
         self.timer: int | None = None
 
@@ -207,14 +209,21 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.bindings)
     @rule(pick=PICK, hung=st.booleans())
     def lose_worker(self, pick: int, hung: bool) -> None:  # noqa: FBT001  drawn by name
-        binding = choose(list(self.bindings.values()), pick)
-        cancelled = self.scheduler.system.tasks[binding.task].cancelling is not None
-        name = binding.resource
-        if hung and name is not None and not cancelled and self.others(binding):
-            self.barred[binding.task, name] += 1
-            self.pins.pop(binding.task, None)
-        self.forget(binding)
-        self.happen(e.WorkerLost(binding.task, binding.epoch, "killed", elsewhere=hung))
+        self.happen(self.loss(choose(list(self.bindings.values()), pick), hung=hung))
+
+    @precondition(lambda self: self.on_cpu())
+    @rule(pick=PICK)
+    def hold_on_to_a_slot(self, pick: int) -> None:
+        """Let a worker hang that nothing can end."""
+        lost = self.loss(choose(self.on_cpu(), pick), hung=True)
+        self.blocked += 1
+        self.happen(lost, e.SlotsBlocked("cpu", self.blocked, "stuck"))
+
+    @precondition(lambda self: self.blocked)
+    @rule()
+    def give_a_slot_back(self) -> None:
+        self.blocked -= 1
+        self.happen(e.SlotsBlocked("cpu", self.blocked))
 
     @precondition(lambda self: self.bindings)
     @rule(pick=PICK)
@@ -316,10 +325,10 @@ class World(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ steps
 
-    def happen(self, event: Event) -> None:
+    def happen(self, *events: Event) -> None:
         self.now += 1_000
-        actions = self.scheduler.handle(event, self.now)
-        self.history.append((event, self.now, actions))
+        actions = handled(self.scheduler, events, self.now)
+        self.history.append((events, self.now, actions))
         for action in actions:
             self.obey(action)
 
@@ -368,7 +377,7 @@ class World(RuleBasedStateMachine):
         binding.resource = action.resource
         binding.asked_to_yield = False
         taken = Counter(running.resource for running in self.running())
-        assert taken[action.resource] <= RESOURCES[action.resource].slots
+        assert taken[action.resource] <= self.slots(action.resource)
 
     def can_run(self, task: TaskId, name: str) -> bool:
         submitted = self.submitted[task]
@@ -378,6 +387,19 @@ class World(RuleBasedStateMachine):
             return self.pins[task] == name
         allowed = not submitted.resources or name in submitted.resources
         return allowed and not self.barred[task, name]
+
+    def slots(self, name: str) -> int:
+        return RESOURCES[name].slots - (self.blocked if name == "cpu" else 0)
+
+    def loss(self, binding: Binding, *, hung: bool) -> e.WorkerLost:
+        """Let a worker go; one that hung is not to hang there again, if possible."""
+        cancelled = self.scheduler.system.tasks[binding.task].cancelling is not None
+        name = binding.resource
+        if hung and name is not None and not cancelled and self.others(binding):
+            self.barred[binding.task, name] += 1
+            self.pins.pop(binding.task, None)
+        self.forget(binding)
+        return e.WorkerLost(binding.task, binding.epoch, "killed", elsewhere=hung)
 
     def others(self, binding: Binding) -> list[str]:
         """List where else a task could run, if not now then later."""
@@ -443,6 +465,9 @@ class World(RuleBasedStateMachine):
     def running(self) -> list[Binding]:
         return [b for b in self.bindings.values() if b.resource is not None]
 
+    def on_cpu(self) -> list[Binding]:
+        return [b for b in self.running() if b.resource == "cpu"]
+
     def waiting(self) -> list[Binding]:
         return [b for b in self.bindings.values() if b.resource is None]
 
@@ -506,6 +531,8 @@ class World(RuleBasedStateMachine):
         """Let all resources and workers behave: every task that can run completes."""
         for name in RESOURCES:
             self.return_resource(name)
+        while self.blocked:
+            self.give_a_slot_back()
         for task in list(self.submitted):
             self.release(task - 1)
         for _ in range(20 * len(self.submitted)):
@@ -525,8 +552,8 @@ class World(RuleBasedStateMachine):
 
     def the_same_events_give_the_same_actions(self) -> None:
         again = a_new_scheduler(self.policy)
-        for event, now, actions in self.history:
-            assert again.handle(event, now) == actions
+        for events, now, actions in self.history:
+            assert handled(again, events, now) == actions
 
 
 def a_new_scheduler(policy: str) -> Scheduler:
@@ -536,6 +563,12 @@ def a_new_scheduler(policy: str) -> Scheduler:
         make_policy(policy, {}),
         limits=Limits(quotas=QUOTAS),
     )
+
+
+def handled(scheduler: Scheduler, events: tuple[Event, ...], now: int) -> list[Action]:
+    if len(events) == 1:
+        return scheduler.handle(events[0], now)
+    return scheduler.handle_all(events, now)
 
 
 def choose(things: list[Any], pick: int) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from builders import Harness, a_resource, a_task
 from hetd.core import events as e
 from hetd.core.actions import Abort, Preempt, Run, SetTimer
@@ -125,6 +127,23 @@ def test_a_task_no_resource_can_run_keeps_no_other_out() -> None:
     assert submit(node, ANN, ANN, first=2) == [2]
     assert started(node.handle(e.ResourceReturned("gpu0"))) == []
     assert finish(node, 2) == [1]
+
+
+@pytest.mark.parametrize(
+    ("gone", "back"),
+    [
+        (e.ResourceLost("gpu0"), e.ResourceRecovered("gpu0")),
+        (e.SlotsBlocked("gpu0", 1), e.SlotsBlocked("gpu0", 0)),
+    ],
+)
+def test_a_task_comes_in_when_its_resource_works_again(
+    gone: e.Event, back: e.Event
+) -> None:
+    node = a_node(Quotas(Quota(running=1)))
+    node.handle(gone)
+
+    assert submit(node, ANN, kinds={"gpu"}) == []
+    assert started(node.handle(back)) == [1]
 
 
 def test_a_task_whose_resource_is_drained_makes_room() -> None:

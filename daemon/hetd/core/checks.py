@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hetd.core.tasks import State
+from hetd.core.tasks import PLACEABLE, State
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def check(system: System) -> None:
     """Raise `BugError` where a task is in two places or none, or a slot is overused."""
-    places: dict[int, list[str]] = {task: [] for task in system.tasks}
+    places: dict[int, list[str]] = {}
     _check_queue("unplaced", None, system.unplaced, places)
     for owner, queue in system.outside.items():
         _check_queue(f"outside the quota of {owner}", None, queue, places)
@@ -23,64 +23,85 @@ def check(system: System) -> None:
         _check_queue(f"queue of {name}", name, state.queue, places)
         _check_running(name, state, places)
     for task in system.tasks.values():
-        _check_task(task, places[task.id], system)
+        _check_task(task, places.pop(task.id, []), system)
+    for stranger, where in places.items():
+        raise BugError(f"task {stranger} is in {where}, and not known")
     for task in system.departing.values():
-        _demand(task.state is State.RUNNING, f"task {task.id} leaves, {task.state}")
+        if task.state is not State.RUNNING:
+            raise BugError(f"task {task.id} leaves, {task.state}")
+
+
+# Checked after every step of a test: what only a message needs is made when it is told.
 
 
 def _check_queue(
     where: str, resource: str | None, queue: RunQueue, places: dict[int, list[str]]
 ) -> None:
-    for task in queue:
-        places[task.id].append(where)
-        _demand(task.resource == resource, f"task {task.id} does not know its queue")
-    rows = set(queue.rows())
-    _demand(rows == {task.row for task in queue}, f"{where} has lost a row")
+    rows = set()
+    for task in queue.tasks():
+        places.setdefault(task.id, []).append(where)
+        rows.add(task.row)
+        if task.resource != resource:
+            raise BugError(f"task {task.id} does not know its queue")
+    if rows != set(queue.rows()):
+        raise BugError(f"{where} has lost a row")
     for row in rows:
         head = queue.head_of(row)
-        _demand(head in queue and head.row is row, f"{where} has a wrong head")
+        if head not in queue or head.row is not row:
+            raise BugError(f"{where} has a wrong head")
 
 
 def _check_running(
     name: str, state: ResourceState, places: dict[int, list[str]]
 ) -> None:
     slots, running = state.resource.slots, len(state.running)
-    _demand(running <= slots, f"{name} runs too much")
-    idle = state.usable and running < slots
-    _demand(not (idle and state.queue), f"{name} idles while tasks wait for it")
-    _demand(state.usable or not state.queue, f"tasks wait for {name}, not usable")
+    if running > slots:
+        raise BugError(f"{name} runs too much")
+    if state.queue and not state.usable:
+        raise BugError(f"tasks wait for {name}, not usable")
+    if state.queue and running < slots:
+        raise BugError(f"{name} idles while tasks wait for it")
     for task in state.running.values():
-        places[task.id].append(f"running on {name}")
-        _demand(task.resource == name, f"task {task.id} does not know where it runs")
+        places.setdefault(task.id, []).append(f"running on {name}")
+        if task.resource != name:
+            raise BugError(f"task {task.id} does not know where it runs")
 
 
 def _check_task(task: TaskRecord, places: list[str], system: System) -> None:
-    for truth, complaint in _facts(task, places, system):
-        if not truth:  # only then is its story told, which takes longest
-            story = f"task {task.id} is {task.state} and in {places}: {task.tell()}"
-            raise BugError(f"{complaint}: {story}")
+    wrong = _misplaced(task, places) or _astray(task, system) or _idle(task, system)
+    if wrong is not None:
+        story = f"task {task.id} is {task.state} and in {places}: {task.tell()}"
+        raise BugError(f"{wrong}: {story}")
 
 
-def _facts(
-    task: TaskRecord, places: list[str], system: System
-) -> tuple[tuple[bool, str], ...]:
-    state = task.state
-    running, waits = state is State.RUNNING, state is State.WAITING
-    runs = any(place.startswith("running") for place in places)
+def _misplaced(task: TaskRecord, places: list[str]) -> str | None:
+    """Say what is wrong with where a task is."""
+    running = task.state is State.RUNNING
+    if len(places) != (running or task.state in PLACEABLE):
+        return "nowhere, or twice"
+    if places and running != places[0].startswith("running"):
+        return "runs, or not"
+    if running and not task.bound:
+        return "runs without a worker"
+    return None
+
+
+def _astray(task: TaskRecord, system: System) -> str | None:
+    """Say what is wrong with where a task is to go."""
     leaving = task.preempting or task.cancelling is not None
-    kept = task.bound or task.progress <= task.kept
-    return (
-        (len(places) == int(state.placeable or running), "nowhere, or twice"),
-        (running == runs, "runs, or not"),
-        (task.bound or not running, "runs without a worker"),
-        (kept, "progress without a worker or a snapshot"),
-        (leaving == (task.id in system.departing), "departs, or not"),
-        (leaving or task.destination is None, "destined, but stays"),
-        (all(other in system.tasks for other in task.unmet), "waits on what ended"),
-        (bool(task.unmet) or not waits, "waits for nothing"),
-    )
+    if leaving != (task.id in system.departing):
+        return "departs, or not"
+    if task.destination is not None and not leaving:
+        return "destined, but stays"
+    return None
 
 
-def _demand(truth: bool, complaint: str) -> None:  # noqa: FBT001  reads as a sentence
-    if not truth:
-        raise BugError(complaint)
+def _idle(task: TaskRecord, system: System) -> str | None:
+    """Say what is wrong with what a task has done and what it waits for."""
+    if task.progress > task.kept and not task.bound:
+        return "progress without a worker or a snapshot"
+    if task.unmet and not task.unmet <= system.tasks.keys():
+        return "waits on what ended"
+    if not task.unmet and task.state is State.WAITING:
+        return "waits for nothing"
+    return None

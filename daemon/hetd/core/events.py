@@ -257,8 +257,7 @@ class ResourceRecovered:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class SlotsBlocked:
+class SlotsBlocked(msgspec.Struct, frozen=True):
     """Processes that nothing can end hold on to so many slots of a resource now.
 
     What ran in them is lost to them at the same instant, and goes on in others.

@@ -67,10 +67,15 @@ class ResourceState:
     running: dict[TaskId, TaskRecord] = field(default_factory=dict)
     up: bool = True
     draining: bool = False
+    slots: int = field(init=False)
+    """Those that tasks may take: no process that nothing can end holds on to them."""
+
+    def __post_init__(self) -> None:
+        self.slots = self.resource.slots
 
     @property
     def usable(self) -> bool:
-        return self.up and not self.draining
+        return self.up and not self.draining and self.slots > 0
 
 
 class Estimates(Protocol):
@@ -148,8 +153,8 @@ class System:
         found = [
             state.resource.name
             for state in self._usable
-            if len(state.running) < state.resource.slots
-            and len(state.running) + len(state.queue) < state.resource.slots
+            if len(state.running) < state.slots
+            and len(state.running) + len(state.queue) < state.slots
         ]
         if found and self.departing:
             return [name for name in found if self.spare(name) > self.inbound(name)]
@@ -166,7 +171,7 @@ class System:
         state = self.states[resource]
         if not state.usable:
             return 0
-        return state.resource.slots - len(state.running) - len(state.queue)
+        return state.slots - len(state.running) - len(state.queue)
 
     def waiting(self, resource: str) -> Iterator[TaskRecord]:
         """First waiting task of each row, but for those that a free slot takes next.
@@ -179,7 +184,7 @@ class System:
     def opening(self, resource: str) -> int:
         """Count the slots that are free or whose task was asked to leave."""
         state = self.states[resource]
-        free = state.resource.slots - len(state.running)
+        free = state.slots - len(state.running)
         return free + self.leaving(resource)
 
     def leaving(self, resource: str) -> int:

@@ -89,7 +89,7 @@ def _hindrance(system: System, task: TaskRecord, name: str) -> str:
         return "failed there before"
     if row.resources and name not in row.resources:
         return "its owner does not want it there"
-    if not state.up:
+    if not (state.up and state.slots):
         return "the resource is lost"
     return "the resource is being drained" if state.draining else ""
 
@@ -100,7 +100,7 @@ def _ahead(system: System, task: TaskRecord, name: str) -> tuple[int, float]:
     others = [other for other in state.running.values() if other is not task]
     before = _queued_before(system, task, name)
     ahead = len(others) + sum(before.values())
-    slots = state.resource.slots
+    slots = max(1, state.slots)
     if ahead < slots:
         return 0, 0.0
     work = sum(system.remaining(other, name) for other in others)

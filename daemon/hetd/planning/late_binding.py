@@ -182,7 +182,7 @@ class Binding:
         return {
             name: self._free_at(name)
             + sum(count * expected.get(name, 0) for expected, count in rows)
-            // system.resources[name].slots
+            // system.states[name].slots
             for name in system.usable()
         }
 
@@ -190,7 +190,7 @@ class Binding:
         """Tell when a slot of a resource is expected to be free."""
         system = self.system
         state = system.states[name]
-        if len(state.running) < state.resource.slots:
+        if len(state.running) < state.slots:
             return system.now
         ends = [
             task.since + system.fit(task.row).expected.get(name, 0)

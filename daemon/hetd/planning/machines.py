@@ -120,11 +120,11 @@ def _machine(
     for task in waiting:
         machine.rank = max(machine.rank, task.rank)
         queued = _queued(system, task, resource.name)
-        if len(ends) < resource.slots:
+        if len(ends) < state.slots:
             ends.append(machine._end_of(queued, system.now))  # noqa: SLF001  same module
         else:
             machine.queue.append(queued)
-    free = resource.slots - len(ends)
+    free = state.slots - len(ends)
     ends.extend([system.now] * free)
     limit = reading.places if reading.places is not None else resource.queue_limit
     if limit is not None:

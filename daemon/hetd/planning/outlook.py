@@ -45,7 +45,7 @@ class Outlook:
         queue = state.queue
         for row in queue.rows():
             work += queue.count_of(row) * self.system.seconds(row, resource)
-        return work if state.resource.shared else work / state.resource.slots
+        return work if state.resource.shared else work / max(1, state.slots)
 
     def pace(self, resource: str, newcomers: int = 0) -> int:
         """How many times longer than alone a task takes there beside those it has."""

@@ -48,7 +48,8 @@ class NodeDesk:
 
     def _device_info(self, name: str) -> m.DeviceInfo:
         state = self._node.scheduler.system.states[name]
-        condition = "lost" if not state.up else "draining" if state.draining else "up"
+        lost = not (state.up and state.slots)
+        condition = "lost" if lost else "draining" if state.draining else "up"
         return msgspec.structs.replace(
             self._node.metering.describe(
                 self._node.devices[name], self._node.clock.now()

@@ -108,6 +108,70 @@ def test_what_nothing_ends_takes_its_resource_out_of_use(
     assert device_of(shell).state == "up"
 
 
+def test_what_nothing_ends_costs_the_cpu_one_slot(shell: Shell, hands: Hands) -> None:
+    launcher = shell.launcher()
+    task, run = _hanging(shell, hands, kinds=["cpu"])
+    shell.worker("other")
+    hands.seconds += KILL_S + 1
+    shell.node.tick()
+
+    anew = shell.run_of("other")
+    assert (anew.task, anew.device.name, shell.state(task)) == (task, "cpu", "running")
+    assert anew.epoch > run.epoch
+    assert shell.killed == [1], "the launcher may hang, and the kernel may let us"
+    cpu = device_of(shell, "cpu")
+    stuck = f"slots lost: 1; process 1 of task {task} cannot be ended"
+    assert (cpu.state, cpu.reason) == ("up", stuck)
+    (waits,) = shell.submit(a_spec(kinds=["cpu"]))
+    assert shell.state(waits) == "queued", "the other slot is not its own"
+
+    shell.crew.worker_exited(launcher, m.WorkerExited("w", -9))
+
+    assert shell.state(waits) == "running"
+    assert device_of(shell, "cpu").reason == ""
+
+
+def test_a_cpu_of_which_no_slot_is_left_is_lost_until_one_is(
+    shell: Shell, hands: Hands
+) -> None:
+    launcher = shell.launcher()
+    for name in ("v", "w"):
+        shell.worker(name)
+        shell.submit(a_spec(kinds=["cpu"]))
+        _report(shell, name, shell.run_of(name), 1)
+        _report(shell, name, shell.run_of(name), 2)
+    for seconds in (11.0, KILL_S + 1):
+        hands.seconds += seconds
+        shell.node.tick()
+
+    cpu = device_of(shell, "cpu")
+    assert (cpu.state, cpu.running, cpu.queued) == ("lost", [], 0)
+    assert shell.state(1) == "queued"
+
+    shell.crew.worker_exited(launcher, m.WorkerExited("v", -9))
+
+    assert device_of(shell, "cpu").state == "up"
+    assert [shell.state(task) for task in (1, 2)].count("running") == 1
+
+
+def test_the_next_attempt_after_what_nothing_ended_may_hang_too(
+    shell: Shell, hands: Hands
+) -> None:
+    shell.launcher()
+    _hanging(shell, hands, kinds=["cpu"])
+    shell.worker("other")
+    hands.seconds += KILL_S + 1
+    shell.node.tick()
+
+    for seconds in (51.0, 1.0):  # it reports no strip; it is told to end, once
+        hands.seconds += seconds
+        shell.node.tick()
+
+    ended = [order.name for order in shell.sent.to("launcher1000", m.KillWorker)]
+    assert ended == ["w", "other"]
+    assert shell.state(1) == "running", "while that is not over"
+
+
 def test_what_a_stuck_worker_says_at_last_is_refused(
     shell: Shell, stuck: m.Run
 ) -> None:

@@ -111,7 +111,7 @@ def problem_of(system: System, tasks: list[TaskRecord]) -> tuple[Problem, list[s
     from hetd.planning.batch.problem import ANYWHERE, Links, Problem
 
     states = system.usable_states()
-    slots = [state for state in states for _ in range(state.resource.slots)]
+    slots = [state for state in states for _ in range(state.slots)]
     links = [state.resource.link_bytes_per_s or math.inf for state in states]
     seconds = [
         [system.remaining(task, slot.resource.name) for slot in slots] for task in tasks
@@ -136,7 +136,7 @@ def _bytes(task: TaskRecord) -> float:
 
 def _free_at(system: System, state: ResourceState) -> list[float]:
     """When each slot is expected to have done what was placed earlier, seconds."""
-    name, slots = state.resource.name, state.resource.slots
+    name, slots = state.resource.name, state.slots
     running = [system.remaining(task, name) for task in state.running.values()]
     queued = sum(
         state.queue.count_of(row) * system.seconds(row, name)
