@@ -12,7 +12,7 @@ from hetd.core.system import SECOND
 from hetd.core.tasks import State
 
 if TYPE_CHECKING:
-    from builders import Start
+    from builders import Harness, Start
     from hetd.core.actions import Action
 
 CPU, GPU, FPGA = a_resource("cpu"), a_resource("gpu"), a_resource("fpga")
