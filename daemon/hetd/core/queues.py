@@ -56,6 +56,10 @@ class RunQueue:
         """Iterate in order; O(n log n), for checks and listings only."""
         return iter([task for _, task in sorted(self._entries.values())])
 
+    def tasks(self) -> Iterable[TaskRecord]:
+        """Waiting tasks, in no order."""
+        return self._entries.keys()
+
     def push(self, task: TaskRecord, rank: float = 0.0) -> None:
         entry = ((-task.priority, rank, task.turn, task.sequence), task)
         self._entries[task] = entry

@@ -33,10 +33,10 @@ class State(StrEnum):
     @property
     def placeable(self) -> bool:
         """Whether the task waits for a resource, and for nothing else."""
-        return self in _PLACEABLE
+        return self in PLACEABLE
 
 
-_PLACEABLE = (State.QUEUED, State.PREEMPTED)
+PLACEABLE = (State.QUEUED, State.PREEMPTED)
 _ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.DROPPED})
 
 # What an event does to a state. An absent pair is impossible and raises; pairs with the

@@ -6,7 +6,7 @@ who know what they really do. What clients saw is judged at the end, by `history
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from hetd.core.events import TaskId
 from hetd.core.tasks import State
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from hetd.staff import Worker as PoolWorker
     from hettorture.simulation.users import Promises
     from hettorture.simulation.workers import SimulatedWorker
+
+Computing: TypeAlias = "list[tuple[SimulatedWorker, tuple[int, int, str]]]"
+"""Workers that compute, and what: task, epoch, resource."""
 
 LASTING = 10 * SECOND
 """How long what an order puts right may last: orders take effect at a checkpoint."""
@@ -54,16 +57,21 @@ class Inspector:
             node.scheduler.check()
         except BugError as error:
             raise Violation(f"the scheduler's state: {error}") from error
-        for complaint in self._at_once(node, workers):
+        told = ((worker, worker.told) for worker in workers)
+        computing = [(worker, each) for worker, each in told if each is not None]
+        pool = _pool_workers(node)
+        for complaint in self._at_once(node, computing, pool):
             raise Violation(complaint)
-        self._demand_short([*_stray(node, workers), *_kept(node)], now)
+        self._demand_short([*_stray(node, computing), *_kept(node, pool)], now)
 
-    def _at_once(self, node: Node, workers: Iterable[SimulatedWorker]) -> Iterator[str]:
+    def _at_once(
+        self, node: Node, computing: Computing, pool: list[PoolWorker]
+    ) -> Iterator[str]:
         """Complain of what may not be for a moment."""
         yield from _journal_and_scheduler(node)
-        yield from _shared(node)
-        yield from _misplaced(node, workers)
-        yield from _doubled(node, workers)
+        yield from _shared(node, pool)
+        yield from _misplaced(node, computing)
+        yield from _doubled(node, computing)
         yield from self._held(node)
         yield from self._cancelled(node)
         yield from self._drained(node)
@@ -120,28 +128,29 @@ def _journal_and_scheduler(node: Node) -> Iterator[str]:
         return
     for task, record in tasks.items():
         entry = live[task]
-        if entry.state != record.state.value:
+        if entry.state != record.state:
             yield f"task {task} is {record.state}, its page says {entry.state}"
         if record.bound and entry.epoch != record.epoch:
             yield f"task {task} has epoch {record.epoch}, its page says {entry.epoch}"
 
 
-def _shared(node: Node) -> Iterator[str]:
+def _shared(node: Node, pool: list[PoolWorker]) -> Iterator[str]:
     """Complain of tasks with two workers, or with another user's."""
     held: set[int] = set()
-    for worker in _pool_workers(node):
+    for worker in pool:
+        if worker.task is None:
+            continue
         if worker.task in held:
             yield f"task {worker.task} has two workers"
-        if worker.task is not None:
-            held.add(worker.task)
-        entry = node.journal.live.get(worker.task or 0)
+        held.add(worker.task)
+        entry = node.journal.live.get(worker.task)
         if entry is not None and entry.owner != worker.uid:
             yield f"task {entry.id} of {entry.owner} is with a worker of {worker.uid}"
 
 
-def _kept(node: Node) -> Iterator[str]:
+def _kept(node: Node, pool: list[PoolWorker]) -> Iterator[str]:
     """Complain of workers that are booked for a task which is not theirs any more."""
-    for worker in _pool_workers(node):
+    for worker in pool:
         if worker.task is None:
             continue
         record = node.scheduler.system.tasks.get(TaskId(worker.task))
@@ -149,31 +158,30 @@ def _kept(node: Node) -> Iterator[str]:
             yield f"worker {worker.name} is booked for task {worker.task}, not its own"
 
 
-def _pool_workers(node: Node) -> Iterator[PoolWorker]:
-    for uid in sorted({entry.owner for entry in node.journal.live.values()}):
-        yield from node.pool.workers_of(uid)
+def _pool_workers(node: Node) -> list[PoolWorker]:
+    """List the workers of users who have tasks, as the daemon knows them."""
+    owners = sorted({entry.owner for entry in node.journal.live.values()})
+    return [worker for uid in owners for worker in node.pool.workers_of(uid)]
 
 
 # ---------------------------------------------------------------- what workers do
 
 
-def _stray(node: Node, workers: Iterable[SimulatedWorker]) -> Iterator[str]:
+def _stray(node: Node, computing: Computing) -> Iterator[str]:
     """Complain of workers that compute what is no longer theirs, though in touch."""
-    for worker in workers:
-        if worker.told is None or worker.process.stopped or not worker.welcomed:
+    for worker, (task, epoch, _) in computing:
+        if worker.process.stopped or not worker.welcomed:
             continue
-        task, epoch, _ = worker.told
         if not _is_theirs(node, task, epoch):
             name = worker.process.name
             yield f"{name} goes on with task {task}, epoch {epoch}, not its own"
 
 
-def _misplaced(node: Node, workers: Iterable[SimulatedWorker]) -> Iterator[str]:
+def _misplaced(node: Node, computing: Computing) -> Iterator[str]:
     """Complain of tasks that compute elsewhere than the scheduler believes."""
-    for worker in workers:
-        if worker.told is None or not _is_theirs(node, *worker.told[:2]):
+    for _, (task, epoch, resource) in computing:
+        if not _is_theirs(node, task, epoch):
             continue
-        task, _, resource = worker.told
         record = node.scheduler.system.tasks[TaskId(task)]
         known = node.pool.worker_of(task)
         if known is None or not known.route or record.cancelling is not None:
@@ -183,23 +191,24 @@ def _misplaced(node: Node, workers: Iterable[SimulatedWorker]) -> Iterator[str]:
             yield f"task {task} computes on {resource}, and is {believed}"
 
 
-def _doubled(node: Node, workers: Iterable[SimulatedWorker]) -> Iterator[str]:
+def _doubled(node: Node, computing: Computing) -> Iterator[str]:
     """Complain of two workers that compute one task.
 
     Orders leave before the commit: what a daemon ordered just before it crashed, the
     next one cannot know until the worker greets it. Only then may there be two.
     """
-    latest = max(
-        (record.epoch for record in node.scheduler.system.tasks.values()), default=0
-    )
-    computing: dict[int, str] = {}
-    for worker in workers:
-        if worker.told is None or worker.told[1] // EPOCHS < latest // EPOCHS:
+    if not computing:
+        return
+    records = node.scheduler.system.tasks.values()
+    latest = max((record.epoch for record in records), default=0)
+    found: dict[int, str] = {}
+    for worker, (task, epoch, _) in computing:
+        if epoch // EPOCHS < latest // EPOCHS:
             continue
-        task, name = worker.told[0], worker.process.name
-        if task in computing:
-            yield f"task {task} is computed by {computing[task]} and by {name}"
-        computing[task] = name
+        name = worker.process.name
+        if task in found:
+            yield f"task {task} is computed by {found[task]} and by {name}"
+        found[task] = name
 
 
 def _is_theirs(node: Node, task: int, epoch: int) -> bool:
