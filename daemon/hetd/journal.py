@@ -241,7 +241,7 @@ class Journal:
         batch, self.batch = self.batch, Batch()
         for entry in self._unsaved.values():
             page, ended = encode(entry), ended_at(entry)
-            batch.tasks.append((entry.id, ended, page))
+            batch.tasks.append((entry.id, ended, page, entry.owner))
             if ended:
                 self._live_bytes.drop(entry.id)
             (self._ended_bytes if ended else self._live_bytes).put(entry.id, len(page))

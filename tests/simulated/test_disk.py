@@ -20,7 +20,10 @@ def a_batch(chance: random.Random, number: int) -> Batch:
     """Draw new and changed tasks, a key, and figures kept and forgotten."""
     tasks = sorted(chance.sample(range(1, 40), 5))
     batch = Batch(
-        tasks=[(task, chance.choice((0, 0, 7)), b"%d" % number) for task in tasks],
+        tasks=[
+            (task, chance.choice((0, 0, 7)), b"%d" % number, 1 + task % 2)
+            for task in tasks
+        ],
         keys=[(chance.randint(1, 2), f"key {number}", b"digest", b"answer", 1)],
         replies=[(b"route", number)],
     )
@@ -28,6 +31,9 @@ def a_batch(chance: random.Random, number: int) -> Batch:
     for figures in chance.sample(known, 2):
         keep = chance.random() < 0.7
         batch.samples[key_of(figures)] = figures if keep else None
+    for name in chance.sample(("cpu", "gpu0", "fpga0"), 2):
+        keep = chance.random() < 0.7
+        batch.settings["drained", name] = b"%d" % number if keep else None
     return batch
 
 
@@ -36,10 +42,12 @@ def answers(store: Store) -> list[Any]:
     return [
         store.unended(),
         [store.ended(before, limit) for before in (1, 20, 99) for limit in (1, 50)],
+        [store.ended(99, 50, owner) for owner in (1, 2, 3)],
         [store.task(task) for task in range(40)],
         store.last_id(),
         [store.key(owner, f"key {n}") for owner in (1, 2) for n in range(8)],
         sorted(store.samples(), key=key_of),
+        store.settings(),
         (store.idle, store.shortage, store.stuck),
     ]
 

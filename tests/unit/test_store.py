@@ -41,7 +41,7 @@ def _commit(store: Store, batch: Batch) -> list[object]:
 def test_committed_tasks_are_there_at_the_next_start(
     reopen: Callable[[], Store],
 ) -> None:
-    rows = [(1, 0, b"one"), (2, 99, b"two"), (3, 0, b"three")]
+    rows = [(1, 0, b"one", 7), (2, 99, b"two", 7), (3, 0, b"three", 7)]
     _commit(reopen(), Batch(tasks=rows))
 
     store = reopen()
@@ -54,8 +54,8 @@ def test_committed_tasks_are_there_at_the_next_start(
 
 def test_the_last_state_of_a_task_counts(reopen: Callable[[], Store]) -> None:
     store = reopen()
-    _commit(store, Batch(tasks=[(1, 0, b"old")]))
-    _commit(store, Batch(tasks=[(1, 99, b"new")]))
+    _commit(store, Batch(tasks=[(1, 0, b"old", 7)]))
+    _commit(store, Batch(tasks=[(1, 99, b"new", 7)]))
 
     assert store.unended() == []
     assert store.task(1) == b"new"
@@ -65,7 +65,7 @@ def test_ended_tasks_come_newest_first_page_by_page(
     reopen: Callable[[], Store],
 ) -> None:
     store = reopen()
-    _commit(store, Batch(tasks=[(n, 99, b"%d" % n) for n in range(1, 8)]))
+    _commit(store, Batch(tasks=[(n, 99, b"%d" % n, 7) for n in range(1, 8)]))
 
     assert [task for task, _ in store.ended(100, 3)] == [7, 6, 5]
     assert [task for task, _ in store.ended(5, 3)] == [4, 3, 2]
@@ -75,7 +75,7 @@ def test_replies_come_after_their_commit(reopen: Callable[[], Store]) -> None:
     store = reopen()
     before = store.idle
 
-    store.submit(Batch(tasks=[(1, 0, b"")], replies=["told"]))
+    store.submit(Batch(tasks=[(1, 0, b"", 7)], replies=["told"]))
     meanwhile = store.idle
     readable, _, _ = select.select([store.wake_fd], [], [], 30)
 
@@ -90,11 +90,11 @@ def test_what_was_not_committed_is_not_there(
     reopen: Callable[[], Store], tmp_path: Path
 ) -> None:
     store = reopen()
-    _commit(store, Batch(tasks=[(1, 0, b"kept")]))
+    _commit(store, Batch(tasks=[(1, 0, b"kept", 7)]))
     # an open transaction, as at a crash between two commits
     crashed = sqlite3.connect(tmp_path / "deep" / "hetd.db", isolation_level=None)
     crashed.execute("BEGIN IMMEDIATE")
-    crashed.execute("INSERT INTO tasks VALUES (2, 0, x'00', 0)")
+    crashed.execute("INSERT INTO tasks VALUES (2, 0, x'00', 0, 7)")
     crashed.close()
 
     assert reopen().unended() == [b"kept"]
@@ -147,7 +147,7 @@ def test_a_write_that_fails_is_told_and_none_of_it_happens(
     _commit(store, Batch(keys=[A_KEY]))
 
     with pytest.raises(StoreError, match=r"hetd.db: UNIQUE constraint failed"):
-        store.submit(Batch(tasks=[(1, 0, b"")], keys=[A_KEY]))
+        store.submit(Batch(tasks=[(1, 0, b"", 7)], keys=[A_KEY]))
 
     assert reopen_after_failure(store, reopen).unended() == []
 

@@ -25,7 +25,7 @@ def _page(task: int) -> bytes:
 
 
 def _commit(store: Store, *tasks: int, ended: int = 0) -> None:
-    store.submit(Batch(tasks=[(task, ended, _page(task)) for task in tasks]))
+    store.submit(Batch(tasks=[(task, ended, _page(task), 7) for task in tasks]))
     store.flush()
 
 
@@ -77,7 +77,7 @@ def test_a_store_in_use_is_checked_as_far_as_it_is_committed(path: Path) -> None
     held = lock(path.parent)
     with closing(Store(path)) as store:
         _commit(store, TASKS + 1)
-        store.submit(Batch(tasks=[(TASKS + 2, 0, b"")]))
+        store.submit(Batch(tasks=[(TASKS + 2, 0, b"", 7)]))
         found = check(path)
         store.flush()
     os.close(held)

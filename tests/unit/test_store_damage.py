@@ -30,7 +30,7 @@ def crashed(tmp_path: Path) -> Path:
     left.mkdir()
     with closing(Store(tmp_path / "hetd.db")) as store:
         for task in range(1, TASKS + 1):
-            store.submit(Batch(tasks=[(task, 0, b"%d" % task * 99)]))
+            store.submit(Batch(tasks=[(task, 0, b"%d" % task * 99, 7)]))
             store.flush()
         for path in tmp_path.glob("hetd.db*"):
             shutil.copy(path, left)
@@ -119,7 +119,7 @@ def test_a_torn_tail_is_dropped_without_the_index(crashed: Path) -> None:
 def test_an_index_of_an_older_log_says_nothing(crashed: Path) -> None:
     stale = _index(crashed).read_bytes()
     with closing(Store(crashed)) as store:
-        store.submit(Batch(tasks=[(TASKS + 1, 0, b"later")]))
+        store.submit(Batch(tasks=[(TASKS + 1, 0, b"later", 7)]))
         store.flush()
         again = crashed.parent / "again"
         again.mkdir()
@@ -139,7 +139,7 @@ def whole(tmp_path: Path) -> Path:
     """Leave a database as an orderly end of its daemon does."""
     path = tmp_path / "hetd.db"
     with closing(Store(path)) as store:
-        pages = [(task, task % 2, b"%d" % task * 99) for task in range(1, TASKS + 1)]
+        pages = [(n, n % 2, b"%d" % n * 99, 7) for n in range(1, TASKS + 1)]
         store.submit(Batch(tasks=pages))
         store.flush()
     return path

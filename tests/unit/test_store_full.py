@@ -46,7 +46,7 @@ def _limit(store: Store, pages: int | None) -> None:
 
 
 def _large(*tasks: int) -> Batch:
-    pages = [(task, 0, b"%d" % task * 9000) for task in tasks]
+    pages = [(task, 0, b"%d" % task * 9000, 7) for task in tasks]
     return Batch(tasks=pages, replies=list(tasks))
 
 

@@ -48,7 +48,7 @@ def keep(tmp_path: Path, hands: Hands) -> Iterator[Callable[..., Store]]:
 
 
 def _write(store: Store, ended: dict[int, int]) -> None:
-    store.submit(Batch(tasks=[(task, at, b"page") for task, at in ended.items()]))
+    store.submit(Batch(tasks=[(task, at, b"page", 7) for task, at in ended.items()]))
     store.flush()
 
 
@@ -158,7 +158,7 @@ def test_the_log_stays_small_under_many_writes_and_after_a_long_reader(
     def write(times: int) -> None:
         for turn in range(times):
             page = b"%3d" % turn * 70_000  # what does not change is not written
-            store.submit(Batch(tasks=[(turn % 5 + 1, 0, page)]))
+            store.submit(Batch(tasks=[(turn % 5 + 1, 0, page, 7)]))
             store.flush()
         sizes.append(log.stat().st_size >> 20)
 

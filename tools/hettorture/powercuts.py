@@ -225,8 +225,8 @@ def _write(place: Path, writer: int, draw: random.Random, *, careless: bool) -> 
             changed = {draw.randint(1, last) for _ in range(5)} if last else set()
             last = new[-1]
             version = time.monotonic_ns()
-            pages = [(task, 0, _page(task, version)) for task in {*new, *changed}]
-            replies = [(task, version) for task, _, _ in pages]
+            pages = [(task, 0, _page(task, version), 7) for task in {*new, *changed}]
+            replies = [(task, version) for task, *_ in pages]
             store.submit(Batch(tasks=pages, replies=replies))
             told = b"".join(ACK.pack(*each) for each in store.flush())
             os.write(writer, told)

@@ -15,20 +15,22 @@ if TYPE_CHECKING:
 class Batch:
     """What one commit makes durable, and what is told then."""
 
-    tasks: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """(id, ended, entry) of new and changed tasks; ended: whole seconds since the
+    tasks: list[tuple[int, int, bytes, int]] = field(default_factory=list)
+    """(id, ended, entry, owner) of new and changed tasks; ended: whole seconds since the
     epoch, 0 where it has not."""
     keys: list[tuple[int, str, bytes, bytes, int]] = field(default_factory=list)
     """(owner, key, digest of the request, encoded answer, seconds since the epoch)."""
     samples: dict[Key, Figures | None] = field(default_factory=dict)
     """What is known of execution times; None: forgotten."""
+    settings: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
+    """(what, subject) -> what an operator has set; None: he has taken it back."""
     notes: list[tuple[float, str, str | None, str]] = field(default_factory=list)
     """(seconds since the epoch, what, resource, text) of what happened to the node."""
     replies: list[Any] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        rows = self.tasks or self.keys or self.samples or self.notes
-        return bool(rows or self.replies)
+        rows = self.tasks or self.keys or self.samples or self.settings
+        return bool(rows or self.notes or self.replies)
 
     def keep(self, known: Figures) -> None:
         """Store what is known of an execution time, in place of what was."""

@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hetd.store.damage import ALL_FROM, SHOWN, damages
 from hetd.store.errors import StoreError
 from hetd.store.lock import is_locked, lock
 from hetd.store.opening import MAGIC, connect_to_read, put_in_place, refuse_foreign
 from hetd.store.rows import Reader
-from hetd.store.schema import MARKED, version_of
+from hetd.store.schema import version_of
 from hetd.store.writeahead import lost_commits
 from libtask.errors import HetError, InputError, NotFoundError
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 NAME = "hetd.db"
 """The database in a state directory."""
-SHOWN = 10
-"""Problems of one kind that are listed; there may be thousands."""
 SKIPPED_IDS = 1_000_000
 """Ids left out after a restore: what was given since the backup is not given again."""
 SKIPPED_STARTS = 100_000
@@ -51,6 +50,8 @@ class Findings:
     ended: int | None = None
     keys: int | None = None
     samples: int | None = None
+    settings: int | None = None
+    """What operators have set."""
     last_id: int | None = None
     file: str | None = None
     """The backup that was written or read."""
@@ -103,14 +104,12 @@ def _look_inside(path: Path, found: Findings) -> None:
         rows = database.execute(f"PRAGMA integrity_check({SHOWN})").fetchall()
         found.problems += [text for (text,) in rows if text != "ok"]
         reader = Reader(database, path)
-        if found.schema >= MARKED:
-            damaged = list(reader.damaged_pages())
-            some = ", ".join(map(str, damaged[:SHOWN]))
-            more = f" and {len(damaged) - SHOWN} more" if len(damaged) > SHOWN else ""
-            found.problems += [f"damaged pages of tasks: {some}{more}"] * bool(damaged)
+        found.problems += damages(database, found.schema)
         found.unended = reader.count("tasks WHERE ended = 0")
         found.ended = reader.count("tasks WHERE ended > 0")
         found.keys, found.samples = reader.count("keys"), reader.count("samples")
+        if found.schema >= ALL_FROM:
+            found.settings = reader.count("settings")
         found.last_id = reader.last_id()
 
 

@@ -10,9 +10,9 @@ import contextlib
 import logging
 import os
 import sqlite3
-import time
 from typing import TYPE_CHECKING
 
+from hetd.store.damage import drop_measurements, first_found, looked_for
 from hetd.store.errors import refusal
 from hetd.store.schema import APPLICATION, MARKED, migrate, refuse_newer, version_of
 from hetd.store.writeahead import lost_commits
@@ -25,8 +25,6 @@ log = logging.getLogger("hetd")
 MAGIC = b"SQLite format 3\0"
 LOOK_S = 0.25
 """How long the check of the structure may take at a start; `check` takes its time."""
-STEPS = 10_000
-"""Instructions of SQLite between two looks at the clock."""
 LOG_LIMIT = 16 << 20
 """Bytes that the log keeps on disk once a reader who held it open is gone."""
 
@@ -170,6 +168,8 @@ def _take_up(path: Path) -> sqlite3.Connection:
         connection = on_failure.enter_context(contextlib.closing(connect(path)))
         _refuse_broken(connection, path)
         migrate(connection)
+        _refuse_damaged(connection, path)
+        drop_measurements(connection)
         fold(connection)
         on_failure.pop_all()
     return connection
@@ -184,6 +184,15 @@ def _refuse_broken(connection: sqlite3.Connection, path: Path) -> None:
         raise refusal(path, f"it is damaged: {found[0]}")
 
 
+def _refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
+    found = first_found(connection, LOOK_S)
+    if found is None:
+        text = "%s: looked for damaged keys for %g s only; hetctl daemon check looks on"
+        log.info(text, path, LOOK_S)
+    elif found:
+        raise refusal(path, f"it is damaged: {found}")
+
+
 def fold(connection: sqlite3.Connection) -> None:
     """Write the log into the database, as far as there is room for it."""
     try:
@@ -195,17 +204,10 @@ def fold(connection: sqlite3.Connection) -> None:
 
 def quick_check(connection: sqlite3.Connection, limit: float) -> list[str] | None:
     """Check the structure for so many seconds; None: that was too short."""
-    deadline = time.monotonic() + limit
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
-    try:
-        found = connection.execute("PRAGMA quick_check(1)").fetchall()
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
-            raise
+    found = looked_for(connection, "PRAGMA quick_check(1)", limit)
+    if found is None:
         return None
-    finally:
-        connection.set_progress_handler(None, 0)
-    return [text for (text,) in found if text != "ok"]
+    return [str(text) for (text,) in found if text != "ok"]
 
 
 def _text(error: sqlite3.Error | OSError) -> str:

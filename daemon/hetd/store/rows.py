@@ -10,7 +10,7 @@ from zlib import crc32
 
 from hetd.estimates.point import Figures
 from hetd.store.errors import CURE, StoreError
-from hetd.store.schema import page_sum
+from hetd.store.sums import key_sum, page_sum, sample_sum, setting_sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NOTES_KEPT = 10_000
 """The newest; policies and devices do not change that often."""
+INSERT_SAMPLE = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def write(connection: sqlite3.Connection, batch: Batch) -> None:
@@ -29,15 +30,21 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
     connection.execute("BEGIN IMMEDIATE")
     if batch.tasks:
         pages = [  # `page_sum`, in place: it is done for every change of a task
-            (task, ended, entry, crc32(entry, (task * 31 + ended) & 0xFFFFFFFF))
-            for task, ended, entry in batch.tasks
+            (task, ended, entry, crc32(entry, (task * 31 + ended) & 0xFFFFFFFF), owner)
+            for task, ended, entry, owner in batch.tasks
         ]
-        task = "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?)"
+        task = "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?)"
         connection.executemany(task, pages)
     if batch.keys:
-        connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", batch.keys)
+        answers = [
+            (owner, key, *answer, key_sum(owner, key.encode(), *answer))
+            for owner, key, *answer in batch.keys
+        ]
+        connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)", answers)
     if batch.samples:
         _write_samples(connection, batch.samples)
+    if batch.settings:
+        _write_settings(connection, batch.settings)
     if batch.notes:
         insert = "INSERT INTO notes (at, what, resource, text) VALUES (?, ?, ?, ?)"
         connection.executemany(insert, batch.notes)
@@ -50,14 +57,36 @@ def _write_samples(
 ) -> None:
     gone = [key for key, known in samples.items() if known is None]
     kept = [
-        (*key, *astuple(known)[2:])  # type and resource lead both
-        for key, known in samples.items()
-        if known is not None
+        _sample_row(key, known) for key, known in samples.items() if known is not None
     ]
     delete = "DELETE FROM samples WHERE type = ? AND resource = ? AND grain = ?"
     connection.executemany(delete, gone)
-    insert = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    connection.executemany(insert, kept)
+    connection.executemany(INSERT_SAMPLE, kept)
+
+
+def _sample_row(key: Key, known: Figures) -> tuple[Any, ...]:
+    kind, resource, grain = key
+    figures = grain, *astuple(known)[2:]  # type and resource lead both
+    return (
+        kind,
+        resource,
+        *figures,
+        sample_sum(kind.encode(), resource.encode(), *figures),
+    )
+
+
+def _write_settings(
+    connection: sqlite3.Connection, settings: dict[tuple[str, str], bytes | None]
+) -> None:
+    connection.executemany(
+        "DELETE FROM settings WHERE what = ? AND subject = ?", settings
+    )
+    kept = [
+        (what, subject, value, setting_sum(what.encode(), subject.encode(), value))
+        for (what, subject), value in settings.items()
+        if value is not None
+    ]
+    connection.executemany("INSERT INTO settings VALUES (?, ?, ?, ?)", kept)
 
 
 class Reader:
@@ -76,11 +105,19 @@ class Reader:
         query = "SELECT id, ended, entry, sum FROM tasks WHERE ended = 0 ORDER BY id"
         return [self._sound(row) for row in self._rows(query)]
 
-    def ended(self, before: int, limit: int) -> list[tuple[int, bytes]]:
-        """Read (id, entry) of ended tasks with smaller ids than `before`, newest first."""
+    def ended(
+        self, before: int, limit: int, owner: int | None = None
+    ) -> list[tuple[int, bytes]]:
+        """Read (id, entry) of ended tasks with smaller ids than `before`, newest first.
+
+        Args:
+            owner: whose; None: everybody's.
+
+        """
+        whose = "" if owner is None else f"owner = {owner:d} AND "
         query = (
-            "SELECT id, ended, entry, sum FROM tasks "
-            "WHERE ended > 0 AND id < ? ORDER BY id DESC LIMIT ?"
+            "SELECT id, ended, entry, sum FROM tasks "  # noqa: S608  a number of ours
+            f"WHERE {whose}ended > 0 AND id < ? ORDER BY id DESC LIMIT ?"
         )
         rows = self._rows(query, before, limit)
         return [(row[0], self._sound(row)) for row in rows]
@@ -101,15 +138,26 @@ class Reader:
 
     def key(self, owner: int, key: str) -> tuple[bytes, bytes] | None:
         """Find (digest, answer) of an earlier request with this idempotency key."""
-        query = "SELECT digest, answer FROM keys WHERE owner = ? AND key = ?"
+        query = "SELECT digest, answer, at, sum FROM keys WHERE owner = ? AND key = ?"
         rows = self._rows(query, owner, key)
-        return rows[0] if rows else None
+        if not rows:
+            return None
+        digest, answer, at, stored = rows[0]
+        if key_sum(owner, key.encode(), digest, answer, at) != stored:
+            what = f"what was answered to key {key!r} of uid {owner} is damaged"
+            raise StoreError(f"{self._path}: {what}; {CURE}")
+        return digest, answer
 
     def samples(self) -> list[Figures]:
         """Read all that is known of execution times."""
         columns = ", ".join(field.name for field in fields(Figures))
         query = f"SELECT {columns} FROM samples"  # noqa: S608  names of our own
         return [Figures(*row) for row in self._rows(query)]
+
+    def settings(self) -> dict[tuple[str, str], bytes]:
+        """Read what operators have set: (what, subject) -> value."""
+        rows = self._rows("SELECT what, subject, value FROM settings")
+        return {(what, subject): value for what, subject, value in rows}
 
     def notes(self, since: float, limit: int) -> list[tuple[Any, ...]]:
         """Read (at, what, resource, text) of the newest notes since then, oldest first."""
@@ -122,12 +170,6 @@ class Reader:
     def count(self, what: str) -> int:
         """Count the rows of a table, with a condition where one is given."""
         return int(self._rows(f"SELECT count(*) FROM {what}")[0][0])  # noqa: S608  names of our own
-
-    def damaged_pages(self) -> Iterator[int]:
-        """Find the tasks whose pages do not fit their checksums."""
-        query = "SELECT id FROM tasks WHERE sum != page_sum(id, ended, entry)"
-        self.connection.create_function("page_sum", 3, page_sum, deterministic=True)
-        yield from (row[0] for row in self._rows(query))
 
     def _rows(self, query: str, *given: Any) -> list[Any]:
         with complaints(self._path):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
-from zlib import crc32
 
+from hetd.store.sums import teach
 from libtask.errors import InputError
 from libtask.messages import Submitted, encode
 
@@ -64,13 +64,23 @@ STEPS = (
     CREATE TABLE notes (number INTEGER PRIMARY KEY, at REAL NOT NULL, what TEXT NOT NULL,
                         resource TEXT, text TEXT NOT NULL);
     """,
+    # 5: what operators have set; whose tasks ended, for listings; checksums of keys and
+    # of execution times
+    """
+    CREATE TABLE settings (what TEXT, subject TEXT, value BLOB NOT NULL,
+                           sum INTEGER NOT NULL,
+                           PRIMARY KEY (what, subject)) WITHOUT ROWID;
+    ALTER TABLE tasks ADD COLUMN owner INTEGER NOT NULL DEFAULT -1;
+    UPDATE tasks SET owner = owner_of(entry);
+    CREATE INDEX owned ON tasks (owner, id) WHERE ended > 0;
+    ALTER TABLE keys ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
+    UPDATE keys SET sum = key_sum(owner, CAST(key AS BLOB), digest, answer, at);
+    ALTER TABLE samples ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
+    UPDATE samples SET sum = sample_sum(CAST(type AS BLOB), CAST(resource AS BLOB),
+        grain, seconds, work, spread, count, setup, joules);
+    """,
 )
 SCHEMA = len(STEPS)
-
-
-def page_sum(task: int, ended: int, entry: bytes) -> int:
-    """Checksum of a task's page: notices a flipped bit, which SQLite itself does not."""
-    return crc32(entry, (task * 31 + ended) & 0xFFFFFFFF)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -94,7 +104,7 @@ def refuse_newer(version: int, path: Path) -> None:
 
 def migrate(connection: sqlite3.Connection, upto: int = SCHEMA) -> None:
     """Take the steps that a database lacks; what is interrupted has not happened."""
-    connection.create_function("page_sum", 3, page_sum, deterministic=True)
+    teach(connection)
     connection.create_function("submitted", 2, _submitted, deterministic=True)
     connection.create_function("wall", 0, lambda: time.time_ns() // 10**9)
     for version in range(version_of(connection), upto):

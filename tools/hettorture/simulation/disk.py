@@ -6,7 +6,7 @@ does, which `tests/simulated/test_disk.py` holds it to; commits take time, and f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hetd.store import Batch, Store, StoreError, StoreFullError
 from hettorture.simulation.world import SECOND
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hettorture.simulation.world import World
 
 
+Name, Value = TypeVar("Name"), TypeVar("Value")
+
 FULL = "database or disk is full"
 RESERVE = 5
 """Batches that fit into the room which the store sets aside."""
@@ -27,7 +29,7 @@ class Disk:
     """What is durable.
 
     Attributes:
-        tasks: id -> (ended, entry).
+        tasks: id -> (ended, entry, owner).
         full: writes fail until there is space again.
         reserve: batches for which there is room all the same: what was set aside.
         failing: the next commit fails with an error of the device.
@@ -36,9 +38,10 @@ class Disk:
     """
 
     def __init__(self) -> None:
-        self.tasks: dict[int, tuple[int, bytes]] = {}
+        self.tasks: dict[int, tuple[int, bytes, int]] = {}
         self.keys: dict[tuple[int, str], tuple[bytes, bytes]] = {}
         self.samples: dict[Key, Figures] = {}
+        self.settings: dict[tuple[str, str], bytes] = {}
         self.incarnation = 0
         self.full = False
         self.reserve = RESERVE
@@ -61,14 +64,20 @@ class Disk:
         for owner, key, *_ in batch.keys:
             if (owner, key) in self.keys:
                 raise StoreError(f"disk: UNIQUE constraint failed: {owner}, {key}")
-        for task, ended, entry in batch.tasks:
-            self.tasks[task] = (ended, entry)
+        for task, *page in batch.tasks:
+            self.tasks[task] = (*page,)
         for owner, key, digest, answer, _ in batch.keys:
             self.keys[owner, key] = (digest, answer)
-        for place, known in batch.samples.items():
-            self.samples.pop(place, None)
-            if known is not None:
-                self.samples[place] = known
+        _replace(self.samples, batch.samples)
+        _replace(self.settings, batch.settings)
+
+
+def _replace(kept: dict[Name, Value], news: dict[Name, Value | None]) -> None:
+    """Take up what is new, in the place of what was; None: it is gone."""
+    for name, value in news.items():
+        kept.pop(name, None)
+        if value is not None:
+            kept[name] = value
 
 
 class SimulatedStore(Store):
@@ -205,8 +214,12 @@ class SimulatedStore(Store):
         tasks = self._disk.tasks
         return [tasks[task][1] for task in sorted(tasks) if not tasks[task][0]]
 
-    def ended(self, before: int, limit: int) -> list[tuple[int, bytes]]:
+    def ended(
+        self, before: int, limit: int, owner: int | None = None
+    ) -> list[tuple[int, bytes]]:
         tasks = self._disk.tasks
+        if owner is not None:
+            tasks = {t: page for t, page in tasks.items() if page[2] == owner}
         found = sorted((t for t in tasks if tasks[t][0] and t < before), reverse=True)
         return [(task, tasks[task][1]) for task in found[:limit]]
 
@@ -222,3 +235,6 @@ class SimulatedStore(Store):
 
     def samples(self) -> list[Figures]:
         return [self._disk.samples[place] for place in sorted(self._disk.samples)]
+
+    def settings(self) -> dict[tuple[str, str], bytes]:
+        return dict(self._disk.settings)
