@@ -123,7 +123,7 @@ def _kill(process: psutil.Process) -> None:
 
 
 def main() -> None:
-    """Obey until the harness closes its end."""
+    """Obey until the harness closes its end, or has ended; then nobody is left."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork has one thread: ours
     for module in (DAEMON, LAUNCHER, *_preloaded()):
@@ -136,6 +136,10 @@ def main() -> None:
         answer = _obey(json.loads(line), ended)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
+    while family := psutil.Process().children(recursive=True):
+        for process in family:
+            _kill(process)
+        _reap(ended)
 
 
 def _preloaded() -> Sequence[str]:
