@@ -5,8 +5,9 @@ Times given to these are seconds; the scheduler's own are nanoseconds.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from hetd.core.events import NodeStarted, TaskId, TaskSubmitted
 from hetd.core.scheduler import Limits, Scheduler
@@ -33,7 +34,7 @@ def a_task(task: int = 1, task_type: str = "any", **fields: Any) -> TaskSubmitte
             fields[name] = frozenset(fields[name])
     if "after" in fields:
         fields["after"] = tuple(TaskId(other) for other in fields["after"])
-    return replace(every, **fields)
+    return msgspec.structs.replace(every, **fields)
 
 
 def a_resource(kind: str = "cpu", name: str | None = None, slots: int = 1) -> Resource:

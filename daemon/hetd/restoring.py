@@ -7,8 +7,9 @@ that the worker is known when it greets. What was wanted of a task and acknowled
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from hetd.core import events as e
 from hetd.core.events import TaskId
@@ -28,7 +29,7 @@ def restored(
 ) -> e.TaskSubmitted | e.TaskRestored:
     """Describe a task as it was when the daemon stopped."""
     if submitted.hold != (entry.state == "held"):
-        submitted = replace(submitted, hold=not submitted.hold)
+        submitted = structs.replace(submitted, hold=not submitted.hold)
     where = (entry.resource or "") if entry.state == "running" else None
     epoch = entry.epoch if where is not None or entry.in_worker else 0
     if not epoch and not entry.kept and not entry.attempts:

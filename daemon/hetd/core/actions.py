@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 if TYPE_CHECKING:
     from hetd.core.events import Nanoseconds, TaskId
     from hetd.core.tasks import State
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True):
     """Bind the task to a worker and load its inputs."""
 
     task: TaskId
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Run the task on this resource; stage it first where it is not."""
 
     task: TaskId
@@ -27,24 +26,21 @@ class Run:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class Preempt:
+class Preempt(msgspec.Struct, frozen=True):
     """Ask the running task to yield at its next checkpoint."""
 
     task: TaskId
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Abort:
+class Abort(msgspec.Struct, frozen=True):
     """Make the worker give the task up; a staged one at once, a running one at a checkpoint."""
 
     task: TaskId
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """Keep and publish that a task entered a state.
 
     Attributes:
@@ -60,8 +56,7 @@ class Record:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(msgspec.Struct, frozen=True):
     """Send `TimerFired` at this instant; replaces an earlier timer."""
 
     at: Nanoseconds

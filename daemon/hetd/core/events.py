@@ -6,8 +6,9 @@ event of an older binding is ignored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NewType, TypeAlias
+
+import msgspec
 
 if TYPE_CHECKING:
     from hetd.core.policy import Policy
@@ -17,8 +18,7 @@ TaskId = NewType("TaskId", int)
 Nanoseconds: TypeAlias = int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSubmitted:
+class TaskSubmitted(msgspec.Struct, frozen=True):
     """A task was accepted.
 
     Attributes:
@@ -50,8 +50,7 @@ class TaskSubmitted:
     migration_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRestored:
+class TaskRestored(msgspec.Struct, frozen=True):
     """A task with a history that had not ended when the daemon stopped.
 
     Tasks are restored in the order of their ids, so that those it comes after are known.
@@ -73,8 +72,7 @@ class TaskRestored:
     attempts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFound:
+class TaskFound(msgspec.Struct, frozen=True):
     """A worker greets that runs a task, on this resource.
 
     The order to do so may have left in the moment before a crash of the daemon, so that
@@ -86,24 +84,21 @@ class TaskFound:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReady:
+class TaskReady(msgspec.Struct, frozen=True):
     """The inputs of a staged task are loaded."""
 
     task: TaskId
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskStarted:
+class TaskStarted(msgspec.Struct, frozen=True):
     """The first strip on this resource began."""
 
     task: TaskId
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class StripsDone:
+class StripsDone(msgspec.Struct, frozen=True):
     """Strips were finished.
 
     Attributes:
@@ -120,8 +115,7 @@ class StripsDone:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class TaskYielded:
+class TaskYielded(msgspec.Struct, frozen=True):
     """A task stopped at a checkpoint; its device memory is free."""
 
     task: TaskId
@@ -129,8 +123,7 @@ class TaskYielded:
     progress: float
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotTaken:
+class SnapshotTaken(msgspec.Struct, frozen=True):
     """A snapshot of the task is on disk; `progress`: the share done that it holds."""
 
     task: TaskId
@@ -138,8 +131,7 @@ class SnapshotTaken:
     progress: float
 
 
-@dataclass(frozen=True, slots=True)
-class TaskResumed:
+class TaskResumed(msgspec.Struct, frozen=True):
     """A worker loaded the task anew, and goes on from a snapshot with this progress."""
 
     task: TaskId
@@ -147,24 +139,21 @@ class TaskResumed:
     progress: float
 
 
-@dataclass(frozen=True, slots=True)
-class TaskParked:
+class TaskParked(msgspec.Struct, frozen=True):
     """A worker gave up a task that waited in it: all of its progress is on disk."""
 
     task: TaskId
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFinished:
+class TaskFinished(msgspec.Struct, frozen=True):
     """A task came to its end, with a result."""
 
     task: TaskId
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFailed:
+class TaskFailed(msgspec.Struct, frozen=True):
     """A task ended with an error; `elsewhere`: another resource may succeed.
 
     It then starts anew, never again where it failed unless its owner moves it there.
@@ -178,46 +167,40 @@ class TaskFailed:
     whole_kind: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TaskAborted:
+class TaskAborted(msgspec.Struct, frozen=True):
     """A worker gave a task up, as asked."""
 
     task: TaskId
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCancelled:
+class TaskCancelled(msgspec.Struct, frozen=True):
     """The user wants the task gone."""
 
     task: TaskId
     reason: str = "cancelled by its owner"
 
 
-@dataclass(frozen=True, slots=True)
-class TaskHeld:
+class TaskHeld(msgspec.Struct, frozen=True):
     """The user wants the task to wait, from its next checkpoint on."""
 
     task: TaskId
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReleased:
+class TaskReleased(msgspec.Struct, frozen=True):
     """The user lets a held task go on."""
 
     task: TaskId
 
 
-@dataclass(frozen=True, slots=True)
-class TaskMoved:
+class TaskMoved(msgspec.Struct, frozen=True):
     """The user wants the task on this resource, and nowhere else, from now on."""
 
     task: TaskId
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskAmended:
+class TaskAmended(msgspec.Struct, frozen=True):
     """The user wants another priority or deadline for a task; both as from now on."""
 
     task: TaskId
@@ -225,8 +208,7 @@ class TaskAmended:
     deadline: Nanoseconds | None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLost:
+class WorkerLost(msgspec.Struct, frozen=True):
     """The worker that held a task is gone; `elsewhere`: not there again, if possible."""
 
     task: TaskId
@@ -235,23 +217,20 @@ class WorkerLost:
     elsewhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceLost:
+class ResourceLost(msgspec.Struct, frozen=True):
     """A resource does not work any more; what ran there is lost."""
 
     resource: str
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceReturned:
+class ResourceReturned(msgspec.Struct, frozen=True):
     """A lost or drained resource can be used again."""
 
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceRecovered:
+class ResourceRecovered(msgspec.Struct, frozen=True):
     """A lost resource works again; one that is drained stays so."""
 
     resource: str
@@ -268,40 +247,34 @@ class SlotsBlocked(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceDrained:
+class ResourceDrained(msgspec.Struct, frozen=True):
     """A resource is to take no further task; running ones move at a checkpoint."""
 
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class QuotasChanged:
+class QuotasChanged(msgspec.Struct, frozen=True):
     """What users' tasks may take has changed."""
 
     quotas: Quotas
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStarted:
+class NodeStarted(msgspec.Struct, frozen=True):
     """All tasks that there were before the start are taken up; the policy places them."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStopping:
+class NodeStopping(msgspec.Struct, frozen=True):
     """All tasks are to stop at their next checkpoint, and none is to start."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimerFired:
+class TimerFired(msgspec.Struct, frozen=True):
     """The instant of the last `SetTimer` has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyChanged:
+class PolicyChanged(msgspec.Struct, frozen=True):
     """Another policy takes over; it places every waiting task anew."""
 
-    policy: Policy = field(repr=False)
+    policy: Policy
 
 
 Event: TypeAlias = (

@@ -7,8 +7,9 @@ task's present binding, came too late and changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from hetd.core import actions as a
 from hetd.core import events as e
@@ -210,7 +211,7 @@ class Intake:
         waits, where = task.state.placeable, task.resource
         if waits:  # its place in the queue follows from both
             self.ledger.withdraw(task)
-        task.submitted = replace(
+        task.submitted = structs.replace(
             task.submitted, priority=event.priority, deadline=event.deadline
         )
         if waits:

@@ -7,8 +7,9 @@ system as its own earlier decisions have left it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,8 +21,7 @@ FRONT = -1.0
 """Rank of a task that goes to the front of its run queue."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Put a waiting task into the run queue of a resource; lower ranks go first.
 
     `rule` tells users why; it decides nothing.
@@ -33,8 +33,7 @@ class Place:
     rule: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Preempt:
+class Preempt(msgspec.Struct, frozen=True):
     """Stop a running task at its next checkpoint, to wait first in `destination`'s queue.
 
     Without a destination the policy places it when it has yielded.
@@ -45,16 +44,14 @@ class Preempt:
     rule: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(msgspec.Struct, frozen=True):
     """Give a waiting task up, for a reason that its owner sees."""
 
     task: TaskId
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(msgspec.Struct, frozen=True):
     """Call `react` with `TimerFired` at this instant."""
 
     at: Nanoseconds
