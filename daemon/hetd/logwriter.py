@@ -12,6 +12,12 @@ import queue
 import select
 import threading
 import time
+from typing import TYPE_CHECKING
+
+from libtask.plaintext import one_line, visible
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 STANDARD_ERROR = 2
 LINES = 1000
@@ -19,6 +25,26 @@ LINES = 1000
 LAST_WORDS_S = 1.0
 """How long the end of the process waits for the reader."""
 FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+LONGEST = 4000
+"""Characters of one line: it may tell what a user's worker said."""
+
+
+class _Form(logging.Formatter):
+    """One record, one line; what follows it (a traceback) is indented.
+
+    A record may hold users' words: they must not begin a line that looks like ours.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
+        return one_line(super().formatMessage(record)[:LONGEST])
+
+    def formatException(  # noqa: N802  logging's name
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None]
+        | tuple[None, None, None],
+    ) -> str:
+        story = visible(super().formatException(ei))
+        return "\n".join(f"  {line}" for line in story.split("\n"))
 
 
 class LogWriter(logging.Handler):
@@ -26,7 +52,7 @@ class LogWriter(logging.Handler):
 
     def __init__(self, descriptor: int = STANDARD_ERROR) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter(FORM))
+        self.setFormatter(_Form(FORM))
         self._descriptor = descriptor
         self._lines: queue.Queue[str] = queue.Queue(LINES)
         self._lost = 0
@@ -38,9 +64,9 @@ class LogWriter(logging.Handler):
         self.say(self.format(record))
 
     def say(self, line: str) -> None:
-        """Write a line as it is."""
+        """Write a line, or several."""
         try:
-            self._lines.put_nowait(line)
+            self._lines.put_nowait(visible(line))
         except queue.Full:
             self._lost += 1
 

@@ -124,14 +124,19 @@ def test_a_full_log_keeps_its_beginning_its_end_and_all_places(tmp_path: Path) -
     status = log.stat()
     assert status.st_size == 1_200_000
     assert status.st_blocks * 512 <= limit
-    shown, stop = logs.read(log, 0, None)
+    shown, stop = _read(log, 0, None)
     assert stop == status.st_size
     assert shown.startswith(b"line 000000\n")
     assert shown.endswith(b"line 099999\n")
     dropped = status.st_size - len(shown) + len(_notice(shown))
     assert b"%d bytes of output were dropped" % dropped in shown
     # a task that wrote late finds its lines where they were
-    assert logs.read(log, 12 * 99_990, 12 * 99_991)[0] == lines[99_990]
+    assert _read(log, 12 * 99_990, 12 * 99_991)[0] == lines[99_990]
+
+
+def _read(log: Path, start: int, stop: int | None) -> tuple[bytes, int]:
+    with logs.opened(log, os.getuid()) as file:
+        return logs.read(file, start, stop)
 
 
 def _notice(shown: bytes) -> bytes:
@@ -158,8 +163,22 @@ def test_a_log_that_was_cut_tells_so(tmp_path: Path) -> None:
     log = tmp_path / "w.log"
     log.write_bytes(b"short\n")
 
-    assert b"9 bytes of output were dropped" in logs.read(log, 100, 109)[0]
-    assert logs.read(log, 2, 4) == (b"or", 4)
+    assert b"9 bytes of output were dropped" in _read(log, 100, 109)[0]
+    assert _read(log, 2, 4) == (b"or", 4)
+
+
+def test_only_a_users_own_file_is_read_as_his_log(tmp_path: Path) -> None:
+    log, link, fifo = tmp_path / "w.log", tmp_path / "link", tmp_path / "fifo"
+    log.write_bytes(b"printed\n")
+    link.symlink_to(log)
+    os.mkfifo(fifo)
+
+    assert _read(log, 0, None) == (b"printed\n", 8)
+    for refused in (link, fifo, tmp_path):
+        with pytest.raises(OSError, match=r"symbolic link|no file of uid"):
+            logs.opened(refused, os.getuid())
+    with pytest.raises(PermissionError, match="no file of uid"):
+        logs.opened(log, os.getuid() + 1)
 
 
 def test_signals_go_by_the_right_number() -> None:

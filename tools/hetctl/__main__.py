@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetctl.options import shared
+from hetctl.terminal import say
 from libtask.errors import (
     DaemonUnreachableError,
     HetError,
@@ -130,14 +131,14 @@ def _complain(error: HetError | click.ClickException | OSError) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(error.format_message(), err=True)
+        say(error.format_message(), err=True)
         return EXIT_INPUT
     if isinstance(error, click.ClickException):
         lines, status = error.format_message(), EXIT_INPUT
     else:
         lines, status = _text(error), status_of(error)
     for line in lines.splitlines():
-        click.echo(f"hetctl: {line}", err=True)
+        say(f"hetctl: {line}", err=True)
     return status
 
 

@@ -19,6 +19,7 @@ from matplotlib.patheffects import withStroke
 
 from hetctl.moves import moves
 from libtask.apps import short_name
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +52,12 @@ COPY = 0.55
 """How much lighter copies are drawn than computing."""
 
 
+LONGEST = 50
+"""Characters of a name: a longer one would leave no room to the picture."""
+
+
+# a dollar in a name begins no formula
+@mpl.rc_context({"svg.fonttype": "none", "text.parse_math": False})
 def draw(lanes: list[Lane], stretches: list[Stretch], path: Path) -> None:
     """Draw the chart into `path`; the suffix says the format (png, svg, pdf)."""
     figure = Figure(figsize=(WIDTH, 1.7 + 0.55 * len(lanes)), layout="constrained")
@@ -67,8 +74,7 @@ def draw(lanes: list[Lane], stretches: list[Stretch], path: Path) -> None:
     _finish(axes, lanes, span)
     _title(axes, stretches, span)
     _legend(figure, colours)
-    with mpl.rc_context({"svg.fonttype": "none"}):
-        figure.savefig(path, dpi=160)
+    figure.savefig(path, dpi=160)
 
 
 def _colours(stretches: list[Stretch]) -> dict[str, str]:
@@ -152,7 +158,8 @@ def _title(axes: Any, stretches: list[Stretch], span: float) -> None:
 
 def _legend(figure: Figure, colours: dict[str, str]) -> None:
     handles: list[Any] = [
-        Patch(facecolor=colour, label=name) for name, colour in colours.items()
+        Patch(facecolor=colour, label=one_line(name)[:LONGEST])
+        for name, colour in colours.items()
     ]
     handles.append(
         Line2D([], [], color=INK, marker=">", markersize=5, label="migration")

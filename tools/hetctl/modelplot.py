@@ -11,7 +11,8 @@ import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from hetctl.chart import COLOURS, INK
+from hetctl.chart import COLOURS, INK, LONGEST
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +60,7 @@ def _line(axes: Any, samples: list[Sample], mark: str, place: int) -> None:
         markersize=5,
         capsize=2,
         linewidth=1.4,
-        label=ordered[0].resource + mark,
+        label=_as_written(ordered[0].resource) + mark,
     )
 
 
@@ -82,14 +83,20 @@ def _finish(axes: Any, app: str, samples: list[Sample]) -> None:
     axes.set_yscale("log")
     axes.set_xlabel("work, in the application's own units", color=INK)
     axes.set_ylabel("execution time in seconds", color=INK)
-    axes.set_title(f"{app}: execution time by size and resource", loc="left")
+    title = f"{_as_written(app)}: execution time by size and resource"
+    axes.set_title(title, loc="left")
     axes.grid(which="major", color="#dddddd", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.legend(frameon=False, fontsize=9)
-    sizes = {each.work: each.type.partition("/")[2] for each in samples}
+    sizes = {each.work: _as_written(each.type.partition("/")[2]) for each in samples}
     if len(sizes) <= LABELLED:
         above = axes.secondary_xaxis("top")
         above.set_xticks(list(sizes), list(sizes.values()), fontsize=7, rotation=20)
         above.minorticks_off()
         axes.set_title("")
-        axes.figure.suptitle(f"{app}: execution time by size and resource", x=0.5)
+        axes.figure.suptitle(title, x=0.5)
+
+
+def _as_written(name: str) -> str:
+    """Write a user's word so that a dollar in it begins no formula."""
+    return one_line(name)[:LONGEST].replace("$", r"\$")

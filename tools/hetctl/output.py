@@ -7,8 +7,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import click
 import msgspec
+
+from hetctl.terminal import say, say_json
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,7 +39,7 @@ def now() -> float:
 
 def emit(value: Mapping[str, object]) -> None:
     """Print one JSON value on one line; numbers that JSON lacks become null."""
-    click.echo(msgspec.json.encode(value, enc_hook=str).decode())
+    say_json(msgspec.json.encode(value, enc_hook=str))
 
 
 def on_terminal() -> bool:
@@ -168,12 +170,12 @@ def tasks_document(
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table: coloured on a terminal, plain aligned columns elsewhere."""
-    kept = [list(row) for row in rows]
+    kept = [[one_line(cell) for cell in row] for row in rows]
     if on_terminal():
         _rich_table(headings, kept)
     else:
         for line in plain_table(headings, kept):
-            click.echo(line)
+            say(line)
 
 
 def plain_table(headings: Sequence[str], rows: list[list[str]]) -> Iterator[str]:

@@ -10,12 +10,12 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from hetctl.output import emit, on_terminal, tasks_document
 from hetctl.places import emulated_names, marked
+from hetctl.terminal import say
 from libtask.client.client import Selection
 from libtask.messages import ENDED
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ def _status(handles: list[TaskHandle]) -> int:
     """Exit status by how the tasks ended; raises what kept one from being followed."""
     left = sum(not handle.done() for handle in handles)
     if left:
-        click.echo(f"hetctl: {left} of {len(handles)} tasks have not ended", err=True)
+        say(f"hetctl: {left} of {len(handles)} tasks have not ended", err=True)
         return EXIT_TIMEOUT
     states = {handle.wait(0) for handle in handles}
     if "failed" in states:
@@ -93,7 +93,7 @@ def _say_ended(handle: TaskHandle, emulated: frozenset[str]) -> None:
     change = handle.ended.result()
     where = f" on {marked(change.resource, emulated)}" if change.resource else ""
     reason = f": {change.reason}" if change.reason else ""
-    click.echo(f"task {handle.id} {change.state}{where}{reason}")
+    say(one_line(f"task {handle.id} {change.state}{where}{reason}"))
 
 
 def _wait_live(
@@ -125,6 +125,7 @@ def _bars(found: list[TaskInfo], emulated: frozenset[str], room: int) -> Any:
     """Draw a line a task; where there is no room for all, those that run come first."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
+    from rich.text import Text
 
     grid = Table.grid(padding=(0, 2))
     ordered = found if len(found) <= room else sorted(found, key=_urgency)
@@ -134,7 +135,7 @@ def _bars(found: list[TaskInfo], emulated: frozenset[str], room: int) -> Any:
         moves = f"{info.migrations} moves" if info.migrations else ""
         grid.add_row(
             str(info.id),
-            info.type,
+            Text(one_line(info.type)),
             bar,
             f"{100 * _share(info):3.0f} %",
             info.state,

@@ -12,7 +12,8 @@ import contextlib
 import ctypes
 import errno
 import os
-from typing import TYPE_CHECKING
+import stat
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,11 +92,27 @@ def cap(path: Path, limit: int) -> bool:
     return True
 
 
-def read(path: Path, start: int, stop: int | None) -> tuple[bytes, int]:
+def opened(path: Path, owner: int) -> BinaryIO:
+    """Open a user's log.
+
+    Raises:
+        OSError: it cannot be opened; it is a link, no regular file, or not the user's.
+
+    """
+    # without waiting for the writer of a FIFO
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
+        os.close(descriptor)
+        raise OSError(errno.EPERM, f"it is no file of uid {owner}", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read(file: BinaryIO, start: int, stop: int | None) -> tuple[bytes, int]:
     """Read a part of a log; a line stands for what was dropped from it.
 
     Args:
-        path: the log.
+        file: the log.
         start: first byte.
         stop: the byte after the last one; None: up to its present end.
 
@@ -106,15 +123,14 @@ def read(path: Path, start: int, stop: int | None) -> tuple[bytes, int]:
         OSError: it cannot be read.
 
     """
-    with path.open("rb") as file:
-        length = os.fstat(file.fileno()).st_size
-        if start > length and stop is not None:  # cut where holes are not known
-            return _dropped(stop - start), stop
-        end = length if stop is None else min(length, stop)
-        parts = []
-        for begin, until, kept in _stretches(file.fileno(), start, end):
-            file.seek(begin)
-            parts.append(file.read(until - begin) if kept else _dropped(until - begin))
+    length = os.fstat(file.fileno()).st_size
+    if start > length and stop is not None:  # cut where holes are not known
+        return _dropped(stop - start), stop
+    end = length if stop is None else min(length, stop)
+    parts = []
+    for begin, until, kept in _stretches(file.fileno(), start, end):
+        file.seek(begin)
+        parts.append(file.read(until - begin) if kept else _dropped(until - begin))
     return b"".join(parts), max(start, end)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from libtask.messages import Hello, Leaving, StartWorkers, WorkerExited
 from libtask.processes import children_of
-from libtask.worker.logs import read
+from libtask.worker.logs import opened, read
 from unit.launcher.played_launcher import Played
 from unit.scripted_daemon import until
 
@@ -121,7 +121,8 @@ def test_a_flood_of_output_is_capped(launcher: Played) -> None:
     until(lambda: log.stat().st_size > 20 << 20, "a flood")
     until(lambda: log.stat().st_blocks * 512 <= 20 << 20, "the flood is capped")
 
-    assert b"bytes of output were dropped" in read(log, 0, None)[0]
+    with opened(log, os.getuid()) as file:
+        assert b"bytes of output were dropped" in read(file, 0, None)[0]
 
 
 FLOOD = """

@@ -10,6 +10,7 @@ import click
 from hetctl.commands.submit import finish
 from hetctl.options import connect, shared, start_option
 from hetctl.output import emit
+from hetctl.terminal import say
 from hetctl.units import Duration
 from libtask.errors import DaemonUnreachableError
 
@@ -77,5 +78,5 @@ def _checked(file: Path, count: int, *, resources: bool, as_json: bool) -> int:
         )
         return 0
     unsaid = "" if resources else "; no daemon answers, so resources were not checked"
-    click.echo(f"{file}: {count} tasks, no mistakes{unsaid}")
+    say(f"{file}: {count} tasks, no mistakes{unsaid}")
     return 0

@@ -9,8 +9,10 @@ import click
 from hetctl.options import connect, shared
 from hetctl.output import emit, on_terminal, table
 from hetctl.places import emulated_names, marked
+from hetctl.terminal import say
 from hetctl.units import readable_joules
 from libtask.characterisation import Extent, Trial, characterise
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,10 +87,11 @@ class _Reporter:
         if trial.problem:
             self.clear()
             self.problems += 1
-            click.echo(f"cannot measure {what}: {trial.problem}", err=True)
+            say(f"cannot measure {what}: {trial.problem}", err=True)
         elif trial.seconds is None and on_terminal():
             done = f"[{trial.number}/{trial.count}]"
-            click.echo(f"\r\033[K{done} {what}", nl=False, err=True)
+            line = f"\r\033[K{done} {one_line(what)}"
+            click.echo(line, nl=False, err=True)
 
     def clear(self) -> None:
         """Take the changing line away."""

@@ -7,6 +7,7 @@ from click.shell_completion import get_completion_class
 
 from hetctl.options import json_option
 from hetctl.output import emit
+from hetctl.terminal import say
 
 
 @click.command("completion")
@@ -22,4 +23,4 @@ def completion_command(ctx: click.Context, *, shell: str, as_json: bool) -> None
     if as_json:
         emit({"format": "hetctl/completion-1", "shell": shell, "code": code})
     else:
-        click.echo(code)
+        say(code)

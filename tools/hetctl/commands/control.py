@@ -10,6 +10,7 @@ from hetctl.completing import resources
 from hetctl.options import connect, shared
 from hetctl.output import emit
 from hetctl.selectors import selected
+from hetctl.terminal import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,15 +108,15 @@ def _control(
 
 def _report(verb: str, done: list[int], left: set[int]) -> None:
     for task in done:
-        click.echo(f"task {task} {DONE[verb]}")
+        say(f"task {task} {DONE[verb]}")
     for task in sorted(left):
-        click.echo(f"task {task} had ended", err=True)
+        say(f"task {task} had ended", err=True)
     if not done and not left:
-        click.echo("no tasks", err=True)
+        say("no tasks", err=True)
 
 
 def _report_resource(resource: str, state: str, *, as_json: bool) -> None:
     if as_json:
         emit({"format": "hetctl/resource-1", "name": resource, "state": state})
     else:
-        click.echo(f"{resource} is {state}")
+        say(f"{resource} is {state}")

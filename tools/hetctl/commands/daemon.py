@@ -19,6 +19,7 @@ from hetctl.commands.store import (
 )
 from hetctl.options import connect, shared
 from hetctl.output import emit
+from hetctl.terminal import say
 from hetctl.units import Duration
 from libtask.endpoint import check_length, default_socket, probe
 from libtask.errors import DaemonUnreachableError, HetError
@@ -74,7 +75,7 @@ def ensure_started(socket: Path | None) -> None:
         state = state_of(path)
         command = _command(path, state, {"config": None, "policy": None})
         _await_answer(path, _spawn(command, state), state, SLOW_START)
-        click.echo(f"started a daemon at {path}; hetctl daemon stop ends it", err=True)
+        say(f"started a daemon at {path}; hetctl daemon stop ends it", err=True)
 
 
 def _path(socket: Path | None) -> Path:
@@ -112,7 +113,7 @@ def stop(*, timeout: float, socket: Path | None, as_json: bool) -> None:
             }
         )
     else:
-        click.echo(f"stopped (process {pid})")
+        say(f"stopped (process {pid})")
 
 
 @daemon_command.command("status")
@@ -147,8 +148,8 @@ def _print_status(
     names = ", ".join(
         f"{name} (emulated)" if mark else name for name, mark in resources
     )
-    click.echo(f"{word}: hetd {welcome.version}, process {welcome.pid}, socket {path}")
-    click.echo(f"policy {policy}; resources {names}")
+    say(f"{word}: hetd {welcome.version}, process {welcome.pid}, socket {path}")
+    say(f"policy {policy}; resources {names}")
 
 
 def _command(path: Path, state: Path, given: dict[str, Any]) -> list[str]:

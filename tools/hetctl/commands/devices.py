@@ -10,6 +10,7 @@ import msgspec
 
 from hetctl.options import connect, shared
 from hetctl.output import emit, table
+from hetctl.terminal import say
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def devices_command(
         devices = client.devices()
     if path is not None:
         _write(path, devices, force=force)
-        click.echo(f"{path}: {len(devices)} resources written", err=as_json)
+        say(f"{path}: {len(devices)} resources written", err=as_json)
     if as_json:
         emit(
             {
@@ -70,7 +71,7 @@ def devices_command(
         table(HEADINGS, [_row(each) for each in devices])
         for each in devices:
             if each.reason:
-                click.echo(f"{each.spec.name}: {each.reason}")
+                say(f"{each.spec.name}: {each.reason}")
 
 
 def _document(device: DeviceInfo) -> DevicePart:

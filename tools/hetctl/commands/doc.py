@@ -9,6 +9,7 @@ import click
 
 from hetctl.options import json_option
 from hetctl.output import emit
+from hetctl.terminal import say
 
 if TYPE_CHECKING:
     from hetctl.documents.node import Page
@@ -32,7 +33,7 @@ def doc_command(
     if schema is not None:
         from hetctl.schemas import schema_of
 
-        click.echo(json.dumps(schema_of(schema), indent=2))
+        say(json.dumps(schema_of(schema), indent=2))
         return
     name = " ".join(command)
     text = _text(ctx.find_root().command, name)
@@ -40,7 +41,7 @@ def doc_command(
         page: Page = {"format": "hetctl/doc-1", "command": name, "text": text}
         emit(page)
     else:
-        click.echo(text)
+        say(text)
 
 
 def _text(root: click.Command, name: str) -> str:

@@ -10,8 +10,10 @@ from hetctl.options import connect, shared
 from hetctl.output import clock_time, emit, moment
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import listed, selected
+from hetctl.terminal import say
 from libtask.client.client import Selection
 from libtask.messages import ENDED, Note, TaskChanged
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,16 +126,15 @@ def _print(
         emit(_document(change, emulated))
         return
     if isinstance(change, Note):
-        click.echo(f"{clock_time(change.at)}  {change.what}: {change.text}")
+        say(one_line(f"{clock_time(change.at)}  {change.what}: {change.text}"))
         return
     where = f" on {marked(change.resource, emulated)}" if change.resource else ""
     share = f" {100 * change.progress:.0f} %" if change.what == "progress" else ""
     state = f" ({change.state})" if change.what != change.state else ""
     reason = f": {change.reason}" if change.reason else ""
     moment = clock_time(change.at)
-    click.echo(
-        f"{moment}  task {change.id} {change.type} {change.what}{where}{share}{state}{reason}"
-    )
+    what = f"{change.type} {change.what}{where}{share}{state}{reason}"
+    say(one_line(f"{moment}  task {change.id} {what}"))
 
 
 def _document(change: TaskChanged | Note, emulated: frozenset[str]) -> EventLine:

@@ -10,6 +10,7 @@ from hetctl.options import connect, shared
 from hetctl.output import emit, plain_table, table
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import selected
+from hetctl.terminal import say
 from hetctl.units import readable_duration
 
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ def _document(found: Explained, emulated: frozenset[str]) -> dict[str, Any]:
 
 def _print(found: Explained, emulated: frozenset[str]) -> None:
     for line in _why(found):
-        click.echo(line)
+        say(line)
     if found.prospects:
-        click.echo("")
+        say("")
         table(HEADINGS, _rows(found, emulated))
 
 

@@ -10,6 +10,7 @@ import click
 from hetctl.options import connect, shared
 from hetctl.output import emit, now
 from hetctl.selectors import listed
+from hetctl.terminal import say
 from libtask.client.client import Selection
 from libtask.errors import InputError, NotFoundError
 
@@ -58,7 +59,7 @@ def gantt_command(
             }
         )
     else:
-        click.echo(f"{output}: {len(ran)} tasks drawn")
+        say(f"{output}: {len(ran)} tasks drawn")
 
 
 def _check(output: Path) -> None:

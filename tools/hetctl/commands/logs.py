@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from hetctl.options import connect, shared
-from hetctl.output import emit
+from hetctl.output import emit, on_terminal
 from hetctl.selectors import selected
 from libtask.errors import InputError
 from libtask.messages import ENDED
-from libtask.worker.logs import read
+from libtask.plaintext import visible
+from libtask.worker.logs import opened, read
 
 if TYPE_CHECKING:
     from libtask.client.client import Client
@@ -70,7 +72,7 @@ class _Printer:
 
     def _print_segment(self, info: TaskInfo, position: int, segment: Segment) -> None:
         printed = self._printed.get(position, 0)
-        data, stop = _read(segment, printed)
+        data, stop = _read(info.owner, segment, printed)
         if segment.log_end is None:
             # A running task may be in the middle of a line, or of a character.
             whole = data.rfind(b"\n") + 1
@@ -82,11 +84,16 @@ class _Printer:
             head = {"format": "hetctl/log-1", "id": info.id}
             emit(head | {"resource": segment.resource, "text": text})
         elif text:
-            click.echo(text, nl=False)
+            # what one's own task printed may colour one's own terminal
+            own = info.owner == f"uid:{os.getuid()}" or not on_terminal()
+            click.echo(text if own else visible(text), nl=False)
 
 
-def _read(segment: Segment, skip: int) -> tuple[bytes, int]:
+def _read(owner: str, segment: Segment, skip: int) -> tuple[bytes, int]:
     """Read a segment's part of its worker's log; of a running one what is there.
+
+    Where it lies is the worker's word: an administrator must not be made to read what
+    is another's.
 
     Returns:
         What to show, with a line for what was dropped; and where in the log it ends.
@@ -96,6 +103,7 @@ def _read(segment: Segment, skip: int) -> tuple[bytes, int]:
 
     """
     try:
-        return read(Path(segment.log), segment.log_start + skip, segment.log_end)
+        with opened(Path(segment.log), int(owner.removeprefix("uid:"))) as log:
+            return read(log, segment.log_start + skip, segment.log_end)
     except OSError as error:
         raise InputError(f"log {segment.log}: {error.strerror}") from error

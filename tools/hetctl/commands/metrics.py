@@ -10,6 +10,7 @@ import click
 
 from hetctl.options import connect, shared
 from hetctl.output import emit
+from hetctl.terminal import say
 from hetctl.units import Duration
 from libtask.errors import HetError, InputError
 
@@ -84,7 +85,7 @@ def _print(registry: CollectorRegistry, socket: Path | None, *, as_json: bool) -
             }
         )
     else:
-        click.echo(generate_latest(registry).decode(), nl=False)
+        say(generate_latest(registry).decode().removesuffix("\n"))
 
 
 def _write(registry: CollectorRegistry, path: Path, every: float | None) -> None:
@@ -104,7 +105,7 @@ def _serve(registry: CollectorRegistry, port: int) -> None:
         server, thread = start_http_server(port, LOOPBACK, registry)
     except OSError as error:
         raise InputError(f"port {port}: {error.strerror}") from error
-    click.echo(f"metrics on http://{LOOPBACK}:{server.server_port}/metrics", err=True)
+    say(f"metrics on http://{LOOPBACK}:{server.server_port}/metrics", err=True)
     try:
         thread.join()
     finally:

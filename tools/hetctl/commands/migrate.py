@@ -10,6 +10,7 @@ from hetctl.completing import resources
 from hetctl.options import connect, shared
 from hetctl.output import emit
 from hetctl.selectors import selected
+from hetctl.terminal import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,4 +42,4 @@ def migrate_command(
         emit({"format": "hetctl/migrate-1", "ids": ids, "resource": resource})
         return
     for task in ids:
-        click.echo(f"task {task} goes to {resource}")
+        say(f"task {task} goes to {resource}")

@@ -11,6 +11,7 @@ import click
 from hetctl.options import connect, shared
 from hetctl.output import emit, table
 from hetctl.places import emulated_names, marked
+from hetctl.terminal import say
 from hetctl.units import readable_joules
 from libtask.errors import InputError, NotFoundError
 
@@ -102,7 +103,7 @@ def plot(*, app: str, output: Path | None, socket: Path | None, as_json: bool) -
     if as_json:
         emit({"format": "hetctl/model-plot-1", "file": str(path), "app": app})
     else:
-        click.echo(f"{path}: {len(samples)} measurements drawn")
+        say(f"{path}: {len(samples)} measurements drawn")
 
 
 @models_command.command("forget")
@@ -128,7 +129,7 @@ def forget(
     if as_json:
         emit({"format": "hetctl/models-forgotten-1", "count": len(gone)})
     else:
-        click.echo(f"{_count(gone)} forgotten")
+        say(f"{_count(gone)} forgotten")
 
 
 @models_command.command("export")
@@ -163,7 +164,7 @@ def export(
             }
         )
     else:
-        click.echo(f"{output}: {_count(samples)} written")
+        say(f"{output}: {_count(samples)} written")
 
 
 @models_command.command("import")
@@ -182,12 +183,12 @@ def import_file(*, file: Path, socket: Path | None, as_json: bool) -> int:
         for start in range(0, len(samples), AT_ONCE):
             client.learn(samples[start : start + AT_ONCE])
     for complaint in complaints:
-        click.echo(f"hetctl: {complaint}", err=True)
+        say(f"hetctl: {complaint}", err=True)
     if as_json:
         counts = {"count": len(samples), "refused": len(complaints)}
         emit({"format": "hetctl/models-imported-1", "file": str(file), **counts})
     else:
-        click.echo(f"{file}: {_count(samples)} taken up, {len(complaints)} refused")
+        say(f"{file}: {_count(samples)} taken up, {len(complaints)} refused")
     return BAD_LINES if complaints else 0
 
 

@@ -9,6 +9,7 @@ import click
 from hetctl.completing import policies
 from hetctl.options import assignments, connect, shared
 from hetctl.output import emit, table
+from hetctl.terminal import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +74,6 @@ def _print(info: PolicyInfo, *, as_json: bool) -> None:
             }
         )
         return
-    click.echo(f"{info.name}: {info.available.get(info.name, '')}")
+    say(f"{info.name}: {info.available.get(info.name, '')}")
     for key, value in info.parameters.items():
-        click.echo(f"  {key} = {value}")
+        say(f"  {key} = {value}")

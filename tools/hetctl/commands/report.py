@@ -14,6 +14,7 @@ from hetctl.options import connect, shared
 from hetctl.output import emit, moment, now, table
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import MOST, listed
+from hetctl.terminal import say
 from hetctl.units import readable_duration
 from libtask.client.client import Selection
 from libtask.errors import NotFoundError
@@ -79,17 +80,15 @@ def report_command(
 
 
 def _print(found: Account, least: float | None, emulated: frozenset[str]) -> None:
-    click.echo(_summary(found))
+    say(_summary(found))
     if least:
         over = 100 * ((found.end - found.begin) / least - 1)
-        click.echo(
-            f"no schedule takes less than {readable_duration(least)}: {over:+.0f} %"
-        )
-    click.echo("")
+        say(f"no schedule takes less than {readable_duration(least)}: {over:+.0f} %")
+    say("")
     table(
         RESOURCE_HEADINGS, [_resource_row(each, emulated) for each in found.resources]
     )
-    click.echo("")
+    say("")
     table(TASK_HEADINGS, [_task_row(each) for each in found.tasks])
 
 

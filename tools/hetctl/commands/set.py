@@ -10,6 +10,7 @@ from hetctl.commands.control import PAGE
 from hetctl.options import connect, shared
 from hetctl.output import emit
 from hetctl.selectors import selected
+from hetctl.terminal import say
 from hetctl.units import parse_duration
 from libtask.errors import InputError
 from libtask.parameters import suggestion
@@ -99,8 +100,8 @@ def _deadline(value: str) -> float:
 def _report(ids: list[int], done: list[int], wanted: Wanted) -> None:
     what = ", ".join(f"{key} {value}" for key, value in wanted.items())
     for task in done:
-        click.echo(f"task {task}: {what}")
+        say(f"task {task}: {what}")
     for task in sorted(set(ids) - set(done)):
-        click.echo(f"task {task} had ended", err=True)
+        say(f"task {task} had ended", err=True)
     if not ids:
-        click.echo("no tasks", err=True)
+        say("no tasks", err=True)

@@ -19,16 +19,19 @@ from hetctl.output import (
 )
 from hetctl.places import elapsed, emulated_names, marked, place_of
 from hetctl.selectors import selected
+from hetctl.terminal import say
 from hetctl.units import readable_duration, readable_joules
 from libtask.apps import readable_bytes
 from libtask.client.client import Selection
 from libtask.messages import ENDED
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from libtask.messages import Segment, TaskInfo
 
+NEXT_LINE = "\n" + 14 * " "
 LONGEST = 200
 """Characters of a parameter's or result's value; `--json` has them whole."""
 
@@ -56,12 +59,13 @@ def show_command(
 
 
 def _print(info: TaskInfo, emulated: frozenset[str]) -> None:
-    click.echo(f"task {info.id}  {info.type}  {info.state}")
+    say(one_line(f"task {info.id}  {info.type}  {info.state}"))
     for name, value in [*_facts(info), ("where", place_of(info, emulated))]:
         if value not in (None, "", "-", "[]", "{}", "null"):
-            click.echo(f"  {name:<12}{value}")
+            # the lines of a reason stand below each other, and never at the margin
+            say(f"  {name:<12}{(value or '').replace(chr(10), NEXT_LINE)}")
     if info.segments:
-        click.echo("")
+        say("")
         table(
             ("on", "start", "took", "strips", "copied in", "copied out"),
             [_segment_row(segment, emulated) for segment in info.segments],

@@ -16,6 +16,7 @@ import click
 
 from hetctl.options import shared
 from hetctl.output import emit
+from hetctl.terminal import say
 from libtask.endpoint import SYSTEM_SOCKET, default_socket, run_directory
 from libtask.errors import HetError, InputError, NotAllowedError, NotFoundError
 
@@ -115,15 +116,15 @@ def _print(found: dict[str, Any], word: str, *, as_json: bool) -> None:
     if as_json:
         emit(found)
         return
-    click.echo(f"{found['path']}: {word}")
+    say(f"{found['path']}: {word}")
     for problem in found["problems"]:
-        click.echo(f"  {problem}")
+        say(f"  {problem}")
     if found["unended"] is not None:
-        click.echo(
+        say(
             f"  {found['unended']} tasks that have not ended, {found['ended']} that "
             f"have, up to id {found['last_id']}; schema {found['schema']}"
         )
     for path in found["aside"]:
-        click.echo(f"  what was there is kept as {path}")
+        say(f"  what was there is kept as {path}")
     if found["problems"]:
-        click.echo("  hetctl daemon restore FILE brings a backup", err=True)
+        say("  hetctl daemon restore FILE brings a backup", err=True)

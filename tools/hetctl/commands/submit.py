@@ -13,6 +13,7 @@ from hetctl.completing import applications, resources
 from hetctl.options import assignments, connect, shared, start_option
 from hetctl.output import emit
 from hetctl.selectors import selected, split
+from hetctl.terminal import say
 from hetctl.units import Duration
 from hetctl.variants import filled, indexes, member
 from hetctl.waiting import Manner, wait_for
@@ -33,7 +34,7 @@ class Submit(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and {"-h", "--help"} & set(args):
-            click.echo(usage(args[0]))
+            say(usage(args[0]))
             ctx.exit()
         return super().parse_args(ctx, args)
 
@@ -118,7 +119,7 @@ def finish(client: Client, handles: list[TaskHandle], given: dict[str, Any]) -> 
     waits = given["waiting"] or given["follow"] or given["timeout"] is not None
     if not given["as_json"]:
         label = given.get("label")
-        click.echo(said(handles) + (f"; select them as @{label}" if label else ""))
+        say(said(handles) + (f"; select them as @{label}" if label else ""))
     elif not waits:
         emit(submitted(handles, given.get("label")))
     if not waits:

@@ -10,6 +10,7 @@ import click
 
 from hetctl.options import shared
 from hetctl.output import emit, now, table, task_document
+from hetctl.terminal import say
 from hetctl.units import Duration
 from libtask.errors import HetError
 
@@ -78,11 +79,11 @@ def _print(socket: Path | None, *, as_json: bool) -> None:
     if as_json:
         emit(_document(picture))
         return
-    click.echo(picture.headline())
+    say(picture.headline())
     table(RESOURCE_HEADINGS, [picture.resource_row(d) for d in picture.devices])
     rows = [task_row(info, now()) for info in picture.shown("not ended", "", 100)]
     if rows:
-        click.echo("")
+        say("")
         table(TASK_HEADINGS, rows)
 
 

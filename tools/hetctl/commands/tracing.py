@@ -11,6 +11,7 @@ import msgspec
 from hetctl.options import connect, shared
 from hetctl.output import now
 from hetctl.selectors import listed
+from hetctl.terminal import say, say_json
 from libtask.client.client import Selection
 from libtask.errors import InputError
 
@@ -51,7 +52,7 @@ def trace_command(
         msgspec.json.encode(document), indent=0 if as_json else 2
     )
     if output is None:
-        click.echo(text.decode())
+        say_json(text)
     else:
         _write(output, text)
 
@@ -69,9 +70,7 @@ def _document(
     writer = ScenarioWriter(client.devices(), client.models(), client.policy())
     document = writer.document(tasks)
     for name in writer.unknown:
-        click.echo(
-            f"left out {name}: none of its tasks ran to its end unmoved", err=True
-        )
+        say(f"left out {name}: none of its tasks ran to its end unmoved", err=True)
     return document
 
 

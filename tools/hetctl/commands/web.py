@@ -9,6 +9,7 @@ import click
 
 from hetctl.options import connect, shared
 from hetctl.output import emit
+from hetctl.terminal import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ def web_command(
         if as_json:
             emit({"format": "hetctl/web-1", "address": server.address})
         else:
-            click.echo(server.address)
+            say(server.address)
         if opened:
             webbrowser.open(server.address)
         server.serve_forever()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rich.text import Text
 from textual.app import App
@@ -21,6 +21,7 @@ from hetctl.top.picture import (
     task_row,
 )
 from libtask.errors import HetError
+from libtask.plaintext import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,15 +160,21 @@ class Top(App[None]):
 
     # ------------------------------------------------------------ steering
 
+    def tell(
+        self, text: str, severity: Literal["information", "error"] = "information"
+    ) -> None:
+        """Show a line for a moment, as it is: it may hold another user's words."""
+        self.notify(visible(text), severity=severity, markup=False)
+
     def _do(self, work: Callable[[Client], str]) -> None:
         """Ask the daemon in a thread; say what came of it."""
 
         def ask() -> None:
             try:
                 with connect(self._socket) as client:
-                    self.call_from_thread(self.notify, work(client))
+                    self.call_from_thread(self.tell, work(client))
             except HetError as error:
-                self.call_from_thread(self.notify, str(error), severity="error")
+                self.call_from_thread(self.tell, str(error), "error")
             self.feed.hurry()
 
         self.run_worker(ask, thread=True)
@@ -232,7 +239,7 @@ class Top(App[None]):
                 with connect(self._socket) as client:
                     self.call_from_thread(choose, client.policy().available)
             except HetError as error:
-                self.call_from_thread(self.notify, str(error), severity="error")
+                self.call_from_thread(self.tell, str(error), "error")
 
         self.run_worker(ask, thread=True)
 

@@ -9,6 +9,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList, Static
 from textual.widgets.option_list import Option
 
+from libtask.plaintext import visible
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,7 +45,7 @@ class Choice(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         width = max(len(word) for word, _ in self._choices)
         with Vertical():
-            yield Label(self._question)
+            yield Label(self._question, markup=False)
             yield OptionList(
                 *(
                     Option(f"{word:{width}}  {said}", id=word)
@@ -77,4 +79,4 @@ class Reading(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(self._text, markup=False)
+            yield Static(visible(self._text), markup=False)

@@ -136,7 +136,7 @@ class Picture:
 
 def task_row(info: TaskInfo, now: float) -> tuple[str, ...]:
     """Show a task in a row of `TASK_HEADINGS`."""
-    return (
+    cells = (
         str(info.id),
         info.type,
         info.state,
@@ -148,6 +148,7 @@ def task_row(info: TaskInfo, now: float) -> tuple[str, ...]:
         _left(info),
         info.reason or info.name,
     )
+    return tuple(map(one_line, cells))
 
 
 def bar(share: float) -> str:
