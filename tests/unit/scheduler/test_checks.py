@@ -1,0 +1,161 @@
+"""The check of the scheduler's state: each untruth in it is told, with the story."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builders import Harness, a_task
+from hetd.core import events as e
+from hetd.core.events import TaskId
+from hetd.core.tasks import State
+from libtask.errors import BugError
+from unit.scheduler.expected_actions import CPU, GPU, ONE, THREE, TWO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetd.core.system import System
+
+FOUR = TaskId(4)
+
+
+def busy() -> Harness:
+    """Task 1 runs on the CPU, 2 waits for it; 3 is held, 4 waits for 3."""
+    node = Harness([CPU, GPU], policy="affinity")
+    node.handle(a_task(1, resources={"cpu"}))
+    node.handle(a_task(2, resources={"cpu"}))
+    node.handle(a_task(3, hold=True))
+    node.handle(a_task(4, after=(3,)))
+    node.handle(e.NodeStarted())
+    system = node.scheduler.system
+    assert [system.tasks[t].state.value for t in (ONE, TWO, THREE, FOUR)] == [
+        "running",
+        "queued",
+        "held",
+        "waiting",
+    ]
+    return node
+
+
+def _waits_nowhere(system: System) -> None:
+    system.queue("cpu").remove(system.tasks[TWO])
+
+
+def _stands_in_two_queues(system: System) -> None:
+    task = system.tasks[TWO]
+    system.outside[7] = type(system.unplaced)()
+    system.queue("cpu").remove(task)
+    task.resource = None
+    system.outside[7].push(task)
+    system.unplaced.push(task)
+
+
+def _loses_a_row(system: System) -> None:
+    system.queue("cpu")._buckets.clear()
+
+
+def _has_a_wrong_head(system: System) -> None:
+    task = system.tasks[THREE]
+    system.queue("cpu")._buckets[system.tasks[TWO].row] = [((0, 0.0, 0.0, 0), task)]
+
+
+def _runs_too_much(system: System) -> None:
+    system.states["cpu"].running[TWO] = system.tasks[TWO]
+
+
+def _idles(system: System) -> None:
+    system.states["cpu"].running.clear()
+
+
+def _waits_for_what_is_lost(system: System) -> None:
+    system.states["cpu"].up = False
+
+
+def _is_a_stranger(system: System) -> None:
+    del system.tasks[TWO]
+
+
+def _change(task: TaskId, **fields: object) -> Callable[[System], None]:
+    def change(system: System) -> None:
+        for name, value in fields.items():
+            setattr(system.tasks[task], name, value)
+
+    return change
+
+
+def _leaves_waiting(system: System) -> None:
+    system.departing[THREE] = system.tasks[THREE]
+    system.tasks[THREE].preempting = True
+
+
+UNTRUTHS: dict[str, tuple[Callable[[System], None], str]] = {
+    "nowhere": (_waits_nowhere, r"nowhere, or twice: task 2 is queued and in \[\]: "),
+    "twice": (
+        _stands_in_two_queues,
+        r"nowhere, or twice: task 2 is queued and in \['unplaced', 'outside the quota of 7'\]",
+    ),
+    "held in a queue": (
+        _change(TWO, state=State.HELD),
+        r"nowhere, or twice: task 2 is held and in \['queue of cpu'\]",
+    ),
+    "queue unknown": (_change(TWO, resource="gpu0"), "task 2 does not know its queue"),
+    "row lost": (_loses_a_row, "queue of cpu has lost a row"),
+    "head": (_has_a_wrong_head, "queue of cpu has a wrong head"),
+    "too much": (_runs_too_much, "cpu runs too much"),
+    "idle": (_idles, "cpu idles while tasks wait for it"),
+    "not usable": (_waits_for_what_is_lost, "tasks wait for cpu, not usable"),
+    "elsewhere": (
+        _change(ONE, resource="gpu0"),
+        "task 1 does not know where it runs",
+    ),
+    "stranger": (
+        _is_a_stranger,
+        r"task 2 is in \['queue of cpu'\], and not known",
+    ),
+    "runs, or not": (
+        _change(ONE, state=State.PREEMPTED),
+        "runs, or not: task 1 is preempted",
+    ),
+    "no worker": (
+        _change(ONE, bound=False),
+        "runs without a worker: task 1 is running and in .*: 0: queued -Dispatched->",
+    ),
+    "departs": (_change(ONE, preempting=True), "departs, or not: task 1"),
+    "cancels": (_change(ONE, cancelling="so"), "departs, or not: task 1"),
+    "destined": (_change(ONE, destination="gpu0"), "destined, but stays: task 1"),
+    "leaves waiting": (_leaves_waiting, "task 3 leaves, held"),
+    "progress": (
+        _change(TWO, progress=0.5),
+        "progress without a worker or a snapshot: task 2",
+    ),
+    "waits for an end": (
+        _change(FOUR, unmet=frozenset({TaskId(9)})),
+        "waits on what ended: task 4",
+    ),
+    "waits for nothing": (
+        _change(FOUR, unmet=frozenset()),
+        "waits for nothing: task 4",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNTRUTHS)
+def test_an_untruth_is_told(name: str) -> None:
+    spoil, told = UNTRUTHS[name]
+    node = busy()
+
+    spoil(node.scheduler.system)
+
+    with pytest.raises(BugError, match=told):
+        node.scheduler.check()
+
+
+def test_a_task_may_have_progress_where_a_snapshot_holds_it() -> None:
+    node = busy()
+    task = node.scheduler.system.tasks[TWO]
+
+    task.progress = task.kept = 0.5
+
+    node.scheduler.check()
