@@ -1,4 +1,4 @@
-"""What a worker has at hand: devices and applications, and the memory it uses."""
+"""What a worker has at hand: devices, applications, its folder, the memory it uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from libtask.apps import resolve
 from libtask.devices import open_device
-from libtask.errors import DeviceError, ProgramError
+from libtask.errors import DeviceError, InputError, ProgramError
 
 if TYPE_CHECKING:
     from libtask.devices import Device
@@ -79,6 +79,28 @@ class OpenDevices:
                 device.close()
         except DeviceError as error:
             sys.stderr.write(f"libtask: {error}\n")
+
+
+class Folder:
+    """The folder that a worker is in: where its task was submitted."""
+
+    def __init__(self) -> None:
+        self._path = str(Path.cwd())
+
+    def enter(self, path: str) -> None:
+        """Go there, as a task's file names are relative to it; empty: anywhere will do.
+
+        Raises:
+            InputError: it cannot be entered.
+
+        """
+        if not path or path == self._path:
+            return
+        try:
+            os.chdir(path)
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}") from error
+        self._path = path
 
 
 def _changed(app: str) -> int:

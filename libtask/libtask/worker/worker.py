@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.checkpoint import StripSizer
-from libtask.errors import DeviceError, InputError
+from libtask.errors import DeviceError
 from libtask.faultpoints import reach
 from libtask.messages import (
     Abort,
@@ -41,7 +41,7 @@ from libtask.messages import (
     TakeSnapshot,
     Yielded,
 )
-from libtask.worker.equipment import KnownApps, OpenDevices
+from libtask.worker.equipment import Folder, KnownApps, OpenDevices
 from libtask.worker.execution import (
     NANOSECONDS,
     Abandoned,
@@ -52,6 +52,7 @@ from libtask.worker.execution import (
 )
 from libtask.worker.holding import Holding
 from libtask.worker.keeping import Keeper
+from libtask.worker.last_word import LastWord
 from libtask.worker.link import Link
 from libtask.worker.lookout import Lookout
 from libtask.worker.stretch import Output
@@ -103,9 +104,9 @@ class Worker:
         self._parent = os.getppid()
         self._held: Holding | None = None
         self._runs_on = ""
-        self._last_word: Message | None = None
+        self._last_word = LastWord()
         self._leaving = False
-        self._folder = str(Path.cwd())
+        self._folder = Folder()
         self._devices = OpenDevices()
         self._output = Output(terms.log)
         self._age = Age(terms)
@@ -153,17 +154,13 @@ class Worker:
             own=self._terms.own,
             resource=self._runs_on,
         )
-        # The last word may have been lost with the last connection; hetd knows an
-        # old one by its epoch.
-        return [hello] if self._last_word is None else [hello, self._last_word]
+        return self._last_word.after(hello)
 
     def _concerns(self) -> tuple[int | None, int]:
         """Return the task held, or else the one whose end hetd may not know."""
         if self._held is not None:
             return self._held.task, self._held.epoch
-        if isinstance(self._last_word, Finished | Failed | Aborted | Parked):
-            return self._last_word.task, self._last_word.epoch
-        return None, 0
+        return self._last_word.concerns()
 
     def _obey(self, message: FromDaemon) -> None:
         match message:
@@ -190,10 +187,10 @@ class Worker:
     def _stage(self, order: Stage, *, tell: bool = True) -> None:
         held = self._held
         if held and held.is_for(order):
-            self._repeat_last_word()
+            self._last_word.repeat(self._link)
             return
         self._let_go()
-        self._last_word = None
+        self._last_word.take_back()
         self._output.begin()
         reach("worker.loading")
         try:
@@ -208,7 +205,7 @@ class Worker:
             self._tell_ready(order)
 
     def _load(self, order: Stage) -> Holding:
-        self._enter(order.spec.cwd)
+        self._folder.enter(order.spec.cwd)
         app_class = self._find_app(order.spec.app)
         return Holding.load(order, app_class)
 
@@ -221,11 +218,8 @@ class Worker:
             return
         held = self._held
         total = held.record.total if held else None
-        self._say(Ready(task=order.task, epoch=order.epoch, total=total))
-
-    def _repeat_last_word(self) -> None:
-        if self._last_word is not None:
-            self._link.send(self._last_word)
+        ready = Ready(task=order.task, epoch=order.epoch, total=total)
+        self._last_word.say(ready, self._link)
 
     # ------------------------------------------------------------ running
 
@@ -244,7 +238,7 @@ class Worker:
         if held is None or not held.is_for(order):
             self._refuse(order)
             return
-        self._last_word = None
+        self._last_word.take_back()
         began = time.monotonic()
         reach("worker.running")
         try:
@@ -267,7 +261,7 @@ class Worker:
         self._link.send(lost)
 
     def _execute(self, held: Holding, order: Run) -> None:
-        self._enter(held.spec.cwd)
+        self._folder.enter(held.spec.cwd)
         implementation = held.implementation(order.device)
         device = self._devices.open(order.device)
         welcome = self._link.welcome
@@ -328,7 +322,7 @@ class Worker:
             **self._output.account(execution.measures),
         )
         reach("worker.stopped")
-        self._say(yielded)
+        self._last_word.say(yielded, self._link)
         reach("worker.yielded")
         self._output.begin()
 
@@ -340,11 +334,12 @@ class Worker:
     def _park_if_memory_is_low(self) -> None:
         """Let a preempted task wait on disk, and give its memory back."""
         held = self._held
-        waits = isinstance(self._last_word, Yielded)
+        waits = self._last_word.is_yield()
         if held is None or not waits or not self._keeper.should_park():
             return
         if self._keeper.snapshot(held):
-            self._say(Parked(held.task, held.epoch))
+            parked = Parked(held.task, held.epoch)
+            self._last_word.say(parked, self._link)
             spec = held.spec
             del held
             self._let_go()
@@ -368,12 +363,12 @@ class Worker:
         failed = self._output.failed(order.task, order.epoch, error)
         self._end(failed)
 
-    def _end(self, last_word: Finished | Failed | Aborted) -> None:
+    def _end(self, ended: Finished | Failed | Aborted) -> None:
         # First, as with the last word the resource is the next task's.
         self._leaving |= not self._clear_away()
-        self._say(last_word)
+        self._last_word.say(ended, self._link)
         reach("worker.last-word")
-        self.ended = last_word
+        self.ended = ended
         self._let_go()
         self._leaving |= self._terms.own
 
@@ -382,38 +377,20 @@ class Worker:
         self._held = None
         self._keeper.let_go()
 
-    def _say(self, message: Message) -> None:
-        """Send what is said again to a new hetd."""
-        if _holds_users_values(message):
-            self._link.send_users_values(message)
-        else:
-            self._link.send(message)
-        self._last_word = message
-
     # ------------------------------------------------------------ housekeeping
-
-    def _enter(self, folder: str) -> None:
-        """Go where the task was submitted, as its file names are relative to it."""
-        if not folder or folder == self._folder:
-            return
-        try:
-            os.chdir(folder)
-        except OSError as error:
-            raise InputError(f"{folder}: {error.strerror}") from error
-        self._folder = folder
 
     def _is_forsaken(self) -> bool:
         """Say whether nobody needs this idle worker any more."""
         if self._held is not None or self._terms.own:
             return False
         alone = self._link.welcome is None
-        has_news = alone and self._last_word is not None
-        if os.getppid() != self._parent and not has_news:
+        has_news = alone and self._last_word.message is not None
+        if self._is_orphan() and not has_news:
             return True
-        return alone and time.monotonic() - self._link.silent_since > PATIENCE
+        return alone and self._now() - self._link.silent_since > PATIENCE
 
+    def _is_orphan(self) -> bool:
+        return os.getppid() != self._parent
 
-def _holds_users_values(message: Message) -> bool:
-    if isinstance(message, Finished):
-        return message.result is not None
-    return isinstance(message, Yielded) and bool(message.checkpoint.extra)
+    def _now(self) -> float:
+        return time.monotonic()

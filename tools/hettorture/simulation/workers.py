@@ -30,7 +30,7 @@ from libtask.worker.execution import (
 )
 from libtask.worker.lookout import Lookout
 from libtask.worker.terms import Terms
-from libtask.worker.worker import INTERVAL_NS, PATIENCE, Worker
+from libtask.worker.worker import INTERVAL_NS, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -210,17 +210,11 @@ class SimulatedWorker(Worker):
             self._wake()
         self.process.after(IDLE, self._look_around)
 
-    def _is_forsaken(self) -> bool:
-        """Say what `Worker` says, by the simulation's clock and processes."""
-        if self._held is not None or self._terms.own:
-            return False
-        alone = self._link.welcome is None
-        has_news = alone and self._last_word is not None
-        orphaned = self.process.parent is None or not self.process.parent.alive
-        if orphaned and not has_news:
-            return True
-        silent = self._world.now / SECOND - self._link.silent_since
-        return alone and silent > PATIENCE
+    def _is_orphan(self) -> bool:
+        return self.process.parent is None or not self.process.parent.alive
+
+    def _now(self) -> float:
+        return self._world.now / SECOND
 
     # ------------------------------------------------------------ a task
 

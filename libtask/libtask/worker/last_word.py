@@ -1,0 +1,69 @@
+"""The last word: what a worker said last of a task, and says again to a new hetd.
+
+It may have been lost with the connection on which it was sent. hetd knows an old one
+by its epoch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from libtask.messages import Aborted, Failed, Finished, Parked, Yielded
+
+if TYPE_CHECKING:
+    from libtask.messages import Hello, Message
+    from libtask.worker.link import Link
+
+
+class LastWord:
+    """What was said last of the task that a worker holds, or held.
+
+    Attributes:
+        message: None: nothing that a new hetd would miss.
+
+    """
+
+    def __init__(self) -> None:
+        self.message: Message | None = None
+
+    def say(self, message: Message, link: Link) -> None:
+        """Send what is said again to a new hetd.
+
+        Raises:
+            InputError: it holds a user's value that cannot travel.
+
+        """
+        if _holds_users_values(message):
+            link.send_users_values(message)
+        else:
+            link.send(message)
+        self.message = message
+
+    def repeat(self, link: Link) -> None:
+        """Say it again to a hetd that asks again."""
+        if self.message is not None:
+            link.send(self.message)
+
+    def take_back(self) -> None:
+        """Take note that hetd ordered what makes it old."""
+        self.message = None
+
+    def after(self, hello: Hello) -> list[Message]:
+        """Return what a new hetd hears first."""
+        return [hello] if self.message is None else [hello, self.message]
+
+    def concerns(self) -> tuple[int | None, int]:
+        """Return task and epoch of an end that hetd may not know."""
+        if isinstance(self.message, Finished | Failed | Aborted | Parked):
+            return self.message.task, self.message.epoch
+        return None, 0
+
+    def is_yield(self) -> bool:
+        """Say whether the task yielded, and waits since."""
+        return isinstance(self.message, Yielded)
+
+
+def _holds_users_values(message: Message) -> bool:
+    if isinstance(message, Finished):
+        return message.result is not None
+    return isinstance(message, Yielded) and bool(message.checkpoint.extra)
