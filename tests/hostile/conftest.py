@@ -14,7 +14,6 @@ from system.private_daemon import (
     NAMES,
     RESOURCES,
     SETTINGS,
-    PrivateDaemon,
     eventually,
     opened,
 )
@@ -22,6 +21,8 @@ from system.tracing import Tracing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from system.private_daemon import PrivateDaemon
 
 DESCRIPTORS = 1024
 """Files that the daemon may open: what a shell gives."""
@@ -82,12 +83,9 @@ class Honest:
 @pytest.fixture(scope="session")
 def _besieged() -> Iterator[PrivateDaemon]:
     config = f"memory_mb = {MEMORY_MB}\n{SETTINGS}{RESOURCES}"
-    usual = PrivateDaemon.command
     limit = ["prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PrivateDaemon, "command", lambda self: [*limit, *usual(self)])
-        with opened(config) as daemon:
-            yield daemon
+    with opened(config, limit) as daemon:
+        yield daemon
 
 
 @pytest.fixture

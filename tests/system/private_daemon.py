@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -20,12 +18,13 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from libtask.client.client import Client, Selection
-from libtask.endpoint import probe
-from libtask.errors import DaemonUnreachableError
+from libtask.daemon.crew import crew_at, processes_at
+from libtask.daemon.process import DaemonFiles, DaemonProcess
+from libtask.errors import HetError
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from libtask.messages import TaskInfo
 
@@ -61,7 +60,7 @@ NAMES = ("cpu", "gpu0", "fpga0")
 ROOM = tempfile.gettempdir()
 """Where short paths are to be had; asked before any test changes TMPDIR."""
 
-KEPT = {"hetd.toml", "hetd.log", "state", "s.launcher", "tmp", "run"}
+KEPT = {"hetd.toml", "hetd.log", "state", "hetd.launcher", "tmp", "run"}
 """What a daemon and its launcher leave in a private daemon's folder."""
 
 Value = TypeVar("Value")
@@ -83,73 +82,50 @@ def eventually(
     return seen
 
 
-class PrivateDaemon:
+class PrivateDaemon(DaemonProcess):
     """A daemon, its launcher and its workers.
 
     Args:
         folder: an empty folder with a short path, as sockets need one.
         config: text of `hetd.toml`.
+        wrapper: a command that runs the daemon's.
 
     """
 
-    def __init__(self, folder: Path, config: str = SETTINGS + RESOURCES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: str = SETTINGS + RESOURCES,
+        wrapper: Sequence[str] = (),
+    ) -> None:
+        super().__init__(DaemonFiles.within(folder, config), wrapper=wrapper)
         self.folder = folder
-        self.socket = folder / "s"
-        self.state = folder / "state"
         self.config = folder / "hetd.toml"
-        self.log = folder / "hetd.log"
-        self.config.write_text(config, encoding="utf-8")
-        self._process: subprocess.Popen[bytes] | None = None
+        self.socket = self.files.socket
+        self.state = self.files.state
+        self.log = self.files.log
+        self.crew_folder = self.socket.with_suffix(".launcher")
         self._clients: list[Client] = []
 
     # ------------------------------------------------------------ the daemon
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+    def start(self, patience: float = PATIENCE) -> None:
+        super().start(patience)
 
-    def command(self) -> list[str]:
-        hetd = [sys.executable, "-m", "hetd", "--socket", str(self.socket)]
-        return [*hetd, "--state", str(self.state), "--config", str(self.config)]
+    def terminate(self, patience: float = PATIENCE) -> int:
+        return super().terminate(patience)
 
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log)
-        eventually(self._answers, f"a daemon\n{self.log.read_text()}")
+    def wait(self, patience: float = PATIENCE) -> int:
+        return super().wait(patience)
 
     def kill9(self) -> None:
         """End the daemon as a crash would."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(PATIENCE)
-
-    def terminate(self) -> int:
-        """End the daemon as a service manager would; return its exit status."""
-        assert self._process is not None
-        self._process.terminate()
-        return self._process.wait(PATIENCE)
-
-    def wait(self) -> int:
-        """Wait until the daemon has ended by itself; return its exit status."""
-        assert self._process is not None
-        return self._process.wait(PATIENCE)
+        self.kill()
 
     def restart(self) -> None:
         """Crash, and come back."""
         self.kill9()
         self.start()
-
-    def is_up(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def _answers(self) -> bool:
-        assert self.is_up(), f"the daemon does not start: {self.log.read_text()}"
-        try:
-            probe(self.socket)
-        except DaemonUnreachableError:
-            return False
-        return True
 
     # ------------------------------------------------------------ clients
 
@@ -179,18 +155,13 @@ class PrivateDaemon:
 
     def processes(self) -> dict[int, list[str]]:
         """Find the processes with our socket on their command line, by pid."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            words = _command_line(entry) if entry.name.isdigit() else []
-            if str(self.socket) in words:
-                found[int(entry.name)] = words
-        return found
+        return processes_at(self.socket)
 
     def launcher(self) -> int:
         """Return the pid of the launcher; a second one that was started leaves soon."""
 
         def look() -> int | None:
-            pids = self._crew()
+            pids = crew_at(self.socket)
             first = [pid for pid in pids if _parent(pid) not in pids]
             return first[0] if len(first) == 1 else None
 
@@ -198,12 +169,8 @@ class PrivateDaemon:
 
     def workers(self) -> list[int]:
         """Return the pids of the launcher's workers."""
-        pids = self._crew()
+        pids = crew_at(self.socket)
         return [pid for pid in pids if _parent(pid) in pids]
-
-    def _crew(self) -> set[int]:
-        found = self.processes().items()
-        return {pid for pid, words in found if "libtask.worker.launcher" in words}
 
     # ------------------------------------------------------------ the end
 
@@ -223,7 +190,7 @@ class PrivateDaemon:
         complaints: list[str] = []
         try:
             complaints += self._end_in_peace()
-        except AssertionError as error:
+        except (AssertionError, HetError, TimeoutError) as error:
             complaints.append(str(error))
         for client in self._clients:
             client.close()
@@ -243,21 +210,13 @@ class PrivateDaemon:
         return [] if status == 0 else [f"hetd ended with status {status}"]
 
     def _knows_its_launcher(self) -> bool:
-        return not self._crew() or self.connect().welcome.launcher
+        return not crew_at(self.socket) or self.connect().welcome.launcher
 
     def _end_by_force(self) -> Iterable[str]:
         for pid, words in self.processes().items():
             os.kill(pid, signal.SIGKILL)
             yield f"process {pid} is left: {' '.join(words)}"
-        if self._process is not None:
-            self._process.wait(PATIENCE)
-
-
-def _command_line(entry: Path) -> list[str]:
-    try:
-        return (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # it has ended meanwhile
-        return []
+        self.wait()
 
 
 def _parent(pid: int) -> int:
@@ -269,14 +228,14 @@ def _parent(pid: int) -> int:
 
 
 @contextmanager
-def opened(config: str) -> Iterator[PrivateDaemon]:
+def opened(config: str, wrapper: Sequence[str] = ()) -> Iterator[PrivateDaemon]:
     """Run a daemon; complain of what it leaves behind."""
     folder = Path(tempfile.mkdtemp(prefix="hetd-", dir=ROOM))
     with pytest.MonkeyPatch.context() as patch:
         for name, variable in (("tmp", "TMPDIR"), ("run", "XDG_RUNTIME_DIR")):
             (folder / name).mkdir(mode=0o700)
             patch.setenv(variable, str(folder / name))
-        daemon = PrivateDaemon(folder, config)
+        daemon = PrivateDaemon(folder, config, wrapper)
         daemon.start()
         try:
             yield daemon

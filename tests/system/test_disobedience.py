@@ -263,7 +263,7 @@ def test_others_run_on_when_a_task_removes_the_launchers_folders(
     task = Tracing(daemon, tmp_path, gate_at=10)
     task.await_gate()
 
-    for folder in filter(Path.is_dir, (daemon.folder / "s.launcher").iterdir()):
+    for folder in filter(Path.is_dir, (daemon.crew_folder).iterdir()):
         shutil.rmtree(folder)
     task.open_gate()
 

@@ -61,7 +61,7 @@ def snapshot_at_gate(daemon: PrivateDaemon, task: Tracing) -> SnapshotInfo:
 
 def files_of(daemon: PrivateDaemon, task: int) -> list[Path]:
     """List the snapshot files of a task, oldest first."""
-    shelf = daemon.folder / "s.launcher" / "snapshots"
+    shelf = daemon.crew_folder / "snapshots"
     return sorted(shelf.glob(f"{task}-*/*.snapshot"))
 
 
@@ -239,7 +239,7 @@ def test_where_none_can_be_written_the_task_goes_on_and_says_so(
 ) -> None:
     daemon = private_daemon(settings(ON_DEMAND))
     daemon.client.submit("synthetic", {"seconds": {"cpu": 0.0}}).result(PATIENCE)
-    (daemon.folder / "s.launcher" / "snapshots").write_text("in the way")
+    (daemon.crew_folder / "snapshots").write_text("in the way")
     task = Tracing(daemon, tmp_path, gate_at=10, total_strips=30)
     task.await_gate()
 
@@ -249,7 +249,7 @@ def test_where_none_can_be_written_the_task_goes_on_and_says_so(
     task.check_completed(30)
     info = daemon.info(task.id)
     assert info.snapshot is None
-    assert "s.launcher/snapshots" in info.snapshot_error
+    assert "hetd.launcher/snapshots" in info.snapshot_error
 
 
 def test_the_snapshots_of_ended_tasks_are_removed(
@@ -263,7 +263,7 @@ def test_the_snapshots_of_ended_tasks_are_removed(
     task.check_completed()
 
     def is_empty() -> bool:
-        return not list((daemon.folder / "s.launcher" / "snapshots").iterdir())
+        return not list((daemon.crew_folder / "snapshots").iterdir())
 
     assert daemon.info(task.id).snapshot is not None
     eventually(is_empty, "their removal")
