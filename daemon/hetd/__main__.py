@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import platformdirs
 
 import hetd
@@ -101,7 +102,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--policy",
         metavar="NAME",
-        help="schedule by this policy, not the configured one",
+        help="schedule by this policy, not the configured one, unless `hetctl policy set` "
+        "has put another in force",
     )
     return made
 
@@ -116,10 +118,8 @@ def _serve(arguments: argparse.Namespace) -> None:
         notifier = Notifier()
         parts.callback(notifier.close)
         notifier.starting(START_S)
-        config = read_config(arguments.config)
-        policy = make_policy(
-            arguments.policy or config.policy, config.policy_parameters
-        )
+        config = _configuration(arguments)
+        policy = make_policy(config.policy, config.policy_parameters)
         parts.callback(os.close, lock(arguments.state))
         reach("start.locked")
         store = Store(arguments.state / "hetd.db", _retention(config))
@@ -138,11 +138,19 @@ def _serve(arguments: argparse.Namespace) -> None:
         wakes = Wakes(router.socket, store.wake_fd)
         loop = Loop(router, store, node, wakes)
         router.guard.begin(loop.stop, node.journal.bytes)
-        Serving(loop, node, notifier, lambda: read_config(arguments.config)).run(wakes)
+        Serving(loop, node, notifier, lambda: _configuration(arguments)).run(wakes)
         if router.guard.exhausted:
             raise HetError(router.guard.exhausted)
         node.pool.retire_launchers()
         reach("stop.retired")
+
+
+def _configuration(arguments: argparse.Namespace) -> Config:
+    """Read the configuration; what the command line says goes before it."""
+    config = read_config(arguments.config)
+    if arguments.policy is None:
+        return config
+    return msgspec.structs.replace(config, policy=arguments.policy)
 
 
 def _restore(node: Node) -> None:

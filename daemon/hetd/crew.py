@@ -75,7 +75,7 @@ class CrewDesk:
             self._greeted.add(record.id)
             if hello.resource:
                 found = e.TaskFound(record.id, record.epoch, hello.resource)
-                self._node.happen(found)
+                self._node.happen(found, *self._node.settings.drains([hello.resource]))
             self._node.repeat_orders(record)
 
     def _held(self, peer: Peer, hello: m.Hello) -> TaskRecord | None:

@@ -139,6 +139,10 @@ class Journal:
             self._live_bytes.put(task, len(page))
         self.changes.clear()
 
+    def settings(self) -> dict[tuple[str, str], bytes]:
+        """Read what operators had set when the daemon stopped."""
+        return self._store.settings()
+
     # ------------------------------------------------------------ writing
 
     def admit(self, spec: TaskSpec, owner: int, now: float, submitter: bytes) -> Entry:

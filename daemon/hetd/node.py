@@ -23,6 +23,7 @@ from hetd.metering import Metering
 from hetd.power.find import Finder
 from hetd.remarks import Remarks
 from hetd.restoring import note, restored, wishes
+from hetd.settings import Settings
 from hetd.submission import resource, submission
 from libtask import messages as m
 from libtask.faultpoints import reach
@@ -92,6 +93,7 @@ class Node:
         meters = Finder().find(devices) if config.meters else {}
         self.metering = Metering(resources, meters, clock.now())
         self._remarks = Remarks(self.scheduler.system, journal)
+        self.settings = Settings(journal)
         self.timer: Nanoseconds | None = None
         self._pending: deque[Sequence[Event]] = deque()
         self._overruns: list[tuple[Nanoseconds, TaskId]] = []
@@ -130,7 +132,11 @@ class Node:
         return actions
 
     def restore(self) -> None:
-        """Take up the tasks that had not ended when the daemon stopped."""
+        """Take up what operators had set, and the tasks that had not ended."""
+        chosen = self.settings.recall()
+        if chosen is not None:
+            self.happen(e.PolicyChanged(chosen))
+        self.settings.tell(self.devices)
         resources = frozenset(self.devices)
         entries = self.journal.restore()
         again = [
@@ -153,7 +159,8 @@ class Node:
         at = self.clock.wall()
         for action in self.scheduler.take_up(tasks, self.clock.now()):
             self._do(action, at)
-        self.happen(e.NodeStarted())
+        # at once: what waits must not go where it would have to leave again
+        self.happen(*self.settings.drains(self.devices), e.NodeStarted())
 
     def _restoration(self, entry: Entry) -> e.TaskSubmitted | e.TaskRestored:
         reach("start.restoring")

@@ -117,18 +117,46 @@ def test_a_lasting_change_is_known_after_a_restart(
     assert after.error(m.Submit(1, [a_spec()], key="k")).code == "conflict"
 
 
-def test_a_change_that_a_restart_undoes_is_made_again(
+def test_what_an_operator_set_is_known_after_a_restart(
     restart: Callable[[], Shell],
 ) -> None:
     change = m.Policies(1, set="migration", key="k")
+    drain = m.Occupy(1, "gpu0", drain=True, key="d")
     before = restart()
-    before.ask(change, RULER)
+    told = before.ask(change, RULER)
+    before.ask(drain, RULER)
     before.commit()
 
     after = restart()
-    assert after.ask(m.Policies(1)).name == "affinity"
+    after.node.restore()
+    after.ask(m.Policies(2, set="affinity"), RULER)
+    after.ask(m.Occupy(2, "gpu0", drain=False), RULER)
 
-    assert after.ask(change, RULER).name == "migration"
+    # asked twice, done once: what was set since stays
+    assert after.ask(change, RULER) == told
+    assert after.ask(drain, RULER) == m.Done(1)
+    assert after.ask(m.Policies(3)).name == "affinity"
+    assert not after.node.scheduler.system.states["gpu0"].draining
+
+
+def test_asking_for_the_policy_leaves_no_key(shell: Shell) -> None:
+    shell.ask(m.Policies(1, key="k"))
+
+    assert shell.journal.batch.keys == []
+
+
+def test_a_change_that_a_restart_undoes_is_made_again(
+    restart: Callable[[], Shell],
+) -> None:
+    stop = m.Stop(1, key="k")
+    before = restart()
+    before.ask(stop, RULER)
+    before.commit()
+
+    after = restart()
+    after.ask(stop, RULER)
+
+    assert after.stopped == [True]
 
 
 def test_a_request_that_nobody_waits_for_is_refused(shell: Shell) -> None:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 KEYS = 20_000
 """Keys kept in memory. Of lasting changes, older ones are read from the store."""
 LONGEST_KEY = 128
-LASTING = (m.Submit, m.Control, m.Amend, m.Learn, m.Forget)
-"""What outlives a restart of hetd. The others are to be made again after one, so that
-their keys are forgotten with them."""
+PASSING = (m.Stop,)
+"""What a restart of hetd undoes: it is to be made again after one, so that its key is
+forgotten with it."""
 
 
 class Once:
@@ -70,7 +70,7 @@ class Once:
         digest = _digest(request)
         answer = m.encode(msgspec.structs.replace(reply, request=0))
         self._answers[uid, request.key] = digest, answer
-        if isinstance(request, LASTING):
+        if _lasts(request):
             row = (uid, request.key, digest, answer, int(self._node.clock.wall()))
             self._node.journal.batch.keys.append(row)
         # what is not committed yet cannot be read from the store
@@ -91,6 +91,13 @@ class Once:
         late = self._node.clock.now() / SECOND - request.expires
         if late > 0:
             raise ExpiredError(f"the request came {late:.1f} s after its deadline")
+
+
+def _lasts(request: m.Change) -> bool:
+    """Whether a change outlives a restart; to ask which policy there is is none."""
+    if isinstance(request, m.Policies):
+        return request.set is not None or request.configured
+    return not isinstance(request, PASSING)
 
 
 def _digest(request: m.Change) -> bytes:

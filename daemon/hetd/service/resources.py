@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hetd.core import events as e
 from hetd.policies import POLICIES, describe_policy, make_policy, parameters_of
+from hetd.settings import Setting
 from libtask import messages as m
 from libtask.errors import InputError, NotFoundError
 
@@ -55,35 +56,76 @@ class NodeDesk:
                 self._node.devices[name], self._node.clock.now()
             ),
             state=condition,
-            reason=self._node.discipline.health.reason(name),
+            reason=self._reason(name),
             running=list(state.running),
             queued=len(state.queue),
         )
 
+    def _reason(self, name: str) -> str:
+        """Say why a resource takes no tasks; empty: it does."""
+        drained = self._node.settings.drained.get(name)
+        why = [self._node.discipline.health.reason(name)]
+        if drained is not None:
+            why.append(
+                f"drained {drained.told()}; `hetctl resume {name}` gives it back"
+            )
+        return "; ".join(filter(None, why))
+
     def occupy(self, peer: Peer, request: m.Occupy) -> m.Message:
         self._rights.demand_rule(peer)
-        resource_named(self._node, request.resource)
-        change = e.ResourceDrained if request.drain else e.ResourceReturned
-        if not request.drain:
-            self._node.discipline.health.trust(request.resource)
-        self._node.happen(change(request.resource))
+        name = request.resource
         if request.drain:
-            text = f"{request.resource} is drained"
-            self._note(peer, "drained", text, request.resource)
+            self._drain(peer, resource_named(self._node, name).spec.name)
+        elif name in self._node.settings.drained and name not in self._node.devices:
+            self._node.settings.resume(name)
+        else:
+            self._give_back(resource_named(self._node, name).spec.name)
         return m.Done(request.request)
 
+    def _drain(self, peer: Peer, name: str) -> None:
+        self._node.settings.drain(name, Setting(peer.uid, self._node.clock.wall()))
+        self._node.happen(e.ResourceDrained(name))
+        self._note(peer, "drained", f"{name} is drained", name)
+
+    def _give_back(self, name: str) -> None:
+        self._node.settings.resume(name)
+        self._node.discipline.health.trust(name)
+        self._node.happen(e.ResourceReturned(name))
+
     def policies(self, peer: Peer, request: m.Policies) -> m.Message:
+        if request.set is not None and request.configured:
+            raise InputError("set, configured: expected one of them")
         if request.set is not None:
-            self._rights.demand_rule(peer)
-            policy = make_policy(request.set, request.parameters)
-            self._node.happen(e.PolicyChanged(policy))
-            told = ", ".join(f"{k}={v}" for k, v in request.parameters.items())
-            text = f"policy {request.set}" + (f" with {told}" if told else "")
-            self._note(peer, "policy-set", text)
-        policy = self._node.scheduler.policy
-        name = policy_name(self._node)
-        available = {n: describe_policy(kind) for n, kind in POLICIES.items()}
-        return m.PolicyInfo(request.request, name, parameters_of(policy), available)
+            self._set_policy(peer, request.set, request.parameters)
+        elif request.configured:
+            self._configured_policy(peer)
+        policy, setting = self._node.scheduler.policy, self._node.settings.policy
+        return m.PolicyInfo(
+            request.request,
+            policy_name(self._node),
+            parameters_of(policy),
+            {name: describe_policy(kind) for name, kind in POLICIES.items()},
+            set=setting.told() if setting is not None else "",
+            configured=self._node.config.policy,
+        )
+
+    def _set_policy(self, peer: Peer, name: str, parameters: dict[str, Any]) -> None:
+        self._rights.demand_rule(peer)
+        policy = make_policy(name, parameters)
+        now = self._node.clock.wall()
+        self._node.settings.choose(Setting(peer.uid, now, name, parameters))
+        self._node.happen(e.PolicyChanged(policy))
+        told = ", ".join(f"{key}={value}" for key, value in parameters.items())
+        text = f"policy {name}" + (f" with {told}" if told else "")
+        self._note(peer, "policy-set", text)
+
+    def _configured_policy(self, peer: Peer) -> None:
+        self._rights.demand_rule(peer)
+        config = self._node.config
+        policy = make_policy(config.policy, config.policy_parameters)
+        self._node.settings.choose_configured()
+        self._node.happen(e.PolicyChanged(policy))
+        self._note(peer, "policy-set", f"policy {config.policy}, the configured one")
 
     def notes(self, peer: Peer, request: m.Notes) -> m.Message:
         if not 0 < request.limit <= MOST_NOTES:

@@ -37,8 +37,7 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
         connection.executemany(task, pages)
     if batch.keys:
         answers = [
-            (owner, key, *answer, key_sum(owner, key.encode(), *answer))
-            for owner, key, *answer in batch.keys
+            (*row, key_sum(row[0], row[1].encode(), *row[2:])) for row in batch.keys
         ]
         connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)", answers)
     if batch.samples:

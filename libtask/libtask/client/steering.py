@@ -74,7 +74,10 @@ class Steering:
         )
 
     def drain(self, resource: str) -> None:
-        """Keep a resource free of tasks; running ones leave at their next checkpoint."""
+        """Keep a resource free of tasks, over restarts too.
+
+        Tasks that run there leave at their next checkpoint.
+        """
         self._session.request(messages.Occupy(request=0, resource=resource, drain=True))
 
     def resume(self, resource: str) -> None:
@@ -89,8 +92,14 @@ class Steering:
         return info
 
     def policy(self, name: str | None = None, **parameters: Any) -> PolicyInfo:
-        """Return the policy in force; with a name, set it first."""
+        """Return the policy in force; with a name, set it first, over restarts too."""
         message = messages.Policies(request=0, set=name, parameters=parameters)
+        info: PolicyInfo = self._session.request(message)
+        return info
+
+    def configured_policy(self) -> PolicyInfo:
+        """Go back to the policy of the configuration; return it."""
+        message = messages.Policies(request=0, configured=True)
         info: PolicyInfo = self._session.request(message)
         return info
 

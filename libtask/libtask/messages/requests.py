@@ -133,10 +133,15 @@ class Devices(Request, frozen=True):
 
 
 class Policies(Change, frozen=True):
-    """Show the policy in force; with `set`, change it first."""
+    """Show the policy in force; with `set` or `configured`, change it first.
+
+    What is set stays in force over restarts, whatever the configuration says.
+    """
 
     set: str | None = None
     parameters: dict[str, Any] = {}
+    configured: bool = False
+    """Go back to the policy of the configuration."""
 
 
 class Notes(Request, frozen=True):
@@ -171,7 +176,7 @@ class Status(Request, frozen=True):
 
 
 class Occupy(Change, frozen=True):
-    """Keep a resource free of tasks (drain) or give it back."""
+    """Keep a resource free of tasks (drain), over restarts too, or give it back."""
 
     resource: str
     drain: bool
@@ -260,6 +265,10 @@ class PolicyInfo(Request, frozen=True):
     parameters: dict[str, Any]
     available: dict[str, str]
     """Policy name -> one-line description."""
+    set: str = ""
+    """Who set it and when, as text; empty: it is the configured one."""
+    configured: str = ""
+    """Name of the policy of the configuration."""
 
 
 class NoteList(Request, frozen=True):
