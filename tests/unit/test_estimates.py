@@ -29,7 +29,7 @@ def a_table(*entries: tuple[str, Resource, float, float]) -> EstimateTable:
 
 def test_what_nobody_measured_is_guessed() -> None:
     assert a_table().seconds(a_row(), CPU) == GUESS_S
-    assert not a_table().knows(a_row(), CPU)
+    assert a_table().count(a_row(), CPU) == 0
 
 
 def test_what_was_measured_is_expected_again() -> None:
@@ -37,7 +37,7 @@ def test_what_was_measured_is_expected_again() -> None:
 
     assert table.seconds(a_row(), CPU) == 3.0
     assert table.seconds(a_row(), GPU) == 0.5
-    assert table.knows(a_row(), GPU)
+    assert table.count(a_row(), GPU) == 1
 
 
 def test_a_later_measurement_replaces_an_earlier_one() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    pass
 
 SECONDS = {
     "": 1.0,
@@ -18,18 +18,6 @@ SECONDS = {
     "m": 60.0,
     "h": 3600.0,
     "d": 86400.0,
-}
-BYTES = {
-    "": 1,
-    "B": 1,
-    "kB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 1 << 10,
-    "MiB": 1 << 20,
-    "GiB": 1 << 30,
-    "TiB": 1 << 40,
 }
 MINUTE = 60
 HOUR = 3600
@@ -43,24 +31,10 @@ def parse_duration(text: str) -> float:
         ValueError: not a duration; says what one looks like.
 
     """
-    return _amount(text, SECONDS, "a duration such as 90s, 15min or 2h")
-
-
-def parse_size(text: str) -> int:
-    """Read `64MiB`, `2GB`; a bare number is bytes.
-
-    Raises:
-        ValueError: not a size; says what one looks like.
-
-    """
-    return int(_amount(text, BYTES, "a size such as 64MiB or 2GB"))
-
-
-def _amount(text: str, units: Mapping[str, float], expected: str) -> float:
     found = _AMOUNT.fullmatch(text)
-    if found is None or found[2] not in units:
-        raise ValueError(f"expected {expected}, got {text!r}")
-    return float(found[1]) * units[found[2]]
+    if found is None or found[2] not in SECONDS:
+        raise ValueError(f"expected a duration such as 90s, 15min or 2h, got {text!r}")
+    return float(found[1]) * SECONDS[found[2]]
 
 
 def readable_duration(seconds: float | None) -> str:

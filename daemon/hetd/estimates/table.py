@@ -102,10 +102,6 @@ class EstimateTable:
         """Say how far to rely on it: 1 wholly, 0.5 a factor of two either way, 0 a guess."""
         return math.exp(-self.spread(row, resource))
 
-    def knows(self, row: Row, resource: Resource) -> bool:
-        """Whether about as much work of the type of `row` was measured on `resource`."""
-        return (row.type, resource.name, grain_of(row.work)) in self._points
-
     def knows_app(self, row: Row, resource: Resource) -> bool:
         """Whether any size of the application was measured on `resource`."""
         return bool(self._by_app.get((application(row.type), resource.name)))

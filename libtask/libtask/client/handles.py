@@ -11,7 +11,7 @@ from libtask.errors import HetError, TaskFailedError
 from libtask.messages import ENDED, ListTasks, TaskChanged, TaskInfo, TaskList, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from libtask.client.connection import Connection
     from libtask.client.watching import Watching
@@ -40,14 +40,13 @@ class TaskHandle:
 
     """
 
-    __slots__ = ("_client", "_listeners", "ended", "id", "last")
+    __slots__ = ("_client", "ended", "id", "last")
 
     def __init__(self, client: Follower, task_id: int) -> None:
         self._client = client
         self.id = task_id
         self.last: TaskChanged | None = None
         self.ended: Future[TaskChanged] = Future()
-        self._listeners: list[Callable[[TaskChanged], None]] = []
 
     def __repr__(self) -> str:
         return f"<TaskHandle {self.id} {self.state}>"
@@ -108,17 +107,11 @@ class TaskHandle:
                 now = next(changes)
                 yield now
 
-    def on_change(self, listener: Callable[[TaskChanged], None]) -> None:
-        """Call `listener` with each further change; it must not wait."""
-        self._listeners.append(listener)
-
     def changed(self, change: TaskChanged) -> None:
         """Take a change in; called by the registry."""
         if self.ended.done():
             return
         self.last = change
-        for listener in self._listeners:
-            listener(change)
         if change.state in ENDED:
             self.ended.set_result(change)
 

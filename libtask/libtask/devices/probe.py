@@ -42,8 +42,6 @@ def _describe(device: pyopencl.Device, index: int) -> FoundDevice:
         device=device.name,
         type=_type(device),
         index=index,
-        compute_units=device.max_compute_units,
-        memory_bytes=device.global_mem_size,
     )
 
 

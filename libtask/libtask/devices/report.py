@@ -20,8 +20,6 @@ class FoundDevice(msgspec.Struct, frozen=True):
     type: DeviceType
     index: int = 0
     """Which of several devices with the same platform and device name."""
-    compute_units: int = 1
-    memory_bytes: int = 0
 
 
 class Report(msgspec.Struct, frozen=True):

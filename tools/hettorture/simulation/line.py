@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from hettorture.simulation.network import Connection, Network
-from hettorture.simulation.world import MILLISECOND, SECOND
+from hettorture.simulation.world import SECOND
 from libtask import messages as m
 from libtask.worker.link import Link
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from hettorture.simulation.processes import Process
     from libtask.messages import FromDaemon, Message
-
-RENEWAL = 100 * MILLISECOND
-"""Pause between two connections; the real one is no shorter."""
 
 
 class SimulatedLink(Link):

@@ -17,7 +17,6 @@ from hetd.clock import Clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-MICROSECOND = 1_000
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 

@@ -94,16 +94,3 @@ class Problem:
         """Time of each transfer with both links to itself, (jobs, accelerators)."""
         rates = np.minimum(self.egress_of()[:, None], self.ingress_of()[None, :])
         return np.asarray(self.sizes[:, None] / rates, dtype=np.float64)
-
-
-def computing_only(seconds: Floats, free_at: Floats | None = None) -> Problem:
-    """Make a batch whose transfers take no time: one accelerator a responder."""
-    jobs, machines = seconds.shape
-    return Problem(
-        seconds=seconds,
-        sizes=np.zeros(jobs),
-        requesters=np.full(jobs, ANYWHERE),
-        responders=np.arange(machines),
-        free_at=np.zeros(machines) if free_at is None else free_at,
-        links=Links(np.full(machines, np.inf), np.empty(0)),
-    )

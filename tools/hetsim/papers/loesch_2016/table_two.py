@@ -29,9 +29,6 @@ headings; taken as the last five of each row, their mean is the 2.77 of the text
 TEXT_MEANS = {"affinity": 1.07, "work-conserving": 2.77}
 """Means over all scenarios, as the text has them."""
 
-FIRST_PRINTED = {"Set 1": 1.34, "Set 2": 2.40, "Set 3": 2.79}
-"""The first of the six."""
-
 
 def speedups(
     reading: Reading, baseline: str, orders: int, policy: str = "migration"
