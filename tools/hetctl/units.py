@@ -1,14 +1,11 @@
-"""Durations and sizes: as users write them, as we print them."""
+"""Durations: as users write them, as we print them."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    pass
 
 SECONDS = {
     "": 1.0,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from libtask.messages import Segment
 from unit.fake_daemon import a_task
-
-if TYPE_CHECKING:
-    pass
 
 
 def a_moved_task() -> Any:

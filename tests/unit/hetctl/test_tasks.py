@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +12,6 @@ from libtask.messages import Control, ListTasks
 from unit.fake_daemon import FakeDaemon, a_task
 from unit.hetctl.recorded_tasks import a_moved_task
 from unit.hetctl.typed_commands import document, text
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_times_are_utc_with_milliseconds() -> None:

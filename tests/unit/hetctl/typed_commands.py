@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from click.testing import CliRunner
 
 from hetctl.__main__ import main
-
-if TYPE_CHECKING:
-    pass
 
 
 def text(*words: str, status: int = 0) -> str:
