@@ -118,7 +118,7 @@ class Health:
     ) -> None:
         self._specs = specs
         self._most = most
-        self._try = try_device
+        self.try_device = try_device
         self._errors = dict.fromkeys(specs, 0)
         self._failing: dict[str, Failing] = {}
         self._holding: dict[str, dict[Holder, str]] = {name: {} for name in specs}
@@ -231,7 +231,7 @@ class Health:
 
     def _begin_trial(self, name: str, failing: Failing, now: Nanoseconds) -> None:
         try:
-            failing.trial = self._try(self._specs[name])
+            failing.trial = self.try_device(self._specs[name])
         except OSError as error:  # no process for it: that says nothing of the device
             self._note_failure(failing, f"no trial: {error.strerror}", now)
             return

@@ -287,12 +287,18 @@ class Node:
         run = m.Run(action.task, action.epoch, device)
         if entry.epoch != action.epoch:
             run = self._load_and_run(entry, action.epoch, device)
-            entry.epoch = action.epoch
-            self.pool.bind(action.task, entry.owner)
+            self._bind(entry, action.epoch)
         self.discipline.runs(action.task, action.epoch)
         reach("run.before")
         self.pool.send(action.task, run)
         reach("run.sent")
+
+    def _bind(self, entry: Entry, epoch: int) -> None:
+        """Give a task a new binding; who held it under an older one is nobody to wait for."""
+        entry.epoch = epoch
+        if self.pool.worker_of(entry.id) is None:
+            entry.holder = None
+        self.pool.bind(entry.id, entry.owner)
 
     def order_again(self, task: TaskId) -> None:
         """Order another worker what the last one left undone; it counts as no attempt."""
@@ -349,8 +355,7 @@ class Node:
     def _stage(self, task: int, epoch: int) -> None:
         entry = self.journal.live[task]
         stage = self._load(entry, epoch)
-        entry.epoch = epoch
-        self.pool.bind(task, entry.owner)
+        self._bind(entry, epoch)
         reach("stage.before")
         self.pool.send(task, stage)
         reach("stage.sent")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hetd.estimates.table import EstimateTable
@@ -22,6 +23,7 @@ from hettorture.simulation.disk import SimulatedStore
 from hettorture.simulation.invariants import Violation
 from hettorture.simulation.network import SimulatedRouter
 from hettorture.simulation.processes import Process
+from hettorture.simulation.trials import SimulatedTrial
 from hettorture.simulation.world import MILLISECOND
 
 if TYPE_CHECKING:
@@ -180,6 +182,7 @@ class SimulatedDaemon:
         )
         # every start of the simulated machine is a boot of its own
         self.node.discipline._boot = f"boot {self._machine.boots}"  # noqa: SLF001  read once
+        self.node.discipline.health.try_device = partial(SimulatedTrial, self.world)
         self.node.restore()
         self._wakes = SimulatedWakes(self._machine, self._wake)
         self.loop = Loop(router, store, self.node, self._wakes)

@@ -30,6 +30,7 @@ class Faults:
             "power_cut": self._power_cut,
             "worker_killed": lambda: self._kill("worker-"),
             "worker_stopped": self._stop_worker,
+            "worker_stuck": self._hold_worker,
             "launcher_killed": lambda: self._kill("launcher-"),
             "client_killed": self._kill_client,
             "connection_broken": self._break_connection,
@@ -81,6 +82,7 @@ class Faults:
         self._scene.daemon.crash()
         self._scene.machine.boots += 1
         for process in self._scene.machine.alike(""):
+            process.stuck = False
             process.end(-9)
         self._scene.fill_up_clients()
 
@@ -104,6 +106,13 @@ class Faults:
         self._world.after(seconds, process.go_on)
         if seconds > HEARTBEATS:
             self._world.after(HEARTBEATS, self._disconnect, process)
+
+    def _hold_worker(self) -> None:
+        """Let the kernel hold a worker for long: nothing ends it."""
+        process = self._one("worker-")
+        if process is not None and not process.stopped:
+            process.get_stuck()
+            self._world.after(self._world.some(1, 200), process.get_loose)
 
     def _kill_client(self) -> None:
         self._kill("client-")

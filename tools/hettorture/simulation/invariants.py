@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from hetd.core.events import TaskId
 from hetd.core.tasks import State
 from hetd.node import EPOCHS
+from hetd.service.resources import policy_name
 from hettorture.simulation.world import SECOND
 from libtask.errors import BugError
 
@@ -75,6 +76,7 @@ class Inspector:
         yield from self._held(node)
         yield from self._cancelled(node)
         yield from self._drained(node)
+        yield from self._chosen(node)
 
     def _demand_short(self, passing: list[str], now: int) -> None:
         """Complain of what may be for a while, when it lasts."""
@@ -107,6 +109,11 @@ class Inspector:
         for name, drained in self._promises.drains.granted().items():
             if node.scheduler.system.states[name].draining != drained:
                 yield f"{name} was {'drained' if drained else 'given back'}, and is not"
+
+    def _chosen(self, node: Node) -> Iterator[str]:
+        for wanted in self._promises.policy.granted().values():
+            if policy_name(node) != wanted:
+                yield f"policy {wanted} was set, and {policy_name(node)} is in force"
 
 
 def _is_held(record: TaskRecord) -> bool:
@@ -204,6 +211,8 @@ def _doubled(node: Node, computing: Computing) -> Iterator[str]:
     found: dict[int, str] = {}
     for worker, (task, epoch, _) in computing:
         if epoch // EPOCHS < latest // EPOCHS:
+            continue
+        if worker.process.stuck:  # it computes nothing, and ends when it is loose
             continue
         name = worker.process.name
         if task in found:

@@ -18,6 +18,7 @@ class Process:
     """A process: what it does happens only while it lives and is not stopped.
 
     Attributes:
+        stuck: the kernel holds it; it ends when that is over, whatever it is told.
         parent: who reaps it; None: init.
         on_end: called with the exit status when it has ended, whatever way it ended.
 
@@ -30,10 +31,12 @@ class Process:
         self.born = machine.world.now + 1
         self.alive = True
         self.stopped = False
+        self.stuck = False
         self.parent: Process | None = None
         self.on_end: list[Callable[[int], None]] = []
         self._machine = machine
         self._world = machine.world
+        self._ends_with: int | None = None
         self._missed: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     def after(self, delay: int, call: Callable[..., None], *given: Any) -> None:
@@ -53,9 +56,21 @@ class Process:
         self.stopped = True
         self._world.note(self.name, "stopped")
 
+    def get_stuck(self) -> None:
+        """Stop it so that no signal ends it, as a driver does that never answers."""
+        self.stop()
+        self.stuck = True
+
+    def get_loose(self) -> None:
+        """End it where that was asked meanwhile; else let it go on."""
+        self.stuck = False
+        if self._ends_with is not None:
+            self.end(self._ends_with)
+        self.go_on()
+
     def go_on(self) -> None:
         """Let it go on, as SIGCONT does."""
-        if not self.stopped or not self.alive:
+        if self.stuck or not self.stopped or not self.alive:
             return
         self.stopped = False
         self._world.note(self.name, "goes on")
@@ -66,6 +81,9 @@ class Process:
     def end(self, status: int) -> None:
         """End it; a negative status is the signal that did it."""
         if not self.alive:
+            return
+        if self.stuck:
+            self._ends_with = status
             return
         self.alive = False
         self._world.note(self.name, "ends", status)

@@ -133,9 +133,11 @@ class Run:
 
     def _look(self) -> None:
         """See whether all is over; if not, let users see to it that tasks can end."""
-        node, clients = self._scene.daemon.node, self._scene.clients
+        daemon, clients = self._scene.daemon, self._scene.clients
+        node, store = daemon.node, daemon.store
         busy = any(client.busy for client in clients)
-        if node is not None and not node.journal.live and not busy:
+        durable = node and store and store.idle and not node.journal.dirty
+        if node is not None and durable and not node.journal.live and not busy:
             self._over = True
             return
         for client in self._finishers:

@@ -25,6 +25,7 @@ RATES = {
     "power_cut": 0.05,
     "worker_killed": 1.5,
     "worker_stopped": 0.2,
+    "worker_stuck": 0.5,
     "launcher_killed": 0.15,
     "client_killed": 0.3,
     "connection_broken": 0.3,
@@ -89,6 +90,8 @@ def drawn_config(chance: Random) -> Config:
         restore_grace_s=chance.choice((0.5, 5.0)),
         queue_limit=chance.choice((0, 3)),
         probing=chance.choice((1.0, 0.5)),
+        strip_limit_s=chance.choice((5.0, 60.0)),
+        setup_limit_s=chance.choice((20.0, 600.0)),
         meters=False,
     )
 
