@@ -1,0 +1,254 @@
+"""What may happen in a world of workers and resources, at any time and in any order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from builders import a_task
+from hetd.core import events as e
+from hetd.core.system import SECOND
+from hetd.policies import POLICIES, make_policy
+from property.obedient_world import RESOURCES, SECONDS, STRIPS, World, choose
+
+if TYPE_CHECKING:
+    from hetd.core.events import Event
+
+
+TYPES = [*SECONDS, "unknown"]
+PICK = st.integers(0, 10**6)
+NAMES = st.sampled_from(list(RESOURCES))
+
+
+class EventfulWorld(World):
+    """Users, workers and resources that do whatever they like."""
+
+    # ------------------------------------------------------------ what users do
+
+    @rule(
+        task_type=st.sampled_from(TYPES),
+        kinds=st.sets(st.sampled_from(["cpu", "gpu", "fpga"]), min_size=1),
+        priority=st.integers(-1, 1),
+        after=st.lists(PICK, max_size=2),
+        hold=st.sampled_from([False, False, False, True]),
+        names=st.one_of(st.just(set()), st.sets(NAMES, min_size=1)),
+        owner=st.sampled_from([0, 0, 0, 1, 2]),
+        deadline=st.one_of(st.none(), st.floats(0, 20)),
+    )
+    def submit(  # noqa: PLR0913, PLR0917  a task has that many independent properties
+        self,
+        task_type: str,
+        kinds: set[str],
+        priority: int,
+        after: list[int],
+        hold: bool,  # noqa: FBT001  drawn by name
+        names: set[str],
+        owner: int,
+        deadline: float | None,
+    ) -> None:
+        number = len(self.submitted) + 1
+        able = {name for name in names if RESOURCES[name].kind in kinds}
+        event = a_task(
+            number,
+            task_type,
+            kinds=kinds,
+            priority=priority,
+            after={1 + pick % number for pick in after} - {number},
+            hold=hold,
+            resources=able,
+            owner=owner,
+            deadline=None if deadline is None else self.now + int(deadline * SECOND),
+        )
+        self.submitted[event.task] = event
+        self.happen(event)
+
+    @precondition(lambda self: self.submitted)
+    @rule(pick=PICK)
+    def cancel(self, pick: int) -> None:
+        self.happen(e.TaskCancelled(self.any_task(pick)))
+
+    @precondition(lambda self: self.submitted)
+    @rule(pick=PICK)
+    def hold(self, pick: int) -> None:
+        self.happen(e.TaskHeld(self.any_task(pick)))
+
+    @precondition(lambda self: self.submitted)
+    @rule(pick=PICK)
+    def release(self, pick: int) -> None:
+        self.happen(e.TaskReleased(self.any_task(pick)))
+
+    @precondition(lambda self: self.submitted)
+    @rule(pick=PICK, where=PICK)
+    def move(self, pick: int, where: int) -> None:
+        task = self.any_task(pick)
+        kinds = self.submitted[task].kinds
+        able = [name for name in RESOURCES if RESOURCES[name].kind in kinds]
+        self.pins[task] = able[where % len(able)]
+        self.happen(e.TaskMoved(task, self.pins[task]))
+
+    @precondition(lambda self: self.submitted)
+    @rule(
+        pick=PICK,
+        priority=st.integers(-1, 1),
+        deadline=st.one_of(st.none(), st.floats(0, 20)),
+    )
+    def amend(self, pick: int, priority: int, deadline: float | None) -> None:
+        due = None if deadline is None else self.now + int(deadline * SECOND)
+        self.happen(e.TaskAmended(self.any_task(pick), priority, due))
+
+    # ------------------------------------------------------------ what workers do
+
+    @precondition(lambda self: self.running())
+    @rule(pick=PICK)
+    def run_a_strip(self, pick: int) -> None:
+        binding = choose(self.running(), pick)
+        if len(binding.strips) < STRIPS:
+            self.strip(binding)
+
+    @precondition(lambda self: self.running())
+    @rule(pick=PICK)
+    def finish(self, pick: int) -> None:
+        self.finish_binding(choose(self.running(), pick))
+
+    @precondition(lambda self: self.asked())
+    @rule(pick=PICK)
+    def yield_(self, pick: int) -> None:
+        self.yield_binding(choose(self.asked(), pick))
+
+    @precondition(lambda self: self.bindings)
+    @rule(pick=PICK, elsewhere=st.booleans())
+    def fail(self, pick: int, elsewhere: bool) -> None:  # noqa: FBT001  drawn by name
+        binding = choose(list(self.bindings.values()), pick)
+        cancelled = self.scheduler.system.tasks[binding.task].cancelling is not None
+        if elsewhere and binding.resource is not None and not cancelled:
+            self.barred[binding.task, binding.resource] += 1
+            self.pins.pop(binding.task, None)
+        self.forget(binding)
+        self.happen(e.TaskFailed(binding.task, binding.epoch, "failed", elsewhere))
+
+    @precondition(lambda self: self.running())
+    @rule(pick=PICK)
+    def abort(self, pick: int) -> None:
+        """Give up; mostly, but not only, as asked."""
+        binding = choose(self.aborted() or self.running(), pick)
+        self.forget(binding)
+        self.happen(e.TaskAborted(binding.task, binding.epoch))
+
+    @precondition(lambda self: self.bindings)
+    @rule(pick=PICK, hung=st.booleans())
+    def lose_worker(self, pick: int, hung: bool) -> None:  # noqa: FBT001  drawn by name
+        self.happen(self.loss(choose(list(self.bindings.values()), pick), hung=hung))
+
+    @precondition(lambda self: self.on_cpu())
+    @rule(pick=PICK)
+    def hold_on_to_a_slot(self, pick: int) -> None:
+        """Let a worker hang that nothing can end."""
+        lost = self.loss(choose(self.on_cpu(), pick), hung=True)
+        self.blocked += 1
+        self.happen(lost, e.SlotsBlocked("cpu", self.blocked, "stuck"))
+
+    @precondition(lambda self: self.blocked)
+    @rule()
+    def give_a_slot_back(self) -> None:
+        self.blocked -= 1
+        self.happen(e.SlotsBlocked("cpu", self.blocked))
+
+    @precondition(lambda self: self.bindings)
+    @rule(pick=PICK)
+    def write_snapshot(self, pick: int) -> None:
+        self.snapshot(choose(list(self.bindings.values()), pick))
+
+    @precondition(lambda self: self.waiting())
+    @rule(pick=PICK)
+    def park(self, pick: int) -> None:
+        """Let a task wait on disk."""
+        binding = choose(self.waiting(), pick)
+        self.snapshot(binding)
+        self.forget(binding)
+        self.happen(e.TaskParked(binding.task, binding.epoch))
+
+    @precondition(lambda self: self.just_begun())
+    @rule(pick=PICK)
+    def park_while_told_to_go_on(self, pick: int) -> None:
+        binding = choose(self.just_begun(), pick)
+        self.forget(binding)
+        self.happen(e.TaskParked(binding.task, binding.epoch))
+
+    @precondition(lambda self: self.just_begun())
+    @rule(pick=PICK)
+    def find_the_newest_snapshot_bad(self, pick: int) -> None:
+        """Go on from an older one, or from the start."""
+        binding = choose(self.just_begun(), pick)
+        self.kept[binding.task] = pick % (len(binding.strips) + 1)
+        binding.strips = list(range(self.kept[binding.task]))
+        resumed = e.TaskResumed(binding.task, binding.epoch, binding.progress)
+        self.happen(resumed)
+
+    @precondition(lambda self: self.past)
+    @rule(pick=PICK, kind=st.integers(0, 9))
+    def report_too_late(self, pick: int, kind: int) -> None:
+        old = choose(self.past, pick)
+        task, epoch = old.task, old.epoch
+        late: list[Event] = [
+            e.TaskReady(task, epoch),
+            e.StripsDone(task, epoch, 0.75, 0.25, 1.0),
+            e.TaskYielded(task, epoch, 0.75),
+            e.TaskFinished(task, epoch),
+            e.TaskFailed(task, epoch, "late", elsewhere=True),
+            e.TaskAborted(task, epoch),
+            e.WorkerLost(task, epoch, "late"),
+            e.SnapshotTaken(task, epoch, 0.75),
+            e.TaskResumed(task, epoch, 0.75),
+            e.TaskParked(task, epoch),
+        ]
+        before = self.recorded[task]
+        self.happen(late[kind])
+        assert self.recorded[task].state == before.state
+
+    # ------------------------------------------------------------ what resources do
+
+    @rule(name=NAMES)
+    def lose_resource(self, name: str) -> None:
+        self.unusable.add(name)
+        self.happen(e.ResourceLost(name, "fell off the bus"))
+        for binding in self.running():
+            if binding.resource == name:
+                self.forget(binding)
+
+    @rule(name=NAMES)
+    def return_resource(self, name: str) -> None:
+        self.unusable.discard(name)
+        self.happen(e.ResourceReturned(name))
+
+    @rule(name=NAMES)
+    def recover_resource(self, name: str) -> None:
+        """Let a lost resource work again: a drained one stays so."""
+        if not self.scheduler.system.states[name].draining:
+            self.unusable.discard(name)
+        self.happen(e.ResourceRecovered(name))
+
+    @rule(name=NAMES)
+    def drain_resource(self, name: str) -> None:
+        self.unusable.add(name)
+        self.happen(e.ResourceDrained(name))
+
+    # ------------------------------------------------------------ what else happens
+
+    @rule(seconds=st.floats(0.0, 3.0))
+    def pass_time(self, seconds: float) -> None:
+        self.now += int(seconds * SECOND)
+        if self.timer is not None and self.timer <= self.now:
+            self.fire_timer()
+
+    @rule()
+    def fire_timer(self) -> None:
+        self.now = max(self.now, self.timer or 0)
+        self.timer = None
+        self.happen(e.TimerFired())
+
+    @rule(name=st.sampled_from(list(POLICIES)))
+    def change_policy(self, name: str) -> None:
+        self.happen(e.PolicyChanged(make_policy(name, {})))
+        self.happen(e.PolicyChanged(make_policy(self.policy, {})))

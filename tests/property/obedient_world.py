@@ -1,0 +1,257 @@
+"""A world of workers and resources that obeys the scheduler, and complains of what nobody could obey."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, assert_never
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from builders import a_resource, estimates
+from hetd.core import actions as a
+from hetd.core import events as e
+from hetd.core.quotas import Quota, Quotas
+from hetd.core.scheduler import Limits, Scheduler
+from hetd.policies import make_policy
+
+if TYPE_CHECKING:
+    from hetd.core.actions import Action
+    from hetd.core.events import Event, TaskId
+
+STRIPS = 4
+RESOURCES = {
+    resource.name: resource
+    for resource in (
+        a_resource("cpu", slots=2),
+        a_resource("gpu", "gpu0"),
+        a_resource("gpu", "gpu1"),
+        a_resource("fpga"),
+    )
+}
+SECONDS = {
+    "to-cpu": {"cpu": 1.0, "gpu0": 3.0, "gpu1": 3.0, "fpga0": 2.0},
+    "to-gpu": {"cpu": 9.0, "gpu0": 1.0, "gpu1": 2.0, "fpga0": 3.0},
+    "to-fpga": {"cpu": 6.0, "gpu0": 4.0, "gpu1": 5.0, "fpga0": 2.0},
+    "tiny": dict.fromkeys(RESOURCES, 1e-4),
+}
+QUOTAS = Quotas(single={1: Quota(running=1), 2: Quota(running=2, share=3.0)})
+"""The tasks of user 0 are not limited."""
+
+
+@dataclass
+class Binding:
+    """A worker that holds a task: staged, or kept after a yield, or running."""
+
+    task: TaskId
+    epoch: int
+    resource: str | None = None
+    asked_to_yield: bool = False
+    aborted: bool = False
+    strips: list[int] = field(default_factory=list)
+
+    @property
+    def progress(self) -> float:
+        return len(self.strips) / STRIPS
+
+
+class World(RuleBasedStateMachine):
+    """Workers and resources that do what the scheduler orders, until something happens."""
+
+    def __init__(self, policy: str) -> None:
+        super().__init__()
+        self.policy = policy
+        self.scheduler = a_new_scheduler(policy)
+        self.now = 0
+        self.history: list[tuple[tuple[Event, ...], int, list[Action]]] = []
+        self.submitted: dict[TaskId, e.TaskSubmitted] = {}
+        self.recorded: dict[TaskId, a.Record] = {}
+        self.bindings: dict[TaskId, Binding] = {}
+        self.past: list[Binding] = []
+        self.kept: dict[TaskId, int] = {}
+        """Strips that a snapshot of the task holds."""
+        self.pins: dict[TaskId, str] = {}
+        self.barred: Counter[tuple[TaskId, str]] = Counter()
+        self.unusable: set[str] = set()
+        self.blocked = 0
+        """Slots of the CPU that processes hold on to which nothing can end."""
+        self.last_epoch = 0
+        self.timer: int | None = None
+
+    # ------------------------------------------------------------ steps
+
+    def happen(self, *events: Event) -> None:
+        self.now += 1_000
+        actions = handled(self.scheduler, events, self.now)
+        self.history.append((events, self.now, actions))
+        for action in actions:
+            self.obey(action)
+
+    def obey(self, action: Action) -> None:
+        match action:
+            case a.Stage():
+                self.bind(action.task, action.epoch)
+            case a.Run():
+                self.run(action)
+            case a.Preempt():
+                binding = self.held(action.task, action.epoch)
+                assert binding.resource is not None
+                assert not binding.asked_to_yield
+                binding.asked_to_yield = True
+            case a.Abort():
+                self.give_up(self.held(action.task, action.epoch))
+            case a.Record():
+                self.keep(action)
+            case a.SetTimer():
+                assert action.at > self.now
+                self.timer = action.at
+            case _:
+                assert_never(action)
+
+    def bind(self, task: TaskId, epoch: int) -> Binding:
+        assert task not in self.bindings, "two workers for one task"
+        assert epoch > self.last_epoch
+        self.last_epoch = epoch
+        strips = list(range(self.kept.get(task, 0)))
+        self.bindings[task] = Binding(task, epoch, strips=strips)
+        return self.bindings[task]
+
+    def held(self, task: TaskId, epoch: int) -> Binding:
+        """Find the worker that an action is meant for; it has not been aborted."""
+        binding = self.bindings[task]
+        assert binding.epoch == epoch
+        assert not binding.aborted
+        return binding
+
+    def run(self, action: a.Run) -> None:
+        if action.task not in self.bindings:
+            self.bind(action.task, action.epoch)
+        binding = self.held(action.task, action.epoch)
+        assert binding.resource is None, "it runs already"
+        assert self.can_run(action.task, action.resource)
+        binding.resource = action.resource
+        binding.asked_to_yield = False
+        taken = Counter(running.resource for running in self.running())
+        assert taken[action.resource] <= self.slots(action.resource)
+
+    def can_run(self, task: TaskId, name: str) -> bool:
+        submitted = self.submitted[task]
+        if name in self.unusable or RESOURCES[name].kind not in submitted.kinds:
+            return False
+        if task in self.pins:
+            return self.pins[task] == name
+        allowed = not submitted.resources or name in submitted.resources
+        return allowed and not self.barred[task, name]
+
+    def slots(self, name: str) -> int:
+        return RESOURCES[name].slots - (self.blocked if name == "cpu" else 0)
+
+    def loss(self, binding: Binding, *, hung: bool) -> e.WorkerLost:
+        """Let a worker go; one that hung is not to hang there again, if possible."""
+        cancelled = self.scheduler.system.tasks[binding.task].cancelling is not None
+        name = binding.resource
+        if hung and name is not None and not cancelled and self.others(binding):
+            self.barred[binding.task, name] += 1
+            self.pins.pop(binding.task, None)
+        self.forget(binding)
+        return e.WorkerLost(binding.task, binding.epoch, "killed", elsewhere=hung)
+
+    def others(self, binding: Binding) -> list[str]:
+        """List where else a task could run, if not now then later."""
+        submitted = self.submitted[binding.task]
+        return [
+            name
+            for name, resource in RESOURCES.items()
+            if resource.kind in submitted.kinds
+            and (not submitted.resources or name in submitted.resources)
+            and name != binding.resource
+            and not self.barred[binding.task, name]
+        ]
+
+    def give_up(self, binding: Binding) -> None:
+        """Abort: at the next checkpoint what runs, at once what does not."""
+        binding.aborted = True
+        if binding.resource is None or binding.resource in self.lost():
+            self.forget(binding)
+
+    def lost(self) -> set[str]:
+        states = self.scheduler.system.states
+        return {name for name, state in states.items() if not state.up}
+
+    def keep(self, record: a.Record) -> None:
+        before = self.recorded.get(record.task)
+        assert before is None or not before.state.ended, "it had ended before"
+        self.recorded[record.task] = record
+
+    def forget(self, binding: Binding) -> None:
+        del self.bindings[binding.task]
+        self.past.append(binding)
+
+    def snapshot(self, binding: Binding) -> None:
+        self.kept[binding.task] = len(binding.strips)
+        taken = e.SnapshotTaken(binding.task, binding.epoch, binding.progress)
+        self.happen(taken)
+
+    def strip(self, binding: Binding) -> None:
+        binding.strips.append(len(binding.strips))
+        done = e.StripsDone(
+            binding.task, binding.epoch, binding.progress, 1 / STRIPS, 0.5
+        )
+        self.happen(done)
+
+    def finish_binding(self, binding: Binding) -> None:
+        binding.strips.extend(range(len(binding.strips), STRIPS))
+        self.forget(binding)
+        self.happen(e.TaskFinished(binding.task, binding.epoch))
+        assert self.recorded[binding.task].state == "completed"
+        assert binding.strips == list(range(STRIPS))
+
+    def yield_binding(self, binding: Binding) -> None:
+        resource, binding.resource = binding.resource, None
+        assert resource is not None
+        if binding.aborted:
+            self.forget(binding)
+        self.happen(e.TaskYielded(binding.task, binding.epoch, binding.progress))
+
+    def any_task(self, pick: int) -> TaskId:
+        task: TaskId = choose(list(self.submitted), pick)
+        return task
+
+    def running(self) -> list[Binding]:
+        return [b for b in self.bindings.values() if b.resource is not None]
+
+    def on_cpu(self) -> list[Binding]:
+        return [b for b in self.running() if b.resource == "cpu"]
+
+    def waiting(self) -> list[Binding]:
+        return [b for b in self.bindings.values() if b.resource is None]
+
+    def just_begun(self) -> list[Binding]:
+        """Find the workers that go on from a snapshot, or begin, and did no strip yet."""
+        kept = self.kept
+        return [b for b in self.running() if len(b.strips) == kept.get(b.task, 0)]
+
+    def asked(self) -> list[Binding]:
+        return [b for b in self.running() if b.asked_to_yield]
+
+    def aborted(self) -> list[Binding]:
+        return [b for b in self.running() if b.aborted]
+
+
+def a_new_scheduler(policy: str) -> Scheduler:
+    return Scheduler(
+        list(RESOURCES.values()),
+        estimates(SECONDS),
+        make_policy(policy, {}),
+        limits=Limits(quotas=QUOTAS),
+    )
+
+
+def handled(scheduler: Scheduler, events: tuple[Event, ...], now: int) -> list[Action]:
+    if len(events) == 1:
+        return scheduler.handle(events[0], now)
+    return scheduler.handle_all(events, now)
+
+
+def choose(things: list[Any], pick: int) -> Any:
+    return things[pick % len(things)]
