@@ -1,127 +1,33 @@
-"""Execution: strips, checkpoints, pre-emption, pipelining, and apps that break the rules."""
+"""Execution: strips, checkpoints, pre-emption, pipelining, and snapshots in the middle."""
 
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from libtask.checkpoint import StripSizer
-from libtask.errors import DeviceError, TaskFailedError
-from libtask.messages import CheckpointRecord, DeviceSpec
+from libtask.errors import DeviceError
+from libtask.messages import CheckpointRecord
 from libtask.worker.execution import (
     Abandoned,
     AbandonedError,
     Completed,
     Course,
     Demand,
-    Execution,
     Stopped,
+)
+from unit.recorded_execution import (
+    RecordingDevice,
+    counting,
+    demand_at,
+    execution,
+    strips_of_one,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from libtask.task import Implementation
-    from libtask.worker.execution import Watch
-
-
-class RecordingDevice:
-    """A device that writes down what is asked of it, in order."""
-
-    copies_out = None
-
-    def __init__(self, *, pipelined: bool = False) -> None:
-        self.spec = DeviceSpec("recorder", "cpu")
-        self.pipelined = pipelined
-        self.transfer_in = 0.0
-        self.transfer_out = 0.0
-        self.story: list[str] = []
-        self.fails_at_mark: int | None = None
-        self._marks = 0
-
-    @contextmanager
-    def resident(self, *arrays: Any) -> Iterator[tuple[Any, ...]]:
-        self.story.append("in")
-        self.transfer_in += 0.25
-        try:
-            yield arrays
-        except GeneratorExit:
-            self._copy_out()
-            raise
-        except BaseException as error:
-            self.story.append(f"dropped by {type(error).__name__}")
-            raise
-        self._copy_out()
-
-    inputs = resident
-    scratch = resident
-
-    def _copy_out(self) -> None:
-        self.story.append("out")
-        self.transfer_out += 0.5
-
-    def mark(self) -> Callable[[], None]:
-        self._marks += 1
-        number = self._marks
-        self.story.append(f"mark {number}")
-
-        def wait() -> None:
-            self.story.append(f"wait {number}")
-            if number == self.fails_at_mark:
-                raise DeviceError("recorder: lost")
-
-        return wait
-
-    def refresh(self) -> None:
-        self.story.append("refresh")
-
-    def close(self) -> None:
-        self.story.append("close")
-
-
-def go_on(_now: int) -> Demand | None:
-    return None
-
-
-def demand_at(checkpoint: int, demand: Demand) -> Watch:
-    """Return a watch that demands at the n-th checkpoint it is asked at, from 1."""
-    asked = 0
-
-    def watch(_now: int) -> Demand | None:
-        nonlocal asked
-        asked += 1
-        return demand if asked == checkpoint else None
-
-    return watch
-
-
-def strips_of_one(
-    total: int | None, done: int = 0, extra: dict[str, Any] | None = None
-) -> Course:
-    record = CheckpointRecord(done, total, extra or {})
-    return Course(record, StripSizer(50_000_000, fixed=1))
-
-
-def counting(task: list[int], device: Any, checkpoint: Any) -> Iterator[None]:
-    with device.resident(task):
-        for strip in checkpoint.strips():
-            task.extend(strip)
-            yield
-
-
-def execution(
-    implementation: Implementation,
-    course: Course,
-    *,
-    device: RecordingDevice | None = None,
-    watch: Watch = go_on,
-    task: Any = None,
-) -> Execution:
-    task = [] if task is None else task
-    return Execution(implementation, task, device or RecordingDevice(), course, watch)
+    from collections.abc import Iterator
 
 
 def test_runs_to_the_end() -> None:
@@ -228,73 +134,6 @@ def test_an_app_that_ends_by_itself_is_not_pipelined() -> None:
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
-def test_returning_without_the_last_yield_counts_the_last_strip(
-    *, pipelined: bool
-) -> None:
-    def hasty(_task: Any, _device: Any, checkpoint: Any) -> Iterator[None]:
-        for strip in checkpoint.strips():
-            if strip.stop == 3:
-                return
-            yield
-
-    device = RecordingDevice(pipelined=pipelined)
-    run = execution(hasty, strips_of_one(9), device=device)
-
-    assert run.run() == Completed()
-    assert run.course.done == 3
-    assert (run.measures.strips, run.measures.iterations) == (3, 3)
-
-
-def test_drawing_twice_without_a_yield_is_the_apps_error() -> None:
-    def greedy(_task: Any, device: Any, checkpoint: Any) -> Iterator[None]:
-        with device.resident():
-            for strip in checkpoint.strips():
-                if strip.start % 2:
-                    yield
-
-    device = RecordingDevice()
-
-    with pytest.raises(TaskFailedError, match="before the first one's `yield`"):
-        execution(greedy, strips_of_one(None), device=device).run()
-    assert device.story == ["in", "dropped by TaskFailedError"]
-
-
-def test_yielding_without_a_strip_is_the_apps_error() -> None:
-    def idle(_task: Any, device: Any, _checkpoint: Any) -> Iterator[None]:
-        with device.resident():
-            while True:
-                yield
-
-    device = RecordingDevice()
-
-    with pytest.raises(TaskFailedError, match="idle yielded without a strip"):
-        execution(idle, strips_of_one(3), device=device).run()
-    assert device.story == ["in", "dropped by AbandonedError"]
-
-
-def test_a_plain_function_is_refused() -> None:
-    def plain(_task: Any, _device: Any, _checkpoint: Any) -> Any:
-        return None
-
-    with pytest.raises(TaskFailedError, match="plain is not a generator"):
-        execution(plain, strips_of_one(3)).run()
-
-
-def test_errors_of_the_app_pass_through() -> None:
-    def broken(_task: Any, device: Any, checkpoint: Any) -> Iterator[None]:
-        with device.resident():
-            for _strip in checkpoint.strips():
-                yield
-                raise ZeroDivisionError("no luck")
-
-    device = RecordingDevice()
-
-    with pytest.raises(ZeroDivisionError, match="no luck"):
-        execution(broken, strips_of_one(3), device=device).run()
-    assert device.story[-1] == "dropped by ZeroDivisionError"
-
-
-@pytest.mark.parametrize("pipelined", [False, True])
 def test_a_device_lost_in_a_strip_copies_nothing_out(*, pipelined: bool) -> None:
     device = RecordingDevice(pipelined=pipelined)
     device.fails_at_mark = 2
@@ -315,20 +154,6 @@ def test_an_interrupt_in_the_watch_copies_nothing_out() -> None:
     with pytest.raises(KeyboardInterrupt):
         execution(counting, strips_of_one(9), device=device, watch=interrupted).run()
     assert device.story[-1] == "dropped by AbandonedError"
-
-
-def test_an_app_that_ignores_the_stop_fails() -> None:
-    def stubborn(_task: Any, _device: Any, checkpoint: Any) -> Iterator[None]:
-        for _strip in checkpoint.strips():
-            try:
-                yield
-            except GeneratorExit:
-                yield
-
-    watch = demand_at(1, Demand.PREEMPT)
-
-    with pytest.raises(RuntimeError, match="ignored GeneratorExit"):
-        execution(stubborn, strips_of_one(9), watch=watch).run()
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
