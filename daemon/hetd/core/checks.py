@@ -54,7 +54,7 @@ def _check_queue(
 def _check_running(
     name: str, state: ResourceState, places: dict[int, list[str]]
 ) -> None:
-    slots, running = state.resource.slots, len(state.running)
+    slots, running = state.slots, len(state.running)
     if running > slots:
         raise BugError(f"{name} runs too much")
     if state.queue and not state.usable:
