@@ -201,7 +201,7 @@ SEEDS = {
     ),
     "endless-attempts": SeededBug(
         "a task that kills its workers is tried for ever",
-        "daemon/hetd/core/intake.py",
+        "daemon/hetd/core/ledger.py",
         "task.attempts += 1",
         "pass",
         _test(

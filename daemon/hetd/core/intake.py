@@ -1,8 +1,9 @@
 """The intake: what each event of the world changes in the ledger.
 
-One method an event. Called by the scheduler only; every method leaves the invariants
-of `checks` true. An event about a task that has ended, or of an older epoch than the
-task's present binding, came too late and changes nothing.
+One method an event; those of resources are in `upkeep`. Called by the scheduler only;
+every method leaves the invariants of `checks` true. An event about a task that has
+ended, or of an older epoch than the task's present binding, came too late and changes
+nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hetd.core import actions as a
 from hetd.core import events as e
 from hetd.core.policy import FRONT
 from hetd.core.tasks import State
+from hetd.core.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,14 +53,9 @@ class Intake:
             e.TaskMoved: self._on_moved,
             e.TaskAmended: self._on_amended,
             e.WorkerLost: self._on_worker_lost,
-            e.ResourceLost: self._on_resource_lost,
-            e.ResourceReturned: self._on_resource_returned,
-            e.ResourceRecovered: self._on_resource_recovered,
-            e.SlotsBlocked: self._on_slots_blocked,
-            e.ResourceDrained: self._on_resource_drained,
             e.QuotasChanged: self._on_quotas_changed,
-            e.NodeStopping: self._on_node_stopping,
             e.PolicyChanged: self._on_policy_changed,
+            **Upkeep(ledger).handlers,
         }
 
     def take(self, event: Event) -> None:
@@ -81,72 +78,6 @@ class Intake:
         else:
             self.ledger.enqueue(task)
         return task
-
-    # ------------------------------------------------------------ restart
-
-    def take_up(self, event: e.TaskSubmitted | e.TaskRestored) -> None:
-        """Apply what was known of a task before the start."""
-        if isinstance(event, e.TaskSubmitted):
-            task = self._submit(event)
-        else:
-            task = self._restore(event)
-        if task.state.placeable:
-            self.ledger.tell_where(task)
-        else:
-            self.ledger.record(task, "restored")
-
-    def _restore(self, event: e.TaskRestored) -> TaskRecord:
-        task = self.ledger.admit(event.submitted)
-        task.epoch, task.bound = event.epoch, event.epoch > 0
-        task.kept, task.attempts = event.kept, event.attempts
-        task.progress = task.furthest = event.progress
-        if event.resource is None:
-            self._restore_waiting(task)
-        else:
-            self._restore_running(task, event.resource)
-        return task
-
-    def _restore_running(self, task: TaskRecord, resource: str) -> None:
-        state = self.system.states.get(resource)
-        if state is None or not state.up or len(state.running) >= state.slots:
-            self.ledger.release_worker(task)
-            task.progress = task.kept
-            self.ledger.enqueue(task)
-        else:
-            task.advance("Restored", self.system.now)
-            self.ledger.occupy(task, state)
-
-    def _restore_waiting(self, task: TaskRecord) -> None:
-        if task.submitted.hold:
-            self.ledger.hold(task)
-        elif task.unmet:
-            task.advance("DependenciesAwaited", self.system.now)
-        else:
-            if task.bound:
-                task.advance("RestoredWaiting", self.system.now)
-            self.ledger.enqueue(task)
-
-    def _on_found(self, event: e.TaskFound) -> None:
-        task = self.ledger.current(event.task, event.epoch)
-        if task is None or task.cancelling is not None:
-            return
-        if task.state is State.RUNNING and task.resource == event.resource:
-            return
-        if task.state is State.HELD:
-            # Its release was not recorded: it is to wait again.
-            self.ledger.actions.append(a.Preempt(task.id, task.epoch))
-            return
-        state = self.system.states.get(event.resource)
-        free = state is not None and len(state.running) < state.slots
-        self.ledger.withdraw(task)
-        if state is not None and free and state.up and task.state is State.PREEMPTED:
-            task.advance("Restored", self.system.now)
-            self.ledger.occupy(task, state)
-            self.ledger.record(task, "found")
-        else:
-            # What it runs on is another task's by now.
-            self.ledger.release_worker(task)
-            self.ledger.retry(task, "WorkerLost", "its place was given away")
 
     def _on_cancelled(self, event: e.TaskCancelled) -> None:
         task = self.system.tasks.get(event.task)
@@ -217,6 +148,12 @@ class Intake:
         if waits:
             self.ledger.enqueue(task, where)
         self.ledger.record(task, "amended")
+
+    def _on_quotas_changed(self, event: e.QuotasChanged) -> None:
+        self.ledger.gate.change(event.quotas)
+
+    def _on_policy_changed(self, event: e.PolicyChanged) -> None:
+        self.ledger.unplace_all()
 
     # ------------------------------------------------------------ events of workers
 
@@ -336,7 +273,7 @@ class Intake:
     def _on_aborted(self, event: e.TaskAborted) -> None:
         task = self._running(event)
         if task is not None:
-            self._lose(task, "given up by its worker")
+            self.ledger.lose(task, "given up by its worker")
 
     def _on_worker_lost(self, event: e.WorkerLost) -> None:
         task = self.ledger.current(event.task, event.epoch)
@@ -344,82 +281,73 @@ class Intake:
             return
         if event.elsewhere and task.state is State.RUNNING and task.resource:
             self._avoid(task, task.resource)
-        self._lose(task, event.reason)
+        self.ledger.lose(task, event.reason)
 
-    def _lose(self, task: TaskRecord, reason: str) -> None:
-        """Take it that no worker holds the task any more, nor what no snapshot holds."""
-        self.ledger.withdraw(task)
-        task.bound = False
-        task.attempts += 1
-        limit = self.ledger.limits.attempts
-        if task.cancelling is not None:
-            self.ledger.end(task, "TaskAborted", task.cancelling)
-        elif task.attempts >= limit and task.state is not State.HELD:
-            reason = f"{reason}; {task.attempts} attempts are the limit"
-            self.ledger.end(task, "TaskFailed", reason)
+    # ------------------------------------------------------------ restart
+
+    def take_up(self, event: e.TaskSubmitted | e.TaskRestored) -> None:
+        """Apply what was known of a task before the start."""
+        if isinstance(event, e.TaskSubmitted):
+            task = self._submit(event)
         else:
-            self.ledger.retry(task, "WorkerLost", reason)
+            task = self._restore(event)
+        if task.state.placeable:
+            self.ledger.tell_where(task)
+        else:
+            self.ledger.record(task, "restored")
 
-    # ------------------------------------------------------------ events of resources
+    def _restore(self, event: e.TaskRestored) -> TaskRecord:
+        task = self.ledger.admit(event.submitted)
+        task.epoch, task.bound = event.epoch, event.epoch > 0
+        task.kept, task.attempts = event.kept, event.attempts
+        task.progress = task.furthest = event.progress
+        if event.resource is None:
+            self._restore_waiting(task)
+        else:
+            self._restore_running(task, event.resource)
+        return task
 
-    def _on_resource_lost(self, event: e.ResourceLost) -> None:
-        state = self.system.states[event.resource]
-        state.up = False
-        self.system.resources_changed()
-        self.ledger.unplace(state)
-        self.ledger.keep_out_unfit()
-        reason = f"{event.resource} was lost: {event.reason}"
-        for task in list(state.running.values()):
+    def _restore_running(self, task: TaskRecord, resource: str) -> None:
+        state = self.system.states.get(resource)
+        if state is None or not state.up or len(state.running) >= state.slots:
             self.ledger.release_worker(task)
-            self._lose(task, reason)
+            task.progress = task.kept
+            self.ledger.enqueue(task)
+        else:
+            task.advance("Restored", self.system.now)
+            self.ledger.occupy(task, state)
 
-    def _on_resource_returned(self, event: e.ResourceReturned) -> None:
-        state = self.system.states[event.resource]
-        state.up = True
-        state.draining = False
-        self.system.resources_changed()
-        self.ledger.gate.reopen()
+    def _restore_waiting(self, task: TaskRecord) -> None:
+        if task.submitted.hold:
+            self.ledger.hold(task)
+        elif task.unmet:
+            task.advance("DependenciesAwaited", self.system.now)
+        else:
+            if task.bound:
+                task.advance("RestoredWaiting", self.system.now)
+            self.ledger.enqueue(task)
 
-    def _on_resource_recovered(self, event: e.ResourceRecovered) -> None:
-        self.system.states[event.resource].up = True
-        self.system.resources_changed()
-        self.ledger.gate.reopen()
-
-    def _on_slots_blocked(self, event: e.SlotsBlocked) -> None:
-        state = self.system.states[event.resource]
-        state.slots = state.resource.slots - event.slots
-        self.system.resources_changed()
-        if not state.slots:
-            self.ledger.unplace(state)
-            self.ledger.keep_out_unfit()
-        self.ledger.gate.reopen()
-
-    def _on_resource_drained(self, event: e.ResourceDrained) -> None:
-        state = self.system.states[event.resource]
-        state.draining = True
-        self.system.resources_changed()
-        self.ledger.unplace(state)
-        self.ledger.keep_out_unfit()
-        for task in state.running.values():
-            # What can run nowhere else goes on to its end; what leaves, leaves.
-            if not task.preempting and self.system.affinities(task.row):
-                self.ledger.preempt(task.id, None)
-
-    def _on_quotas_changed(self, event: e.QuotasChanged) -> None:
-        self.ledger.gate.change(event.quotas)
-
-    def _on_node_stopping(self, event: e.NodeStopping) -> None:
-        for state in self.system.states.values():
-            state.draining = True
-        self.system.resources_changed()
-        for state in self.system.states.values():
-            self.ledger.unplace(state)
-            for task in state.running.values():
-                self.ledger.preempt(task.id, None)
-        self.ledger.keep_out_unfit()
-
-    def _on_policy_changed(self, event: e.PolicyChanged) -> None:
-        self.ledger.unplace_all()
+    def _on_found(self, event: e.TaskFound) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None or task.cancelling is not None:
+            return
+        if task.state is State.RUNNING and task.resource == event.resource:
+            return
+        if task.state is State.HELD:
+            # Its release was not recorded: it is to wait again.
+            self.ledger.actions.append(a.Preempt(task.id, task.epoch))
+            return
+        state = self.system.states.get(event.resource)
+        free = state is not None and len(state.running) < state.slots
+        self.ledger.withdraw(task)
+        if state is not None and free and state.up and task.state is State.PREEMPTED:
+            task.advance("Restored", self.system.now)
+            self.ledger.occupy(task, state)
+            self.ledger.record(task, "found")
+        else:
+            # What it runs on is another task's by now.
+            self.ledger.release_worker(task)
+            self.ledger.retry(task, "WorkerLost", "its place was given away")
 
 
 _OfWorker = e.StripsDone | e.TaskYielded | e.TaskFinished | e.TaskAborted

@@ -214,6 +214,20 @@ class Ledger:
             self.enqueue(task)
         self.record(task, "retried", reason)
 
+    def lose(self, task: TaskRecord, reason: str) -> None:
+        """Take it that no worker holds the task any more, nor what no snapshot holds."""
+        self.withdraw(task)
+        task.bound = False
+        task.attempts += 1
+        limit = self.limits.attempts
+        if task.cancelling is not None:
+            self.end(task, "TaskAborted", task.cancelling)
+        elif task.attempts >= limit and task.state is not State.HELD:
+            reason = f"{reason}; {task.attempts} attempts are the limit"
+            self.end(task, "TaskFailed", reason)
+        else:
+            self.retry(task, "WorkerLost", reason)
+
     def release_worker(self, task: TaskRecord) -> None:
         """Make the worker give up the task, unless that was asked already."""
         if task.bound and task.cancelling is None:
