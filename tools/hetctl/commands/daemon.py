@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from hetctl.options import connect, shared
 from hetctl.output import emit
 from hetctl.terminal import say
 from hetctl.units import Duration
+from libtask.daemon.process import DaemonFiles, DaemonProcess
 from libtask.endpoint import check_length, default_socket, probe
 from libtask.errors import DaemonUnreachableError, HetError
 
@@ -61,10 +60,12 @@ def start(*, socket: Path | None, as_json: bool, **given: Any) -> None:
         _print_status(path, "already running", as_json=as_json)
         return
     state = (given["state"] or state_of(path)).absolute()
-    command = _command(path, state, given)
+    config = given["config"] and given["config"].absolute()  # it starts in /
+    daemon = _daemon(path, state, config, given["policy"])
     if given["foreground"]:
+        command = daemon.command()
         os.execv(command[0], command)  # noqa: S606  our own interpreter and module
-    _await_answer(path, _spawn(command, state), state, given["timeout"])
+    _start(daemon, given["timeout"])
     _print_status(path, "started", as_json=as_json, patience=given["timeout"])
 
 
@@ -72,9 +73,7 @@ def ensure_started(socket: Path | None) -> None:
     """Start a daemon with the defaults where none answers, and say so."""
     path = _path(socket)
     if not _listens(path):
-        state = state_of(path)
-        command = _command(path, state, {"config": None, "policy": None})
-        _await_answer(path, _spawn(command, state), state, SLOW_START)
+        _start(_daemon(path, state_of(path)), SLOW_START)
         say(f"started a daemon at {path}; hetctl daemon stop ends it", err=True)
 
 
@@ -152,56 +151,25 @@ def _print_status(
     say(f"policy {policy}; resources {names}")
 
 
-def _command(path: Path, state: Path, given: dict[str, Any]) -> list[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "hetd",
-        "--socket",
-        str(path),
-        "--state",
-        str(state),
-    ]
-    if given["config"] is not None:
-        command += ["--config", str(given["config"].absolute())]  # it starts in /
-    if given["policy"] is not None:
-        command += ["--policy", given["policy"]]
-    return command
+def _daemon(
+    path: Path, state: Path, config: Path | None = None, policy: str | None = None
+) -> DaemonProcess:
+    files = DaemonFiles(path, state, state / "hetd.log", config)
+    return DaemonProcess(files, policy or "")
 
 
-def _spawn(command: list[str], state: Path) -> subprocess.Popen[bytes]:
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (state / "hetd.log").open("ab") as log:
-        return subprocess.Popen(  # noqa: S603  our own interpreter and module
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
+def _start(daemon: DaemonProcess, timeout: float) -> None:
+    """Start a daemon that stays.
 
+    Raises:
+        HetError: it does not answer in so many seconds; says why, or where that stands.
 
-def _await_answer(
-    path: Path, daemon: subprocess.Popen[bytes], state: Path, timeout: float
-) -> None:
-    deadline = time.monotonic() + timeout
-    while not _listens(path):
-        if daemon.poll() is not None:
-            raise HetError(
-                f"the daemon ended at once: {_last_line(state / 'hetd.log')}"
-            )
-        if time.monotonic() > deadline:
-            daemon.terminate()
-            raise HetError(
-                f"the daemon did not answer in {timeout:g} s; see {state}/hetd.log"
-            )
-        time.sleep(PAUSE)
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"it said nothing; see {log}"
+    """
+    daemon.files.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        daemon.start(timeout)
+    except DaemonUnreachableError as error:
+        raise HetError(f"{error} (see {daemon.files.log})") from error
 
 
 def _listens(path: Path) -> bool:
