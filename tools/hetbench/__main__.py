@@ -41,6 +41,8 @@ def main() -> None:
     for name in names:
         if name not in BENCHES:
             sys.exit(f"hetbench: no bench {name!r}; there are: {', '.join(BENCHES)}")
+    # What is started runs from byte code kept on disk, as what is installed does.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     results: dict[str, Any] = {}
     for name in names:
         print(f"{name}: {BENCHES[name]}", file=sys.stderr)
