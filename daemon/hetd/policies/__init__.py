@@ -6,11 +6,9 @@ first line describes it to users. Adding one means a file and a line here.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from hetd.planning.named import make_named, parameter_names
 from hetd.policies.affinity import Affinity
 from hetd.policies.cim import ComputationIntensiveBatches
 from hetd.policies.elare import EnergyLatencyAware
@@ -29,8 +27,6 @@ from hetd.policies.nim import NetworkIntensiveBatches
 from hetd.policies.sct import SmallestCompletionTime
 from hetd.policies.sjf import ShortestJobFirst
 from hetd.policies.work_conserving import WorkConserving
-from libtask.errors import InputError, NotFoundError
-from libtask.parameters import suggestion
 
 if TYPE_CHECKING:
     from hetd.core.policy import Policy
@@ -58,39 +54,13 @@ POLICIES: dict[str, type[Policy]] = {
 
 
 def make_policy(name: str, parameters: dict[str, Any]) -> Policy:
-    """Make the policy `name` with these parameters; text values are converted.
-
-    Raises:
-        NotFoundError: no such policy.
-        InputError: no such parameter, or a value of the wrong type.
-
-    """
-    kind = POLICIES.get(name)
-    if kind is None:
-        hint = suggestion(name, POLICIES)
-        offered = ", ".join(POLICIES)
-        raise NotFoundError(f"no policy {name!r}{hint}; there are: {offered}")
-    known = _fields(kind)
-    for parameter in parameters:
-        if parameter not in known:
-            offered = ", ".join(known) or "none"
-            raise InputError(
-                f"policy {name} has no parameter {parameter!r}"
-                f"{suggestion(parameter, known)}; it has: {offered}"
-            )
-    try:
-        return msgspec.convert(parameters, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise InputError(f"policy {name}: {error}") from error
-
-
-def _fields(kind: type[Policy]) -> list[str]:
-    return [field.name for field in fields(kind)]  # type: ignore[arg-type]  # policies are dataclasses
+    """Make the policy `name` with these parameters; see `make_named`."""
+    return make_named("policy", POLICIES, name, parameters)
 
 
 def parameters_of(policy: Policy) -> dict[str, Any]:
     """Read the parameters of a policy."""
-    return {name: getattr(policy, name) for name in _fields(type(policy))}
+    return {name: getattr(policy, name) for name in parameter_names(type(policy))}
 
 
 def describe_policy(kind: type[Policy]) -> str:

@@ -7,9 +7,8 @@ Adding one means a class with that method and a line here.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import msgspec
 import numpy as np
 
 from hetd.planning.batch import baselines, bounds, job_size
@@ -20,7 +19,7 @@ from hetd.planning.batch.executor import carry_out
 from hetd.planning.batch.flow_shop import johnson, shortest_transfer_first
 from hetd.planning.batch.joint import overlap
 from hetd.planning.batch.network_intensive import network_intensive
-from libtask.errors import InputError, NotFoundError
+from hetd.planning.named import make_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 class Planner(Protocol):
     """Plans a batch; every job of it can run on some accelerator."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def plan(self, problem: Problem) -> Plan: ...
 
@@ -243,27 +240,8 @@ PLANNERS: dict[str, type[Planner]] = {
 
 
 def make_planner(name: str, parameters: dict[str, Any]) -> Planner:
-    """Make the planner `name` with these parameters; text values are converted.
-
-    Raises:
-        NotFoundError: no such planner.
-        InputError: no such parameter, or a value of the wrong type.
-
-    """
-    kind = PLANNERS.get(name)
-    if kind is None:
-        raise NotFoundError(f"no planner {name!r}; there are: {', '.join(PLANNERS)}")
-    known = list(kind.__dataclass_fields__)
-    for parameter in parameters:
-        if parameter not in known:
-            offered = ", ".join(known) or "none"
-            raise InputError(
-                f"planner {name} has no parameter {parameter!r}; it has: {offered}"
-            )
-    try:
-        return msgspec.convert(parameters, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise InputError(f"planner {name}: {error}") from error
+    """Make the planner `name` with these parameters; see `make_named`."""
+    return make_named("planner", PLANNERS, name, parameters)
 
 
 def bounded(planner: Planner, problem: Problem) -> Plan:
