@@ -24,6 +24,7 @@ from libtask.processes import (
 )
 from libtask.worker.cgroups import find_groups
 from libtask.worker.forked import be_worker
+from libtask.worker.memory import MemoryKills
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +63,7 @@ class Shepherd:
         """Workers that have ended; what they started may still be there."""
         become_subreaper()
         self._groups = find_groups()
+        self._memory_kills = MemoryKills()
 
     @property
     def busy(self) -> bool:
@@ -114,6 +116,7 @@ class Shepherd:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake, 4096)
         self._reap()
+        self._memory_kills.look()
         self._kill_overdue()
         if self._ended:
             self._clear_up()
@@ -140,8 +143,16 @@ class Shepherd:
         reason = describe(status)
         if child.why_killed:
             reason = f"{reason}: {child.why_killed}"
+        elif status == -signal.SIGKILL:
+            reason = f"{reason}, {self._why_unasked()}"
         exited = WorkerExited(name=child.name, status=status, reason=reason)
         self._ended.append(exited)
+
+    def _why_unasked(self) -> str:
+        """Say who may have killed a worker that was not to be killed."""
+        if self._memory_kills.were_there():
+            return "as the system was out of memory"
+        return "which hetd did not send: perhaps the system is short of memory"
 
     def _kill_overdue(self) -> None:
         now = time.monotonic()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 APP = r'''
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -37,8 +38,13 @@ class Look(Task):
     spawn: str = ""
     deaf: bool = False
     thread: bool = False
+    megabytes: int = 0
+    address_space: int = 0
 
     def load(self):
+        if self.address_space:
+            _, most = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, (self.address_space << 20, most))
         if self.deaf:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.thread:
@@ -50,6 +56,7 @@ class Look(Task):
             self.pid = int(os.read(read, 20))
 
     def save(self, checkpoint):
+        eaten = b"x" * (self.megabytes << 20)
         print("hello from", os.getpid())
         found = {"files": len(os.listdir("/proc/self/fd")), "leads": os.getsid(0) == os.getpid()}
         found["draws"] = int(np.random.randint(1 << 40))

@@ -26,7 +26,9 @@ def test_tells_a_new_daemon_of_exits_that_nobody_heard(launcher: Played) -> None
     told = [launcher.daemon.hear() for _ in range(3)]
     messages = [message for _, message in told]
     by_launcher = [message for peer, message in told if peer == "launcher"]
-    assert WorkerExited("w1", -9, "killed by signal 9 (SIGKILL)") in messages
+    ends = [each for each in messages if isinstance(each, WorkerExited)]
+    assert [(each.name, each.status) for each in ends] == [("w1", -9)]
+    assert ends[0].reason.startswith("killed by signal 9 (SIGKILL), ")
     assert isinstance(by_launcher[0], Hello)
     assert {message.worker for message in messages if isinstance(message, Hello)} == {
         "w2",
