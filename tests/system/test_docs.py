@@ -76,6 +76,23 @@ def test_the_program_is_an_application(program: Path, daemon: PrivateDaemon) -> 
     assert task.result(60) == LONGEST_BELOW_20000
 
 
+def test_the_test_of_the_program_passes(program: Path) -> None:
+    test = program.with_name("test_collatz.py")
+    test.write_text(blocks("writing-a-task.md", "python")[-1])
+    plain = ["-p", "no:cacheprovider", "-o", "addopts="]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--rootdir", test.parent, *plain, test],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=test.parent,
+    )
+
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
 def test_the_policy_places_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
