@@ -68,6 +68,10 @@ class History:
         """Note that a submit was answered; each answer to a repeated one too."""
         self.acknowledged.append((key, tuple(ids)))
 
+    def latest(self) -> int:
+        """Return the largest id that was acknowledged; 0: none was."""
+        return max((max(ids, default=0) for _, ids in self.acknowledged), default=0)
+
     def refuse(self, key: str) -> None:
         """Note that a submit was refused by the daemon: none of its tasks may exist."""
         self.refused.add(key)

@@ -2,6 +2,8 @@
 
 python -m hettorture simulate --seeds 500 --events 1000
 python -m hettorture simulate --seed 37 --trace
+
+A seed that fails is told at once, and kept: the run may go on for hours, or be ended.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ import argparse
 import json
 import logging
 import os
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hettorture.simulation.run import Run
 from hettorture.simulation.world import tell
+from hettorture.story import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,8 +30,9 @@ if TYPE_CHECKING:
 
 CHUNK = 20
 """Seeds that a process takes at once."""
-TOLD = 20
-"""Failing seeds that are told one by one."""
+FAILED = "failed-simulations.txt"
+"""File of the seeds that failed: seed, events, what was wrong first. A line of it, put into
+`tests/simulated/seeds.txt`, is replayed with every change."""
 
 
 @dataclass(slots=True)
@@ -108,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = range(options.first, options.first + options.seeds)
     for part in in_processes(seeds, options.events, options.jobs):
         tally.add(part)
+        _keep(part.failing, options.events, options.keep)
     tally.seconds = time.perf_counter() - began
     _report(tally, as_json=options.json)
     return 1 if tally.failing else 0
@@ -125,6 +132,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="replay this one run")
     parser.add_argument("--trace", action="store_true", help="tell what happened")
     parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument(
+        "--keep", type=Path, default=KEPT, help="where seeds that fail are kept"
+    )
     return parser.parse_args(arguments)
 
 
@@ -140,13 +150,23 @@ def _replay(seed: int, events: int, *, trace: bool) -> int:
     return 1 if outcome.found else 0
 
 
+def _keep(failing: dict[int, list[str]], events: int, shelf: Path) -> None:
+    """Tell of seeds that failed, and add them to the file of those."""
+    if not failing:
+        return
+    shelf.mkdir(parents=True, exist_ok=True)
+    with (shelf / FAILED).open("a", encoding="utf-8") as kept:
+        for seed, found in failing.items():
+            first = " ".join(found[0].split())
+            kept.write(f"{seed} {events}  # {first}\n")
+            sys.stderr.write(f"seed {seed}: {first}\n")
+
+
 def _report(tally: Tally, *, as_json: bool) -> None:
     document = tally.document()
     if as_json:
         print(json.dumps(document))  # noqa: T201  the command's answer
         return
-    for seed, found in list(tally.failing.items())[:TOLD]:
-        print(f"seed {seed}: {found[0]}")  # noqa: T201  as above
     print(  # noqa: T201  as above
         f"{tally.seeds} seeds, {tally.events} events, {tally.tasks} tasks, "
         f"{tally.starts} starts of the daemon in {tally.seconds:.1f} s "

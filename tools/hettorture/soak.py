@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from hetd.journal import RECENT
 from hettorture.customers import Customer
 from hettorture.kills import Siege, besiege, kill_crews
 from hettorture.remains import DRAFTS, descriptors
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from hettorture.arena import Arena
+    from hettorture.kills import Run
 
 LOOK_S = 2.0
 FEW_KILLS = 5
@@ -34,13 +37,15 @@ ROOM_BYTES = 4 << 20
 MOST_DESCRIPTORS = 8
 """Growth that is no leak, however small the start: pages of an allocator, connections
 that come and go."""
+ENDED_BYTES = 4096
+"""What the daemon may keep in memory of an ended task, of the newest `RECENT`."""
 MOST_LOG_BYTES = 64 << 20
 """Of the write-ahead log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen at one moment. Sizes in bytes."""
+    """What was seen at one moment. Sizes in bytes; of tasks, how many there were."""
 
     at_s: float
     memory: int
@@ -101,7 +106,7 @@ class Soak:
             log=_size_of_log(arena),
             drafts=sum(1 for each in DRAFTS for _ in arena.folder.rglob(each)),
             zombies=_zombies(arena),
-            tasks=len(self._siege.history.acknowledged),
+            tasks=self._siege.history.latest(),
         )
 
     # ------------------------------------------------------------ judgement
@@ -111,6 +116,7 @@ class Soak:
         half = self.looks[len(self.looks) // 2 :]
         return {
             "looks": len(self.looks),
+            "tasks_at_looks": [each.tasks for each in self._some()],
             "memory_mib": [round(each.memory / 2**20, 1) for each in self._some()],
             "memory_growth": round(_growth([each.memory for each in half]), 4),
             "descriptors": [each.descriptors for each in self._some()],
@@ -127,7 +133,7 @@ class Soak:
         half = self.looks[len(self.looks) // 2 :]
         found = []
         for what, values, room in (
-            ("memory", [each.memory for each in half], ROOM_BYTES),
+            ("memory", [each.memory for each in half], ROOM_BYTES + _filled(half)),
             ("descriptors", [each.descriptors for each in half], MOST_DESCRIPTORS),
         ):
             growth = _growth(values)
@@ -141,6 +147,12 @@ class Soak:
         """Pick looks for a report: at most ten, evenly spaced, the last among them."""
         step = max(1, len(self.looks) // 10)
         return self.looks[::-1][::step][::-1]
+
+
+def _filled(looks: list[Look]) -> int:
+    """Return by how much tasks that ended may have filled what is kept of them."""
+    first, last = (min(looks[end].tasks, RECENT) for end in (0, -1))
+    return ENDED_BYTES * (last - first)
 
 
 def _growth(values: list[int]) -> float:
@@ -167,16 +179,27 @@ def _zombies(arena: Arena) -> int:
     return count
 
 
-def run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
-    """Soak once."""
+def soak(seed: int, minutes: float, shelf: Path) -> tuple[Run, dict[str, Any]]:
+    """Soak once; return what came of it, and the figures, none if it broke off at once.
+
+    Args:
+        seed: of what is drawn.
+        minutes: how long.
+        shelf: where it is kept if it fails.
+
+    """
     soaks: list[Soak] = []
 
     def attack(siege: Siege) -> None:
-        soaks.append(Soak(siege, chosen.minutes))
+        soaks.append(Soak(siege, minutes))
         soaks[0].endure()
+        siege.run.complaints += soaks[0].complaints()
 
-    came = besiege(chosen.first, attack, chosen.keep)
-    if not soaks or not soaks[0].looks:
-        return [came.report()]
-    came.complaints += soaks[0].complaints()
-    return [{**came.report(), **soaks[0].report(), "minutes": chosen.minutes}]
+    came = besiege(seed, attack, shelf)
+    return came, soaks[0].report() if soaks and soaks[0].looks else {}
+
+
+def run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
+    """Soak once."""
+    came, figures = soak(chosen.first, chosen.minutes, chosen.keep)
+    return [{**came.report(), **figures, "minutes": chosen.minutes}]

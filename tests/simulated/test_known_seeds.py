@@ -1,0 +1,40 @@
+"""Seeds that failed once do not fail again; those that fail in a long run come here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hettorture.simulate import FAILED, main
+from hettorture.simulation.run import Run
+
+KNOWN = Path(__file__).with_name("seeds.txt")
+"""A line each: seed, events, and after a `#` what it found; as `simulate` keeps them."""
+
+
+def known() -> list[tuple[int, int]]:
+    lines = KNOWN.read_text(encoding="utf-8").splitlines()
+    figures = [line.partition("#")[0].split() for line in lines]
+    return [(int(seed), int(events)) for seed, events in filter(None, figures)]
+
+
+@pytest.mark.parametrize(("seed", "events"), known())
+def test_a_seed_that_failed_once_does_not_again(seed: int, events: int) -> None:
+    assert Run(seed, events).go().found == []
+
+
+def test_a_seed_that_fails_is_told_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # nothing may go on after the storm: what has not ended then never does
+    monkeypatch.setattr("hettorture.simulation.run.LAST_PATIENCE", 0)
+    words = ["--first", "7", "--seeds", "1", "--events", "60", "--jobs", "1"]
+
+    status = main([*words, "--keep", str(tmp_path)])
+
+    assert status == 1
+    kept = (tmp_path / FAILED).read_text()
+    assert kept.startswith("7 60  # ")
+    assert "for ever" in kept
+    assert kept.removeprefix("7 60  # ").strip() in capsys.readouterr().err
