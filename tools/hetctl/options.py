@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hetctl.units import Duration
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,11 +35,26 @@ socket_option = click.option(
 start_option = click.option(
     "--start", is_flag=True, help="Start a daemon of your own where none answers."
 )
+wait_option = click.option(
+    "--wait", "waiting", is_flag=True, help="Wait for the end; a line tells each."
+)
+follow_option = click.option(
+    "--follow", is_flag=True, help="Wait, with live progress on a terminal."
+)
+timeout_option = click.option(
+    "--timeout", type=Duration(), help="Wait no longer, e.g. 90s or 15min."
+)
 
 
 def shared(function: Decorated) -> Decorated:
     """Add `--json` and `--socket`."""
     return json_option(socket_option(function))
+
+
+def submitting(function: Decorated) -> Decorated:
+    """Add what goes with handing tasks in, beside what is shared."""
+    started = start_option(shared(function))
+    return wait_option(follow_option(timeout_option(started)))
 
 
 def connect(socket: Path | None, *, start: bool = False) -> Client:

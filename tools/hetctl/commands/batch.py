@@ -8,23 +8,16 @@ from typing import Any
 import click
 
 from hetctl.commands.submit import finish
-from hetctl.options import connect, shared, start_option
+from hetctl.options import connect, submitting
 from hetctl.output import emit
 from hetctl.terminal import say
-from hetctl.units import Duration
 from libtask.errors import DaemonUnreachableError
 
 
 @click.command("batch")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--check", is_flag=True, help="Check the file; submit nothing.")
-@click.option(
-    "--wait", "waiting", is_flag=True, help="Wait for the end; a line tells each."
-)
-@click.option("--follow", is_flag=True, help="Wait, with live progress on a terminal.")
-@click.option("--timeout", type=Duration(), help="Wait no longer, e.g. 90s or 15min.")
-@start_option
-@shared
+@submitting
 def batch_command(file: Path, *, check: bool, **given: Any) -> int:
     """Submit the tasks of FILE, a TOML list; - is standard input.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetctl.completing import applications, resources
-from hetctl.options import assignments, connect, shared, start_option
+from hetctl.options import assignments, connect, submitting
 from hetctl.output import emit
 from hetctl.selectors import selected, split
 from hetctl.terminal import say
@@ -81,13 +81,7 @@ class Submit(click.Command):
     metavar="INDEXES",
     help="One for each index, e.g. 0-99; {index} stands for it in values and names.",
 )
-@click.option(
-    "--wait", "waiting", is_flag=True, help="Wait for the end; a line tells it."
-)
-@click.option("--follow", is_flag=True, help="Wait, with live progress on a terminal.")
-@click.option("--timeout", type=Duration(), help="Wait no longer, e.g. 90s or 15min.")
-@start_option
-@shared
+@submitting
 def submit_command(app: str, rest: tuple[str, ...], **given: Any) -> int:
     """Submit a task of APP: an installed application, or path/to/file.py:Class.
 

@@ -13,8 +13,8 @@ from hetctl.documents.parts import (
     Moment,
     Seconds,
     Share,
-    State,
 )
+from libtask.messages import TaskState
 
 
 class VisitPart(TypedDict):
@@ -30,7 +30,7 @@ class PastTaskPart(EnergyPart):
     id: Id
     app: str
     type: str
-    state: State
+    state: TaskState
     owner: str
     name: str
     resources: list[VisitPart]
@@ -74,7 +74,7 @@ class TaskAccountPart(EnergyPart):
     id: Id
     app: str
     type: str
-    state: State
+    state: TaskState
     waited_s: Seconds
     ran_s: Seconds
     migrations: Count

@@ -9,12 +9,12 @@ from msgspec import Meta
 from hetctl.documents.parts import (
     Count,
     Id,
-    Kind,
     Seconds,
     Share,
     Source,
 )
 from hetctl.documents.tasks import Task
+from libtask.messages import Kind
 
 
 class DevicePart(TypedDict):

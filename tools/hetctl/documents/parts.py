@@ -17,18 +17,6 @@ Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0)]
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Id: TypeAlias = Annotated[int, Meta(ge=1)]
-State: TypeAlias = Literal[
-    "held",
-    "waiting",
-    "queued",
-    "running",
-    "preempted",
-    "completed",
-    "failed",
-    "cancelled",
-    "dropped",
-]
-Kind: TypeAlias = Literal["cpu", "gpu", "fpga"]
 Source: TypeAlias = Literal["measured", "modelled"]
 """Where a figure of energy comes from."""
 

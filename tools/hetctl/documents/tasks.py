@@ -9,13 +9,12 @@ from msgspec import Meta
 from hetctl.documents.parts import (
     Count,
     Id,
-    Kind,
     Moment,
     Seconds,
     Share,
     Source,
-    State,
 )
+from libtask.messages import Kind, TaskState
 
 
 class SegmentPart(TypedDict):
@@ -52,7 +51,7 @@ class Task(TypedDict):
     id: Id
     app: str
     type: str
-    state: State
+    state: TaskState
     owner: str
     name: str
     resource: Annotated[str | None, Meta(description="where it runs or waits")]
@@ -159,7 +158,7 @@ class EventLine(TypedDict):
     id: Annotated[int | None, Meta(description="null: of the whole node")]
     type: str
     what: str
-    state: State | None
+    state: TaskState | None
     resource: str | None
     emulated: bool
     progress: Share
@@ -180,7 +179,7 @@ class ProgressPart(TypedDict):
     """How far a task is."""
 
     id: Id
-    state: State
+    state: TaskState
     resource: str | None
     progress: Share
     elapsed_s: Seconds | None
@@ -216,7 +215,7 @@ class ExplanationPart(TypedDict):
     """Why a task is where it is."""
 
     id: Id
-    state: State
+    state: TaskState
     why: str
     policy: str | None
     rule: str | None
