@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hetd.core.ledger import Ledger
+    from hetd.core.system import ResourceState
 
 
 class Upkeep:
@@ -38,9 +39,7 @@ class Upkeep:
     def _on_resource_lost(self, event: e.ResourceLost) -> None:
         state = self.system.states[event.resource]
         state.up = False
-        self.system.resources_changed()
-        self.ledger.unplace(state)
-        self.ledger.keep_out_unfit()
+        self._send_away(state)
         reason = f"{event.resource} was lost: {event.reason}"
         for task in list(state.running.values()):
             self.ledger.release_worker(task)
@@ -70,9 +69,7 @@ class Upkeep:
     def _on_resource_drained(self, event: e.ResourceDrained) -> None:
         state = self.system.states[event.resource]
         state.draining = True
-        self.system.resources_changed()
-        self.ledger.unplace(state)
-        self.ledger.keep_out_unfit()
+        self._send_away(state)
         for task in state.running.values():
             # What can run nowhere else goes on to its end; what leaves, leaves.
             if not task.preempting and self.system.affinities(task.row):
@@ -86,4 +83,10 @@ class Upkeep:
             self.ledger.unplace(state)
             for task in state.running.values():
                 self.ledger.preempt(task.id, None)
+        self.ledger.keep_out_unfit()
+
+    def _send_away(self, state: ResourceState) -> None:
+        """Let what waits for a resource that is out of use wait for another."""
+        self.system.resources_changed()
+        self.ledger.unplace(state)
         self.ledger.keep_out_unfit()
