@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from system.private_daemon import NAMES, RESOURCES, SETTINGS, opened
+from system.terminal import PRINTER, Terminal
 from system.tracing import Tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from system.private_daemon import PrivateDaemon
 
@@ -45,3 +48,16 @@ def trace(
 ) -> Callable[..., Tracing]:
     """Submit traced tasks to the shared daemon."""
     return lambda **fields: Tracing(daemon, tmp_path_factory.mktemp("task"), **fields)
+
+
+@pytest.fixture
+def hetctl(daemon: PrivateDaemon) -> Terminal:
+    return Terminal(daemon)
+
+
+@pytest.fixture
+def printer(tmp_path: Path) -> tuple[str, ...]:
+    """The words that submit a task which runs until its gate opens."""
+    (tmp_path / "printer.py").write_text(textwrap.dedent(PRINTER))
+    app = f"{tmp_path}/printer.py:Printer"
+    return ("submit", app, "--strip", "1", "--gate", str(tmp_path / "gate"))

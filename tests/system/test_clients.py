@@ -1,16 +1,10 @@
-"""Programs of users against a real daemon: clients, executors, watches, own workers."""
+"""Programs of users against a real daemon: what their clients send, hear and find logged."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
-import subprocess
-import sys
-import textwrap
 import threading
-from concurrent.futures import CancelledError, Future, as_completed
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,8 +26,6 @@ if TYPE_CHECKING:
     from system.tracing import Tracing
 
     Submit = Callable[..., Tracing]
-
-# ---------------------------------------------------------------- clients
 
 
 def test_two_clients_at_once(daemon: PrivateDaemon) -> None:
@@ -200,52 +192,6 @@ def _text(segment: m.Segment) -> str:
     return log[segment.log_start : segment.log_end].decode()
 
 
-# ---------------------------------------------------------------- executor
-
-
-def test_an_executor_runs_calls_in_workers(daemon: PrivateDaemon) -> None:
-    with daemon.client.executor() as executor:
-        futures = [executor.submit(pow, 2, k) for k in range(20)]
-        (pid,) = executor.map(lambda _: os.getpid(), [0])
-
-        values = [future.result(PATIENCE) for future in as_completed(futures, 60)]
-
-    assert sorted(values) == [2**k for k in range(20)]
-    assert pid in daemon.processes()
-
-
-def test_an_executor_brings_large_values_and_exceptions_back(
-    daemon: PrivateDaemon,
-) -> None:
-    with daemon.client.executor() as executor:
-        large = executor.submit(bytes, 3_000_000)
-        echo = executor.submit(len, b"x" * 3_000_000)
-        bad = executor.submit(int, "many")
-
-        assert large.result(PATIENCE) == bytes(3_000_000)
-        assert echo.result(PATIENCE) == 3_000_000
-        with pytest.raises(ValueError, match="invalid literal"):
-            bad.result(PATIENCE)
-
-
-def test_an_executor_cancels_what_does_not_run_yet(
-    daemon: PrivateDaemon, trace: Submit
-) -> None:
-    tenants = [trace(gate_at=5) for _ in range(2)]
-    for tenant in tenants:
-        tenant.await_gate()
-    with daemon.client.executor() as executor:
-        future: Future[int] = executor.submit(abs, -1)
-
-        assert future.cancel()
-
-        with pytest.raises(CancelledError):
-            future.result(PATIENCE)
-    for tenant in tenants:
-        tenant.open_gate()
-        tenant.check_completed()
-
-
 # ---------------------------------------------------------------- asyncio
 
 
@@ -282,142 +228,3 @@ def test_the_asyncio_client_hears_changes_and_cancels(
     states = asyncio.run(asyncio.wait_for(work(), PATIENCE))
 
     assert states == ["cancelled", "cancelled"]
-
-
-# ---------------------------------------------------------------- own programs
-
-PROGRAM = """
-    from dataclasses import dataclass
-    from pathlib import Path
-    import os, time
-    import libtask
-
-    @dataclass
-    class Count(libtask.Task):
-        "Counts."
-        gate: str = ""
-        n: int = 100
-
-        def load(self):
-            self.sum = 0
-
-        def total(self):
-            return self.n
-
-        def save(self, checkpoint):
-            return {"sum": self.sum, "pid": os.getpid(), "done": checkpoint.done}
-
-    @Count.on("cpu")
-    @Count.on("gpu")
-    def count(task, device, checkpoint):
-        for strip in checkpoint.strips():
-            if task.gate:
-                Path(task.gate + ".at").touch()
-            while task.gate and not Path(task.gate).exists():
-                time.sleep(0.001)
-            time.sleep(0.002)
-            task.sum += sum(strip)
-            yield
-
-    if __name__ == "__main__":
-        libtask.main(Count)
-"""
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    path = tmp_path / "count.py"
-    path.write_text(textwrap.dedent(PROGRAM))
-    return path
-
-
-def _start(program: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(program), *arguments]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
-
-
-def test_a_program_of_its_own_is_its_own_worker(
-    daemon: PrivateDaemon, program: Path
-) -> None:
-    process = _start(program, "--socket", str(daemon.socket), "--n", "50")
-
-    output, errors = process.communicate(timeout=PATIENCE)
-
-    assert process.returncode == 0, errors
-    assert json.loads(output) == {"sum": 1225, "pid": process.pid, "done": 50}
-    newest = daemon.client.tasks(Selection(limit=1))[0]
-    assert newest.state == "completed"
-    assert newest.result["pid"] == process.pid
-
-
-def test_a_program_of_its_own_is_moved(
-    daemon: PrivateDaemon, program: Path, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    arguments = ["--socket", str(daemon.socket), "--gate", str(gate)]
-    process = _start(program, *arguments, "--device", "cpu")
-    eventually((tmp_path / "gate.at").exists, "the program in its first strip")
-    task = daemon.client.tasks(Selection(limit=1))[0]
-
-    daemon.client.migrate(task.id, "gpu0")
-    gate.touch()
-    output, errors = process.communicate(timeout=PATIENCE)
-
-    assert process.returncode == 0, errors
-    assert json.loads(output)["sum"] == sum(range(100))
-    segments = daemon.info(task.id).segments
-    assert [segment.resource for segment in segments] == ["cpu", "gpu0"]
-    assert all(segment.strips > 0 for segment in segments)
-
-
-def test_a_killed_program_of_its_own_fails_its_task(
-    daemon: PrivateDaemon, program: Path, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    process = _start(program, "--socket", str(daemon.socket), "--gate", str(gate))
-    eventually((tmp_path / "gate.at").exists, "the program in its first strip")
-    task = daemon.client.tasks(Selection(limit=1))[0]
-
-    process.kill()
-    process.communicate(timeout=PATIENCE)
-
-    assert "its program ended" in (daemon.await_state(task.id, "failed").reason or "")
-
-
-def test_a_cancelled_program_of_its_own_ends_as_interrupted(
-    daemon: PrivateDaemon, program: Path, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    process = _start(program, "--socket", str(daemon.socket), "--gate", str(gate))
-    eventually((tmp_path / "gate.at").exists, "the program in its first strip")
-    task = daemon.client.tasks(Selection(limit=1))[0]
-
-    daemon.client.cancel(task.id)
-    gate.touch()
-    _, errors = process.communicate(timeout=PATIENCE)
-
-    assert process.returncode == 130
-    assert errors == "count.py: interrupted\n"
-    daemon.await_state(task.id, "cancelled")
-
-
-def test_a_program_without_a_daemon_runs_alone(program: Path) -> None:
-    process = _start(program, "--local", "--n", "20", "--device", "cpu")
-
-    output, errors = process.communicate(timeout=PATIENCE)
-
-    assert process.returncode == 0, errors
-    assert json.loads(output)["sum"] == sum(range(20))
-
-
-def test_a_program_whose_daemon_does_not_answer_says_so(
-    program: Path, tmp_path: Path
-) -> None:
-    process = _start(program, "--socket", str(tmp_path / "none"))
-
-    _, errors = process.communicate(timeout=PATIENCE)
-
-    assert process.returncode == 1
-    assert errors.startswith("count.py: error: daemon absent: there is no socket")
-    assert errors.count("\n") == 1

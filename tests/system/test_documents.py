@@ -14,11 +14,12 @@ from click.testing import CliRunner
 from hetctl.__main__ import main
 from hetctl.reference import commands
 from hetctl.schemas import PRINTED, documents, file_name, schema_of
-from system.private_daemon import PrivateDaemon
-from system.test_hetctl import PRINTER, Terminal
+from system.terminal import PRINTER, Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from system.private_daemon import PrivateDaemon
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 CPU = '{"cpu": 0.01}'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hetapps.synthetic import Synthetic
 from libtask import InputError
 from libtask.messages import ENDED
-from system.test_hetctl import Terminal
+from system.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from system.private_daemon import eventually
-from system.test_hetctl import Terminal
+from system.terminal import Terminal
 
 if TYPE_CHECKING:
     from libtask.messages import TaskInfo

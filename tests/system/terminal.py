@@ -1,0 +1,70 @@
+"""What users type at terminals, and a task that prints and waits for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from system.private_daemon import PrivateDaemon
+
+HETCTL = (sys.executable, "-m", "hetctl")
+
+PRINTER = """
+    import time
+    from dataclasses import dataclass
+    from pathlib import Path
+    from libtask import Task
+
+    @dataclass
+    class Printer(Task):
+        gate: str
+        word: str = "hello"
+
+        def total(self):
+            return 10**9
+
+        def save(self, checkpoint):
+            return {"strips": checkpoint.done}
+
+    def run(task, device, checkpoint):
+        print(task.word, "on", device.spec.name, flush=True)
+        for strip in checkpoint.strips():
+            time.sleep(0.001)  # the work
+            if Path(task.gate).exists():
+                checkpoint.total = strip.stop
+            yield
+
+    Printer.on("cpu")(run)
+    Printer.on("gpu")(run)
+"""
+
+
+class Terminal:
+    """Runs commands against one daemon."""
+
+    def __init__(self, daemon: PrivateDaemon) -> None:
+        self._environment = os.environ | {"HETD_SOCKET": str(daemon.socket)}
+
+    def __call__(self, *words: str, status: int = 0) -> str:
+        done = self.completed(*words)
+        assert done.returncode == status, done.stderr
+        return done.stdout
+
+    def json(self, *words: str, status: int = 0) -> Any:
+        return json.loads(self(*words, "--json", status=status))
+
+    def completed(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [*HETCTL, *words]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=self._environment
+        )
+
+    def opened(self, *words: str) -> subprocess.Popen[str]:
+        command = [*HETCTL, *words]
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=self._environment
+        )

@@ -1,0 +1,62 @@
+"""Executors against a real daemon: calls run in workers, and come back."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import CancelledError, Future, as_completed
+from typing import TYPE_CHECKING
+
+import pytest
+
+from system.private_daemon import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from system.private_daemon import PrivateDaemon
+    from system.tracing import Tracing
+
+    Submit = Callable[..., Tracing]
+
+
+def test_an_executor_runs_calls_in_workers(daemon: PrivateDaemon) -> None:
+    with daemon.client.executor() as executor:
+        futures = [executor.submit(pow, 2, k) for k in range(20)]
+        (pid,) = executor.map(lambda _: os.getpid(), [0])
+
+        values = [future.result(PATIENCE) for future in as_completed(futures, 60)]
+
+    assert sorted(values) == [2**k for k in range(20)]
+    assert pid in daemon.processes()
+
+
+def test_an_executor_brings_large_values_and_exceptions_back(
+    daemon: PrivateDaemon,
+) -> None:
+    with daemon.client.executor() as executor:
+        large = executor.submit(bytes, 3_000_000)
+        echo = executor.submit(len, b"x" * 3_000_000)
+        bad = executor.submit(int, "many")
+
+        assert large.result(PATIENCE) == bytes(3_000_000)
+        assert echo.result(PATIENCE) == 3_000_000
+        with pytest.raises(ValueError, match="invalid literal"):
+            bad.result(PATIENCE)
+
+
+def test_an_executor_cancels_what_does_not_run_yet(
+    daemon: PrivateDaemon, trace: Submit
+) -> None:
+    tenants = [trace(gate_at=5) for _ in range(2)]
+    for tenant in tenants:
+        tenant.await_gate()
+    with daemon.client.executor() as executor:
+        future: Future[int] = executor.submit(abs, -1)
+
+        assert future.cancel()
+
+        with pytest.raises(CancelledError):
+            future.result(PATIENCE)
+    for tenant in tenants:
+        tenant.open_gate()
+        tenant.check_completed()

@@ -1,0 +1,125 @@
+"""Daemons that users start, configure, restart and stop with `hetctl`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hetctl.waiting import Manner, wait_for
+from system.private_daemon import PATIENCE, RESOURCES, SETTINGS, PrivateDaemon
+from system.terminal import HETCTL, Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path, as sockets need one."""
+    with tempfile.TemporaryDirectory(prefix="hetctl-") as name:
+        yield Path(name)
+
+
+def test_start_status_and_stop(folder: Path) -> None:
+    config = folder / "hetd.toml"
+    config.write_text(SETTINGS + RESOURCES)
+    place = ("--socket", str(folder / "s"), "--json")
+
+    def hetctl(*words: str) -> Any:
+        done = subprocess.run(
+            [*HETCTL, *words, *place],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder,
+        )
+        return done.returncode, json.loads(done.stdout or "null")
+
+    # a relative path of the configuration means the one here
+    status, started = hetctl("daemon", "start", "--config", "hetd.toml")
+    assert (status, started["running"], started["policy"]) == (0, True, "affinity")
+    assert hetctl("daemon", "start")[1]["pid"] == started["pid"]
+    assert hetctl("daemon", "status")[1]["resources"] == ["cpu", "gpu0", "fpga0"]
+
+    assert hetctl("daemon", "stop") == (
+        0,
+        {
+            "format": "hetctl/daemon-1",
+            "running": False,
+            "pid": started["pid"],
+            "socket": place[1],
+        },
+    )
+    assert hetctl("daemon", "status") == (3, None)
+
+
+def test_submit_starts_a_daemon_where_that_is_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ("--socket", str(folder / "s"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+
+    def hetctl(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*HETCTL, *place, *words], capture_output=True, text=True, check=False
+        )
+
+    task = ("submit", "synthetic", "--seconds", '{"cpu": 0.01}', "--wait")
+    refused = hetctl(*task)
+    try:
+        started = hetctl(*task, "--start")
+        again = hetctl(*task, "--start")
+    finally:
+        stopped = hetctl("daemon", "stop")
+
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert (started.returncode, again.returncode) == (0, 0), started.stderr
+    assert started.stderr.startswith(f"started a daemon at {folder / 's'}")
+    assert "task 2 completed" in again.stdout
+    assert (again.stderr, stopped.returncode) == ("", 0)
+
+
+def test_written_configuration_can_be_read_again(
+    folder: Path, private_daemon: Callable[..., PrivateDaemon]
+) -> None:
+    first = Terminal(private_daemon())
+    written = folder / "hetd.toml"
+    first("devices", "--write-config", str(written))
+
+    second = Terminal(private_daemon(written.read_text()))
+
+    assert _figures_of(second) == _figures_of(first)
+
+
+def _figures_of(terminal: Terminal) -> list[dict[str, Any]]:
+    """List the devices without what they have drawn: that goes on all the time."""
+    drawn = {"busy_joules", "idle_joules", "metered_s", "busy_s"}
+    devices = terminal.json("devices")["devices"]
+    return [{k: v for k, v in each.items() if k not in drawn} for each in devices]
+
+
+def test_wait_survives_a_restart(
+    private_daemon: Callable[..., PrivateDaemon],
+    printer: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    daemon = private_daemon()
+    (task,) = Terminal(daemon).json(*printer)["ids"]
+    daemon.await_state(task, "running")
+    client = daemon.connect()
+    handle = client.handle(task)
+
+    with ThreadPoolExecutor(1) as pool:
+        status = pool.submit(wait_for, client, [handle], Manner(timeout=PATIENCE))
+        daemon.restart()
+        daemon.await_state(task, "running")
+        (tmp_path / "gate").touch()
+        assert status.result() == 0
+    assert capsys.readouterr().out.startswith(f"task {task} completed")
