@@ -105,6 +105,7 @@ class CrewDesk:
         if not self._node.pool.holds(peer.uid, message.name):
             return
         reach("worker.exited")
+        self._node.pool.crew(peer.uid).shows_life()
         reason = message.reason or f"its worker exited with status {message.status}"
         if not message.started:
             self._not_started(peer.uid, message.name, reason)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hetd.core.tasks import TaskRecord
     from hetd.entry import Entry
     from hetd.journal import Journal
-    from hetd.staff import Worker
+    from hetd.staff import Crew, Worker
     from hetd.workers import WorkerPool
 
 log = logging.getLogger("hetd")
@@ -45,6 +45,8 @@ LOOK_S = 0.5
 """Between two looks at what is overdue: there are as many tasks as slots."""
 KILL_S = 15.0
 """For the end of a worker that its launcher was told to end; its grace is 2 s."""
+LAUNCHER_S = 60.0
+"""For a sign of life of a launcher that was asked for workers: it forks in milliseconds."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Before a worker is asked for again for which there was no process."""
 ASKS = 8
@@ -102,6 +104,8 @@ class Discipline:
         self._graces: list[tuple[Nanoseconds, TaskId, int]] = []
         self._asks: list[tuple[Nanoseconds, int]] = []
         self._leaving: list[tuple[Nanoseconds, bytes]] = []
+        self._signs: dict[int, tuple[int, Nanoseconds]] = {}
+        """Launchers that were asked for workers: their last sign of life, and when."""
         self._ended: dict[TaskId, str] = {}
         """Tasks whose workers were told to end, and why: they avoid the resource."""
         node.pool.assigned = self._assigned
@@ -185,6 +189,7 @@ class Discipline:
         if self._look_at <= now:
             self._look_at = now + int(LOOK_S * SECOND)
             self._look(now)
+            self._look_at_launchers(now)
         back = self.health.tick(now)
         for event in back:
             self._node.happen(event)
@@ -204,7 +209,29 @@ class Discipline:
             if record.epoch == epoch:
                 self._is_overdue(record, complaint)
 
+    def _look_at_launchers(self, now: Nanoseconds) -> None:
+        before, self._signs = self._signs, {}
+        for uid, crew in self._node.pool.asked().items():
+            seen, since = before.get(uid, (-1, now))
+            since = since if seen == crew.signs else now
+            if now - since >= LAUNCHER_S * SECOND:
+                self._launcher_hangs(uid, crew)
+                since = now
+            self._signs[uid] = (crew.signs, since)
+
     # ------------------------------------------------------------ patience that ends
+
+    def _launcher_hangs(self, uid: int, crew: Crew) -> None:
+        """Let the tasks that wait for a launcher leave their places, and know why."""
+        crew.hung = True
+        launcher = f"the launcher of uid {uid}, process {crew.hung_launcher},"
+        reason = f"{launcher} gave no sign of life in {LAUNCHER_S:g} s"
+        log.warning("%s", reason)
+        for task in list(crew.waiting):
+            record = self._node.scheduler.system.tasks.get(TaskId(task))
+            self._node.pool.release(task)
+            if record is not None:
+                self._node.happen(e.WorkerLost(record.id, record.epoch, reason))
 
     def _is_overdue(self, record: TaskRecord, complaint: str) -> None:
         worker = self._node.pool.worker_of(record.id)

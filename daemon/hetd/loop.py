@@ -272,6 +272,7 @@ class Loop:
             self._node.config.snapshots.terms(),
             log_bytes=self._node.config.log_mb << 20,
             processes=self._node.config.processes_per_user,
+            hung_launcher=self._node.pool.crew(peer.uid).hung_launcher,
         )
         self._router.send(peer.route, welcome)
         if hello.role == "launcher":

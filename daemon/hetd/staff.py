@@ -48,6 +48,10 @@ class Crew:
     """One user's launcher and workers."""
 
     launcher: Peer | None = None
+    hung: bool = False
+    """The launcher has not made the workers that it was asked for."""
+    signs: int = 0
+    """Signs of life of the launcher so far."""
     idle: list[Worker] = field(default_factory=list)
     starting: set[str] = field(default_factory=set)
     waiting: deque[int] = field(default_factory=deque)
@@ -58,3 +62,13 @@ class Crew:
     """How often in a row that was so."""
     shepherded: set[str] = field(default_factory=set)
     """Workers that the launcher made: it will tell how they end."""
+
+    @property
+    def hung_launcher(self) -> int:
+        """Process of the launcher if it hangs; 0: it does not, or there is none."""
+        return self.launcher.pid if self.launcher is not None and self.hung else 0
+
+    def shows_life(self) -> None:
+        """Take note that the launcher does something."""
+        self.signs += 1
+        self.hung = False

@@ -179,17 +179,27 @@ class WorkerPool:
         return self.end(self._by_task[task], reason)
 
     def end(self, worker: Worker, reason: str) -> bool:
-        """Have its launcher end a worker; False: there is no launcher."""
-        launcher = self._crews[worker.uid].launcher
-        if launcher is None:
+        """Have its launcher end a worker; False: there is none, or it hangs."""
+        crew = self._crews[worker.uid]
+        if crew.launcher is None:
             return False
         reach("kill.before")
-        return self._send(launcher.route, KillWorker(worker.name, reason))
+        sent = self._send(crew.launcher.route, KillWorker(worker.name, reason))
+        return sent and not crew.hung
 
     # ------------------------------------------------------------ peers
 
     def has_launcher(self, uid: int) -> bool:
-        return self._crews[uid].launcher is not None
+        """Whether a user has a launcher that does not hang."""
+        crew = self._crews[uid]
+        return crew.launcher is not None and not crew.hung
+
+    def crew(self, uid: int) -> Crew:
+        return self._crews[uid]
+
+    def asked(self) -> dict[int, Crew]:
+        """Return those whose launchers were asked for workers that are not there yet."""
+        return {u: c for u, c in self._crews.items() if c.launcher and c.starting}
 
     def shepherded(self, uid: int, name: str) -> bool:
         """Whether a launcher that is there will tell how this worker ends."""
@@ -200,6 +210,7 @@ class WorkerPool:
         """Take in a user's launcher, and the names of the workers that it has."""
         crew = self._crews[peer.uid]
         crew.launcher = peer
+        crew.shows_life()
         crew.shepherded = set(workers)
         crew.starting.clear()
         crew.paused = False
@@ -211,6 +222,7 @@ class WorkerPool:
         if crew.launcher is None or crew.launcher.pid != peer.pid:
             return []
         crew.launcher = None
+        crew.hung = False
         crew.starting.clear()
         crew.shepherded.clear()
         return list(crew.waiting)
@@ -324,6 +336,7 @@ class WorkerPool:
         crew = self._crews[peer.uid]
         if hello.worker in crew.starting:
             crew.starting.remove(hello.worker)
+            crew.shows_life()
             crew.in_vain = 0
             crew.shepherded.add(hello.worker)
         worker = self._by_name.get((peer.uid, hello.worker))

@@ -51,6 +51,8 @@ class Welcome(Message, frozen=True):
     """Launcher: the disk that a worker's log may take; 0: any."""
     processes: int = 0
     """Launcher: processes and threads that its user may have; 0: any number."""
+    hung_launcher: int = 0
+    """Process of the caller's launcher if it does not answer; 0: it does, or is none."""
 
 
 class Request(Message, frozen=True):

@@ -3,7 +3,7 @@
     python -m libtask.worker.launcher --socket PATH
 
 Clients start it on demand (`start_launcher`), under the user's own uid; a second one
-for the same socket leaves at once. It has imported what tasks need and computes
+for the same socket leaves at once, unless the first one hangs. It has imported what tasks need and computes
 nothing itself, so that a fork is a worker within milliseconds. It outlives hetd: a
 worker's exit is kept until a hetd has heard of it. It never touches OpenCL and starts
 no thread but libzmq's own, which a forked worker leaves behind.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import gc
 import hashlib
 import importlib
@@ -44,6 +43,7 @@ from libtask.worker.exits import ExitRecords
 from libtask.worker.link import Link
 from libtask.worker.logs import LOG_BYTES, LogCap
 from libtask.worker.shepherd import Shepherd, watch
+from libtask.worker.succession import take_lock
 from libtask.worker.terms import Terms
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     socket = options.socket.absolute()
     folder = (options.directory or default_folder(socket)).absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_only_one(folder):
+    if not take_lock(folder, socket):
         return 0
     _detach(folder)
     _remove_old_logs(folder / "logs")
@@ -269,16 +269,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
             f"--{name}", type=float, default=getattr(patience, name), help="seconds"
         )
     return parser.parse_args(arguments)
-
-
-def _is_only_one(folder: Path) -> bool:
-    # Open until this process ends; a forked worker closes its copy.
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _detach(folder: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.discipline import ASKS, KILL_S
+from hetd.discipline import ASKS, KILL_S, LAUNCHER_S
 from libtask import messages as m
 from unit.daemon_shell import USER, Shell, a_peer, a_spec
 from unit.discipline.devices_on_trial import TWINS
@@ -92,7 +92,73 @@ def test_a_task_cancelled_when_its_worker_leaves_has_ended(shell: Shell) -> None
     assert shell.state(task) == "cancelled"
 
 
+# ---------------------------------------------------------------- launchers
+
+
+def _hung(shell: Shell, hands: Hands) -> int:
+    """Let a launcher make no worker for a task; return that."""
+    shell.launcher()
+    shell.worker("w")
+    shell.submit(a_spec(resources=["gpu0"]))
+    (task,) = shell.submit(a_spec())
+    for seconds in (0.0, LAUNCHER_S - 1.0, 2.0):
+        assert not shell.pool.crew(USER).hung
+        hands.seconds += seconds
+        shell.node.tick()
+    return task
+
+
+def test_a_launcher_that_gives_no_sign_of_life_is_told_of(
+    shell: Shell, hands: Hands
+) -> None:
+    task = _hung(shell, hands)
+
+    assert shell.pool.crew(USER).hung_launcher == 77
+    entry = shell.journal.live[task]
+    reason = "the launcher of uid 1000, process 77, gave no sign of life in 60 s"
+    assert (entry.reason, entry.attempts) == (reason, 1)
+    assert shell.state(task - 1) == "running", "its worker needs no launcher"
+    assert not shell.ask(m.Submit(1, [a_spec()])).launcher, "the client starts another"
+
+
+def test_the_successor_of_a_launcher_makes_the_workers(
+    shell: Shell, hands: Hands
+) -> None:
+    task = _hung(shell, hands)
+
+    shell.launcher(pid=78)
+    shell.crew.launcher_left(a_peer(f"launcher{USER}", pid=77))
+
+    assert not shell.pool.crew(USER).hung
+    name = shell.sent.to("launcher1000", m.StartWorkers)[-1].names[0]
+    shell.worker(name)
+    assert shell.run_of(name).task == task
+
+
+def test_a_launcher_that_goes_on_hangs_no_more(shell: Shell, hands: Hands) -> None:
+    task = _hung(shell, hands)
+
+    name = shell.sent.to("launcher1000", m.StartWorkers)[0].names[0]
+    shell.worker(name)
+
+    assert not shell.pool.crew(USER).hung
+    assert shell.run_of(name).task == task
+
+
 # ---------------------------------------------------------------- restarts
+
+
+def test_nobody_waits_for_who_held_a_task_before(shell: Shell) -> None:
+    launcher = shell.launcher()
+    shell.worker("w")
+    (task,) = shell.submit(a_spec())
+    held = shell.journal.live[task].holder
+    assert held is not None
+
+    shell.crew.worker_exited(launcher, m.WorkerExited("w", -9))
+
+    assert held.name == "w"
+    assert shell.journal.live[task].holder is None, "it waits for another worker"
 
 
 def _restarted(shell: Shell, tmp_path: Path, hands: Hands) -> Shell:

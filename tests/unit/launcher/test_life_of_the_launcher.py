@@ -71,8 +71,37 @@ def test_retires_with_its_workers(launcher: Played) -> None:
 def test_there_is_one_launcher_for_a_socket(launcher: Played) -> None:
     second = launcher.start()
 
+    assert launcher.daemon.greet() == Hello(role="client", pid=second.pid)
     assert second.wait(PATIENCE) == 0
     assert launcher.start_workers("w1")
+
+
+@pytest.mark.parametrize("other", [0, 1])
+def test_no_launcher_is_ended_of_which_hetd_does_not_say_that_it_hangs(
+    launcher: Played, other: int
+) -> None:
+    second = launcher.start()
+
+    launcher.daemon.greet(hung_launcher=other)
+
+    assert second.wait(PATIENCE) == 0
+    assert launcher.process.poll() is None
+
+
+def test_a_launcher_that_hangs_has_a_successor(launcher: Played) -> None:
+    first, pids = launcher.process, launcher.start_workers("w1")
+    launcher.stage("w1")
+    os.kill(first.pid, signal.SIGSTOP)
+
+    launcher.process = launcher.start()
+    asking = launcher.daemon.greet(hung_launcher=first.pid)
+    hello = launcher.daemon.greet()
+
+    assert (asking.role, hello.role) == ("client", "launcher")
+    assert hello.pid == launcher.process.pid
+    assert first.wait(PATIENCE) == -signal.SIGKILL
+    assert is_alive(pids["w1"]), "it has a task"
+    assert launcher.start_workers("w2")
 
 
 @pytest.mark.parametrize("option", ["--alone", "--idle"])
