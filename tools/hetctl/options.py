@@ -68,7 +68,7 @@ def connect(socket: Path | None, *, start: bool = False) -> Client:
     from libtask.client.client import Client
 
     if start:
-        from hetctl.commands.daemon import ensure_started
+        from hetctl.own_daemon import ensure_started
 
         ensure_started(socket)
     return Client(socket)

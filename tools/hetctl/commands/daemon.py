@@ -13,20 +13,23 @@ from hetctl.commands.store import (
     backup_command,
     check_command,
     restore_command,
-    state_of,
 )
 from hetctl.options import connect, shared
 from hetctl.output import emit
+from hetctl.own_daemon import (
+    bring_up,
+    daemon_at,
+    listens,
+    socket_place,
+    state_of,
+)
 from hetctl.terminal import say
 from hetctl.units import Duration
-from libtask.daemon.process import DaemonFiles, DaemonProcess
-from libtask.endpoint import check_length, default_socket, probe
-from libtask.errors import DaemonUnreachableError, HetError
+from libtask.endpoint import default_socket
+from libtask.errors import HetError
 
 PATIENCE = 10.0
 """Seconds that a daemon which listens may take to answer."""
-SLOW_START = 30.0
-"""Seconds that a daemon may take to come up: it asks the drivers first."""
 PAUSE = 0.02
 """Seconds between two looks whether the daemon has come, or gone."""
 
@@ -55,34 +58,18 @@ for _command_of_store in (check_command, backup_command, restore_command):
 @shared
 def start(*, socket: Path | None, as_json: bool, **given: Any) -> None:
     """Start the daemon as yourself, and wait until it answers."""
-    path = _path(socket)
-    if _listens(path):
+    path = socket_place(socket)
+    if listens(path):
         _print_status(path, "already running", as_json=as_json)
         return
     state = (given["state"] or state_of(path)).absolute()
     config = given["config"] and given["config"].absolute()  # it starts in /
-    daemon = _daemon(path, state, config, given["policy"])
+    daemon = daemon_at(path, state, config, given["policy"])
     if given["foreground"]:
         command = daemon.command()
         os.execv(command[0], command)  # noqa: S606  our own interpreter and module
-    _start(daemon, given["timeout"])
+    bring_up(daemon, given["timeout"])
     _print_status(path, "started", as_json=as_json, patience=given["timeout"])
-
-
-def ensure_started(socket: Path | None) -> None:
-    """Start a daemon with the defaults where none answers, and say so."""
-    path = _path(socket)
-    if not _listens(path):
-        _start(_daemon(path, state_of(path)), SLOW_START)
-        say(f"started a daemon at {path}; hetctl daemon stop ends it", err=True)
-
-
-def _path(socket: Path | None) -> Path:
-    """Return where the daemon's socket is to be, in a folder that is there."""
-    path = (socket or default_socket()).absolute()
-    check_length(path)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path
 
 
 @daemon_command.command("stop")
@@ -98,7 +85,7 @@ def stop(*, timeout: float, socket: Path | None, as_json: bool) -> None:
         pid, path = client.welcome.pid, client.path
         client.stop()
     deadline = time.monotonic() + timeout
-    while _listens(path) or _lives(pid):
+    while listens(path) or _lives(pid):
         if time.monotonic() > deadline:
             raise HetError(f"the daemon (process {pid}) still runs after {timeout:g} s")
         time.sleep(PAUSE)
@@ -149,35 +136,6 @@ def _print_status(
     )
     say(f"{word}: hetd {welcome.version}, process {welcome.pid}, socket {path}")
     say(f"policy {policy}; resources {names}")
-
-
-def _daemon(
-    path: Path, state: Path, config: Path | None = None, policy: str | None = None
-) -> DaemonProcess:
-    files = DaemonFiles(path, state, state / "hetd.log", config)
-    return DaemonProcess(files, policy or "")
-
-
-def _start(daemon: DaemonProcess, timeout: float) -> None:
-    """Start a daemon that stays.
-
-    Raises:
-        HetError: it does not answer in so many seconds; says why, or where that stands.
-
-    """
-    daemon.files.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        daemon.start(timeout)
-    except DaemonUnreachableError as error:
-        raise HetError(f"{error} (see {daemon.files.log})") from error
-
-
-def _listens(path: Path) -> bool:
-    try:
-        probe(path)
-    except DaemonUnreachableError:
-        return False
-    return True
 
 
 def _lives(pid: int) -> bool:

@@ -6,21 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hetctl.explanation import HEADINGS, reasons, rows
 from hetctl.options import connect, shared
-from hetctl.output import emit, plain_table, table
-from hetctl.places import emulated_names, marked
+from hetctl.output import emit, table
+from hetctl.places import emulated_names
 from hetctl.selectors import selected
 from hetctl.terminal import say
-from hetctl.units import readable_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from libtask.client.client import Client
-    from libtask.messages import Explained, Prospect
-
-HEADINGS = ("", "on", "done in", "waits", "behind", "moves", "runs", "affinity", "sure")
+    from libtask.messages import Explained
 
 
 @click.command("explain")
@@ -73,67 +69,8 @@ def _document(found: Explained, emulated: frozenset[str]) -> dict[str, Any]:
 
 
 def _print(found: Explained, emulated: frozenset[str]) -> None:
-    for line in _why(found):
+    for line in reasons(found):
         say(line)
     if found.prospects:
         say("")
-        table(HEADINGS, _rows(found, emulated))
-
-
-def explanation_text(client: Client, task: int) -> str:
-    """Explain a task in plain text.
-
-    Raises:
-        HetError: there is no such task, or it may not be seen.
-
-    """
-    found, emulated = client.explain(task), emulated_names(client)
-    rows = [list(row) for row in _rows(found, emulated)]
-    figures = ["", *plain_table(HEADINGS, rows)] if rows else []
-    return "\n".join([*_why(found), *figures])
-
-
-def _why(found: Explained) -> Iterator[str]:
-    yield f"task {found.id} {found.why}"
-    if found.policy:
-        rule = found.rule or "no rule of it named"
-        yield f"  policy {found.policy}: {rule}"
-    if found.objective != "performance":
-        yield f"  affinity is measured by {found.objective}"
-
-
-def _rows(found: Explained, emulated: frozenset[str]) -> list[tuple[str, ...]]:
-    best = _soonest(found.prospects)
-    return [_row(found, each, best, emulated) for each in found.prospects]
-
-
-def _soonest(prospects: list[Prospect]) -> str | None:
-    possible = [(p.finish_s, p.resource) for p in prospects if p.finish_s is not None]
-    return min(possible)[1] if possible else None
-
-
-def _row(
-    found: Explained, each: Prospect, best: str | None, emulated: frozenset[str]
-) -> tuple[str, ...]:
-    arrow = "→" if each.resource == found.resource else ""
-    where = marked(each.resource, emulated)
-    if each.note:
-        return (arrow, where, each.note, "", "", "", "", "", "")
-    soonest = " (soonest)" if each.resource == best else ""
-    return (
-        arrow,
-        where,
-        readable_duration(each.finish_s) + soonest,
-        readable_duration(each.wait_s),
-        str(each.ahead),
-        readable_duration(each.moving_s),
-        _with_spread(each),
-        f"{each.affinity:.2f}",
-        "-" if each.confidence is None else f"{100 * each.confidence:.0f} %",
-    )
-
-
-def _with_spread(each: Prospect) -> str:
-    if each.spread_s is None:
-        return readable_duration(each.remaining_s)
-    return f"{readable_duration(each.remaining_s)} ± {readable_duration(each.spread_s)}"
+        table(HEADINGS, rows(found, emulated))

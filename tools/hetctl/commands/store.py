@@ -16,8 +16,9 @@ import click
 
 from hetctl.options import shared
 from hetctl.output import emit
+from hetctl.own_daemon import state_of
 from hetctl.terminal import say
-from libtask.endpoint import SYSTEM_SOCKET, default_socket, run_directory
+from libtask.endpoint import default_socket
 from libtask.errors import HetError, InputError, NotAllowedError, NotFoundError
 
 ERRORS: dict[int, type[HetError]] = {
@@ -26,9 +27,6 @@ ERRORS: dict[int, type[HetError]] = {
     5: NotAllowedError,
 }
 """Kind of failure by exit status; any other is a failure without a kind."""
-
-SYSTEM_STATE = Path("/var/lib/hetd")
-"""Where the system's daemon keeps its state."""
 
 state_option = click.option(
     "--state",
@@ -78,17 +76,6 @@ def restore_command(
     """
     found = _care("restore", _folder(state, socket), str(file.absolute()))
     _print(found, f"restored from {file}", as_json=as_json)
-
-
-def state_of(socket: Path) -> Path:
-    """Keep the state of a private daemon beside its socket, so that no two share one."""
-    import platformdirs
-
-    if socket == SYSTEM_SOCKET:
-        return SYSTEM_STATE
-    if socket.parent == run_directory():
-        return Path(platformdirs.user_state_dir("hetd"))
-    return socket.with_name(socket.name + ".state")
 
 
 def _folder(state: Path | None, socket: Path | None) -> Path:

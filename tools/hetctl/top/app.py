@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.app import App
 from textual.widgets import DataTable, Footer, Input, Static
 
-from hetctl.commands.explain import explanation_text
+from hetctl.explanation import explanation_text
 from hetctl.options import connect
 from hetctl.output import STYLES, now
 from hetctl.top.dialogs import Choice, Reading

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from hetctl.commands.explain import explanation_text
+from hetctl.explanation import explanation_text
 from hetctl.options import connect
 from hetctl.web.state import State
 from libtask.errors import (

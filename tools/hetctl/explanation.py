@@ -1,0 +1,78 @@
+"""Why a task waits or runs where it does, as text: for `hetctl explain`, `top`, `web`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hetctl.output import plain_table
+from hetctl.places import emulated_names, marked
+from hetctl.units import readable_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from libtask.client.client import Client
+    from libtask.messages import Explained, Prospect
+
+HEADINGS = ("", "on", "done in", "waits", "behind", "moves", "runs", "affinity", "sure")
+
+
+def explanation_text(client: Client, task: int) -> str:
+    """Explain a task in plain text.
+
+    Raises:
+        HetError: there is no such task, or it may not be seen.
+
+    """
+    found, emulated = client.explain(task), emulated_names(client)
+    figures = [list(row) for row in rows(found, emulated)]
+    lines = ["", *plain_table(HEADINGS, figures)] if figures else []
+    return "\n".join([*reasons(found), *lines])
+
+
+def reasons(found: Explained) -> Iterator[str]:
+    """Say in lines why a task waits or runs where it does."""
+    yield f"task {found.id} {found.why}"
+    if found.policy:
+        rule = found.rule or "no rule of it named"
+        yield f"  policy {found.policy}: {rule}"
+    if found.objective != "performance":
+        yield f"  affinity is measured by {found.objective}"
+
+
+def rows(found: Explained, emulated: frozenset[str]) -> list[tuple[str, ...]]:
+    """Show what each resource would do with it, in rows of `HEADINGS`."""
+    best = _soonest(found.prospects)
+    return [_row(found, each, best, emulated) for each in found.prospects]
+
+
+def _soonest(prospects: list[Prospect]) -> str | None:
+    possible = [(p.finish_s, p.resource) for p in prospects if p.finish_s is not None]
+    return min(possible)[1] if possible else None
+
+
+def _row(
+    found: Explained, each: Prospect, best: str | None, emulated: frozenset[str]
+) -> tuple[str, ...]:
+    arrow = "→" if each.resource == found.resource else ""
+    where = marked(each.resource, emulated)
+    if each.note:
+        return (arrow, where, each.note, "", "", "", "", "", "")
+    soonest = " (soonest)" if each.resource == best else ""
+    return (
+        arrow,
+        where,
+        readable_duration(each.finish_s) + soonest,
+        readable_duration(each.wait_s),
+        str(each.ahead),
+        readable_duration(each.moving_s),
+        _with_spread(each),
+        f"{each.affinity:.2f}",
+        "-" if each.confidence is None else f"{100 * each.confidence:.0f} %",
+    )
+
+
+def _with_spread(each: Prospect) -> str:
+    if each.spread_s is None:
+        return readable_duration(each.remaining_s)
+    return f"{readable_duration(each.remaining_s)} ± {readable_duration(each.spread_s)}"
