@@ -55,8 +55,8 @@ class Journal:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.live: dict[int, Entry] = {}
-        self.live_of: Counter[int] = Counter()
-        """uid -> how many of `live` are that user's."""
+        self.live_of: dict[int, dict[int, Entry]] = {}
+        """uid -> those of `live` that are that user's."""
         self.counts: Counter[str] = Counter()
         """State -> tasks in it; of the states in which tasks end: since the start."""
         self.migrations = 0
@@ -91,25 +91,33 @@ class Journal:
         stored = self._store.task(task)
         return decode(stored) if stored is not None else None
 
-    def newest_first(self, before: int | None, page: int) -> Iterator[Entry]:
+    def newest_first(
+        self, before: int | None, page: int, owner: int | None = None
+    ) -> Iterator[Entry]:
         """Iterate over all tasks with smaller ids than `before`.
 
         Args:
             page: how many to read from the store at once.
+            owner: whose; None: everybody's.
 
         """
         top = self._next if before is None else min(before, self._next)
         page = min(page, self._next)
-        while entries := self._page(top, page):
+        while entries := self._page(top, page, owner):
             yield from entries
             top = entries[-1].id
 
-    def _page(self, top: int, limit: int) -> list[Entry]:
+    def _page(self, top: int, limit: int, owner: int | None) -> list[Entry]:
         """Find the newest tasks with ids below `top`."""
         # live tasks stand in the order of their ids
-        live = islice((task for task in reversed(self.live) if task < top), limit)
-        recent = (task for task in self._recent if task < top)
-        stored = dict(self._store.ended(top, limit))
+        unended = self.live if owner is None else self.live_of.get(owner, {})
+        live = islice((task for task in reversed(unended) if task < top), limit)
+        recent = (
+            task
+            for task, entry in self._recent.items()
+            if task < top and owner in (None, entry.owner)
+        )
+        stored = dict(self._store.ended(top, limit, owner))
         newest = heapq.nlargest(limit, {*live, *recent, *stored})
         return [
             self.live.get(task) or self._recent.get(task) or decode(stored[task])
@@ -121,8 +129,8 @@ class Journal:
         entries = [decode(stored) for stored in self._store.unended()]
         for entry in entries:
             entry.submitter = b""  # that connection is no more
-        self.live.update({entry.id: entry for entry in entries})
-        self.live_of.update(entry.owner for entry in entries)
+            self.live[entry.id] = entry
+            self.live_of.setdefault(entry.owner, {})[entry.id] = entry
         self.counts.update(entry.state for entry in entries)
         return entries
 
@@ -150,7 +158,7 @@ class Journal:
         entry = Entry(self._next, owner, spec, now, submitter=submitter)
         self._next += 1
         self.live[entry.id] = entry
-        self.live_of[owner] += 1
+        self.live_of.setdefault(owner, {})[entry.id] = entry
         self.counts[entry.state] += 1
         self.save(entry)
         return entry
@@ -269,5 +277,5 @@ class Journal:
         entry.at_risk = 0.0
         self.close_segment(entry, now)
         del self.live[entry.id]
-        self.live_of[entry.owner] -= 1
+        del self.live_of[entry.owner][entry.id]
         self._recent[entry.id] = entry

@@ -158,7 +158,7 @@ SEEDS = {
     "everybody-sees": SeededBug(
         "users see and touch each other's tasks",
         "daemon/hetd/service/permissions.py",
-        "return entry.owner == peer.uid or (not mine and self.may_rule(peer.uid))",
+        "return entry.owner == peer.uid or self.may_rule(peer.uid)",
         "return True",
         _test("unit/test_permissions.py::test_nobody_touches_another_users_task"),
     ),

@@ -97,9 +97,13 @@ class Permissions:
             raise NotAllowedError(f"task {task} is another user's")
         return entry
 
-    def may_see(self, peer: Peer, entry: Entry, *, mine: bool = False) -> bool:
-        """Whether a task is the peer's; but for `mine`, a ruler sees all."""
-        return entry.owner == peer.uid or (not mine and self.may_rule(peer.uid))
+    def may_see(self, peer: Peer, entry: Entry) -> bool:
+        """Whether a task is the peer's; a ruler sees all."""
+        return entry.owner == peer.uid or self.may_rule(peer.uid)
+
+    def whose(self, peer: Peer, *, mine: bool) -> int | None:
+        """Say whose tasks a listing for the peer has; None: everybody's."""
+        return None if self.may_rule(peer.uid) and not mine else peer.uid
 
     def _known_groups(self, uid: int) -> frozenset[str]:
         now = self._node.clock.now()

@@ -60,7 +60,7 @@ class SubmissionDesk:
     def _demand_room(self, peer: Peer, count: int) -> None:
         """Refuse what exceeds the limit of tasks that a user may have."""
         limit = self._node.unended.of(peer.uid)
-        has = self._node.journal.live_of[peer.uid]
+        has = len(self._node.journal.live_of.get(peer.uid, ()))
         if limit is not None and has + count > limit:
             raise NotAllowedError(
                 f"you may have {limit} unended tasks and have {has}: no room for "

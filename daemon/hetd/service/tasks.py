@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,13 +40,9 @@ class TaskDesk:
         if request.ids is not None:
             found = [self._rights.own(peer, task) for task in request.ids]
         else:
-            found = []
-            journal = self._node.journal
-            for entry in journal.newest_first(request.before, request.limit):
-                if self._rights.may_see(peer, entry, mine=request.mine):
-                    found.append(entry)
-                if len(found) >= request.limit:
-                    break
+            owner, limit = self._rights.whose(peer, mine=request.mine), request.limit
+            newest = self._node.journal.newest_first(request.before, limit, owner)
+            found = list(islice(newest, limit))
         found = self._node.journal.certain(found)
         infos = [entry.info(detail=request.detail) for entry in found]
         if request.detail:

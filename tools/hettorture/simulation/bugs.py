@@ -96,6 +96,24 @@ BUGS = {
         "if entry.cancelling is not None:",
         "if not entry:",
     ),
+    "drains-forgotten": Bug(
+        "a drained resource is in use again after a restart",
+        "hetd.settings",
+        'self._journal.batch.settings["drained", resource] = _encode(setting)',
+        "pass",
+    ),
+    "drains-for-ever": Bug(
+        "a resource that was given back is drained again after a restart",
+        "hetd.settings",
+        'self._journal.batch.settings["drained", resource] = None',
+        "pass",
+    ),
+    "policy-forgotten": Bug(
+        "the policy that was set is not in force after a restart",
+        "hetd.settings",
+        'self._journal.batch.settings["policy", ""] = _encode(setting)',
+        "pass",
+    ),
     "launchers-unseen": Bug(
         "the ends of launchers are not noticed",
         "hetd.loop",
@@ -117,8 +135,8 @@ BUGS = {
     "everybody-sees": Bug(
         "users see each other's tasks",
         "hetd.service.permissions",
-        "return entry.owner == peer.uid or (not mine and self.may_rule(peer.uid))",
-        "return True",
+        "return None if self.may_rule(peer.uid) and not mine else peer.uid",
+        "return None",
     ),
     "out-of-turn": Bug(
         "tasks run though what they come after has failed",
