@@ -17,6 +17,7 @@ from hetd.core.events import TaskId
 from hetd.core.scheduler import Limits, Scheduler
 from hetd.core.tasks import Row, State
 from hetd.counters import Counters
+from hetd.describing import resource, submission
 from hetd.discipline import Discipline, kill_group
 from hetd.limits import Unended, quotas
 from hetd.metering import Metering
@@ -24,7 +25,6 @@ from hetd.power.find import Finder
 from hetd.remarks import Remarks
 from hetd.restoring import note, restored, wishes
 from hetd.settings import Settings
-from hetd.submission import resource, submission
 from libtask import messages as m
 from libtask.faultpoints import reach
 from libtask.processes import started_at
