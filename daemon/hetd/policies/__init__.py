@@ -15,7 +15,7 @@ from hetd.policies.elare import EnergyLatencyAware
 from hetd.policies.fair_deadline import FairDeadline
 from hetd.policies.felare import FairEnergyLatencyAware
 from hetd.policies.finish_time import FinishTime
-from hetd.policies.ljf import LargestJobFirst
+from hetd.policies.ljf import LargestJobFirstBatches
 from hetd.policies.migration import Migration
 from hetd.policies.mm import MinMin
 from hetd.policies.mmi import MinimumMakespanIncrease
@@ -25,7 +25,7 @@ from hetd.policies.mttf_lp import MinimumTransmissionFirst
 from hetd.policies.ncjm import JointBatches
 from hetd.policies.nim import NetworkIntensiveBatches
 from hetd.policies.sct import SmallestCompletionTime
-from hetd.policies.sjf import ShortestJobFirst
+from hetd.policies.sjf import ShortestJobFirstBatches
 from hetd.policies.work_conserving import WorkConserving
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ POLICIES: dict[str, type[Policy]] = {
     "sct": SmallestCompletionTime,
     "mmi": MinimumMakespanIncrease,
     "mttf-lp": MinimumTransmissionFirst,
-    "sjf": ShortestJobFirst,
-    "ljf": LargestJobFirst,
+    "sjf": ShortestJobFirstBatches,
+    "ljf": LargestJobFirstBatches,
     "cim": ComputationIntensiveBatches,
     "nim": NetworkIntensiveBatches,
     "ncjm": JointBatches,

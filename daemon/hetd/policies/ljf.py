@@ -9,7 +9,7 @@ from hetd.planning.batch.live import BatchPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class LargestJobFirst(BatchPolicy):
+class LargestJobFirstBatches(BatchPolicy):
     """Batches by LJF (zhao-2018): a free resource gets the task that takes longest on average.
 
     Attributes:

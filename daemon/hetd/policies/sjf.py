@@ -9,7 +9,7 @@ from hetd.planning.batch.live import BatchPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class ShortestJobFirst(BatchPolicy):
+class ShortestJobFirstBatches(BatchPolicy):
     """Batches by SJF (zhao-2018): a free resource gets the task that it completes quickest.
 
     Attributes:
