@@ -73,9 +73,9 @@ def _comes_to_it(siege: Siege) -> bool:
     try:
         eventually(look, "the call", PATIENCE_S)
     except NotInTimeError:
-        # the tracer first: it would let go of a daemon that lives
-        for process in psutil.Process(tracer).children():
-            with contextlib.suppress(psutil.NoSuchProcess):
+        # the daemon only: a tracer that is killed lets go of one that lives
+        with contextlib.suppress(psutil.NoSuchProcess):  # it came to it meanwhile
+            for process in psutil.Process(tracer).children():
                 process.kill()
         eventually(siege.arena.is_down, "the tracer's end")
         return False
