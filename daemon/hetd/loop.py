@@ -278,11 +278,20 @@ class Loop:
         if hello.role == "launcher":
             self._wakes.guard(Guarded(peer, None))
             self._crew.launcher_came(peer, hello.workers)
-        elif hello.role == "worker":
+        elif hello.role == "worker" and self._has_room_for(peer, hello):
             # of an orphan's end, or a user's own program's, no launcher will tell
             if not self._node.pool.shepherded(peer.uid, hello.worker):
                 self._wakes.guard(Guarded(peer, hello.worker))
             self._crew.worker_came(peer, hello)
+
+    def _has_room_for(self, peer: Peer, hello: m.Hello) -> bool:
+        """Whether a worker is known, or one more is not too many for one user."""
+        pool, most = self._node.pool, self._node.config.connections_per_user
+        if pool.holds(peer.uid, hello.worker) or len(pool.workers_of(peer.uid)) < most:
+            return True
+        text = f"a user has {most} workers at most"
+        self._router.send(peer.route, m.Error(0, "not-allowed", text))
+        return False
 
     # ------------------------------------------------------------ processes
 

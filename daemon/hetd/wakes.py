@@ -6,8 +6,10 @@ when there is something to do.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import select
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from hetd.transport.router import Peer
 
 log = logging.getLogger("hetd")
+
+
+PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Why a process may be out of sight now, and not for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,12 @@ class Wakes:
 
     def __init__(self, *readables: Any) -> None:
         self._poller = zmq.Poller()
-        self._guarded: dict[int, Guarded] = {}
+        self._pidfds: dict[int, int] = {}
+        """Descriptor by which a process is watched, by pid: one, however often it came."""
+        self._guarded: dict[int, dict[tuple[int, str | None], Guarded]] = {}
+        """What a process is to us, by descriptor: by user and worker's name."""
+        self._unseen: list[Guarded] = []
+        """For whom there was no descriptor."""
         self._gone: list[Guarded] = []
         for readable in readables:
             self.add(readable)
@@ -49,25 +60,62 @@ class Wakes:
 
     def guard(self, guarded: Guarded) -> None:
         """Notice the end of a process, whatever way it ends."""
+        problem = self._watch(guarded)
+        if problem is not None:
+            log.warning("pid %d is out of sight: %s", guarded.peer.pid, problem)
+
+    def _watch(self, guarded: Guarded) -> str | None:
+        """Watch a process; return why that cannot be, which may pass."""
         try:
-            descriptor = os.pidfd_open(guarded.peer.pid)
+            descriptor = self._pidfd(guarded.peer.pid)
         except ProcessLookupError:
             self._gone.append(guarded)  # it ended between its word and our hearing it
-            return
-        except OSError:
-            log.warning("pid %d is out of sight", guarded.peer.pid)
-            return
-        self._guarded[descriptor] = guarded
+            return None
+        except OSError as error:
+            if error.errno in PASSING:
+                self._unseen.append(guarded)
+            return error.strerror
+        self._guarded[descriptor][guarded.peer.uid, guarded.worker] = guarded
+        return None
+
+    def _pidfd(self, pid: int) -> int:
+        """Return the descriptor of a process, unless that is of one before it."""
+        known = self._pidfds.get(pid)
+        if known is not None:
+            if not _has_ended(known):
+                return known
+            self._gone += self._ended(known)
+        descriptor = os.pidfd_open(pid)
+        self._pidfds[pid] = descriptor
+        self._guarded[descriptor] = {}
         self.add(descriptor)
+        return descriptor
 
     def wait(self, timeout_ms: int) -> list[Guarded]:
         """Wait until there is something to do; return the processes that ended."""
+        self._look_again()
         events = self._poller.poll(0 if self._gone else timeout_ms)
         gone, self._gone = self._gone, []
-        return gone + [self._ended(fd) for fd, _ in events if fd in self._guarded]
+        for descriptor, _ in events:
+            if descriptor in self._guarded:
+                gone += self._ended(descriptor)
+        return gone
 
-    def _ended(self, descriptor: int) -> Guarded:
-        guarded = self._guarded.pop(descriptor)
+    def _look_again(self) -> None:
+        unseen, self._unseen = self._unseen, []
+        for guarded in unseen:
+            self._watch(guarded)
+
+    def _ended(self, descriptor: int) -> list[Guarded]:
         self._poller.unregister(descriptor)
         os.close(descriptor)
+        guarded = list(self._guarded.pop(descriptor).values())
+        del self._pidfds[guarded[0].peer.pid]
         return guarded
+
+
+def _has_ended(descriptor: int) -> bool:
+    """Whether the process of a pidfd has ended; `select` knows no large descriptors."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(0))

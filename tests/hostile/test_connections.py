@@ -14,7 +14,7 @@ import pytest
 
 from hettorture import zmtp
 from hettorture.zmtp import RawPeer
-from hostile.conftest import MEMORY_MB, descriptors, resident
+from hostile.conftest import DESCRIPTORS, MEMORY_MB, descriptors, resident
 from libtask.messages import (
     Amend,
     Done,
@@ -22,6 +22,8 @@ from libtask.messages import (
     Hello,
     Lagged,
     ListTasks,
+    Policies,
+    PolicyInfo,
     Submit,
     Submitted,
     TaskChanged,
@@ -139,6 +141,24 @@ def test_what_a_peer_says_of_itself_is_not_believed(besieged: PrivateDaemon) -> 
     assert isinstance(listed, TaskList)
     # another user would see none of the tasks of ours
     assert listed.tasks
+
+
+def test_who_greets_without_end_takes_no_descriptors(besieged: PrivateDaemon) -> None:
+    before = descriptors(besieged)
+    with RawPeer(besieged.socket) as peer:
+        peer.greet()
+        refused = 0
+        for number in range(2 * DESCRIPTORS):
+            hello = Hello("worker", worker=f"w{number}", own=True)
+            assert isinstance(ask(peer, encode(hello)), Welcome)
+            peer.send(encode(Policies(1)))
+            while isinstance(heard := decode_from_daemon(peer.receive_frame()), Error):
+                refused += 1
+            assert isinstance(heard, PolicyInfo)
+        assert descriptors(besieged) < before + 16
+
+    # as many workers as a user may have connections, and no more
+    assert refused >= DESCRIPTORS
 
 
 def test_peers_that_say_nothing_are_let_go(besieged: PrivateDaemon) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import tempfile
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,6 +109,34 @@ def test_a_flooder_is_cut_off_and_the_quiet_one_is_not(
         quiet.send(encode(ListTasks(7)))
         until(router.waiting, "the message of the quiet one")
         assert [each.message for each in router.receive()] == [ListTasks(7)]
+
+
+def test_a_guard_that_fails_ends_the_daemon(
+    make: Callable[[Allowance], Router], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = threading.Event()
+    router = make(Allowance())
+    router.guard.begin(called.set, lambda: 0)
+
+    def fail() -> int:
+        raise OSError("out of descriptors")
+
+    monkeypatch.setattr(module, "_resident", fail)
+
+    assert called.wait(30)
+    assert "its guard failed: out of descriptors" in router.guard.exhausted
+
+
+def test_size_is_told_without_a_free_descriptor() -> None:
+    program = (
+        "import resource\n"
+        "from hetd.transport import guard\n"
+        "before = guard._resident()\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "assert 0 < before <= guard._resident()\n"
+    )
+
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_descriptor_that_is_no_connection_is_left_alone() -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from hetd.transport.router import Peer
 from hetd.wakes import Guarded, Wakes
@@ -13,6 +18,10 @@ FOREVER_MS = 60_000
 
 def a_process() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_the_end_of_a_process_ends_the_wait() -> None:
@@ -26,6 +35,62 @@ def test_the_end_of_a_process_ends_the_wait() -> None:
 
     assert wakes.wait(FOREVER_MS) == [guarded]
     assert wakes.wait(0) == [], "it ends once"
+
+
+def test_a_process_is_watched_by_one_descriptor_however_often_it_comes() -> None:
+    process = a_process()
+    wakes = Wakes()
+    before = _descriptors()
+    for number in range(100):
+        wakes.guard(Guarded(Peer(b"%d" % number, 1, process.pid), "worker"))
+    other = Guarded(Peer(b"route", 1, process.pid), "another")
+    wakes.guard(other)
+
+    assert _descriptors() == before + 1
+    process.communicate()
+    newest = Guarded(Peer(b"99", 1, process.pid), "worker")
+    assert wakes.wait(FOREVER_MS) == [newest, other]
+    assert _descriptors() == before - 1  # nor the pipe to it
+
+
+def test_a_pid_that_is_used_again_is_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = a_process(), a_process()
+    started = {77: first.pid}
+    real = os.pidfd_open
+    monkeypatch.setattr(os, "pidfd_open", lambda pid: real(started[pid]))
+    wakes = Wakes()
+    one, other = (Guarded(Peer(b"", 1, 77), name) for name in ("one", "other"))
+    wakes.guard(one)
+    first.communicate()
+    started[77] = second.pid
+    wakes.guard(other)
+
+    assert wakes.wait(FOREVER_MS) == [one]
+    assert wakes.wait(0) == []
+    second.communicate()
+    assert wakes.wait(FOREVER_MS) == [other]
+
+
+def test_who_cannot_be_watched_now_is_watched_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = a_process()
+    wakes = Wakes()
+    guarded = Guarded(Peer(b"route", 1, process.pid), None)
+
+    def fail(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pidfd_open", fail)
+        wakes.guard(guarded)
+        process.communicate()
+        assert wakes.wait(0) == []
+
+    # it has ended meanwhile
+    assert wakes.wait(FOREVER_MS) == [guarded]
 
 
 def test_a_process_that_is_gone_already_has_ended() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import logging
 import os
 import resource
@@ -130,13 +131,29 @@ class Guard:
     # ------------------------------------------------------------ in the thread
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:
+            # unguarded, the daemon is anybody's: it is to begin again
+            log.exception("the guard failed")
+            self.exhausted = f"its guard failed: {error}"
+            self._on_exhausted()
+            self._ignore_the_rest()
+        self._monitor.close(linger=0)
+
+    def _ignore_the_rest(self) -> None:
+        """Read on: libzmq waits for the reader of its monitor."""
+        event = 0
+        while event != zmq.EVENT_MONITOR_STOPPED:
+            event, _ = struct.unpack("=Hi", self._monitor.recv_multipart()[0])
+
+    def _watch(self) -> None:
         due = time.monotonic()
         while self._heed():
             now = time.monotonic()
             if now >= due:
                 due = now + LOOK_MS / 1000
                 self._look_at_memory()
-        self._monitor.close(linger=0)
 
     def _heed(self) -> bool:
         """Take the connections in that came and went; False: the router closes."""
@@ -285,8 +302,13 @@ def _is_stuffed(descriptor: int) -> bool:
 
 def _resident() -> int:
     """Bytes of memory that this process occupies."""
-    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123  ten times a second, and Path costs more
-        return int(file.read().split()[1]) * PAGE
+    return int(os.pread(_statm(os.getpid()), 100, 0).split()[1]) * PAGE
+
+
+@functools.cache
+def _statm(pid: int) -> int:
+    """Open what tells our size: once, as there may be no descriptor for it later."""
+    return os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _return_memory() -> None:

@@ -19,6 +19,9 @@ Seconds = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 """A duration or a moment that can be told in nanoseconds: finite, above all."""
 Amount = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
 
+Name = Annotated[str, msgspec.Meta(max_length=200)]
+"""What somebody calls himself."""
+
 Kind = Literal["cpu", "gpu", "fpga"]
 TaskState = Literal[
     "held",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from libtask.messages.base import PROTOCOL, Message, TaskState, Whole
+from libtask.messages.base import PROTOCOL, Message, Name, TaskState, Whole
 from libtask.messages.parts import (
     DeviceInfo,
     Note,
@@ -22,7 +22,7 @@ class Hello(Message, frozen=True):
     role: Literal["client", "launcher", "worker"]
     protocol: Whole = PROTOCOL
     pid: Whole = 0
-    worker: str = ""
+    worker: Name = ""
     """Worker's name, given by its launcher (`libtask.main`: by itself)."""
     task: Whole | None = None
     """Worker: the task it still holds, after a reconnect."""
