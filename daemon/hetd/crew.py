@@ -76,7 +76,7 @@ class CrewDesk:
             if hello.resource:
                 found = e.TaskFound(record.id, record.epoch, hello.resource)
                 self._node.happen(found, *self._node.settings.drains([hello.resource]))
-            self._node.repeat_orders(record)
+            self._node.orders.repeat_stop(record)
 
     def _held(self, peer: Peer, hello: m.Hello) -> TaskRecord | None:
         """Find the task that a worker says it holds, if it is to keep it."""
@@ -185,8 +185,9 @@ class CrewDesk:
         repeated = isinstance(message, m.Yielded) and _is_taken(entry, message)
         record = self._node.scheduler.system.tasks[TaskId(entry.id)]
         if (repeated or isinstance(message, m.Ready)) and record.cancelling is None:
-            self._node.repeat_run(record.id)
-            self._node.repeat_orders(record)  # a worker that waits hears no `Preempt`
+            self._node.orders.repeat_run(record)
+            # a worker that waits hears no `Preempt`
+            self._node.orders.repeat_stop(record)
         return repeated
 
     def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:

@@ -52,7 +52,7 @@ class Drain:
         if task not in self._before:
             self._before[task] = entry.snapshot
             entry.snapshot_error = ""
-            self._node.want_snapshot(task)
+            self._node.orders.want_snapshot(task)
         if entry.snapshot_error:
             log.warning("task %d: no snapshot: %s", task, entry.snapshot_error)
             return True

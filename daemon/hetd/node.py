@@ -15,12 +15,13 @@ from hetd.core import actions as a
 from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.core.scheduler import Limits, Scheduler
-from hetd.core.tasks import Row, State
+from hetd.core.tasks import Row
 from hetd.counters import Counters
 from hetd.describing import resource, submission
 from hetd.discipline import Discipline, kill_group
 from hetd.limits import Unended, quotas
 from hetd.metering import Metering
+from hetd.orders import Orders
 from hetd.power.find import Finder
 from hetd.remarks import Remarks
 from hetd.restoring import note, restored, wishes
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from hetd.core.actions import Action
     from hetd.core.events import Event, Nanoseconds
     from hetd.core.policy import Policy
-    from hetd.core.tasks import TaskRecord
     from hetd.entry import Entry
     from hetd.estimates.table import EstimateTable
     from hetd.journal import Journal
@@ -98,6 +98,9 @@ class Node:
         self._pending: deque[Sequence[Event]] = deque()
         self._overruns: list[tuple[Nanoseconds, TaskId]] = []
         self.discipline = Discipline(self, kill, started_at)
+        self.orders = Orders(
+            self.devices, self.scheduler.system, journal, pool, self.discipline
+        )
 
     def configure(self, config: Config) -> None:
         """Go on with another configuration; what only a start takes up is the same."""
@@ -246,18 +249,17 @@ class Node:
                 self.counters.records[action.event] += 1
                 self.journal.record(action, at, self._remarks.rule(action.task))
             case a.Run():
-                self._run(action)
+                self.orders.run(action)
             case a.Stage():
-                self._stage(action.task, action.epoch)
+                self.orders.stage(action)
             case a.Preempt():
                 self._remarks.stop(action.task, at)
-                reach("preempt.before")
-                self.pool.send(action.task, m.Preempt(action.task, action.epoch))
-                self.discipline.is_to_yield(action.task)
-                reach("preempt.sent")
+                self.orders.preempt(action)
             case a.Abort():
                 self._remarks.stop(action.task, at)
-                self._abort(action)
+                aborted = self.orders.abort(action)
+                if aborted is not None:
+                    self._pending.append([aborted])
             case a.SetTimer():
                 self.timer = action.at
             case _:
@@ -275,105 +277,8 @@ class Node:
             self.note(task)
             self.journal.save(self.journal.live[task])
 
-    def want_snapshot(self, task: TaskId) -> None:
-        """Have the worker of a task write a snapshot, if one has it."""
-        record = self.scheduler.system.tasks.get(task)
-        if record is not None and record.bound:
-            self.pool.send(task, m.TakeSnapshot(task, record.epoch))
-
-    def _run(self, action: a.Run) -> None:
-        entry = self.journal.live[action.task]
-        device = self.devices[action.resource].spec
-        run = m.Run(action.task, action.epoch, device)
-        if entry.epoch != action.epoch:
-            run = self._load_and_run(entry, action.epoch, device)
-            self._bind(entry, action.epoch)
-        self.discipline.runs(action.task, action.epoch)
-        reach("run.before")
-        self.pool.send(action.task, run)
-        reach("run.sent")
-
-    def _bind(self, entry: Entry, epoch: int) -> None:
-        """Give a task a new binding; who held it under an older one is nobody to wait for."""
-        entry.epoch = epoch
-        if self.pool.worker_of(entry.id) is None:
-            entry.holder = None
-        self.pool.bind(entry.id, entry.owner)
-
     def order_again(self, task: TaskId) -> None:
-        """Order another worker what the last one left undone; it counts as no attempt."""
-        record = self.scheduler.system.tasks.get(task)
-        if record is None or not record.bound:
-            return
-        if record.cancelling is not None:
-            self.happen(e.TaskAborted(task, record.epoch))
-            return
-        entry = self.journal.live[task]
-        self.pool.bind(task, entry.owner)
-        if record.state is State.RUNNING and record.resource is not None:
-            device = self.devices[record.resource].spec
-            self.pool.send(task, self._load_and_run(entry, record.epoch, device))
-            self.repeat_orders(record)
-        else:
-            self.pool.send(task, self._load(entry, record.epoch))
-
-    def _load_and_run(self, entry: Entry, epoch: int, device: m.DeviceSpec) -> m.Run:
-        """Order a task to be loaded; anew, where a worker had it before."""
-        return m.Run(
-            entry.id,
-            epoch,
-            device,
-            entry.spec,
-            snapshots=entry.snapshots_name,
-            resume=entry.epoch > 0,
-        )
-
-    def _load(self, entry: Entry, epoch: int) -> m.Stage:
-        """Order a task to be loaded ahead; anew, where a worker had it before."""
-        return m.Stage(
-            entry.id,
-            epoch,
-            entry.spec,
-            snapshots=entry.snapshots_name,
-            resume=entry.epoch > 0,
-        )
-
-    def repeat_orders(self, record: TaskRecord) -> None:
-        """Say again what the last connection to a task's worker may have lost."""
-        if record.cancelling is not None:
-            self.pool.send(record.id, m.Abort(record.id, record.epoch))
-        elif record.preempting:
-            self.pool.send(record.id, m.Preempt(record.id, record.epoch))
-
-    def repeat_run(self, task: TaskId) -> None:
-        """Say again where a task is to run whose worker still waits to hear it."""
-        record = self.scheduler.system.tasks[task]
-        if record.state is State.RUNNING and record.resource is not None:
-            device = self.devices[record.resource].spec
-            self.pool.send(task, m.Run(task, record.epoch, device))
-
-    def _stage(self, task: int, epoch: int) -> None:
-        entry = self.journal.live[task]
-        stage = self._load(entry, epoch)
-        self._bind(entry, epoch)
-        reach("stage.before")
-        self.pool.send(task, stage)
-        reach("stage.sent")
-
-    def _abort(self, action: a.Abort) -> None:
-        record = self.scheduler.system.tasks.get(TaskId(action.task))
-        # it may have another worker by now: it was placed anew at the same instant
-        still_bound = (
-            record is not None and record.bound and record.epoch == action.epoch
-        )
-        started = self.pool.worker_of(action.task) is not None
-        reach("abort.before")
-        self.pool.send(action.task, m.Abort(action.task, action.epoch))
-        reach("abort.sent")
-        if not still_bound:
-            self.pool.part(action.task)
-        elif not started:
-            self.pool.release(action.task)
-            self._pending.append([e.TaskAborted(action.task, action.epoch)])
-        else:
-            self.discipline.is_to_give_up(action.task, action.epoch)
+        """Order another worker what the last one left undone."""
+        aborted = self.orders.to_another(task)
+        if aborted is not None:
+            self.happen(aborted)

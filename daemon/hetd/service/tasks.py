@@ -117,7 +117,7 @@ class TaskDesk:
             if task in self._node.journal.live:
                 reach("control.before")
                 if request.verb == "snapshot":
-                    self._node.want_snapshot(TaskId(task))
+                    self._node.orders.want_snapshot(TaskId(task))
                 else:
                     self._node.happen(events[request.verb](TaskId(task)))
                     self._node.keep(TaskId(task))

@@ -1,0 +1,167 @@
+"""Orders: what workers are told of the scheduler's actions, once and again.
+
+The node calls it for each action; whoever hears of a worker that may have missed an
+order has it repeated. What an order makes happen at once is returned, for the node to
+tell the scheduler.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hetd.core import events as e
+from hetd.core.events import TaskId
+from hetd.core.tasks import State
+from libtask import messages as m
+from libtask.faultpoints import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hetd.core import actions as a
+    from hetd.core.system import System
+    from hetd.core.tasks import TaskRecord
+    from hetd.discipline import Discipline
+    from hetd.entry import Entry
+    from hetd.journal import Journal
+    from hetd.workers import WorkerPool
+
+
+class Orders:
+    """Gives workers their orders.
+
+    Args:
+        system: the scheduler's; what each task is to do follows from its record there.
+        discipline: sees to it that orders are obeyed.
+
+    """
+
+    def __init__(
+        self,
+        devices: Mapping[str, m.DeviceInfo],
+        system: System,
+        journal: Journal,
+        pool: WorkerPool,
+        discipline: Discipline,
+    ) -> None:
+        self._devices = devices
+        self._system = system
+        self._journal = journal
+        self._pool = pool
+        self._discipline = discipline
+
+    # ------------------------------------------------------------ actions
+
+    def stage(self, action: a.Stage) -> None:
+        entry = self._journal.live[action.task]
+        stage = _load(entry, action.epoch)
+        self._bind(entry, action.epoch)
+        reach("stage.before")
+        self._pool.send(action.task, stage)
+        reach("stage.sent")
+
+    def run(self, action: a.Run) -> None:
+        entry = self._journal.live[action.task]
+        device = self._devices[action.resource].spec
+        run = m.Run(action.task, action.epoch, device)
+        if entry.epoch != action.epoch:
+            run = _load_and_run(entry, action.epoch, device)
+            self._bind(entry, action.epoch)
+        self._discipline.runs(action.task, action.epoch)
+        reach("run.before")
+        self._pool.send(action.task, run)
+        reach("run.sent")
+
+    def preempt(self, action: a.Preempt) -> None:
+        reach("preempt.before")
+        self._pool.send(action.task, m.Preempt(action.task, action.epoch))
+        self._discipline.is_to_yield(action.task)
+        reach("preempt.sent")
+
+    def abort(self, action: a.Abort) -> e.TaskAborted | None:
+        """Have a task given up; say so at once where no worker has begun it."""
+        record = self._system.tasks.get(TaskId(action.task))
+        # it may have another worker by now: it was placed anew at the same instant
+        still_bound = (
+            record is not None and record.bound and record.epoch == action.epoch
+        )
+        started = self._pool.worker_of(action.task) is not None
+        reach("abort.before")
+        self._pool.send(action.task, m.Abort(action.task, action.epoch))
+        reach("abort.sent")
+        if not still_bound:
+            self._pool.part(action.task)
+        elif not started:
+            self._pool.release(action.task)
+            return e.TaskAborted(action.task, action.epoch)
+        else:
+            self._discipline.is_to_give_up(action.task, action.epoch)
+        return None
+
+    def want_snapshot(self, task: TaskId) -> None:
+        """Have the worker of a task write a snapshot, if one has it."""
+        record = self._system.tasks.get(task)
+        if record is not None and record.bound:
+            self._pool.send(task, m.TakeSnapshot(task, record.epoch))
+
+    # ------------------------------------------------------------ once more
+
+    def to_another(self, task: TaskId) -> e.TaskAborted | None:
+        """Order another worker what the last one left undone; it counts as no attempt."""
+        record = self._system.tasks.get(task)
+        if record is None or not record.bound:
+            return None
+        if record.cancelling is not None:
+            return e.TaskAborted(task, record.epoch)
+        entry = self._journal.live[task]
+        self._pool.bind(task, entry.owner)
+        if record.state is State.RUNNING and record.resource is not None:
+            device = self._devices[record.resource].spec
+            self._pool.send(task, _load_and_run(entry, record.epoch, device))
+            self.repeat_stop(record)
+        else:
+            self._pool.send(task, _load(entry, record.epoch))
+        return None
+
+    def repeat_stop(self, record: TaskRecord) -> None:
+        """Say again that a task is to stop: the last connection may have lost it."""
+        if record.cancelling is not None:
+            self._pool.send(record.id, m.Abort(record.id, record.epoch))
+        elif record.preempting:
+            self._pool.send(record.id, m.Preempt(record.id, record.epoch))
+
+    def repeat_run(self, record: TaskRecord) -> None:
+        """Say again where a task is to run whose worker still waits to hear it."""
+        if record.state is State.RUNNING and record.resource is not None:
+            device = self._devices[record.resource].spec
+            self._pool.send(record.id, m.Run(record.id, record.epoch, device))
+
+    def _bind(self, entry: Entry, epoch: int) -> None:
+        """Give a task a new binding; who held it under an older one is nobody to wait for."""
+        entry.epoch = epoch
+        if self._pool.worker_of(entry.id) is None:
+            entry.holder = None
+        self._pool.bind(entry.id, entry.owner)
+
+
+def _load_and_run(entry: Entry, epoch: int, device: m.DeviceSpec) -> m.Run:
+    """Order a task to be loaded and run; anew, where a worker had it before."""
+    return m.Run(
+        entry.id,
+        epoch,
+        device,
+        entry.spec,
+        snapshots=entry.snapshots_name,
+        resume=entry.epoch > 0,
+    )
+
+
+def _load(entry: Entry, epoch: int) -> m.Stage:
+    """Order a task to be loaded ahead; anew, where a worker had it before."""
+    return m.Stage(
+        entry.id,
+        epoch,
+        entry.spec,
+        snapshots=entry.snapshots_name,
+        resume=entry.epoch > 0,
+    )
