@@ -70,9 +70,8 @@ class ScriptedDaemon:
         return hello
 
     def welcome(self, peer: str, **fields: Any) -> None:
-        welcome = Welcome(
-            protocol=PROTOCOL, version="test", pid=1, launcher=True, **fields
-        )
+        fields = {"launcher": True, **fields}
+        welcome = Welcome(protocol=PROTOCOL, version="test", pid=1, **fields)
         self.say(peer, welcome)
 
     def say(self, peer: str, *messages: Message) -> None:

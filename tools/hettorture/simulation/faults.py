@@ -31,6 +31,7 @@ class Faults:
             "worker_killed": lambda: self._kill("worker-"),
             "worker_stopped": self._stop_worker,
             "worker_stuck": self._hold_worker,
+            "launcher_stopped": self._stop_launcher,
             "launcher_killed": lambda: self._kill("launcher-"),
             "client_killed": self._kill_client,
             "connection_broken": self._break_connection,
@@ -106,6 +107,12 @@ class Faults:
         self._world.after(seconds, process.go_on)
         if seconds > HEARTBEATS:
             self._world.after(HEARTBEATS, self._disconnect, process)
+
+    def _stop_launcher(self) -> None:
+        process = self._one("launcher-")
+        if process is not None and not process.stopped:
+            process.stop()
+            self._world.after(self._world.some(1, 150), process.go_on)
 
     def _hold_worker(self) -> None:
         """Let the kernel hold a worker for long: nothing ends it."""

@@ -16,6 +16,7 @@ from hettorture.simulation.world import SECOND
 from libtask import messages as m
 
 if TYPE_CHECKING:
+    from hetd.node import Node
     from hettorture.simulation.clients import SimulatedClient
     from hettorture.simulation.world import Note
 
@@ -141,9 +142,19 @@ class Run:
             self._over = True
             return
         for client in self._finishers:
-            if client.user.uid and not client.busy:
+            if client.busy:
+                continue
+            if client.user.uid:
                 self._let_all_end(client)
+            elif node is not None:
+                self._give_back(client, node)
         self._world.after(LOOK, self._look)
+
+    def _give_back(self, client: SimulatedClient, node: Node) -> None:
+        """Give back what is drained: a wish from the storm may have come last."""
+        for name, state in node.scheduler.system.states.items():
+            if state.draining:
+                drain(client, name, wanted=False)
 
     def _let_all_end(self, client: SimulatedClient) -> None:
         def take(reply: m.Request) -> None:

@@ -96,7 +96,9 @@ class User:
     heard_of: set[int] = field(default_factory=set)
 
     def start_launcher(self, network: Network, machine: Machine) -> None:
-        """Start the launcher, unless there is one."""
+        """Start the launcher, unless there is one; one that hangs is ended first."""
+        if self.launcher is not None and self.launcher.process.stopped:
+            self.launcher.process.end(-9)
         if self.launcher is None or not self.launcher.process.alive:
             self.launcher = SimulatedLauncher(network, machine, self.uid, self.records)
 

@@ -27,6 +27,7 @@ RATES = {
     "worker_stopped": 0.2,
     "worker_stuck": 0.5,
     "launcher_killed": 0.15,
+    "launcher_stopped": 0.1,
     "client_killed": 0.3,
     "connection_broken": 0.3,
     "disk_full": 0.15,
