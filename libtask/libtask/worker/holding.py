@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from libtask.apps import version_of
 from libtask.errors import InputError
-from libtask.messages import CheckpointRecord
+from libtask.messages import CheckpointRecord, Stage
 from libtask.parameters import build
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from libtask.messages import Abort, DeviceSpec, Run, Stage, TakeSnapshot, TaskSpec
+    from libtask.messages import Abort, DeviceSpec, Run, TakeSnapshot, TaskSpec
     from libtask.task import Implementation, Task
 
 
@@ -76,3 +76,17 @@ class Holding:
                 f" ({device.name}); it runs on: {kinds}"
             )
         return found
+
+
+def staging_of(order: Run) -> Stage | None:
+    """Return the staging that an order to run brings along; None: it was ordered before."""
+    if order.spec is None:
+        return None
+    return Stage(
+        order.task,
+        order.epoch,
+        order.spec,
+        order.checkpoint,
+        order.snapshots,
+        order.resume,
+    )

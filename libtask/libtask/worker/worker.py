@@ -50,7 +50,7 @@ from libtask.worker.execution import (
     Execution,
     Stopped,
 )
-from libtask.worker.holding import Holding
+from libtask.worker.holding import Holding, staging_of
 from libtask.worker.keeping import Keeper
 from libtask.worker.last_word import LastWord
 from libtask.worker.link import Link
@@ -224,15 +224,8 @@ class Worker:
     # ------------------------------------------------------------ running
 
     def _run(self, order: Run) -> None:
-        if order.spec is not None:
-            unstaged = Stage(
-                order.task,
-                order.epoch,
-                order.spec,
-                order.checkpoint,
-                order.snapshots,
-                order.resume,
-            )
+        unstaged = staging_of(order)
+        if unstaged is not None:
             self._stage(unstaged, tell=False)
         held = self._held
         if held is None or not held.is_for(order):
@@ -264,10 +257,7 @@ class Worker:
         self._folder.enter(held.spec.cwd)
         implementation = held.implementation(order.device)
         device = self._devices.open(order.device)
-        welcome = self._link.welcome
-        interval_ns = welcome.interval_ns if welcome else INTERVAL_NS
-        sizer = StripSizer(interval_ns, fixed=held.spec.strip, first=order.strip)
-        course = Course(held.record, sizer)
+        course = self._course(held, order)
         lookout = Lookout(
             self._link, held.task, held.epoch, self._output, self._keeper.keeping
         )
@@ -286,6 +276,13 @@ class Worker:
             self._runs_on = ""
             lookout.leave()
         self._report(held, execution, outcome, lookout)
+
+    def _course(self, held: Holding, order: Run) -> Course:
+        """Return the checkpoint from which the task goes on, and its strips' sizes."""
+        welcome = self._link.welcome
+        interval_ns = welcome.interval_ns if welcome else INTERVAL_NS
+        sizer = StripSizer(interval_ns, fixed=held.spec.strip, first=order.strip)
+        return Course(held.record, sizer)
 
     def _report(
         self, held: Holding, execution: Execution, outcome: Outcome, lookout: Lookout
