@@ -138,8 +138,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set. Units stand in the names."""
 
     policy: str = "finish-time"
-    """Which policy schedules; `hetctl policy list` lists them, `policy set` changes it
-    until the next start."""
+    """Which policy schedules; `hetctl policy list` lists them. One that was put in force
+    with `hetctl policy set` goes before it until `hetctl policy reset`."""
     policy_parameters: dict[str, Any] = {}
     """Parameters of that policy, as `hetctl policy show` names them."""
     interval_ms: float = 50.0

@@ -161,6 +161,7 @@ def _the_node(judge: Judge, folder: Path) -> None:
     judge("policy set", "finish-time", "--set", "caution=3")
     judge("policy show")
     judge("policy list")
+    judge("policy reset")
     judge("completion", "bash")
     judge("doc", "policy set")
 

@@ -36,6 +36,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "policy show": ("hetctl/policy-1",),
     "policy list": ("hetctl/policies-1",),
     "policy set": ("hetctl/policy-1",),
+    "policy reset": ("hetctl/policy-1",),
     "characterize": ("hetctl/characterization-1",),
     "models list": ("hetctl/model-list-1",),
     "models show": ("hetctl/model-samples-1",),

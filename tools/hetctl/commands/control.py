@@ -76,7 +76,10 @@ def snapshot_command(
 @click.argument("resource", shell_complete=resources)
 @shared
 def drain_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
-    """Keep a resource free of tasks; running ones leave at their next checkpoint."""
+    """Keep a resource free of tasks; running ones leave at their next checkpoint.
+
+    It stays drained, over restarts too, until `hetctl resume`.
+    """
     with connect(socket) as client:
         client.drain(resource)
     _report_resource(resource, "draining", as_json=as_json)
@@ -86,7 +89,10 @@ def drain_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
 @click.argument("resource", shell_complete=resources)
 @shared
 def resume_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
-    """Give a drained resource back to the scheduler."""
+    """Give a drained resource back to the scheduler.
+
+    Also one that is not there any more: when it is back, it takes tasks.
+    """
     with connect(socket) as client:
         client.resume(resource)
     _report_resource(resource, "up", as_json=as_json)

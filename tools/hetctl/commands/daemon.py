@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,9 @@ from hetctl.terminal import say
 from hetctl.units import Duration
 from libtask.endpoint import default_socket
 from libtask.errors import HetError
+
+if TYPE_CHECKING:
+    from libtask.messages import DeviceInfo
 
 PATIENCE = 10.0
 """Seconds that a daemon which listens may take to answer."""
@@ -116,8 +119,7 @@ def _print_status(
     from libtask.client.client import Client
 
     with Client(path, timeout=patience) as client:
-        welcome, policy = client.welcome, client.policy().name
-        resources = [(each.spec.name, each.spec.emulated) for each in client.devices()]
+        welcome, policy, devices = client.welcome, client.policy(), client.devices()
     if as_json:
         document = {
             "format": "hetctl/daemon-1",
@@ -126,16 +128,25 @@ def _print_status(
             "version": welcome.version,
             "protocol": welcome.protocol,
             "socket": str(path),
-            "policy": policy,
-            "resources": [name for name, _ in resources],
+            "policy": policy.name,
+            "policy_set": policy.set or None,
+            "resources": [each.spec.name for each in devices],
+            "draining": [
+                each.spec.name for each in devices if each.state == "draining"
+            ],
         }
         emit(document)
         return
-    names = ", ".join(
-        f"{name} (emulated)" if mark else name for name, mark in resources
-    )
     say(f"{word}: hetd {welcome.version}, process {welcome.pid}, socket {path}")
-    say(f"policy {policy}; resources {names}")
+    chosen = f"{policy.name} (set {policy.set})" if policy.set else policy.name
+    say(f"policy {chosen}; resources {', '.join(map(_named, devices))}")
+
+
+def _named(device: DeviceInfo) -> str:
+    """Name a resource, with what is unusual about it."""
+    marks = ["emulated"] * device.spec.emulated
+    marks += [device.state] * (device.state != "up")
+    return f"{device.spec.name} ({', '.join(marks)})" if marks else device.spec.name
 
 
 def _lives(pid: int) -> bool:

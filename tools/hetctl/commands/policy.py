@@ -1,4 +1,4 @@
-"""`hetctl policy show`, `list`, `set`."""
+"""`hetctl policy show`, `list`, `set`, `reset`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group("policy")
 def policy_command() -> None:
-    """Show, list or set the policy."""
+    """Show, list or set the policy, or go back to the configured one."""
 
 
 @policy_command.command("show")
@@ -58,10 +58,22 @@ def list_all(*, socket: Path | None, as_json: bool) -> None:
 def set_one(
     *, name: str, settings: tuple[str, ...], socket: Path | None, as_json: bool
 ) -> None:
-    """Put another policy in force, until the daemon ends."""
+    """Put another policy in force, over restarts too.
+
+    It stays so whatever the configuration names, until another one is set, or `hetctl
+    policy reset`.
+    """
     parameters = assignments(settings)
     with connect(socket) as client:
         _print(client.policy(name, **parameters), as_json=as_json)
+
+
+@policy_command.command("reset")
+@shared
+def reset(*, socket: Path | None, as_json: bool) -> None:
+    """Go back to the policy of the configuration."""
+    with connect(socket) as client:
+        _print(client.configured_policy(), as_json=as_json)
 
 
 def _print(info: PolicyInfo, *, as_json: bool) -> None:
@@ -71,9 +83,14 @@ def _print(info: PolicyInfo, *, as_json: bool) -> None:
                 "format": "hetctl/policy-1",
                 "name": info.name,
                 "parameters": info.parameters,
+                "set": info.set or None,
+                "configured": info.configured,
             }
         )
         return
     say(f"{info.name}: {info.available.get(info.name, '')}")
     for key, value in info.parameters.items():
         say(f"  {key} = {value}")
+    if info.set:
+        back = f"`hetctl policy reset` goes back to {info.configured}"
+        say(f"set {info.set}; {back}, as configured")

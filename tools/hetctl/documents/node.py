@@ -101,11 +101,16 @@ class Metrics(TypedDict):
 
 
 class Policy(TypedDict):
-    """The policy in force: `policy show`, `policy set`."""
+    """The policy in force: `policy show`, `policy set`, `policy reset`."""
 
     format: Literal["hetctl/policy-1"]
     name: str
     parameters: dict[str, Any]
+    set: Annotated[
+        str | None,
+        Meta(description="who set it, and when; null: it is the configured one"),
+    ]
+    configured: Annotated[str, Meta(description="the policy of the configuration")]
 
 
 class PolicyPart(TypedDict):
@@ -133,7 +138,13 @@ class Daemon(TypedDict):
     version: NotRequired[str]
     protocol: NotRequired[int]
     policy: NotRequired[str]
+    policy_set: NotRequired[
+        Annotated[
+            str | None, Meta(description="who set it, and when; null: configured")
+        ]
+    ]
     resources: NotRequired[list[str]]
+    draining: NotRequired[list[str]]
 
 
 class ModelPart(TypedDict):

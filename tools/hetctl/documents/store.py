@@ -24,6 +24,7 @@ class Store(TypedDict):
     ended: Count | None
     keys: Count | None
     samples: Count | None
+    settings: Annotated[Count | None, Meta(description="what operators have set")]
     last_id: Count | None
     file: Annotated[str | None, Meta(description="the backup written or read")]
     aside: Annotated[list[str], Meta(description="what was there before a restore")]
