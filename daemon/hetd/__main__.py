@@ -53,13 +53,12 @@ def main() -> None:
     """Run the daemon."""
     # Until it means something, see `Serving`: it must not end a daemon that starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    arguments = parser().parse_args()
     writer = LogWriter()
     logging.basicConfig(level=logging.INFO, handlers=[writer])
     # Commits wait for this interpreter's lock as briefly as possible.
     sys.setswitchinterval(0.0005)
     try:
-        _serve(arguments)
+        _serve(parser().parse_args())
     except HetError as error:
         writer.say(f"hetd: {error}")
         sys.exit(2 if isinstance(error, InputError) else 1)
@@ -80,7 +79,6 @@ def parser() -> argparse.ArgumentParser:
         "--socket",
         type=Path,
         metavar="PATH",
-        default=run_directory() / "hetd.sock",
         help="where to listen, unless the service manager passes a socket; default: "
         "hetd/hetd.sock in the runtime directory of the user",
     )
@@ -173,9 +171,14 @@ def _retention(config: Config) -> Retention:
 
 def _router(arguments: argparse.Namespace, config: Config) -> Router:
     passed = passed_socket()
-    path = arguments.socket if passed is None else Path(path_of(passed))
+    path = _path(arguments) if passed is None else Path(path_of(passed))
     group = _gid(config.socket_group) if config.socket_group else None
     return Router(path.absolute(), _allowance(config), group=group, passed=passed)
+
+
+def _path(arguments: argparse.Namespace) -> Path:
+    named: Path | None = arguments.socket
+    return named or run_directory() / "hetd.sock"
 
 
 def _gid(group: str) -> int:

@@ -26,11 +26,19 @@ START = "start one with `hetctl daemon start`"
 
 
 def run_directory() -> Path:
-    """Return this user's runtime directory for hetd; it may not exist yet."""
+    """Return this user's runtime directory for hetd; it may not exist yet.
+
+    Raises:
+        InputError: it is another user's, who could put a socket of his own there.
+
+    """
     with warnings.catch_warnings():
         # Without XDG_RUNTIME_DIR it falls back to a folder in /tmp, which serves.
         warnings.simplefilter("ignore")
-        return Path(platformdirs.user_runtime_dir("hetd"))
+        try:
+            return Path(platformdirs.user_runtime_dir("hetd"))
+        except PermissionError as error:
+            raise InputError(str(error)) from error
 
 
 def default_socket() -> Path:

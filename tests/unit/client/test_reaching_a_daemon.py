@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -32,6 +33,24 @@ def test_socket_is_the_named_one_then_the_users(
 
     own.unlink()
     assert default_socket() == (SYSTEM_SOCKET if SYSTEM_SOCKET.exists() else own)
+
+
+def test_a_runtime_directory_of_somebody_else_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a socket in there could be anybody's, and a launcher obeys whoever it reaches
+    (tmp_path / "his").mkdir()
+    (tmp_path / f"runtime-{os.getuid()}").symlink_to(tmp_path / "his")
+    for name in ("XDG_RUNTIME_DIR", "HETD_SOCKET"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(
+        "platformdirs.unix.Unix._default_runtime_dir",
+        lambda unix: unix._temp_runtime_dir(),
+    )
+
+    with pytest.raises(InputError, match="runtime directory"):
+        default_socket()
 
 
 def test_absent_daemon(tmp_path: Path) -> None:
