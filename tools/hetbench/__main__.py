@@ -28,7 +28,7 @@ BENCHES = {
     "mapping": "decisions with deadlines: 1,000 waiting tasks, 16 machines",
     "two_applications": "execution times for Figs 5 and 8 of mokhtari-felare",
     "kernels_heat": "heat against NumPy, SciPy and plain Numba",
-    "kernels_gaussian_blur": "Gaussian blur against SciPy, OpenCV and scikit-image",
+    "kernels_gaussian_blur": "Gaussian blur against SciPy and OpenCV",
     "kernels_markov": "steady states against BLAS and SciPy",
     "kernels_correlation": "correlation against NumPy and pandas",
     "planners": "batch planning against bisection with HiGHS",
