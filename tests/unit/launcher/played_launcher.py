@@ -61,6 +61,7 @@ class Look(Task):
         found = {"files": len(os.listdir("/proc/self/fd")), "leads": os.getsid(0) == os.getpid()}
         found["draws"] = int(np.random.randint(1 << 40))
         found["pid"] = getattr(self, "pid", 0)
+        found["processes"] = resource.getrlimit(resource.RLIMIT_NPROC)
         return found
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
+
+import pytest
 
 from libtask.messages import Hello, Leaving, StartWorkers, WorkerExited
 from libtask.processes import children_of
@@ -132,3 +136,47 @@ while os.getppid() == parent:
     os.write(1, b"y" * 65536)
 """
 """Ends with the worker, however that ends: nobody else stops it from filling the disk."""
+
+
+# ---------------------------------------------------------------- number of processes
+
+
+def test_workers_may_have_as_many_processes_as_hetd_says(tmp_path: Path) -> None:
+    played = Played(tmp_path)
+    played.daemon.greet(processes=4000)
+
+    played.start_workers("w1")
+
+    assert played.look("w1")["processes"] == [4000, 4000]
+    played.close()
+
+
+BOMB = """
+import os, signal
+from libtask.worker import forked
+os.setgroups([])
+os.setgid(4104)
+os.setuid(4104)
+forked._limit_processes(5)
+made = []
+try:
+    while len(made) < 50:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        made.append(pid)
+except BlockingIOError:
+    print(len(made))
+for pid in made:
+    os.kill(pid, signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user without any")
+def test_a_fork_bomb_comes_to_its_end_at_the_limit() -> None:
+    alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    bomb = [sys.executable, "-c", BOMB]
+
+    ended = subprocess.run(bomb, capture_output=True, text=True, env=alone, check=True)
+
+    assert ended.stdout == "4\n", "and itself"
