@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import TYPE_CHECKING
 
 from hetd.clock import SYSTEM_CLOCK
 from libtask import messages as m
 from unit.daemon_shell import Shell, a_peer, a_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-
-@pytest.fixture
-def restart(tmp_path: Path) -> Iterator[Callable[..., Shell]]:
-    """Start the shell, anew after what may have been a crash."""
-    shells: list[Shell] = []
-
-    def start(**fields: Any) -> Shell:
-        shells.append(Shell(tmp_path, **fields))
-        return shells[-1]
-
-    yield start
-    for shell in shells:
-        shell.close()
-
-
-@pytest.fixture
-def shell(restart: Callable[..., Shell]) -> Shell:
-    return restart()
+    from collections.abc import Callable
 
 
 # ---------------------------------------------------------------- orders

@@ -13,17 +13,9 @@ from libtask import messages as m
 from unit.daemon_shell import Shell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    pass
 
 RULER = os.getuid()
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    made = Shell(tmp_path)
-    yield made
-    made.close()
 
 
 def told(shell: Shell, **fields: float) -> list[tuple[str, str | None, str]]:

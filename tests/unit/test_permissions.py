@@ -19,8 +19,7 @@ from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
 ADMIN = 3000
 TASK = 1
@@ -57,14 +56,13 @@ def name(request: m.Request) -> str:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
+def shell(restart: Callable[..., Shell]) -> Shell:
+    shell = restart()
     shell.service.rights._groups = lambda uid: frozenset(
         {"hetd-admin", "hetd"} if uid == ADMIN else {"hetd"}
     )
     assert shell.submit(a_spec(hold=True)) == [TASK]
-    yield shell
-    shell.close()
+    return shell
 
 
 def test_every_request_is_looked_at_here() -> None:
@@ -158,18 +156,9 @@ def test_all_groups_of_a_user_are_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-def limited(tmp_path: Path) -> Iterator[Callable[..., Shell]]:
+def limited(restart: Callable[..., Shell]) -> Callable[..., Shell]:
     """Start a shell with a table of limits."""
-    shells: list[Shell] = []
-
-    def start(**fields: object) -> Shell:
-        table = msgspec.convert(fields, LimitsTable)
-        shells.append(Shell(tmp_path, limits=table))
-        return shells[-1]
-
-    yield start
-    for shell in shells:
-        shell.close()
+    return lambda **fields: restart(limits=msgspec.convert(fields, LimitsTable))
 
 
 def test_tasks_beyond_the_limit_are_refused_all_or_none(

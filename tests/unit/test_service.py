@@ -10,30 +10,10 @@ from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
 RULER = 0
 """root, who may do everything."""
-
-
-@pytest.fixture
-def restart(tmp_path: Path) -> Iterator[Callable[[], Shell]]:
-    """Start the shell, anew after what may have been a crash."""
-    shells: list[Shell] = []
-
-    def start() -> Shell:
-        shells.append(Shell(tmp_path))
-        return shells[-1]
-
-    yield start
-    for shell in shells:
-        shell.close()
-
-
-@pytest.fixture
-def shell(restart: Callable[[], Shell]) -> Shell:
-    return restart()
 
 
 # ---------------------------------------------------------------- submit
