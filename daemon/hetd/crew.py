@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hetd")
 
-ELSEWHERE = frozenset({"device", "device-memory", "program"})
+ELSEWHERE = frozenset({"device", "device-memory", "binary", "program"})
 """Codes of failures that another resource may not have."""
 
 

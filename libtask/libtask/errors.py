@@ -65,6 +65,16 @@ class DeviceMemoryError(DeviceError):
     code = "device-memory"
 
 
+class BinaryError(DeviceError):
+    """A board's prebuilt binary is missing, or the board does not take it.
+
+    The board is not to blame, and others may have a binary that does.
+    """
+
+    retry = False
+    code = "binary"
+
+
 class ProgramError(DeviceError):
     """An OpenCL program does not compile for this device; another kind may do."""
 

@@ -53,6 +53,19 @@ void *clCreateBuffer(void *context, uint64_t flags, size_t size, void *host, cl_
         context, flags, size, host, status);
 }
 
+void *clCreateProgramWithBinary(void *context, cl_uint count, const void *devices,
+                                const size_t *sizes, const unsigned char **binaries,
+                                cl_int *each, cl_int *status) {
+    cl_int code = fault("clCreateProgramWithBinary");
+    if (code < 0) {
+        if (status) *status = code;
+        return NULL;
+    }
+    return ((void *(*)(void *, cl_uint, const void *, const size_t *, const unsigned char **,
+                       cl_int *, cl_int *))real("clCreateProgramWithBinary"))(
+        context, count, devices, sizes, binaries, each, status);
+}
+
 cl_int clBuildProgram(void *program, cl_uint count, const void *devices,
                       const char *options, void *notify, void *data) {
     FAIL("clBuildProgram")

@@ -16,7 +16,13 @@ from libtask.devices import open_device
 from libtask.devices.faults import opencl_errors
 from libtask.devices.icd import cache_folder
 from libtask.devices.opencl import OpenCLDevice
-from libtask.errors import DeviceError, DeviceMemoryError, InputError, ProgramError
+from libtask.errors import (
+    BinaryError,
+    DeviceError,
+    DeviceMemoryError,
+    InputError,
+    ProgramError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -285,7 +291,7 @@ def test_a_bad_prebuilt_binary_is_named(
         image.write_bytes(content)
     board = OpenCLDevice(msgspec.structs.replace(spec, binaries={"any": str(image)}))
 
-    with pytest.raises(DeviceError, match=r"board\.aocx"):
+    with pytest.raises(BinaryError, match=r"board\.aocx"):
         board.kernel("any", "ignored.cl", "twice")
     board.close()
 

@@ -13,6 +13,7 @@ import pyopencl
 import pytest
 
 from system.private_daemon import PATIENCE, SETTINGS, eventually, opened
+from system.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +83,7 @@ import numpy as np
 from libtask import Size, Task
 
 @dataclass
-class Sum(Task):
+class Numbers(Task):
     strips: int = 3
 
     def load(self):
@@ -94,6 +95,11 @@ class Sum(Task):
     def save(self, checkpoint):
         return int(self.numbers.sum())
 
+class Sum(Numbers): pass
+class BoardSum(Numbers): pass
+class TextSum(Numbers): pass
+
+@BoardSum.on("cpu")
 @Sum.on("cpu")
 def cpu(task, device, checkpoint):
     for strip in checkpoint.strips():
@@ -109,6 +115,13 @@ def gpu(task, device, checkpoint):
         for strip in checkpoint.strips():
             kernel(device.queue, (1024,), None, buffer, np.int32(len(strip)))
             yield
+
+@BoardSum.on("fpga")
+def fpga(task, device, checkpoint):
+    device.kernel("board.sums", "ignored.cl", "add")
+    yield from gpu(task, device, checkpoint)
+
+TextSum.on("fpga")(gpu)
 """
 
 RESOURCES = """
@@ -124,6 +137,15 @@ platform = "{platform}"
 device = "{device}"
 index = {index}
 emulated = true
+[[resource]]
+name = "fpga0"
+kind = "fpga"
+driver = "opencl"
+platform = "{platform}"
+device = "{device}"
+index = {index}
+emulated = true
+binaries = {{ "board.sums" = "{image}" }}
 """
 
 
@@ -132,6 +154,7 @@ def node(_node: PrivateDaemon, preloaded: Path) -> PrivateDaemon:
     """Return a daemon with a CPU and a GPU that works, until a fault is written."""
     preloaded.unlink(missing_ok=True)
     _node.client.resume("gpu0")
+    _node.client.resume("fpga0")
     return _node
 
 
@@ -139,7 +162,10 @@ def node(_node: PrivateDaemon, preloaded: Path) -> PrivateDaemon:
 def _node(preloaded: Path, pocl: DeviceSpec) -> Iterator[PrivateDaemon]:
     preloaded.unlink(missing_ok=True)
     table = RESOURCES.format(
-        platform=pocl.platform, device=pocl.device, index=pocl.index
+        platform=pocl.platform,
+        device=pocl.device,
+        index=pocl.index,
+        image=preloaded.with_name("board.aocx"),
     )
     with opened(SETTINGS + table) as daemon:
         yield daemon
@@ -152,8 +178,8 @@ def app(tmp_path: Path) -> str:
     return f"{path}:Sum"
 
 
-def _gpu(node: PrivateDaemon) -> DeviceInfo:
-    (found,) = [each for each in node.client.devices() if each.spec.name == "gpu0"]
+def _device(node: PrivateDaemon, name: str = "gpu0") -> DeviceInfo:
+    (found,) = [each for each in node.client.devices() if each.spec.name == name]
     return found
 
 
@@ -169,25 +195,26 @@ def test_a_lost_device_is_avoided_tried_and_used_again(
     for task in ids:
         assert [s.resource for s in node.info(task).segments] == ["gpu0", "cpu"]
         assert "DEVICE_NOT_AVAILABLE (-2)" in (node.info(task).reason or "")
-    gpu = _gpu(node)
+    gpu = _device(node)
     assert gpu.state == "lost"
-    eventually(lambda: "tried in vain" in _gpu(node).reason, "a trial in vain")
-    assert "DEVICE_NOT_AVAILABLE (-2)" in _gpu(node).reason
-    command = [sys.executable, "-m", "hetctl", "devices", "--socket", str(node.socket)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    eventually(lambda: "tried in vain" in _device(node).reason, "a trial in vain")
+    assert "DEVICE_NOT_AVAILABLE (-2)" in _device(node).reason
+    shown = Terminal(node)("devices")
     assert "\ngpu0: tried in vain: gpu0: DEVICE_NOT_AVAILABLE (-2)" in shown
     waits = node.client.submit(app, {}, resources=["gpu0"])
     preloaded.unlink()
     assert waits.result(PATIENCE) == 3 * 1024
-    assert _gpu(node).state == "up"
+    assert _device(node).state == "up"
 
 
-def _run_on_gpu(node: PrivateDaemon, app: str, number: int) -> list[int]:
+def _run_on_gpu(
+    node: PrivateDaemon, app: str, number: int, name: str = "gpu0"
+) -> list[int]:
     """Run tasks that begin on the GPU, one after the other; return their ids."""
     ids = []
     for _ in range(number):
         handle = node.client.submit(app, {}, hold=True)
-        node.client.migrate(handle.id, "gpu0")
+        node.client.migrate(handle.id, name)
         node.client.release(handle.id)
         assert handle.result(PATIENCE) == 3 * 1024
         ids.append(handle.id)
@@ -199,14 +226,14 @@ def test_wrong_numbers_keep_a_failed_device_out_of_use(
 ) -> None:
     preloaded.write_text("clEnqueueNDRangeKernel -5\n")
     _run_on_gpu(node, app, 3)
-    assert _gpu(node).state == "lost"
+    assert _device(node).state == "lost"
 
     preloaded.write_text("clEnqueueReadBuffer 1\n")
 
-    eventually(lambda: "computes wrong numbers" in _gpu(node).reason, "a trial")
+    eventually(lambda: "computes wrong numbers" in _device(node).reason, "a trial")
     preloaded.unlink()
     node.client.resume("gpu0")
-    assert _gpu(node).state == "up"
+    assert _device(node).state == "up"
 
 
 def test_a_task_in_a_call_that_never_returns_goes_on_elsewhere(
@@ -250,4 +277,63 @@ def test_a_program_that_does_not_build_says_why_and_is_not_tried_again(
     assert "does not compile" in (info.reason or "")
     log = Path(info.segments[0].log).read_bytes()
     assert b"unknown type name 'no'" in log
-    assert _gpu(node).state == "up"
+    assert _device(node).state == "up"
+
+
+# ---------------------------------------------------------------- boards
+
+
+@pytest.fixture
+def image(preloaded: Path) -> Iterator[Path]:
+    """Return where the board's binary is to lie; it does not."""
+    path = preloaded.with_name("board.aocx")
+    yield path
+    path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (None, "none 0", "cannot read binary"),
+        (b"of another board", "clCreateProgramWithBinary -42", "INVALID_BINARY (-42)"),
+    ],
+    ids=["missing", "refused"],
+)
+def test_a_binary_that_is_no_good_costs_its_own_tasks_the_board_and_no_others(
+    node: PrivateDaemon,
+    app: str,
+    preloaded: Path,
+    image: Path,
+    fault: tuple[bytes | None, str, str],
+) -> None:
+    content, call, told = fault
+    if content is not None:
+        image.write_bytes(content)
+    preloaded.write_text(f"{call}\n")
+
+    ids = _run_on_gpu(node, app.replace(":Sum", ":BoardSum"), 4, "fpga0")
+
+    for task in ids:
+        assert [s.resource for s in node.info(task).segments] == ["fpga0", "cpu"]
+        assert told in (node.info(task).reason or "")
+    assert _device(node, "fpga0").state == "up"
+    (other,) = _run_on_gpu(node, app.replace(":Sum", ":TextSum"), 1, "fpga0")
+    assert [s.resource for s in node.info(other).segments] == ["fpga0"]
+
+
+def test_a_board_that_another_process_holds_is_left_alone_for_a_while(
+    node: PrivateDaemon, app: str, preloaded: Path, image: Path
+) -> None:
+    image.write_bytes(b"never looked at")
+    preloaded.write_text("clCreateProgramWithBinary -2\nclFinish -2\n")
+
+    ids = _run_on_gpu(node, app.replace(":Sum", ":BoardSum"), 3, "fpga0")
+
+    for task in ids:
+        assert [s.resource for s in node.info(task).segments] == ["fpga0", "cpu"]
+        assert "DEVICE_NOT_AVAILABLE (-2)" in (node.info(task).reason or "")
+    assert _device(node, "fpga0").state == "lost"
+    preloaded.unlink()
+    waits = node.client.submit(app.replace(":Sum", ":TextSum"), {}, resources=["fpga0"])
+    assert waits.result(PATIENCE) == 3 * 1024
+    assert _device(node, "fpga0").state == "up"

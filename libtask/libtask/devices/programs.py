@@ -21,7 +21,7 @@ import pyopencl
 
 from libtask.devices.faults import opencl_errors
 from libtask.devices.icd import cache_folder, write_atomically
-from libtask.errors import DeviceError, ProgramError
+from libtask.errors import BinaryError, ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,14 +106,23 @@ class Programs:
         return self._from_source(text, options, f"{package}/{source}")
 
     def _from_board_binary(self, path: Path) -> Program:
-        """Load what the board's own tools built; this configures the board."""
+        """Load what the board's own tools built; this configures the board.
+
+        Raises:
+            BinaryError: there is no such file, or it is none for this board.
+            DeviceError: the board is lost, or another process holds it.
+
+        """
         try:
             content = path.read_bytes()
         except OSError as error:
             text = f"{self._spec.name}: cannot read binary {path}: {error.strerror}"
-            raise DeviceError(text) from error
-        with opencl_errors(self._spec.name, f"loading {path}"):
-            return Program(self._from_binary(content), self._spec.name)
+            raise BinaryError(text) from error
+        try:
+            with opencl_errors(self._spec.name, f"loading {path}"):
+                return Program(self._from_binary(content), self._spec.name)
+        except ProgramError as error:
+            raise BinaryError(str(error)) from error
 
     def _from_source(self, text: str, options: list[str], title: str) -> Program:
         entry = self._entry(text, options)
