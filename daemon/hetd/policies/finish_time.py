@@ -76,13 +76,11 @@ class FinishTime:
         for state in system.usable_states():
             free = state.slots - len(state.running)
             if 0 < free < len(state.queue):
-                chosen = self._first(system, outlook, state)
+                chosen = self._first(outlook, state)
                 if chosen is not None:
                     yield Place(chosen.id, state.resource.name, NEXT, RULE_NEXT)
 
-    def _first(
-        self, system: System, outlook: Outlook, state: ResourceState
-    ) -> TaskRecord | None:
+    def _first(self, outlook: Outlook, state: ResourceState) -> TaskRecord | None:
         """Choose among the waiting tasks of the highest priority; None: as they stand."""
         head = state.queue.head()
         if head is None or head.rank < 0:
