@@ -51,7 +51,7 @@ bench: .venv/installed-dev
 	$(BIN)/python -m hetbench $(BENCH)
 
 # an hour or more on 2 cores; each run goes on where it stopped if it is called again
-TORTURE := points kills crews calls soak simulate bugs $(if $(filter 0,$(shell id -u)),powercuts)
+TORTURE := points kills crews moves calls soak simulate bugs $(if $(filter 0,$(shell id -u)),powercuts)
 SOAK_MINUTES ?= 10
 
 torture: $(TORTURE:%=torture-output/torture-%.json)
@@ -64,6 +64,7 @@ torture-output/torture-%.json: .venv/installed-dev
 OPTIONS_points := --json
 OPTIONS_kills := --seeds 20 --count 500 --json
 OPTIONS_crews := --seeds 20 --count 100 --json
+OPTIONS_moves := --seeds 4 --count 1000 --json
 OPTIONS_calls := --seeds 10 --count 50 --json
 OPTIONS_soak := --minutes $(SOAK_MINUTES) --json
 # two hours on two cores

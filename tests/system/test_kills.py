@@ -19,6 +19,7 @@ from hettorture.arena import PATIENCE, Arena, NotInTimeError, eventually
 from hettorture.customers import DEAF, all_tasks, described
 from hettorture.history import name_of
 from hettorture.kills import Siege, besiege, kill_crews, kill_daemons
+from hettorture.moves import move_tasks
 from hettorture.points import hits, walk_all
 from libtask import messages as m
 from libtask.client.session import Session
@@ -28,6 +29,8 @@ from libtask.faultpoints import IN_DAEMON, IN_LAUNCHER, IN_WORKER, POINTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MOVES = 50
+"""Of running tasks, from resource to resource."""
 DOCS = Path(__file__).parents[2] / "docs" / "reliability.md"
 KILLS = 100
 """Of a run at random moments; some more, where one meets a daemon that recovers."""
@@ -53,6 +56,14 @@ def test_random_kills_of_workers_and_launchers_lose_nothing(
     assert run.complaints == [], run.story()
     assert sum(run.kills.values()) == KILLS
     assert run.states["completed"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_random_moves_change_no_result(tmp_path: Path) -> None:
+    run = besiege(4, lambda siege: move_tasks(siege, MOVES), tmp_path)
+
+    assert run.complaints == [], run.story()
+    assert run.moves >= MOVES
 
 
 @pytest.mark.timeout(900)

@@ -2,6 +2,7 @@
 
     kills      the daemon, at random moments, under load and while it recovers
     crews      workers and launchers, at random moments
+    moves      running tasks, from resource to resource, without harm
     points     every named step of the protocol, the first time and a later time
     calls      the N-th system call of a kind (needs strace)
     soak       mixed load and faults for a long time: memory, descriptors, files
@@ -21,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hettorture import bugs, calls, kills, points, powercuts, simulate, soak
+from hettorture import bugs, calls, kills, moves, points, powercuts, simulate, soak
 from hettorture.machine import machine
 from hettorture.story import KEPT
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 RUNS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {
     "kills": kills.run_daemons,
     "crews": kills.run_crews,
+    "moves": moves.run,
     "points": points.run_all,
     "calls": calls.run,
     "soak": soak.run,
@@ -67,7 +69,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("name", choices=[*RUNS, *PROGRAMS])
     parser.add_argument("--seeds", type=int, default=3, help="runs, each of its seed")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--count", type=int, default=100, help="kills of each run")
+    parser.add_argument("--count", type=int, default=100, help="kills or moves of each run")
     parser.add_argument("--minutes", type=float, default=10.0, help="of a soak")
     parser.add_argument("--only", default="", help="names, separated by commas")
     parser.add_argument(

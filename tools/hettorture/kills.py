@@ -45,6 +45,7 @@ class Run:
     """One run of an arena under load, and what came of it.
 
     Attributes:
+        moves: of the mover's tasks.
         in_flight: kills at whose moment somebody waited for an answer.
         kept: the folder that holds what there is to a run that failed.
         last_words: the end of the log, of a run that failed.
@@ -54,6 +55,7 @@ class Run:
     seed: int
     policy: str
     kills: dict[str, int] = field(default_factory=dict)
+    moves: int = 0
     in_flight: int = 0
     requests: int = 0
     tasks: int = 0
@@ -70,6 +72,7 @@ class Run:
             "seed": self.seed,
             "policy": self.policy,
             "kills": self.kills,
+            "moves": self.moves,
             "kills_with_requests_in_flight": self.in_flight,
             "requests": self.requests,
             "tasks": self.tasks,
@@ -249,15 +252,15 @@ def besiege(seed: int, attack: Callable[[Siege], None], shelf: Path) -> Run:
 
 def run_daemons(chosen: argparse.Namespace) -> list[dict[str, Any]]:
     """Kill daemons, in one run for each seed."""
-    return _rows(chosen, kill_daemons)
+    return rows_of(chosen, kill_daemons)
 
 
 def run_crews(chosen: argparse.Namespace) -> list[dict[str, Any]]:
     """Kill workers and launchers, in one run for each seed."""
-    return _rows(chosen, kill_crews)
+    return rows_of(chosen, kill_crews)
 
 
-def _rows(
+def rows_of(
     chosen: argparse.Namespace, attack: Callable[[Siege, int], None]
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
@@ -267,3 +270,4 @@ def _rows(
             rows.append(run.report())
             sys.stderr.write(f"seed {seed}: {len(run.complaints)} complaints\n")
     return rows
+    """Attack so often as is chosen, in one run for each seed."""
