@@ -74,6 +74,8 @@ JOIN_SECONDS = 10.0
 """How long hetd may take to answer the hello of a user's own program."""
 PATIENCE = 600.0
 """Seconds that an idle worker waits for a hetd that went away."""
+NEWS_PATIENCE = 86_400.0
+"""Seconds that one waits which has to tell how its last task ended."""
 
 
 class Worker:
@@ -384,7 +386,8 @@ class Worker:
         has_news = alone and self._last_word.message is not None
         if self._is_orphan() and not has_news:
             return True
-        return alone and self._now() - self._link.silent_since > PATIENCE
+        patience = NEWS_PATIENCE if has_news else PATIENCE
+        return alone and self._now() - self._link.silent_since > patience
 
     def _is_orphan(self) -> bool:
         return os.getppid() != self._parent

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from libtask.messages import Finished, Progress, Ready
+from libtask.worker.terms import Terms
+from libtask.worker.worker import Worker
 from unit.scripted_daemon import PATIENCE, cpu, run, stage
 from unit.worker.played_worker import Played, next_but_progress, start_counting
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 def test_a_new_daemon_hears_what_is_held_and_what_was_said_last(
     worker: Played,
@@ -94,3 +95,33 @@ def test_a_worker_whose_ended_task_does_not_go_is_ended(tmp_path: Path) -> None:
         assert played.process.wait(PATIENCE) == -signal.SIGALRM
     finally:
         played.close()
+
+
+class _Nobody:
+    """A line at whose other end there is no hetd."""
+
+    welcome = None
+    silent_since = 0.0
+    connections = 1
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_given: None
+
+
+@pytest.mark.parametrize(
+    ("news", "hours", "leaves"),
+    [(False, 0.1, False), (False, 0.2, True), (True, 23.0, False), (True, 25.0, True)],
+)
+def test_a_result_waits_longer_for_a_hetd_than_an_idle_worker(
+    news: bool,  # noqa: FBT001  drawn by name
+    hours: float,
+    leaves: bool,  # noqa: FBT001  as above
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line: Any = _Nobody()
+    worker = Worker(Terms("w", Path("nowhere"), ""), connect=lambda *_given: line)
+    monkeypatch.setattr(worker, "_now", lambda: 3600 * hours)
+    if news:
+        worker._last_word.message = Finished(1, 1)
+
+    assert worker._is_forsaken() is leaves
