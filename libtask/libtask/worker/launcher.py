@@ -31,6 +31,7 @@ import platformdirs
 from libtask.faultpoints import reach
 from libtask.messages import (
     DropSnapshots,
+    Error,
     Hello,
     KillWorker,
     Retire,
@@ -154,6 +155,8 @@ class Launcher:
                 self._retired = True
                 for name in self._shepherd.names():
                     self._shepherd.terminate(name, "the daemon stops")
+            case Error():
+                sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")
             case _:
                 pass  # a Welcome, or what is meant for workers and clients
 
