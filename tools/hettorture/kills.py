@@ -48,7 +48,7 @@ class Run:
         moves: of the mover's tasks.
         in_flight: kills at whose moment somebody waited for an answer.
         kept: the folder that holds what there is to a run that failed.
-        last_words: the end of the log, of a run that failed.
+        last_words: the ends of the logs, of a run that failed.
 
     """
 
@@ -90,7 +90,6 @@ class Run:
                 f"seed {self.seed}, policy {self.policy}, kills {self.kills}",
                 f"everything is kept in {self.kept}",
                 *(f"! {complaint}" for complaint in self.complaints),
-                "the end of the log:",
                 self.last_words,
             ]
         )
@@ -126,6 +125,12 @@ class Siege:
             log.write(f"{time.strftime('%F %T')} torture: the {victim} is killed\n")
         if victim == "daemon":
             self.run.in_flight += any(each.waits for each in self.customers)
+
+    def disarm(self) -> None:
+        """End what may have been told to fail, where an attack broke off."""
+        self.arena.kill_daemon()
+        self.arena.kill_launcher()
+        self.arena.start_launcher()
 
     def judge(self) -> Run:
         """Let everything end; find what is wrong."""
@@ -172,7 +177,7 @@ class Siege:
     def keep(self, shelf: Path) -> None:
         """Keep what there is to the run, in a new folder."""
         run = self.run
-        run.last_words = self.arena.files.last_words()
+        run.last_words = story.ends_of_logs(self.arena.folder)
         run.kept = story.keep(run.report(), self.history, self.arena.folder, shelf)
 
 
@@ -243,6 +248,7 @@ def besiege(seed: int, attack: Callable[[Siege], None], shelf: Path) -> Run:
             attack(siege)
         except Exception as error:  # noqa: BLE001  whatever it is, the run tells of it
             siege.run.complaints.append(_told(error))
+            siege.disarm()
         run = siege.judge()
         run.seconds = time.monotonic() - began
         if run.complaints:
@@ -263,6 +269,7 @@ def run_crews(chosen: argparse.Namespace) -> list[dict[str, Any]]:
 def rows_of(
     chosen: argparse.Namespace, attack: Callable[[Siege, int], None]
 ) -> list[dict[str, Any]]:
+    """Attack so often as is chosen, in one run for each seed."""
     rows: list[dict[str, Any]] = []
     with contextlib.suppress(KeyboardInterrupt):  # what is done is reported
         for seed in range(chosen.first, chosen.first + chosen.seeds):
@@ -270,4 +277,3 @@ def rows_of(
             rows.append(run.report())
             sys.stderr.write(f"seed {seed}: {len(run.complaints)} complaints\n")
     return rows
-    """Attack so often as is chosen, in one run for each seed."""

@@ -42,8 +42,11 @@ HOLD_AND_GO_ON: tuple[Literal["hold", "snapshot", "release"], ...] = (
     "snapshot",
     "release",
 )
-PROVOKE_S = 0.02
-"""Seconds between two provocations."""
+PROVOKE_S, LONGEST_S = 0.02, 2.0
+"""Seconds after a provocation, the first and at most: what a busy machine starts must come
+to greet before the next provocation ends it."""
+GROWTH = 1.3
+"""Of that time, from one to the next."""
 ONCE = frozenset(
     {point for point in POINTS if point.startswith(("start.", "stop."))}
     | {RETIRING, "worker.forked"}
@@ -144,17 +147,17 @@ class Walk:
     def _provoke(self, point: str, marker: Path) -> None:
         """Do what leads to a point, until it is reached."""
         provoke = self._provocations.get(point, self._arena.keep_launcher)
-        last = 0.0
+        pause, due = PROVOKE_S, 0.0
 
         def look() -> bool:
-            nonlocal last
-            now = time.monotonic()
-            if not marker.exists() and now - last > PROVOKE_S:
-                last = now
+            nonlocal pause, due
+            if not marker.exists() and time.monotonic() > due:
                 # it leaves at once where a dying one still has the lock
                 self._arena.keep_launcher()
                 provoke()
                 self._keep_daemon(marker)
+                due = time.monotonic() + pause
+                pause = min(GROWTH * pause, LONGEST_S)
             return marker.exists()
 
         eventually(look, f"fault point {point}")

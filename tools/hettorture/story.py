@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from hettorture.history import Found, History
 
+LAST_LINES = 20
+"""Of a log, that a run's story shows; all of it is kept."""
 KEPT = Path("torture-output")
 """Where the command keeps what failed."""
 
@@ -48,6 +50,17 @@ def keep(told: dict[str, Any], history: History, left: Path, shelf: Path) -> Pat
 def _special(folder: str, names: list[str]) -> list[str]:
     """Pick what cannot be copied: sockets."""
     return [name for name in names if Path(folder, name).is_socket()]
+
+
+def ends_of_logs(left: Path) -> str:
+    """Return the last lines that the daemon, and its launcher, wrote."""
+    logs = [*left.glob("*.log"), *left.glob("*/launcher.log")]
+    return "\n".join(line for log in logs for line in _end_of(log))
+
+
+def _end_of(log: Path) -> list[str]:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [f"the end of {log.name}:", *lines[-LAST_LINES:]]
 
 
 def plain(history: History) -> dict[str, Any]:
