@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hetctl.waiting import Manner, wait_for
-from system.private_daemon import PATIENCE, RESOURCES, SETTINGS, PrivateDaemon
+from system.private_daemon import (
+    PATIENCE,
+    RESOURCES,
+    SETTINGS,
+    PrivateDaemon,
+    eventually,
+)
 from system.terminal import HETCTL, Terminal
 
 if TYPE_CHECKING:
@@ -112,7 +118,8 @@ def test_wait_survives_a_restart(
 ) -> None:
     daemon = private_daemon()
     (task,) = Terminal(daemon).json(*printer)["ids"]
-    daemon.await_state(task, "running")
+    # before its worker is there, a restart costs the patience with workers
+    eventually(lambda: daemon.info(task).progress > 0, "the first strips")
     client = daemon.connect()
     handle = client.handle(task)
 
@@ -122,4 +129,5 @@ def test_wait_survives_a_restart(
         daemon.await_state(task, "running")
         (tmp_path / "gate").touch()
         assert status.result() == 0
-    assert capsys.readouterr().out.startswith(f"task {task} completed")
+    where = daemon.info(task).resource
+    assert capsys.readouterr().out == f"task {task} completed on {where}\n"
