@@ -8,9 +8,19 @@ import pytest
 
 from libtask.messages import Failed
 from unit.scripted_daemon import cpu, null, run, stage
+from unit.worker.played_worker import Played
 
 if TYPE_CHECKING:
-    from unit.worker.played_worker import Played
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def veteran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    """The one worker that all these failures come to: it must outlive each."""
+    played = Played(tmp_path_factory.mktemp("veteran"))
+    played.daemon.greet()
+    yield played
+    played.close()
 
 
 @pytest.mark.parametrize("where", ["load", "run", "save"])
@@ -26,46 +36,48 @@ if TYPE_CHECKING:
     ],
 )
 def test_survives_failures(
-    worker: Played, where: str, error: str, line: str, code: str
+    veteran: Played, where: str, error: str, line: str, code: str
 ) -> None:
     params = {"where": where, "error": error}
-    worker.say(stage(1, worker.app("Broken"), params=params), run(1, cpu()))
+    veteran.say(stage(1, veteran.app("Broken"), params=params), run(1, cpu()))
 
-    failed = worker.daemon.expect(Failed)
+    failed = veteran.daemon.expect(Failed)
 
     assert (failed.task, failed.error, failed.code) == (1, line, code)
     assert "in fail" in failed.trace
-    worker.still_works()
+    veteran.still_works()
 
 
 @pytest.mark.parametrize("where", ["result", "set", "large"])
-def test_a_result_that_cannot_travel_fails_the_task(worker: Played, where: str) -> None:
-    worker.say(stage(1, worker.app("Broken"), params={"where": where}), run(1, cpu()))
+def test_a_result_that_cannot_travel_fails_the_task(
+    veteran: Played, where: str
+) -> None:
+    veteran.say(stage(1, veteran.app("Broken"), params={"where": where}), run(1, cpu()))
 
-    failed = worker.daemon.expect(Failed)
+    failed = veteran.daemon.expect(Failed)
 
     assert failed.code == "bad-input"
     assert len(failed.error.splitlines()) == 1
-    worker.still_works()
+    veteran.still_works()
 
 
-def test_refuses_what_it_cannot_run(worker: Played) -> None:
-    worker.say(stage(1, "/nowhere/app.py:App"))
-    assert worker.daemon.expect(Failed).code == "bad-input"
+def test_refuses_what_it_cannot_run(veteran: Played) -> None:
+    veteran.say(stage(1, "/nowhere/app.py:App"))
+    assert veteran.daemon.expect(Failed).code == "bad-input"
 
-    worker.say(stage(2, worker.app("Nothing"), params={"no": 1}))
-    assert "no" in worker.daemon.expect(Failed).error
+    veteran.say(stage(2, veteran.app("Nothing"), params={"no": 1}))
+    assert "no" in veteran.daemon.expect(Failed).error
 
     fpga = null("fpga0", "fpga")
-    worker.say(stage(3, worker.app("Nothing")), run(3, fpga))
-    assert "no implementation for fpga (fpga0)" in worker.daemon.expect(Failed).error
+    veteran.say(stage(3, veteran.app("Nothing")), run(3, fpga))
+    assert "no implementation for fpga (fpga0)" in veteran.daemon.expect(Failed).error
 
-    worker.say(stage(4, worker.app("Nothing"), cwd="/nowhere"))
-    assert "/nowhere: No such file" in worker.daemon.expect(Failed).error
+    veteran.say(stage(4, veteran.app("Nothing"), cwd="/nowhere"))
+    assert "/nowhere: No such file" in veteran.daemon.expect(Failed).error
 
-    worker.say(run(5, cpu()))
-    assert worker.daemon.expect(Failed).code == "not-held"
-    worker.still_works()
+    veteran.say(run(5, cpu()))
+    assert veteran.daemon.expect(Failed).code == "not-held"
+    veteran.still_works()
 
 
 def test_an_edited_app_is_another_app(worker: Played) -> None:
@@ -78,17 +90,17 @@ def test_an_edited_app_is_another_app(worker: Played) -> None:
     assert "half written" in failed.error
 
 
-def test_a_trace_is_cut_at_its_beginning(worker: Played) -> None:
-    deep = worker.folder / "deep.py"
+def test_a_trace_is_cut_at_its_beginning(veteran: Played) -> None:
+    deep = veteran.folder / "deep.py"
     deep.write_text(
         "from libtask import Task\n\n\nclass Deep(Task):\n    def load(self, n=40):\n"
         "        if n == 0:\n            raise ValueError('the end')\n"
         + "".join(f"        {'#' * 90}\n" for _ in range(3))
         + "        (self.load if n % 2 else lambda m: self.load(m))(n - 1)\n"
     )
-    worker.say(stage(1, f"{deep}:Deep"))
+    veteran.say(stage(1, f"{deep}:Deep"))
 
-    trace = worker.daemon.expect(Failed).trace
+    trace = veteran.daemon.expect(Failed).trace
 
     assert len(trace.encode()) <= 4096
     assert trace.endswith("ValueError: the end\n")
