@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from hettorture.simulation.world import World
 
 
-Name, Value = TypeVar("Name"), TypeVar("Value")
+Name = TypeVar("Name")
+Value = TypeVar("Value")
 
 FULL = "database or disk is full"
 RESERVE = 5

@@ -69,7 +69,7 @@ class Scene:
         working = [client for client in self.clients if client.user.uid]
         for number in range(len(working), self.weather.clients):
             self.client(self.users[(number + self._born) % len(self.users)])
-        if len(working) == len(self.clients):
+        if all(client.user is not self.ruler for client in self.clients):
             self.client(self.ruler)
 
     def client(self, user: User) -> SimulatedClient:
