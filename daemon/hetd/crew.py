@@ -286,7 +286,7 @@ class CrewDesk:
     # ------------------------------------------------------------ steps
 
     def _close_segment(
-        self, entry: Entry, message: m.Yielded | m.Finished, last_strip: float | None
+        self, entry: Entry, message: m.Account, last_strip: float | None
     ) -> float:
         """Close it with what the worker says of it; return when it ended."""
         self._node.metering.used_in_all(entry.id, message.cpu_seconds)

@@ -66,7 +66,9 @@ def test_a_yielded_task_goes_on_where_it_was_sent(shell: Shell) -> None:
     shell.ask(m.Migrate(1, task, "gpu0"))
     (preempt,) = shell.sent.to("w", m.Preempt)
 
-    yielded = m.Yielded(task, run.epoch, m.CheckpointRecord(5, 10), 1.0, 5, 2)
+    yielded = m.Yielded(
+        task, run.epoch, m.CheckpointRecord(5, 10), seconds=1.0, iterations=5, strips=2
+    )
     shell.crew.report(a_peer("w"), yielded)
 
     first, second = shell.sent.to("w", m.Run)
@@ -206,7 +208,9 @@ def _moved(shell: Shell) -> tuple[int, m.Run, m.Yielded]:
     shell.ask(m.Migrate(1, task, "gpu0"))
     record = m.CheckpointRecord(5, 10)
     began = shell.node.clock.wall()
-    yielded = m.Yielded(task, run.epoch, record, 1.0, 5, 2, ended=began)
+    yielded = m.Yielded(
+        task, run.epoch, record, seconds=1.0, iterations=5, strips=2, ended=began
+    )
     shell.crew.report(a_peer("w"), yielded)
     return task, run, yielded
 
@@ -246,7 +250,13 @@ def test_a_yield_told_for_the_first_time_after_a_greeting_counts(shell: Shell) -
 
     later = shell.node.clock.wall()
     again = m.Yielded(
-        task, run.epoch, m.CheckpointRecord(8, 10), 1.0, 3, 1, ended=later
+        task,
+        run.epoch,
+        m.CheckpointRecord(8, 10),
+        seconds=1.0,
+        iterations=3,
+        strips=1,
+        ended=later,
     )
     shell.crew.report(peer, again)
 

@@ -45,7 +45,7 @@ class Running:
         self.learner.progressed(self.entry, report)
 
     def finish(self, seconds: float, iterations: int = 100, **fields: Any) -> None:
-        report = m.Finished(1, 1, None, seconds, iterations, **fields)
+        report = m.Finished(1, 1, seconds=seconds, iterations=iterations, **fields)
         self.learner.finished(self.entry, report)
 
     def known(self) -> list[Any]:

@@ -26,6 +26,7 @@ from libtask.messages.codec import (
 from libtask.messages.orders import (
     Abort,
     Aborted,
+    Account,
     DropSnapshots,
     Failed,
     Finished,
@@ -101,6 +102,7 @@ __all__ = [
     "PROTOCOL",
     "Abort",
     "Aborted",
+    "Account",
     "Amend",
     "Change",
     "CheckpointRecord",

@@ -136,12 +136,9 @@ class Progress(Message, frozen=True):
     log_start: Whole = 0
 
 
-class Yielded(Message, frozen=True):
-    """The task stopped at a checkpoint; its device memory is free."""
+class Account(Message, frozen=True, kw_only=True):
+    """Base of what a worker says of a stretch that is over, computed as it was to be."""
 
-    task: Whole
-    epoch: Whole
-    checkpoint: CheckpointRecord
     seconds: Seconds = 0.0
     iterations: Whole = 0
     strips: Whole = 0
@@ -153,12 +150,20 @@ class Yielded(Message, frozen=True):
     """Processor time of the worker in this stretch, all threads."""
     ended: Seconds = 0.0
     """When the stretch ended (epoch seconds); 0: just now."""
-    last_strip: Seconds = 0.0
-    """When the last strip ended (epoch seconds)."""
-    at_risk: Seconds = 0.0
     log: str = ""
     log_start: Whole = 0
     log_end: Whole = 0
+
+
+class Yielded(Account, frozen=True):
+    """The task stopped at a checkpoint; its device memory is free."""
+
+    task: Whole
+    epoch: Whole
+    checkpoint: CheckpointRecord
+    last_strip: Seconds = 0.0
+    """When the last strip ended (epoch seconds)."""
+    at_risk: Seconds = 0.0
 
 
 class SnapshotTaken(Message, frozen=True):
@@ -194,26 +199,12 @@ class Parked(Message, frozen=True):
     epoch: Whole
 
 
-class Finished(Message, frozen=True):
+class Finished(Account, frozen=True):
     """The task is complete; `result` is what it saved."""
 
     task: Whole
     epoch: Whole
     result: Any = None
-    seconds: Seconds = 0.0
-    iterations: Whole = 0
-    strips: Whole = 0
-    transfer_in: Seconds = 0.0
-    transfer_out: Seconds = 0.0
-    set_up: Seconds = 0.0
-    """Seconds from the start to the first strip, without transfers."""
-    cpu_seconds: Seconds = 0.0
-    """Processor time of the worker in this stretch, all threads."""
-    ended: Seconds = 0.0
-    """When the stretch ended (epoch seconds); 0: just now."""
-    log: str = ""
-    log_start: Whole = 0
-    log_end: Whole = 0
 
 
 class Failed(Message, frozen=True):
