@@ -91,7 +91,8 @@ def test_resumes_from_the_given_checkpoint(worker: Played) -> None:
 
     worker.say(order, run(1, cpu()))
 
-    finished = worker.daemon.expect(Finished)
+    finished = next_but_progress(worker)
+    assert isinstance(finished, Finished)
     assert finished.iterations == 4
     assert finished.result["seen"] == 10
 
@@ -105,7 +106,9 @@ def test_works_in_the_folder_of_the_submission(worker: Played) -> None:
 
     worker.say(order, run(1, cpu(), strip=3))
 
-    assert worker.daemon.expect(Finished).result["seen"] == 3
+    finished = next_but_progress(worker)
+    assert isinstance(finished, Finished)
+    assert finished.result["seen"] == 3
 
 
 def test_an_old_preempt_changes_nothing(worker: Played) -> None:
