@@ -45,6 +45,7 @@ log = logging.getLogger("hetd")
 
 START_S = 120.0
 """What a start may take: asking drivers, and taking up the tasks that had not ended."""
+STOPPING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 DISCOVERY_S = 60.0
 """Drivers may compile on their first use; a hanging one must not keep us from starting."""
 
@@ -66,6 +67,10 @@ def main() -> None:
         # not left to the interpreter, which would wait for the reader of its last words
         log.exception("hetd ends: it does not know how to go on")
         sys.exit(1)
+    finally:
+        # all is done: a signal more must not end the interpreter as it leaves
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -139,7 +144,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         Serving(loop, node, notifier, lambda: _configuration(arguments)).run(wakes)
         if router.guard.exhausted:
             raise HetError(router.guard.exhausted)
-        node.pool.retire_launchers()
+        node.pool.retire_launchers(node.journal.live_of.get)
         reach("stop.retired")
 
 

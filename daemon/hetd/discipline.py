@@ -252,7 +252,9 @@ class Discipline:
         if worker is None or (not worker.route and not self._may_still_come(worker)):
             reason = "its worker did not report after a restart of hetd"
             self._node.pool.lose(task)
-            self._node.happen(e.WorkerLost(task, epoch, reason))
+            # it may have waited for a worker that was being made: that harms it in nothing
+            begun = self._node.journal.live[task].holder is not None
+            self._node.happen(e.WorkerLost(task, epoch, reason, begun=begun))
         elif record.cancelling is not None and not worker.own:
             reason = "did not reach a checkpoint after it was cancelled"
             self._end_worker(record, worker, reason)

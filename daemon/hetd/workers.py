@@ -320,13 +320,15 @@ class WorkerPool:
     def workers_of(self, uid: int) -> list[Worker]:
         return [worker for worker in self._by_name.values() if worker.uid == uid]
 
-    def retire_launchers(self) -> None:
-        """Send home every launcher none of whose workers holds a task."""
+    def retire_launchers(self, has_tasks: Callable[[int], object]) -> None:
+        """Send home every launcher whose user has nothing left to run.
+
+        Who has is to go on after a restart, also where nothing runs at the moment.
+        """
         for uid, crew in self._crews.items():
             for worker in crew.idle:  # a launcher of before may have left orphans
                 self._send(worker.route, Retire())
-            busy = any(worker.task is not None for worker in self.workers_of(uid))
-            if crew.launcher is not None and not busy:
+            if crew.launcher is not None and not has_tasks(uid):
                 self._send(crew.launcher.route, Retire())
 
     # ------------------------------------------------------------ steps

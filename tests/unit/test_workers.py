@@ -8,6 +8,8 @@ from hetd.workers import SPARE, WorkerPool
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Sent, a_peer
 
+THIRD = 3000
+
 
 class Pool(WorkerPool):
     """A pool with what it sends."""
@@ -307,15 +309,17 @@ def test_at_the_end_the_idle_go_home_and_the_busy_stay(pool: Pool) -> None:
     pool.launcher(OTHER)
     pool.come("busy", USER)
     pool.bind(1, USER)
+    pool.launcher(THIRD)
     for uid in (USER, OTHER):
         pool.come("idle", uid)
 
-    pool.retire_launchers()
+    pool.retire_launchers({USER: ["a task"], OTHER: []}.get)
 
     assert pool.sent.messages == [
         ("idle@1000", m.Retire()),
         ("idle@2000", m.Retire()),
         ("launcher2000", m.Retire()),
+        ("launcher3000", m.Retire()),
     ]
 
 

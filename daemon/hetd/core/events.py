@@ -209,12 +209,16 @@ class TaskAmended(msgspec.Struct, frozen=True):
 
 
 class WorkerLost(msgspec.Struct, frozen=True):
-    """The worker that held a task is gone; `elsewhere`: not there again, if possible."""
+    """The worker that held a task is gone; `elsewhere`: not there again, if possible.
+
+    `begun`: whether it is known to have had one; if not, that is no attempt.
+    """
 
     task: TaskId
     epoch: int
     reason: str
     elsewhere: bool = False
+    begun: bool = True
 
 
 class ResourceLost(msgspec.Struct, frozen=True):

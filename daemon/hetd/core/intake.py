@@ -281,7 +281,7 @@ class Intake:
             return
         if event.elsewhere and task.state is State.RUNNING and task.resource:
             self._avoid(task, task.resource)
-        self.ledger.lose(task, event.reason)
+        self.ledger.lose(task, event.reason, begun=event.begun)
 
     # ------------------------------------------------------------ restart
 

@@ -214,11 +214,11 @@ class Ledger:
             self.enqueue(task)
         self.record(task, "retried", reason)
 
-    def lose(self, task: TaskRecord, reason: str) -> None:
+    def lose(self, task: TaskRecord, reason: str, *, begun: bool = True) -> None:
         """Take it that no worker holds the task any more, nor what no snapshot holds."""
         self.withdraw(task)
         task.bound = False
-        task.attempts += 1
+        task.attempts += begun
         limit = self.limits.attempts
         if task.cancelling is not None:
             self.end(task, "TaskAborted", task.cancelling)

@@ -209,6 +209,24 @@ def test_without_a_launcher_the_start_of_the_process_counts(
     after.close()
 
 
+def test_a_restart_before_a_task_has_a_worker_is_no_attempt(
+    shell: Shell, tmp_path: Path
+) -> None:
+    hands = Hands()
+    (task,) = shell.submit(a_spec())  # its worker is being made
+    assert shell.journal.live[task].state == "running"
+    after = _restarted(shell, tmp_path, hands)
+    after.node.restore()
+
+    hands.seconds += 6.0
+    after.node.tick()
+
+    entry = after.journal.live[task]
+    assert entry.reason == "its worker did not report after a restart of hetd"
+    assert entry.attempts == 0
+    after.close()
+
+
 def test_no_process_of_another_boot_is_waited_for(
     shell: Shell, tmp_path: Path, hands: Hands
 ) -> None:

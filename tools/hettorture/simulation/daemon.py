@@ -268,7 +268,7 @@ class SimulatedDaemon:
         """End as a daemon does that was told to stop."""
         loop.finish()
         if self.node is not None:
-            self.node.pool.retire_launchers()
+            self.node.pool.retire_launchers(self.node.journal.live_of.get)
         self.world.note("hetd", "stops")
         self._leave(0)
 
