@@ -111,6 +111,16 @@ class Task:
         """Count the iterations of the outer loop; None: ends by itself. After `load`."""
         return 1
 
+    def check(self, checkpoint: Checkpoint) -> str:
+        """Say what is wrong with the numbers so far; empty: nothing that is noticed.
+
+        Called where the host has them: before a snapshot, when the task leaves a device,
+        after the last strip. What it finds counts as an error of the device, and the
+        task goes on elsewhere, from the last snapshot. A sum that must stay, or one
+        element computed anew, is enough; the time it takes is the task's.
+        """
+        return ""
+
     def save(self, checkpoint: Checkpoint) -> Any:
         """Write the outputs; return the result, a small plain value (JSON)."""
         return None

@@ -95,7 +95,11 @@ class Numbers(Task):
     def save(self, checkpoint):
         return int(self.numbers.sum())
 
-class Sum(Numbers): pass
+class Sum(Numbers):
+    def check(self, checkpoint):
+        same = (self.numbers == self.numbers[-1]).all()
+        return "" if same else "some differ"
+
 class BoardSum(Numbers): pass
 class TextSum(Numbers): pass
 
@@ -234,6 +238,19 @@ def test_wrong_numbers_keep_a_failed_device_out_of_use(
     preloaded.unlink()
     node.client.resume("gpu0")
     assert _device(node).state == "up"
+
+
+def test_wrong_numbers_that_a_task_notices_cost_its_device_the_task(
+    node: PrivateDaemon, app: str, preloaded: Path
+) -> None:
+    preloaded.write_text("clEnqueueReadBuffer 1\n")
+
+    (task,) = _run_on_gpu(node, app, 1)
+
+    info = node.info(task)
+    assert [s.resource for s in info.segments] == ["gpu0", "cpu"]
+    assert "gpu0: computes wrong numbers: some differ" in (info.reason or "")
+    preloaded.unlink()
 
 
 def test_a_task_in_a_call_that_never_returns_goes_on_elsewhere(

@@ -231,3 +231,53 @@ def test_the_time_of_a_snapshot_counts_for_no_strip() -> None:
     elapsed = time.perf_counter_ns() - began
 
     assert driven.measures.computing_ns <= elapsed - 4 * 20_000_000
+
+
+# ---------------------------------------------------------------- wrong numbers
+
+
+class Doubtful(list[int]):
+    """Numbers of which a task says from some point on that they are wrong."""
+
+    def __init__(self, wrong_from: int) -> None:
+        super().__init__()
+        self.wrong_from = wrong_from
+        self.checked: list[int] = []
+
+    def check(self, checkpoint: Course) -> str:
+        self.checked.append(checkpoint.done)
+        return "the sum is off" if checkpoint.done >= self.wrong_from else ""
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize(
+    ("wrong_from", "checked"), [(2, [2]), (4, [2, 4]), (99, [2, 4])]
+)
+def test_numbers_are_checked_where_the_host_has_them(
+    *, pipelined: bool, wrong_from: int, checked: list[int]
+) -> None:
+    device, task = RecordingDevice(pipelined=pipelined), Doubtful(wrong_from)
+
+    def watch(_now: int) -> Demand | None:
+        if len(task) == 2:
+            driven.settle()
+        return None
+
+    driven = execution(
+        counting, strips_of_one(4), device=device, watch=watch, task=task
+    )
+    if wrong_from > 4:
+        assert driven.run() == Completed()
+    else:
+        with pytest.raises(DeviceError, match="wrong numbers: the sum is off"):
+            driven.run()
+
+    assert task.checked == checked
+
+
+def test_wrong_numbers_are_carried_to_no_other_device() -> None:
+    task = Doubtful(1)
+    watch = demand_at(2, Demand.PREEMPT)
+
+    with pytest.raises(DeviceError, match="wrong numbers"):
+        execution(counting, strips_of_one(9), watch=watch, task=task).run()

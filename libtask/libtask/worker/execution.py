@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from libtask.checkpoint import Checkpoint, StripSizer
-from libtask.errors import TaskFailedError
+from libtask.errors import DeviceError, TaskFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -166,6 +166,7 @@ class Execution:
         self.measures = Measures()
         self._start = implementation
         self._task = task
+        self._check: Callable[[Course], str] = getattr(task, "check", _no_complaint)
         self._device = device
         self._watch = watch
         self._pipelined = device.pipelined and course.total is not None
@@ -206,12 +207,13 @@ class Execution:
         goes on afterwards, and the time until then counts for no strip.
 
         Raises:
-            DeviceError: the device is lost.
+            DeviceError: the device is lost, or its numbers are wrong.
 
         """
         self._paused = True
         self._land_flight()
         self._device.refresh()
+        self._look_over()
         return self.course.record()
 
     def _drive(self, generator: Generator[None, None, None], began_ns: int) -> Outcome:
@@ -286,6 +288,7 @@ class Execution:
             return Abandoned()
         generator.close()
         self._note_transfers()
+        self._look_over()
         return Stopped(self.course.record())
 
     def _complete(self, began_ns: int) -> Completed:
@@ -293,7 +296,20 @@ class Execution:
         if self.course.in_hand:
             self._land_without_yield(began_ns)
         self._note_transfers()
+        self._look_over()
         return Completed()
+
+    def _look_over(self) -> None:
+        """Let the application check its numbers, which the host has now.
+
+        Raises:
+            DeviceError: they are wrong.
+
+        """
+        complaint = self._check(self.course)
+        if complaint:
+            name = self._device.spec.name
+            raise DeviceError(f"{name}: computes wrong numbers: {complaint}")
 
     def _land_without_yield(self, began_ns: int) -> None:
         """Book the last strip of an app that returned right after it."""
@@ -318,6 +334,11 @@ def _end_without_copies(generator: Any) -> None:
         generator.throw(AbandonedError())
     with contextlib.suppress(BaseException):
         generator.close()
+
+
+def _no_complaint(_course: Course) -> str:
+    """Check nothing: what is driven is no `Task`."""
+    return ""
 
 
 def _name(implementation: Implementation) -> str:
