@@ -65,8 +65,8 @@ class Disk:
         for owner, key, *_ in batch.keys:
             if (owner, key) in self.keys:
                 raise StoreError(f"disk: UNIQUE constraint failed: {owner}, {key}")
-        for task, *page in batch.tasks:
-            self.tasks[task] = (*page,)
+        for task, ended, entry, owner in batch.tasks:
+            self.tasks[task] = (ended, entry, owner)
         for owner, key, digest, answer, _ in batch.keys:
             self.keys[owner, key] = (digest, answer)
         _replace(self.samples, batch.samples)
