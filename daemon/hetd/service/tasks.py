@@ -9,6 +9,7 @@ import msgspec
 
 from hetd.core import events as e
 from hetd.core.events import TaskId
+from hetd.core.tasks import State
 from hetd.planning.explain import explain
 from hetd.service.resources import policy_name, resource_named
 from hetd.service.submission import refuse_deadline
@@ -65,13 +66,26 @@ class TaskDesk:
             request.request,
             entry.id,
             entry.state,
-            found.why,
+            found.why + self._lack_of_worker(record),
             policy_name(self._node),
             found.rule,
             system.objective,
             record.resource,
             [self._prospect(record, each) for each in found.prospects],
         )
+
+    def _lack_of_worker(self, record: TaskRecord) -> str:
+        """Say that a task has its place but no worker yet, and why that may take long."""
+        pool = self._node.pool
+        if record.state is not State.RUNNING or pool.worker_of(record.id) is not None:
+            return ""
+        crew, waits = pool.crew(record.submitted.owner), ", and waits for a worker"
+        if crew.launcher is None:
+            return f"{waits}: its owner's launcher is not there; a submit starts it"
+        if crew.hung:
+            pid = crew.hung_launcher
+            return f"{waits}: its owner's launcher, process {pid}, hangs; a submit replaces it"
+        return waits
 
     def _prospect(self, record: TaskRecord, each: Prospect) -> m.Prospect:
         resource = self._node.scheduler.system.resources[each.resource]

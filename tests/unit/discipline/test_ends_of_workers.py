@@ -117,8 +117,24 @@ def test_a_launcher_that_gives_no_sign_of_life_is_told_of(
     entry = shell.journal.live[task]
     reason = "the launcher of uid 1000, process 77, gave no sign of life in 60 s"
     assert (entry.reason, entry.attempts) == (reason, 1)
+    why = "runs on cpu, and waits for a worker: its owner's launcher, process 77, hangs"
+    assert shell.ask(m.Explain(1, task)).why == f"{why}; a submit replaces it"
     assert shell.state(task - 1) == "running", "its worker needs no launcher"
     assert not shell.ask(m.Submit(1, [a_spec()])).launcher, "the client starts another"
+
+
+def test_users_are_told_that_a_worker_is_waited_for(shell: Shell) -> None:
+    (task,) = shell.submit(a_spec())
+    why = "runs on cpu, and waits for a worker"
+
+    missing = shell.ask(m.Explain(1, task)).why
+    shell.launcher()
+    asked = shell.ask(m.Explain(1, task)).why
+    shell.worker("w")
+
+    reason = "its owner's launcher is not there; a submit starts it"
+    assert [missing, asked] == [f"{why}: {reason}", why]
+    assert shell.ask(m.Explain(1, task)).why == "runs on cpu"
 
 
 def test_the_successor_of_a_launcher_makes_the_workers(
