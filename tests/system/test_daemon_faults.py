@@ -5,25 +5,28 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Literal
 
+import psutil
 import pytest
 import zmq
 
 from hettorture import zmtp
 from hettorture.zmtp import RawPeer
-from libtask.client.client import Client
+from libtask.client.client import Client, Selection
 from libtask.daemon.greeting import greet
 from libtask.messages import (
     PROTOCOL,
     Error,
     Hello,
     Submit,
+    Submitted,
     TaskSpec,
     decode_from_daemon,
     encode,
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
 LONG = {"seconds": {"gpu": 600.0}, "strips": 60_000}
 DRAINS = 3
+MORE_BYTES = 8 << 20
 PIPE_BYTES = 4096
 """The smallest that a pipe can be made."""
 
@@ -158,6 +162,41 @@ def test_who_speaks_another_protocol_is_told_which_is_spoken(
         assert f"protocol {protocol} is not spoken here" in reply.text
         assert f"hetd speaks {PROTOCOL}" in reply.text
         assert daemon.client.status().workers == workers
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_a_daemon_without_memory_loses_nothing(private_daemon: Start) -> None:
+    daemon = private_daemon()
+    task = begin(daemon)
+    (worker,) = daemon.workers()
+    size = psutil.Process(daemon.pid).memory_info().vms + MORE_BYTES
+    resource.prlimit(daemon.pid, resource.RLIMIT_AS, (size, size))
+
+    acknowledged = _submit_until_it_ends(daemon)
+    # its memory is the limit of the process that it was
+    daemon.kill9()
+    daemon.start()
+
+    found = [info.id for info in daemon.client.tasks(Selection(limit=1000))]
+    assert set(acknowledged) < set(found)
+    assert (daemon.info(task).state, daemon.info(task).attempts) == ("running", 0)
+    assert daemon.workers() == [worker]
+
+
+def _submit_until_it_ends(daemon: PrivateDaemon) -> list[int]:
+    """Submit large tasks while the daemon answers; return those it acknowledged."""
+    spec = TaskSpec("app", {"data": "x" * 900_000}, hold=True)
+    ids: list[int] = []
+    with RawPeer(daemon.socket) as peer, suppress(ConnectionError, EOFError):
+        peer.greet()
+        while len(ids) < MORE_BYTES // 100_000:
+            reply = ask(peer, encode(Submit(1, [spec])))
+            if not isinstance(reply, Submitted):
+                break
+            ids += reply.ids
+    return ids
 
 
 # ---------------------------------------------------------------- the log
