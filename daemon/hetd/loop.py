@@ -62,6 +62,8 @@ class Loop:
         self._journal: Journal = node.journal
         self._watchers = Watchers()
         self._shares = Shares()
+        self._askers: dict[bytes, int] = {}
+        """Who is owed an answer: route -> user."""
         self._service = Service(node, store, self.stop, self._watchers.__len__)
         self._crew = CrewDesk(node)
         self._shortage = Shortage(node, store, self._service)
@@ -128,10 +130,19 @@ class Loop:
         by_route: dict[bytes, list[m.Message]] = {}
         for route, message in replies:
             by_route.setdefault(route, []).append(message)
+        then = self._now()
         for route, messages in by_route.items():
             reach("loop.durable")
             self._tell(route, *messages)
             reach("loop.answered")
+            then = self._charge_asker(route, then)
+
+    def _charge_asker(self, route: bytes, then: int) -> int:
+        """Count what answers took to write: a long list costs more than its request."""
+        uid, now = self._askers.pop(route, None), self._now()
+        if uid is not None:
+            self._shares.charge(uid, now - then, now)
+        return now
 
     def _tell(self, route: bytes, *messages: m.Message) -> None:
         """Send; take note of a peer that is gone, or has left too much unread."""
@@ -227,6 +238,7 @@ class Loop:
                 reply = self._on_watch(peer, message)
                 self._journal.batch.replies.append((peer.route, reply))
             case m.Request():
+                self._askers[peer.route] = peer.uid
                 self._reply(peer.route, message, self._service.answer(peer, message))
             case m.WorkerExited():
                 self._crew.worker_exited(peer, message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -67,6 +67,29 @@ def test_who_has_had_his_share_is_put_off_and_the_other_is_served(desk: Desk) ->
 
     assert desk.inlet.answers["Error busy"] == 1
     assert desk.inlet.answers["PolicyInfo"] == 1
+
+
+def test_what_an_answer_takes_to_write_counts_too(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charged: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        desk.loop._shares, "charge", lambda uid, spent, _: charged.append((uid, spent))
+    )
+    real = desk.inlet.send
+
+    def slow(*frames: Any) -> bool:
+        later = desk.node.clock.now() + WINDOW_NS
+        while desk.node.clock.now() < later:
+            pass  # as the encoding of a long list
+        return real(*frames)
+
+    monkeypatch.setattr(desk.inlet, "send", slow)
+    desk.say(GREEDY, m.Policies(1))
+    desk.loop.finish()
+
+    assert max(spent for uid, spent in charged if uid == GREEDY) >= WINDOW_NS
+    assert desk.loop._askers == {}
 
 
 def test_reports_of_workers_are_never_put_off(desk: Desk) -> None:
