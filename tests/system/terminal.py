@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from system.private_daemon import PrivateDaemon
 
 HETCTL = (sys.executable, "-m", "hetctl")
+LONGEST_S = 100.0
+"""Seconds that a command may take, waiting for tasks included."""
 
 PRINTER = """
     import time
@@ -58,9 +60,13 @@ class Terminal:
         return json.loads(self(*words, "--json", status=status))
 
     def completed(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [*HETCTL, *words]
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, env=self._environment
+            [*HETCTL, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self._environment,
+            timeout=LONGEST_S,
         )
 
     def opened(self, *words: str) -> subprocess.Popen[str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -19,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from system.private_daemon import PrivateDaemon
+    from system.terminal import Terminal
     from system.tracing import Tracing
 
     Submit = Callable[..., Tracing]
@@ -95,22 +93,17 @@ def test_a_deadline_outlives_a_restart(
     assert (info.finished or 0.0) >= (due or 0.0)
 
 
-def test_the_deadline_is_an_option_of_submit(daemon: PrivateDaemon) -> None:
+def test_the_deadline_is_an_option_of_submit(
+    daemon: PrivateDaemon, hetctl: Terminal
+) -> None:
     words = ["submit", "synthetic", "--set", 'seconds={"cpu": 0}', "--hold"]
 
-    submitted = hetctl(daemon, *words, "--deadline", "1.5min", "--json")
-    (task,) = json.loads(submitted)["ids"]
-    shown = hetctl(daemon, "show", str(task))
+    (task,) = hetctl.json(*words, "--deadline", "1.5min")["ids"]
+    shown = hetctl("show", str(task))
 
     info = daemon.info(task)
     assert info.deadline == pytest.approx(info.submitted + 90.0)
     assert "deadline" in shown
-
-
-def hetctl(daemon: PrivateDaemon, *words: str) -> str:
-    """Run a command; return what it prints."""
-    command = [sys.executable, "-m", "hetctl", *words, "--socket", str(daemon.socket)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_a_deadline_in_the_past_is_refused(trace: Submit) -> None:

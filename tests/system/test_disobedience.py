@@ -6,8 +6,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from libtask.errors import TaskFailedError
 from libtask.processes import is_alive
 from system import disobedient
 from system.private_daemon import PATIENCE, RESOURCES, SETTINGS, eventually, opened
+from system.terminal import Terminal
 from system.tracing import Tracing
 
 if TYPE_CHECKING:
@@ -183,15 +182,9 @@ def test_a_flood_of_output_is_cut_and_its_reader_told(
 
     eventually(lambda: log.stat().st_blocks * 512 <= 1 << 20, "a log below the cap")
 
-    shown = _hetctl(impatient, "logs", str(task.id))
+    shown = Terminal(impatient)("logs", str(task.id))
     assert "bytes of output were dropped here: the log is full" in shown
     assert len(shown) < 1 << 20
-
-
-def _hetctl(daemon: PrivateDaemon, *words: str) -> str:
-    command = [sys.executable, "-m", "hetctl", *words, "--socket", str(daemon.socket)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    return ended.stdout
 
 
 # ---------------------------------------------------------------- restarts

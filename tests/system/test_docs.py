@@ -21,6 +21,7 @@ from hetd.estimates.table import EstimateTable
 
 if TYPE_CHECKING:
     from system.private_daemon import PrivateDaemon
+    from system.terminal import Terminal
 
 DOCS = Path(__file__).parents[2] / "docs"
 LONGEST_BELOW_20000 = {"start": 17647, "steps": 278}
@@ -176,32 +177,19 @@ def test_the_programs_of_the_how_to_run(
     assert done.stdout
 
 
-def test_the_batch_file_of_the_how_to_runs(
-    daemon: PrivateDaemon, tmp_path: Path
-) -> None:
+def test_the_batch_file_of_the_how_to_runs(hetctl: Terminal, tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     path.write_text(blocks("how-to/many-tasks.md", "toml")[0])
 
-    assert "6 tasks, no mistakes" in _hetctl(daemon, "batch", str(path), "--check")
-    ended = _hetctl(daemon, "batch", str(path), "--wait")
+    assert "6 tasks, no mistakes" in hetctl("batch", str(path), "--check")
+    ended = hetctl("batch", str(path), "--wait")
     assert ended.count(" completed on cpu") == 6
 
 
-def test_the_orders_of_the_how_to_work(daemon: PrivateDaemon) -> None:
+def test_the_orders_of_the_how_to_work(hetctl: Terminal) -> None:
     """All orders at the prompt of the page, one after the other."""
     console = blocks("how-to/steer.md", "console")[0]
     orders = [line.removeprefix("$ hetctl ") for line in console.splitlines()]
-    told = [_hetctl(daemon, *shlex.split(order)) for order in orders]
+    told = [hetctl(*shlex.split(order)) for order in orders]
 
     assert "completed" in told[-1]
-
-
-def _hetctl(daemon: PrivateDaemon, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "hetctl", "--socket", str(daemon.socket), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -198,9 +198,9 @@ def test_a_preempted_task_whose_worker_is_killed_runs_anew(
 
 def test_nothing_is_lost_with_a_launcher(private_daemon: Start, tmp_path: Path) -> None:
     daemon = private_daemon()
-    running = Tracing(daemon, _folder(tmp_path, "running"), gate_at=10)
+    running = Tracing(daemon, tmp_path / "running", gate_at=10)
     running.await_gate()
-    queued = [Tracing(daemon, _folder(tmp_path, f"queued{k}")) for k in range(4)]
+    queued = [Tracing(daemon, tmp_path / f"queued{k}") for k in range(4)]
 
     os.kill(daemon.launcher(), signal.SIGKILL)
     eventually(lambda: not _has_launcher(daemon), "the loss noticed")
@@ -232,12 +232,6 @@ def test_a_worker_that_lost_its_launcher_is_killed_all_the_same(
 def _has_launcher(daemon: PrivateDaemon) -> bool:
     with Client(daemon.socket) as client:
         return client.welcome.launcher
-
-
-def _folder(parent: Path, name: str) -> Path:
-    folder = parent / name
-    folder.mkdir()
-    return folder
 
 
 def test_tasks_without_a_launcher_wait_for_the_next_one(

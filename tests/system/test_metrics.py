@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from system.private_daemon import eventually
+from system.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,11 +35,6 @@ slots = 2
 busy_watts = 100.0
 idle_watts = 10.0
 """
-
-
-def hetctl(daemon: PrivateDaemon, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hetctl", *words, "--socket", str(daemon.socket)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
@@ -62,7 +58,7 @@ def test_the_figures_are_what_happened(
         handle.result(60)
     ran = sum(segment_time(daemon.info(each.id)) for each in ended)
 
-    seen = samples(hetctl(daemon, "metrics").stdout)
+    seen = samples(Terminal(daemon)("metrics"))
 
     assert seen["hetd_up", ""] == 1
     assert seen["hetd_tasks_ended_total", "completed"] == 3
@@ -83,10 +79,10 @@ def segment_time(info: Any) -> float:
     return float(sum(each.finish - each.start for each in info.segments))
 
 
-def test_sums_only_grow(daemon: PrivateDaemon) -> None:
-    before = samples(hetctl(daemon, "metrics").stdout)
+def test_sums_only_grow(daemon: PrivateDaemon, hetctl: Terminal) -> None:
+    before = samples(hetctl("metrics"))
     daemon.client.submit("synthetic", RUNS).result(60)
-    after = samples(hetctl(daemon, "metrics").stdout)
+    after = samples(hetctl("metrics"))
 
     sums = [key for key in before if key[0].endswith("_total")]
     assert len(sums) > 10
@@ -98,16 +94,17 @@ def test_a_text_file_is_written_also_of_a_daemon_that_is_gone(
 ) -> None:
     daemon = private_daemon()
     path = tmp_path / "hetd.prom"
-    assert hetctl(daemon, "metrics", "--textfile", str(path)).returncode == 0
+    hetctl = Terminal(daemon)
+    hetctl("metrics", "--textfile", str(path))
     up = samples(path.read_text())
 
     daemon.kill9()
-    assert hetctl(daemon, "metrics", "--textfile", str(path)).returncode == 0
+    hetctl("metrics", "--textfile", str(path))
     down = samples(path.read_text())
 
     assert up["hetd_up", ""] == 1
     assert down == {("hetd_up", ""): 0.0}
-    assert hetctl(daemon, "metrics").returncode == 3
+    hetctl("metrics", status=3)
     assert [each.name for each in tmp_path.iterdir()] == ["hetd.prom"]
 
 
@@ -137,9 +134,11 @@ def test_a_port_serves_them_anew_at_each_scrape(
     eventually(lambda: completed() == before + 1, "the task that ended")
 
 
-def test_every_metric_of_the_dashboard_is_there(daemon: PrivateDaemon) -> None:
+def test_every_metric_of_the_dashboard_is_there(
+    daemon: PrivateDaemon, hetctl: Terminal
+) -> None:
     daemon.client.submit("synthetic", RUNS).result(60)
-    known = {name for name, _ in samples(hetctl(daemon, "metrics").stdout)}
+    known = {name for name, _ in samples(hetctl("metrics"))}
     text = json.loads(DASHBOARD.read_text())
     expressions = [
         target["expr"] for panel in text["panels"] for target in panel["targets"]

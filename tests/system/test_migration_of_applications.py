@@ -6,8 +6,6 @@ vendor's emulator, or what stands in for them.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
@@ -19,6 +17,7 @@ from hetapps.tables import generate_table
 from hetkernels.correlation.reference import correlation
 from system import gated
 from system.private_daemon import NAMES, PATIENCE, eventually, opened
+from system.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,7 +124,7 @@ class Run:
             strip=case.strip,
         )
 
-    def move(self, number: int, move: Callable[[int], None]) -> None:
+    def move(self, number: int, move: Callable[[int], object]) -> None:
         """Do something to the task while it waits at a gate."""
         gate = self._gate / str(self._gates[number])
         at = gate.with_suffix(".at")
@@ -218,19 +217,8 @@ def test_the_command_line_moves_an_application(bench: Bench) -> None:
     expected = bench.unmoved(case)
     run = Run(bench, case, "cpu", moves=1)
 
-    run.move(0, lambda task: _hetctl(bench, "migrate", str(task), "--to", "fpga0"))
+    hetctl = Terminal(bench.daemon)
+    run.move(0, lambda task: hetctl("migrate", str(task), "--to", "fpga0"))
 
     _check_equal(run.result(), expected, case.tolerance)
     _check_moved(run.info(), "cpu", "fpga0")
-
-
-def _hetctl(bench: Bench, *words: str) -> None:
-    command = [sys.executable, "-m", "hetctl", *words]
-    done = subprocess.run(
-        [*command, "--socket", str(bench.daemon.socket)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr

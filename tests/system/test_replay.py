@@ -16,6 +16,7 @@ from hetsim.simulate import simulate
 from libtask.client.client import Selection
 from scenario_builders import a_node, a_scenario, a_type
 from system.private_daemon import ROOM
+from system.terminal import Terminal
 
 if TYPE_CHECKING:
     from hetsim.result import Result
@@ -58,8 +59,7 @@ def test_a_trace_replays(daemon: PrivateDaemon, tmp_path: Path) -> None:
 def traced(daemon: PrivateDaemon, tasks: list[TaskInfo], path: Path) -> dict[str, Any]:
     """Write the trace of these tasks as users do; return the document."""
     ids = ",".join(str(info.id) for info in tasks)
-    command = [sys.executable, "-m", "hetctl", "trace", ids, "-o", str(path)]
-    subprocess.run([*command, "--socket", str(daemon.socket)], check=True)
+    Terminal(daemon)("trace", ids, "-o", str(path))
     document: dict[str, Any] = json.loads(path.read_bytes())
     return document
 

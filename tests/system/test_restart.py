@@ -28,19 +28,13 @@ if TYPE_CHECKING:
     Start = Callable[..., PrivateDaemon]
 
 
-def _folder(parent: Path, name: str) -> Path:
-    folder = parent / name
-    folder.mkdir()
-    return folder
-
-
 def test_running_tasks_run_on_in_the_same_worker(
     private_daemon: Start, tmp_path: Path
 ) -> None:
     daemon = private_daemon()
     places = ("cpu", "gpu0", "fpga0")
     tasks = [
-        Tracing(daemon, _folder(tmp_path, name), gate_at=10, resources=[name])
+        Tracing(daemon, tmp_path / name, gate_at=10, resources=[name])
         for name in places
     ]
     for task in tasks:
@@ -95,9 +89,9 @@ def test_a_preempted_task_is_moved_on_after_a_restart(
     private_daemon: Start, tmp_path: Path
 ) -> None:
     daemon = private_daemon()
-    tenant = Tracing(daemon, _folder(tmp_path, "tenant"), gate_at=5, resources=["gpu0"])
+    tenant = Tracing(daemon, tmp_path / "tenant", gate_at=5, resources=["gpu0"])
     tenant.await_gate()
-    task = Tracing(daemon, _folder(tmp_path, "task"), gate_at=5, total_strips=200)
+    task = Tracing(daemon, tmp_path / "task", gate_at=5, total_strips=200)
     task.await_gate()
     daemon.client.migrate(task.id, "gpu0")
     task.open_gate()
@@ -114,7 +108,7 @@ def test_held_waiting_and_queued_tasks_are_so_after_a_restart(
     private_daemon: Start, tmp_path: Path
 ) -> None:
     daemon = private_daemon()
-    tenant = Tracing(daemon, _folder(tmp_path, "tenant"), gate_at=5, resources=["gpu0"])
+    tenant = Tracing(daemon, tmp_path / "tenant", gate_at=5, resources=["gpu0"])
     tenant.await_gate()
     fields: dict[str, dict[str, Any]] = {
         "held": {"hold": True},
@@ -122,7 +116,7 @@ def test_held_waiting_and_queued_tasks_are_so_after_a_restart(
         "queued": {"resources": ["gpu0"], "priority": 3},
     }
     tasks = {
-        state: Tracing(daemon, _folder(tmp_path, state), **options)
+        state: Tracing(daemon, tmp_path / state, **options)
         for state, options in fields.items()
     }
 

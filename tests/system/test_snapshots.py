@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
-from system.private_daemon import PATIENCE, eventually
+import pytest
+
+from system.private_daemon import PATIENCE, eventually, opened
 from system.snapshotting import (
     AT_ONCE,
     LONG,
@@ -22,10 +21,11 @@ from system.snapshotting import (
     settings,
     snapshot_at_gate,
 )
+from system.terminal import Terminal
 from system.tracing import Tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from libtask.messages import TaskInfo
@@ -34,22 +34,35 @@ if TYPE_CHECKING:
     Start = Callable[..., PrivateDaemon]
 
 
-def test_a_task_shows_its_snapshot_and_what_is_at_risk(
-    private_daemon: Start, tmp_path: Path
-) -> None:
-    daemon = private_daemon(settings(ON_DEMAND))
-    task = Tracing(daemon, tmp_path, gate_at=100, total_strips=100_000)
-    task.await_gate()
-    before = eventually(lambda: _at_risk(daemon, task.id), "work at risk")
+@pytest.fixture(scope="module")
+def _shared_keeper() -> Iterator[PrivateDaemon]:
+    with opened(settings(ON_DEMAND)) as daemon:
+        yield daemon
 
-    assert hetctl(daemon, "snapshot", str(task.id)) == (
+
+@pytest.fixture
+def keeper(_shared_keeper: PrivateDaemon) -> Iterator[PrivateDaemon]:
+    """A daemon that keeps snapshots when it is told to; shared, so do not harm it."""
+    yield _shared_keeper
+    _shared_keeper.give_up_tasks()
+
+
+def test_a_task_shows_its_snapshot_and_what_is_at_risk(
+    keeper: PrivateDaemon, tmp_path: Path
+) -> None:
+    hetctl = Terminal(keeper)
+    task = Tracing(keeper, tmp_path, gate_at=100, total_strips=100_000)
+    task.await_gate()
+    before = eventually(lambda: _at_risk(keeper, task.id), "work at risk")
+
+    assert hetctl("snapshot", str(task.id)) == (
         f"task {task.id} writes a snapshot at its next checkpoint\n"
     )
     task.open_gate()
-    snapshot = eventually(lambda: daemon.info(task.id).snapshot, "a snapshot")
-    after = eventually(lambda: _at_risk(daemon, task.id), "more work at risk")
-    shown = hetctl(daemon, "show", str(task.id))
-    document = json.loads(hetctl(daemon, "show", str(task.id), "--json"))
+    snapshot = eventually(lambda: keeper.info(task.id).snapshot, "a snapshot")
+    after = eventually(lambda: _at_risk(keeper, task.id), "more work at risk")
+    shown = hetctl("show", str(task.id))
+    document = hetctl.json("show", str(task.id))
 
     assert re.search(r"snapshot +[\d.]+ \S+ old \(.*\), .* of work at risk", shown)
     assert document["snapshot_bytes"] == snapshot.bytes
@@ -63,36 +76,27 @@ def test_a_task_shows_its_snapshot_and_what_is_at_risk(
     assert snapshot.at <= after.checkpoint_at
 
 
-def hetctl(daemon: PrivateDaemon, *words: str) -> str:
-    command = [sys.executable, "-m", "hetctl", *words, "--socket", str(daemon.socket)]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=PATIENCE
-    )
-    return ended.stdout
-
-
 def _at_risk(daemon: PrivateDaemon, task: int) -> TaskInfo | None:
     info = daemon.info(task)
     return info if info.at_risk > 0 else None
 
 
 def test_a_bad_snapshot_is_not_used_and_the_older_is(
-    private_daemon: Start, tmp_path: Path
+    keeper: PrivateDaemon, tmp_path: Path
 ) -> None:
-    daemon = private_daemon(settings(ON_DEMAND))
-    task = Tracing(daemon, tmp_path, gate_at=10, total_strips=600)
+    task = Tracing(keeper, tmp_path, gate_at=10, total_strips=600)
     task.await_gate()
-    older = snapshot_at_gate(daemon, task)
-    daemon.client.snapshot(task.id)
-    eventually(lambda: beyond(daemon, task.id, older.done), "a second snapshot")
-    newest = files_of(daemon, task.id)[-1]
+    older = snapshot_at_gate(keeper, task)
+    keeper.client.snapshot(task.id)
+    eventually(lambda: beyond(keeper, task.id, older.done), "a second snapshot")
+    newest = files_of(keeper, task.id)[-1]
     whole = newest.read_bytes()
     newest.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
 
     os.kill(task.pids()[0], signal.SIGKILL)
 
     check_resumed(task, older.done, 600)
-    log = daemon.log.read_text()
+    log = keeper.log.read_text()
     assert f"task {task.id}: a snapshot is not used: {newest.name}: its checksum" in log
     assert newest.with_name(f"{newest.name}.bad").exists()
 
@@ -116,19 +120,18 @@ def test_where_none_can_be_written_the_task_goes_on_and_says_so(
 
 
 def test_the_snapshots_of_ended_tasks_are_removed(
-    private_daemon: Start, tmp_path: Path
+    keeper: PrivateDaemon, tmp_path: Path
 ) -> None:
-    daemon = private_daemon(settings(ON_DEMAND))
-    task = Tracing(daemon, tmp_path, gate_at=10)
+    task = Tracing(keeper, tmp_path, gate_at=10)
     task.await_gate()
-    daemon.client.snapshot(task.id)
+    keeper.client.snapshot(task.id)
     task.open_gate()
     task.check_completed()
 
     def is_empty() -> bool:
-        return not list((daemon.crew_folder / "snapshots").iterdir())
+        return not list((keeper.crew_folder / "snapshots").iterdir())
 
-    assert daemon.info(task.id).snapshot is not None
+    assert keeper.info(task.id).snapshot is not None
     eventually(is_empty, "their removal")
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +20,7 @@ if TYPE_CHECKING:
 
     from libtask.client.handles import TaskHandle
     from system.private_daemon import PrivateDaemon
+    from system.terminal import Terminal
 
     Use = Callable[[Top, Pilot[None]], Awaitable[None]]
 
@@ -157,19 +155,14 @@ def test_the_screen_survives_the_daemon(
     use(daemon, body)
 
 
-def hetctl(daemon: PrivateDaemon, *words: str) -> str:
-    command = [sys.executable, "-m", "hetctl", *words, "--socket", str(daemon.socket)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
 def test_it_prints_and_draws_without_a_terminal(
-    daemon: PrivateDaemon, running: TaskHandle, tmp_path: Path
+    hetctl: Terminal, running: TaskHandle, tmp_path: Path
 ) -> None:
     picture = tmp_path / "top.svg"
 
-    printed = hetctl(daemon, "top", "--once")
-    document = json.loads(hetctl(daemon, "top", "--json"))
-    hetctl(daemon, "top", "--screenshot", str(picture), "--every", "0.1s")
+    printed = hetctl("top", "--once")
+    document = hetctl.json("top")
+    hetctl("top", "--screenshot", str(picture), "--every", "0.1s")
 
     assert f"{running.id} " in printed
     assert running.id in [task["id"] for task in document["tasks"]]

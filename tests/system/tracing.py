@@ -29,6 +29,7 @@ class Tracing:
 
     def __init__(self, daemon: PrivateDaemon, folder: Path, **fields: Any) -> None:
         self._daemon = daemon
+        folder.mkdir(exist_ok=True)
         self._trace = folder / "trace"
         self._gate = folder / "gate"
         options = {name: fields.pop(name) for name in list(fields) if name in OPTIONS}
