@@ -48,6 +48,8 @@ def combined(kind: Any, arguments: tuple[Any, ...]) -> st.SearchStrategy[Any]:
 
 
 def bounded(kind: Any, limits: msgspec.Meta) -> st.SearchStrategy[Any]:
+    if kind is str:
+        return st.text(max_size=limits.max_length)
     made = st.integers if kind is int else st.floats
     return made(min_value=limits.ge, max_value=limits.le)  # type: ignore[arg-type]  # one type at a time
 
