@@ -202,7 +202,7 @@ SEEDS = {
     "endless-attempts": SeededBug(
         "a task that kills its workers is tried for ever",
         "daemon/hetd/core/ledger.py",
-        "task.attempts += 1",
+        "task.attempts += begun",
         "pass",
         _test(
             "unit/scheduler/test_losses.py::test_a_task_fails_when_it_loses_too_many_workers"
