@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from hetd.discovery import fpgas, gpus
+from libtask.devices import open_device
 from libtask.devices.probe import probe
 from libtask.messages import DeviceInfo, DeviceSpec
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from libtask.devices import Device
+
 POCL = "Portable Computing Language"
+KINDS = {"pocl": "gpu", "pocl_fpga": "fpga", "fpga_emulator": "fpga", "gpu": "gpu"}
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +46,30 @@ def gpu() -> DeviceSpec:
     """A real GPU."""
     real = [device for device in probe().devices if device.type == "gpu"]
     return _first(gpus(real), "no GPU with an OpenCL driver")
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        "pocl",
+        "pocl_fpga",
+        pytest.param("fpga_emulator", marks=pytest.mark.fpga),
+        pytest.param("gpu", marks=pytest.mark.gpu),
+    ],
+)
+def spec(request: pytest.FixtureRequest) -> DeviceSpec:
+    """Each of the devices in turn."""
+    found: DeviceSpec = request.getfixturevalue(request.param)
+    assert found.kind == KINDS[request.param]
+    return found
+
+
+@pytest.fixture(scope="module")
+def device(spec: DeviceSpec) -> Iterator[Device]:
+    """Each of the devices in turn, open."""
+    opened = open_device(spec)
+    yield opened
+    opened.close()
 
 
 def _first(infos: list[DeviceInfo], reason: str) -> DeviceSpec:

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from hardware.stretches import CPU, compute
 from hetapps.correlation import Correlation
 from hetapps.tables import generate_table
 from hetkernels.correlation.finish import finish
 from hetkernels.correlation.reference import correlation
-from libtask.checkpoint import Checkpoint, StripSizer
 from libtask.devices import open_device
-from libtask.messages import CheckpointRecord, DeviceSpec
 
 if TYPE_CHECKING:
     from libtask.devices import Device
-    from libtask.messages import Kind
 
-CPU = DeviceSpec(name="cpu", kind="cpu")
 ACCURACY = {"float32": 1e-5, "float64": 1e-12}
 TABLES: list[dict[str, Any]] = [
     {"rows": 5, "columns": 1},
@@ -27,22 +24,6 @@ TABLES: list[dict[str, Any]] = [
     {"rows": 33, "columns": 1100, "dtype": "float64"},  # an odd number of blocks
     {"rows": 5000, "columns": 65},  # three chunks
 ]
-
-
-def compute(
-    task: Correlation, device: Device, strip: int, start: int = 0, stop: int = 10**9
-) -> int:
-    """Run from iteration `start` to the end, or be preempted once at `stop`."""
-    record = CheckpointRecord(done=start, total=task.total())
-    checkpoint = Checkpoint(record, StripSizer(1, fixed=strip))
-    kind: Kind = device.spec.kind
-    generator: Any = Correlation.implementations[kind](task, device, checkpoint)
-    for _ in generator:
-        device.mark()()
-        checkpoint.done = checkpoint.drawn
-        if checkpoint.done >= stop:
-            generator.close()
-    return checkpoint.done
 
 
 def loaded(parameters: dict[str, Any]) -> Correlation:
@@ -57,25 +38,6 @@ def assert_right(task: Correlation) -> None:
     accuracy = ACCURACY[task.dtype]
     expected = correlation(table.values)
     np.testing.assert_allclose(task.matrix, expected, rtol=0, atol=accuracy)
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        ("pocl", "gpu"),
-        ("pocl_fpga", "fpga"),
-        ("fpga_emulator", "fpga"),
-        pytest.param(("gpu", "gpu"), marks=pytest.mark.gpu),
-    ],
-    ids=lambda pair: pair[0],
-)
-def device(request: pytest.FixtureRequest) -> Any:
-    name, kind = request.param
-    spec: DeviceSpec = request.getfixturevalue(name)
-    assert spec.kind == kind
-    opened = open_device(spec)
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize("parameters", TABLES, ids=str)

@@ -40,19 +40,6 @@ __kernel void twice(__global float *values) {
 """
 
 
-@pytest.fixture(
-    params=[
-        "pocl",
-        "pocl_fpga",
-        pytest.param("fpga_emulator", marks=pytest.mark.fpga),
-        pytest.param("gpu", marks=pytest.mark.gpu),
-    ]
-)
-def spec(request: pytest.FixtureRequest) -> DeviceSpec:
-    found: DeviceSpec = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.fixture
 def device(spec: DeviceSpec, private_cache: Path) -> Iterator[OpenCLDevice]:
     opened = open_device(spec)

@@ -8,28 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from hardware.stretches import CPU, advance
 from hetapps.gaussian_blur import GRANULE, GaussianBlur
 from hetkernels.gaussian_blur import opencl
 from hetkernels.gaussian_blur.reference import blur_float64
 from hetkernels.gaussian_blur.weights import half_weights
-from libtask.checkpoint import Checkpoint, StripSizer
 from libtask.devices import open_device
-from libtask.messages import CheckpointRecord, DeviceSpec
+from libtask.messages import DeviceSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CPU = DeviceSpec("cpu", "cpu", threads=2)
-
-devices = pytest.mark.parametrize(
-    "fixture",
-    [
-        "pocl",
-        "pocl_fpga",
-        pytest.param("fpga_emulator", marks=pytest.mark.fpga),
-        pytest.param("gpu", marks=pytest.mark.gpu),
-    ],
-)
 types = pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
 sigmas = pytest.mark.parametrize("sigma", [0.1, 1.0, 1.9, 5.1])
 
@@ -45,21 +34,9 @@ def a_task(shape: tuple[int, int, int], dtype: str, sigma: float) -> GaussianBlu
     return task
 
 
-def advance(task: GaussianBlur, spec: DeviceSpec, start: int, stop: int) -> None:
-    """Blur rows `start` to `stop` (or a strip beyond) on a device, then preempt it."""
-    record = CheckpointRecord(done=start, total=task.total())
-    checkpoint = Checkpoint(record, StripSizer(50_000_000, fixed=GRANULE))
-    device: Any = open_device(spec)
-    generator: Any = GaussianBlur.implementations[spec.kind](task, device, checkpoint)
-    while checkpoint.drawn < stop:
-        next(generator)
-    generator.close()
-    device.close()
-
-
 def on_cpu(task: GaussianBlur) -> NDArray[Any]:
     """Blur on the CPU, check that against the reference, and clear the result."""
-    advance(task, CPU, 0, task.total())
+    advance(task, CPU, 0, task.total(), GRANULE)
     expected = task.blurred.copy()
     task.blurred[:] = 0
     exact = blur_float64(task.image, task.sigma, task.truncate)
@@ -71,45 +48,37 @@ def on_cpu(task: GaussianBlur) -> NDArray[Any]:
     return expected
 
 
-@devices
 @types
 @sigmas
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 4), (2, 70, 41), (1, 33, 600)])
 def test_the_same_bits_as_the_cpu(
-    fixture: str,
+    spec: DeviceSpec,
     dtype: str,
     sigma: float,
     shape: tuple[int, int, int],
-    request: pytest.FixtureRequest,
 ) -> None:
     task = a_task(shape, dtype, sigma)
     expected = on_cpu(task)
 
-    advance(task, request.getfixturevalue(fixture), 0, task.total())
+    advance(task, spec, 0, task.total(), GRANULE)
 
     np.testing.assert_array_equal(task.blurred, expected)
 
 
-@devices
-def test_moves_in_the_middle_change_nothing(
-    fixture: str, request: pytest.FixtureRequest
-) -> None:
-    other = request.getfixturevalue(fixture)
+def test_moves_in_the_middle_change_nothing(spec: DeviceSpec) -> None:
     task = a_task((3, 300, 50), "uint8", 1.9)
     expected = on_cpu(task)
 
     for index, (start, stop) in enumerate(pairwise([0, 64, 128, 192, 256, 300])):
-        advance(task, (CPU, other)[index % 2], start, stop)
+        advance(task, (CPU, spec)[index % 2], start, stop, GRANULE)
 
     np.testing.assert_array_equal(task.blurred, expected)
 
 
-@devices
 def test_strips_of_any_rows_give_the_same_bits(
-    fixture: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    spec: DeviceSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opencl, "SUMS_PIXELS", 50 * 2 * 7)  # 7 rows between the passes
-    spec = request.getfixturevalue(fixture)
     task = a_task((2, 90, 50), "uint8", 1.9)
     expected = on_cpu(task)
     picture = opencl.Picture((2, 90, 50), "uint8", len(task.weights) - 1)
@@ -137,19 +106,16 @@ def test_from_gpu_to_fpga_and_back(pocl: DeviceSpec, pocl_fpga: DeviceSpec) -> N
     expected = on_cpu(task)
 
     for index, (start, stop) in enumerate(pairwise([0, 64, 128, 192, 256, 300])):
-        advance(task, (pocl, pocl_fpga)[index % 2], start, stop)
+        advance(task, (pocl, pocl_fpga)[index % 2], start, stop, GRANULE)
 
     np.testing.assert_array_equal(task.blurred, expected)
 
 
-@devices
-def test_a_radius_beyond_what_one_cycle_adds(
-    fixture: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_radius_beyond_what_one_cycle_adds(spec: DeviceSpec) -> None:
     task = a_task((1, 30, 70), "uint8", 12.0)
     assert len(half_weights(12.0, 4.0)) > opencl.MOST_PAIRS
     expected = on_cpu(task)
 
-    advance(task, request.getfixturevalue(fixture), 0, task.total())
+    advance(task, spec, 0, task.total(), GRANULE)
 
     np.testing.assert_array_equal(task.blurred, expected)

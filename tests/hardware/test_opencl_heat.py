@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from hardware.stretches import CPU, advance
 from hetapps.heat import Heat
 from hetkernels.heat.reference import heat_reference
-from libtask.checkpoint import Checkpoint, StripSizer
-from libtask.devices import open_device
-from libtask.messages import CheckpointRecord, DeviceSpec
+from libtask.messages import DeviceSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CPU = DeviceSpec("cpu", "cpu", threads=2)
-
-devices = pytest.mark.parametrize(
-    "fixture",
-    [
-        "pocl",
-        "pocl_fpga",
-        pytest.param("fpga_emulator", marks=pytest.mark.fpga),
-        pytest.param("gpu", marks=pytest.mark.gpu),
-    ],
-)
 edges = pytest.mark.parametrize("edges", ["fixed", "insulated"])
 
 
@@ -41,18 +29,6 @@ def a_task(rows: int, columns: int, edges: str, steps: int = 45) -> Heat:
     return task
 
 
-def advance(task: Heat, spec: DeviceSpec, start: int, stop: int, strip: int) -> None:
-    """Run steps `start` to `stop` (or a strip beyond) on a device, then preempt it."""
-    record = CheckpointRecord(done=start, total=task.total())
-    checkpoint = Checkpoint(record, StripSizer(50_000_000, fixed=strip))
-    device: Any = open_device(spec)
-    generator: Any = Heat.implementations[spec.kind](task, device, checkpoint)
-    while checkpoint.drawn < stop:
-        next(generator)
-    generator.close()
-    device.close()
-
-
 def on_cpu(task: Heat) -> NDArray[np.float32]:
     copy = Heat(steps=task.steps, edges=task.edges, n=1)
     copy.load()
@@ -61,13 +37,12 @@ def on_cpu(task: Heat) -> NDArray[np.float32]:
     return copy.grid
 
 
-@devices
 @edges
 @pytest.mark.parametrize(
     "shape", [(1, 1), (1, 9), (9, 1), (2, 3), (57, 113), (130, 56), (9, 1030)]
 )
 def test_the_same_bits_as_the_cpu(
-    fixture: str, edges: str, shape: tuple[int, int], request: pytest.FixtureRequest
+    spec: DeviceSpec, edges: str, shape: tuple[int, int]
 ) -> None:
     task = a_task(*shape, edges)
     expected = on_cpu(task)
@@ -75,36 +50,31 @@ def test_the_same_bits_as_the_cpu(
         task.grid, task.alpha, insulated=edges == "insulated", steps=task.steps
     )
 
-    advance(task, request.getfixturevalue(fixture), 0, task.steps, 16)
+    advance(task, spec, 0, task.steps, 16)
 
     np.testing.assert_array_equal(task.grid, expected)
     np.testing.assert_allclose(task.grid, reference, atol=2e-6)
 
 
-@devices
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 8, 9, 17])
 def test_strips_of_any_length_leave_the_result_in_the_grid(
-    fixture: str, steps: int, request: pytest.FixtureRequest
+    spec: DeviceSpec, steps: int
 ) -> None:
     task = a_task(40, 70, "insulated", steps)
     expected = on_cpu(task)
 
-    advance(task, request.getfixturevalue(fixture), 0, steps, steps)
+    advance(task, spec, 0, steps, steps)
 
     np.testing.assert_array_equal(task.grid, expected)
 
 
-@devices
 @edges
-def test_moves_in_the_middle_change_nothing(
-    fixture: str, edges: str, request: pytest.FixtureRequest
-) -> None:
-    other = request.getfixturevalue(fixture)
+def test_moves_in_the_middle_change_nothing(spec: DeviceSpec, edges: str) -> None:
     task = a_task(61, 75, edges, steps=96)
     expected = on_cpu(task)
 
     for index, (start, stop) in enumerate(pairwise([0, 16, 32, 64, 96])):
-        advance(task, (CPU, other)[index % 2], start, stop, 16)
+        advance(task, (CPU, spec)[index % 2], start, stop, 16)
 
     np.testing.assert_array_equal(task.grid, expected)
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from hardware.stretches import CPU, compute
 from hetapps.markov import Markov
 from libtask.checkpoint import Checkpoint, StripSizer
 from libtask.devices import open_device
-from libtask.messages import CheckpointRecord, DeviceSpec
+from libtask.messages import CheckpointRecord
 
 if TYPE_CHECKING:
     from libtask.devices import Device
-    from libtask.messages import Kind
 
-CPU = DeviceSpec(name="cpu", kind="cpu")
+STRIP = 7
 CHAINS: list[dict[str, Any]] = [
     {"n": 1, "stay": 0.5},
     {"n": 300, "stay": 0.5},
@@ -27,41 +27,8 @@ CHAINS: list[dict[str, Any]] = [
 ]
 
 
-def compute(task: Markov, device: Device, *, start: int = 0, stop: int = 10**9) -> int:
-    """Run from iteration `start` to the end, or be preempted once at `stop`."""
-    record = CheckpointRecord(done=start, total=task.total())
-    checkpoint = Checkpoint(record, StripSizer(1, fixed=7))
-    kind: Kind = device.spec.kind
-    generator: Any = Markov.implementations[kind](task, device, checkpoint)
-    for _ in generator:
-        device.mark()()
-        checkpoint.done = checkpoint.drawn
-        if checkpoint.done >= stop:
-            generator.close()
-    return checkpoint.done
-
-
 def outcome(task: Markov) -> list[Any]:
     return [array.tolist() for array in task.walk]
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        ("pocl", "gpu"),
-        ("pocl_fpga", "fpga"),
-        ("fpga_emulator", "fpga"),
-        pytest.param(("gpu", "gpu"), marks=pytest.mark.gpu),
-    ],
-    ids=lambda pair: pair[0],
-)
-def device(request: pytest.FixtureRequest) -> Any:
-    name, kind = request.param
-    spec: DeviceSpec = request.getfixturevalue(name)
-    assert spec.kind == kind
-    opened = open_device(spec)
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize("parameters", CHAINS, ids=str)
@@ -70,8 +37,8 @@ def test_same_bits_as_the_cpu(device: Device, parameters: dict[str, Any]) -> Non
     here.load()
     there.load()
 
-    compute(here, open_device(CPU))
-    compute(there, device)
+    compute(here, open_device(CPU), STRIP)
+    compute(there, device, STRIP)
 
     assert here.walk.status[1]
     assert outcome(here) == outcome(there)
@@ -86,11 +53,11 @@ def test_moving_there_and_back_changes_no_bit(
     moved.load()
     cpu = open_device(CPU)
 
-    compute(stayed, cpu)
-    done = compute(moved, cpu, stop=7)
-    done = compute(moved, device, start=done, stop=done + 1)
+    compute(stayed, cpu, STRIP)
+    done = compute(moved, cpu, STRIP, stop=7)
+    done = compute(moved, device, STRIP, start=done, stop=done + 1)
     assert moved.walk.status.tolist() == [14, 0]
-    compute(moved, cpu, start=done)
+    compute(moved, cpu, STRIP, start=done)
 
     assert outcome(moved) == outcome(stayed)
 
@@ -107,7 +74,7 @@ def test_overshooting_strips_on_a_pipelined_device(device: Device) -> None:
         marks.append(device.mark())
         if len(marks) > 1:
             marks[-2]()
-    compute(same, open_device(CPU))
+    compute(same, open_device(CPU), STRIP)
 
     assert checkpoint.drawn - int(task.walk.status[0]) < 3 * 9
     np.testing.assert_array_equal(task.walk.pair, same.walk.pair)
@@ -116,8 +83,8 @@ def test_overshooting_strips_on_a_pipelined_device(device: Device) -> None:
 def test_a_converged_task_ends_at_once_elsewhere(device: Device) -> None:
     task = Markov(n=100, stay=0.0)
     task.load()
-    done = compute(task, open_device(CPU))
+    done = compute(task, open_device(CPU), STRIP)
     before = outcome(task)
 
-    assert compute(task, device, start=done) == done
+    assert compute(task, device, STRIP, start=done) == done
     assert outcome(task) == before
