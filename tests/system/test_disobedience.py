@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,42 +210,6 @@ def test_a_task_in_a_long_strip_survives_many_restarts(
     task.check_completed()
     assert task.pids() == [pid]
     assert len(daemon.info(task.id).segments) == 1
-
-
-def test_a_worker_that_died_meanwhile_is_known_at_once(
-    private_daemon: Start, tmp_path: Path
-) -> None:
-    daemon = private_daemon(SETTINGS.replace("5.0", "3600.0") + RESOURCES)
-    task = Tracing(daemon, tmp_path, gate_at=10)
-    task.await_gate()
-    daemon.kill9()
-    os.kill(task.pids()[0], signal.SIGKILL)
-    task.open_gate()
-
-    daemon.start()
-
-    assert task.handle.result(PATIENCE)["sum"] == sum(range(20))
-    assert "killed by signal 9" in (daemon.info(task.id).reason or "")
-
-
-def test_a_task_keeps_the_time_of_its_end(
-    private_daemon: Start, tmp_path: Path
-) -> None:
-    daemon = private_daemon()
-    task = Tracing(daemon, tmp_path, gate_at=10)
-    task.await_gate()
-    daemon.kill9()
-    task.open_gate()
-    eventually(lambda: len(task.strips()) == 20, "the last strip")
-    ended = (tmp_path / "trace").stat().st_mtime
-    eventually(lambda: time.time_ns() / 1e9 > ended + 1.0, "some time")
-
-    daemon.start()
-
-    task.check_completed()
-    info = daemon.info(task.id)
-    assert info.finished is not None
-    assert info.finished < ended + 1.0
 
 
 def test_others_run_on_when_a_task_removes_the_launchers_folders(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,26 +53,32 @@ def test_running_tasks_run_on_in_the_same_worker(
         assert info.segments[0].strips == 20
 
 
-def test_a_task_that_ended_while_no_daemon_was_there_is_completed(
+def test_a_task_that_ended_while_no_daemon_was_there_keeps_the_time_of_its_end(
     private_daemon: Start, tmp_path: Path
 ) -> None:
     daemon = private_daemon()
     task = Tracing(daemon, tmp_path, gate_at=10)
     task.await_gate()
-
     daemon.kill9()
     task.open_gate()
     eventually(lambda: len(task.strips()) == 20, "the last strip")
+    ended = (tmp_path / "trace").stat().st_mtime
+    eventually(lambda: time.time_ns() / 1e9 > ended + 1.0, "some time")
+
     daemon.start()
 
     task.check_completed()
-    assert daemon.info(task.id).state == "completed"
+    info = daemon.info(task.id)
+    assert info.state == "completed"
+    assert info.finished is not None
+    assert info.finished < ended + 1.0
 
 
-def test_a_task_whose_worker_ended_while_no_daemon_was_there_runs_anew(
+def test_a_task_whose_worker_ended_while_no_daemon_was_there_runs_anew_at_once(
     private_daemon: Start, tmp_path: Path
 ) -> None:
-    daemon = private_daemon(f"{SETTINGS}{RESOURCES}".replace("5.0", "0.5"))
+    # nobody waits for such a worker to come back
+    daemon = private_daemon(f"{SETTINGS}{RESOURCES}".replace("5.0", "3600.0"))
     task = Tracing(daemon, tmp_path, gate_at=10)
     task.await_gate()
     (pid,) = task.pids()
@@ -83,6 +90,7 @@ def test_a_task_whose_worker_ended_while_no_daemon_was_there_runs_anew(
 
     assert task.handle.result(PATIENCE)["sum"] == sum(range(20))
     assert task.strips() == [*range(11), *range(20)]
+    assert "killed by signal 9" in (daemon.info(task.id).reason or "")
 
 
 def test_a_preempted_task_is_moved_on_after_a_restart(
