@@ -62,6 +62,7 @@ class Loop:
         self._journal: Journal = node.journal
         self._watchers = Watchers()
         self._shares = Shares()
+        router.is_put_off = self._is_put_off
         self._askers: dict[bytes, int] = {}
         """Who is owed an answer: route -> user."""
         self._service = Service(node, store, self.stop, self._watchers.__len__)
@@ -201,8 +202,9 @@ class Loop:
             request = message.request if isinstance(message, m.MalformedError) else 0
             self._router.send(peer.route, m.Error(request, "bad-input", text))
             return
-        if isinstance(message, m.Request) and self._shares.is_used_up(
-            peer.uid, self._now()
+        # a bare request is one that was not even read
+        if isinstance(message, m.Request) and (
+            type(message) is m.Request or self._is_put_off(peer.uid)
         ):
             text = "others want something too; ask again in a moment"
             self._router.send(peer.route, m.Error(message.request, "busy", text))
@@ -217,6 +219,10 @@ class Loop:
             text = "internal error of hetd; its log has the story"
             self._router.send(peer.route, m.Error(number, "bug", text))
 
+    def _is_put_off(self, uid: int) -> bool:
+        """Whether a user has had his share of this tenth of a second."""
+        return self._shares.is_used_up(uid, self._now())
+
     def _demand_whole(self) -> None:
         """Make sure that what failed has left everything as it has to be.
 
@@ -230,7 +236,7 @@ class Loop:
             odd = sorted(known.keys() ^ live.keys())[:10]
             raise BugError(f"scheduler and journal differ about tasks {odd}")
 
-    def _dispatch(self, peer: Peer, message: m.ToDaemon) -> None:
+    def _dispatch(self, peer: Peer, message: m.ToDaemon | m.Request) -> None:
         match message:
             case m.Hello():
                 self._on_hello(peer, message)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import pytest
+import zmq
 
 from hetd.shares import WINDOW_NS, Shares
+from hetd.transport import router as module
 from hettorture.bodies import USERS, Desk
 from libtask import messages as m
 
@@ -67,6 +71,58 @@ def test_who_has_had_his_share_is_put_off_and_the_other_is_served(desk: Desk) ->
 
     assert desk.inlet.answers["Error busy"] == 1
     assert desk.inlet.answers["PolicyInfo"] == 1
+
+
+def _everybody(_: int) -> bool:
+    return True
+
+
+def _nobody(_: int) -> bool:
+    return False
+
+
+def test_large_requests_of_who_is_put_off_are_not_even_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[bytes] = []
+
+    def decode(frame: bytes) -> m.Policies:
+        read.append(frame)
+        return m.Policies(0)
+
+    monkeypatch.setattr(module, "decode_to_daemon", decode)
+    large = m.encode(m.Submit(7, [m.TaskSpec("app", {"data": "x" * 100_000})]))
+    report = m.encode(m.Finished(1, 1, result="x" * 100_000))
+    with closing(module.Router(tmp_path / "s")) as router, zmq.Context() as context:
+        peer = context.socket(zmq.DEALER)
+        peer.connect(f"ipc://{router.path}")
+        heard: list[object] = []
+        for put_off, frame in ((False, large), (True, large), (True, report)):
+            router.is_put_off = {True: _everybody, False: _nobody}[put_off]
+            peer.send(frame)
+            assert router.socket.poll(30_000)
+            heard += [each.message for each in router.receive()]
+        peer.close(linger=0)
+
+    assert heard == [m.Policies(0), m.Request(7), m.Policies(0)]
+    assert read == [large, report]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\xff" * 100,
+        msgpack.packb({"t": ["Submit"], "request": 1}),
+        msgpack.packb({"t": "Submit", "request": "1"}),
+        msgpack.packb({"t": "Nothing", "request": 1}),
+        msgpack.packb({"request": 1, "t": "Submit"}),
+        msgpack.packb({"t": "x" * 100, "request": 1}),
+        m.encode(m.Finished(1, 1)),
+    ],
+)
+def test_what_is_no_request_is_not_taken_for_one(frame: bytes) -> None:
+    assert m.request_in(frame) is None
 
 
 def test_what_an_answer_takes_to_write_counts_too(

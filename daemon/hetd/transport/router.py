@@ -27,15 +27,18 @@ from libtask.messages import (
     ToDaemon,
     decode_to_daemon,
     encode,
+    request_in,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from libtask.messages import Message
 
 BATCH = 256
 """Messages taken in one turn of the loop: bounds the time until the next commit."""
+LARGE = 16 * 1024
+"""Bytes of a message above which decoding it takes time that is worth a look."""
 PARTS = 3
 """Parts that are kept of a message: its routing id, its one frame, and one too many."""
 SELF_TEST_S = 5.0
@@ -53,10 +56,13 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A received message with its sender, or why it could not be understood."""
+    """A received message with its sender, or why it could not be understood.
+
+    A bare `Request` is one that was not read: its sender is put off.
+    """
 
     peer: Peer
-    message: ToDaemon | InputError
+    message: ToDaemon | Request | InputError
 
 
 class Router:
@@ -99,6 +105,8 @@ class Router:
             raise
         self._shared_uid = our_shared_uid()
         self._early: list[Envelope] = []
+        self.is_put_off: Callable[[int], bool] = _nobody
+        """Whether what a uid asks is not read now: it comes as a bare `Request`."""
         self.dropped = 0
         """Messages that could not be delivered: the peer was gone or did not read."""
         self.full: set[bytes] = set()
@@ -116,7 +124,17 @@ class Router:
                 frames = self._take()
             except zmq.Again:
                 return
-            yield _open(frames, self._shared_uid)
+            yield self._put_off(frames) or _open(frames, self._shared_uid)
+
+    def _put_off(self, frames: list[zmq.Frame]) -> Envelope | None:
+        """Leave a large request unread where nobody would answer it now."""
+        if len(frames[-1]) <= LARGE:
+            return None
+        peer = _peer(frames)
+        if not self.is_put_off(peer.uid):
+            return None
+        number = request_in(frames[-1].buffer)
+        return None if number is None else Envelope(peer, Request(number))
 
     def _take(self) -> list[zmq.Frame]:
         """Receive the routing id and the parts of one message, three at most.
@@ -195,6 +213,11 @@ class Router:
         self.guard.close()
         self.socket.close(linger=linger_ms)
         self._context.term()
+
+
+def _nobody(_uid: int) -> bool:
+    """Put nobody off, until the loop has a say."""
+    return False
 
 
 def _frame(message: Message) -> bytes:

@@ -22,6 +22,7 @@ from libtask.messages.codec import (
     decode_from_daemon,
     decode_to_daemon,
     encode,
+    request_in,
 )
 from libtask.messages.orders import (
     Abort,
@@ -175,4 +176,5 @@ __all__ = [
     "decode_from_daemon",
     "decode_to_daemon",
     "encode",
+    "request_in",
 ]

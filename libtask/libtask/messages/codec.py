@@ -54,6 +54,7 @@ from libtask.messages.requests import (
     Occupy,
     Policies,
     PolicyInfo,
+    Request,
     Status,
     StatusInfo,
     Stop,
@@ -166,6 +167,8 @@ UNCOUNTED = 16 * 1024
 MOST_VALUES = 100_000
 """Values that a peer's message may hold. A megabyte could hold a million lists, which
 take a quarter of a second to build; so many take some ten milliseconds."""
+HEAD = 64
+"""Bytes of a frame that hold what kind of message it is, and its number."""
 CONTAINER = 4
 """Values as which an array or a map counts, besides those that it holds."""
 KEYED = 3
@@ -227,6 +230,26 @@ def decode_to_daemon(frame: bytes) -> ToDaemon:
     """
     message: ToDaemon = _decode(frame, _TO_DAEMON, _unpack)
     return message
+
+
+def request_in(frame: bytes | memoryview) -> int | None:
+    """Read from its beginning which request a frame is.
+
+    Returns:
+        Its number; None: it is no request, or that cannot be told so cheaply.
+
+    """
+    head = msgpack.Unpacker(max_buffer_size=HEAD)
+    head.feed(frame[:HEAD])
+    try:
+        head.read_map_header()
+        fields = [head.unpack() for _ in range(4)]
+    except (ValueError, msgpack.UnpackException):
+        return None
+    kind = _TO_DAEMON.get(fields[1]) if isinstance(fields[1], str) else None
+    if fields[::2] != ["t", "request"] or not issubclass(kind or Message, Request):
+        return None
+    return fields[3] if isinstance(fields[3], int) else None
 
 
 def decode_from_daemon(frame: bytes) -> FromDaemon:
