@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from builders import Harness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+# That a busy machine makes up values slowly is no fault of what is tested.
+settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy")
 
 
 @pytest.fixture
