@@ -211,7 +211,7 @@ class Discipline:
 
     def _look_at_launchers(self, now: Nanoseconds) -> None:
         before, self._signs = self._signs, {}
-        for uid, crew in self._node.pool.asked().items():
+        for uid, crew in self._node.pool.unanswered().items():
             seen, since = before.get(uid, (-1, now))
             since = since if seen == crew.signs else now
             if now - since >= LAUNCHER_S * SECOND:

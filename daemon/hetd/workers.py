@@ -197,7 +197,7 @@ class WorkerPool:
     def crew(self, uid: int) -> Crew:
         return self._crews[uid]
 
-    def asked(self) -> dict[int, Crew]:
+    def unanswered(self) -> dict[int, Crew]:
         """Return those whose launchers were asked for workers that are not there yet."""
         return {u: c for u, c in self._crews.items() if c.launcher and c.starting}
 
