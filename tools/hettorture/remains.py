@@ -39,6 +39,10 @@ def _snapshots(arena: Arena) -> Iterator[str]:
     """Demand that a launcher that comes removes what ended tasks have left."""
     arena.keep_launcher()
     arena.kill_launcher()
+    # else the daemon's end may send home the one that is gone, and leave the new one
+    eventually(
+        lambda: not arena.is_launcher_there(), "the launcher's end at the daemon"
+    )
     arena.start_launcher()
     shelf = arena.socket.with_suffix(".launcher") / "snapshots"
     try:
