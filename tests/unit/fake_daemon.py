@@ -159,12 +159,18 @@ def _plain_answer(message: Any) -> Message:
         Devices: DeviceList(number, a_node()),
         Notes: NoteList(number, []),
         Models: ModelList(number, [Sample("heat/64", "cpu", 1.5)]),
-        Policies: PolicyInfo(
-            number, getattr(message, "set", None) or "migration", {}, POLICIES
-        ),
+        Policies: _policy(number, getattr(message, "set", None)),
         Control: Done(number, getattr(message, "ids", [])),
     }
     return answers.get(type(message), Done(number))
+
+
+def _policy(number: int, name: str | None) -> PolicyInfo:
+    """Tell of a policy that was just set, or of the configured one."""
+    told = "by uid 7 on 2026-01-02 03:04 UTC" if name else ""
+    return PolicyInfo(
+        number, name or "migration", {}, POLICIES, set=told, configured="migration"
+    )
 
 
 POLICIES = {"migration": "moves running tasks", "affinity": "runs each on its best"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from libtask.messages import Policies
 from unit.hetctl.typed_commands import document, text
 
 if TYPE_CHECKING:
@@ -34,6 +35,17 @@ def test_policy(daemon: FakeDaemon) -> None:
     assert document("policy", "set", "affinity")["name"] == "affinity"
     assert document("policy", "list")["current"] == "migration"
     assert "runs each on its best" in text("policy", "list")
+
+
+def test_who_set_the_policy_is_told_and_how_to_go_back(daemon: FakeDaemon) -> None:
+    assert text("policy", "set", "affinity").splitlines()[-1] == (
+        "set by uid 7 on 2026-01-02 03:04 UTC; "
+        "`hetctl policy reset` goes back to migration, as configured"
+    )
+    assert text("policy", "reset") == "migration: moves running tasks\n"
+    assert document("policy", "reset")["set"] is None
+    (*_, asked) = [each for each in daemon.seen if isinstance(each, Policies)]
+    assert asked.configured
 
 
 def test_daemon_status(daemon: FakeDaemon) -> None:
