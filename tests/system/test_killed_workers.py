@@ -99,10 +99,8 @@ def test_attempts_count_without_progress_only(
 
 
 def test_a_worker_that_exits_as_if_all_were_well_has_not_finished(
-    private_daemon: Start, tmp_path: Path
+    daemon: PrivateDaemon, tmp_path: Path
 ) -> None:
-    daemon = private_daemon()
-
     task = _churn(daemon, tmp_path / "out", exit_at=100)
 
     with pytest.raises(TaskFailedError, match=r"exit status 0; 3 attempts are the l"):

@@ -142,3 +142,4 @@ def test_daemon_that_stops_without_a_word(tmp_path: Path) -> None:
     with Client(fake.path) as client:
         client.stop()
     leaving.join()
+    assert len(fake.requests(Stop)) == 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from libtask.messages import KillWorker, Leaving, Retire, WorkerExited
+from libtask.messages import KillWorker, Retire, WorkerExited
 from libtask.processes import children_of, descendants_of, is_alive
 from unit.launcher.played_launcher import LAUNCHER, Played
 
@@ -42,8 +42,7 @@ def test_a_retired_worker_leaves_with_status_0(launcher: Played) -> None:
 
     launcher.daemon.say("w1", Retire())
 
-    launcher.daemon.expect(Leaving)
-    exited = launcher.daemon.expect(WorkerExited)
+    exited = launcher.expect_leaving()
     assert exited == WorkerExited(name="w1", status=0, reason="exit status 0")
 
 
@@ -52,7 +51,7 @@ def test_a_worker_with_a_thread_too_many_serves_no_other_task(launcher: Played) 
 
     launcher.look("w1", thread=True)
 
-    launcher.expect_leaving()
+    assert launcher.expect_leaving().status == 0
 
 
 def test_a_worker_that_its_task_made_deaf_serves_no_other(launcher: Played) -> None:
@@ -60,7 +59,7 @@ def test_a_worker_that_its_task_made_deaf_serves_no_other(launcher: Played) -> N
 
     launcher.look("w1", deaf=True)
 
-    launcher.expect_leaving()
+    assert launcher.expect_leaving().status == 0
 
 
 # ---------------------------------------------------------------- what tasks start
