@@ -41,7 +41,7 @@ def _kill_at(*points: str) -> tuple[str, ...]:
 
 
 CREWS = ("hettorture", "crews", "--seeds", "2", "--count", "40")
-SIMULATED = ("hettorture", "simulate", "--seeds", "50")
+SIMULATED = ("hettorture", "simulate", "--seeds", "100")
 
 SEEDS = {
     "answer-early": SeededBug(
