@@ -42,7 +42,11 @@ TYPES = {
     "page.js": ("page.js", "text/javascript"),
 }
 """Last part of the address -> file, type."""
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+    " frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+"""What the page may load, and that no other page shows it in a frame."""
 MOST_BODY = 4096
 STATUS = (
     (NotFoundError, HTTPStatus.NOT_FOUND),
