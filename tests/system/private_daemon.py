@@ -98,7 +98,9 @@ class PrivateDaemon(DaemonProcess):
         config: str = SETTINGS + RESOURCES,
         wrapper: Sequence[str] = (),
     ) -> None:
-        super().__init__(DaemonFiles.within(folder, config), wrapper=wrapper)
+        files = DaemonFiles.within(folder, config)
+        # who ends the tests ends it, too
+        super().__init__(files, wrapper=wrapper, detached=False)
         self.folder = folder
         self.config = folder / "hetd.toml"
         self.socket = self.files.socket

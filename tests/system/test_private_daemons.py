@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +56,27 @@ def test_tasks_of_a_daemon_that_was_killed_end_too() -> None:
         eventually(lambda: not is_alive(daemon), "the daemon's end")
 
     eventually(lambda: nothing_is_left(client.path), "the end of all that was killed")
+
+
+KILLED = """
+import os, signal, sys
+from libtask import private_daemon
+
+with private_daemon(sys.argv[1]) as client:
+    print(client.path, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_daemon_of_a_program_that_was_killed_ends_too() -> None:
+    command = [sys.executable, "-c", KILLED, CONFIG]
+
+    killed = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert killed.returncode == -signal.SIGKILL
+    socket = Path(killed.stdout.strip())
+    eventually(lambda: not processes_at(socket), "the end of the daemon")
+    shutil.rmtree(socket.parent)
 
 
 def test_a_block_that_fails_leaves_nothing_either() -> None:

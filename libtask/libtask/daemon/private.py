@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,6 +26,8 @@ PAUSE_S = 0.02
 LONGEST_SOCKET = 100
 """Bytes of a socket's path; the kernel takes 107, and files beside it have longer names."""
 ALL = 1_000_000_000
+AFTER_US = """read -r end; grep -qsF -- "$1" "/proc/$0/cmdline" && kill "$0" """
+"""The pipe ends with us; the daemon's pid may be another's by then."""
 
 
 @contextmanager
@@ -56,7 +59,8 @@ def private_daemon(
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = DaemonFiles.within(home, config)
         files = replace(files, socket=_reachable(files.socket, parts))
-        daemon = DaemonProcess(files, policy)
+        # a Ctrl-C is for us: the daemon must be there while its tasks are given up
+        daemon = DaemonProcess(files, policy, detached=True)
         parts.callback(_end, daemon)
         try:
             daemon.start(patience)
@@ -64,6 +68,7 @@ def private_daemon(
             if folder is None:
                 raise
             raise DaemonUnreachableError(f"{error} (see {files.log})") from error
+        parts.enter_context(_guarded(daemon))
         yield parts.enter_context(Client(files.socket))
 
 
@@ -77,6 +82,22 @@ def _reachable(socket: Path, parts: ExitStack) -> Path:
     if len(os.fsencode(socket)) <= LONGEST_SOCKET:
         return socket
     return _temporary(parts) / socket.name
+
+
+@contextmanager
+def _guarded(daemon: DaemonProcess) -> Iterator[None]:
+    """Have the daemon ended when we are killed before we can do it."""
+    ours = [str(daemon.pid), str(daemon.files.socket)]
+    guard = subprocess.Popen(  # noqa: S603  our own words
+        ["/bin/sh", "-c", AFTER_US, *ours],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        guard.kill()
+        guard.communicate()
 
 
 def _end(daemon: DaemonProcess) -> None:

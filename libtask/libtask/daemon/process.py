@@ -78,13 +78,20 @@ class DaemonProcess:
         files: where its files lie, absolute paths.
         policy: name of its policy; empty: the configured one.
         wrapper: a command that runs a command, in the same process.
+        detached: in a session of its own, where no Ctrl-C reaches it.
 
     """
 
     def __init__(
-        self, files: DaemonFiles, policy: str = "", wrapper: Sequence[str] = ()
+        self,
+        files: DaemonFiles,
+        policy: str = "",
+        wrapper: Sequence[str] = (),
+        *,
+        detached: bool = True,
     ) -> None:
         self.files = files
+        self._detached = detached
         self._policy = policy
         self._wrapper = wrapper
         self._process: subprocess.Popen[bytes] | None = None
@@ -112,8 +119,7 @@ class DaemonProcess:
                 stdout=log,
                 stderr=log,
                 cwd="/",
-                # a Ctrl-C is for us: it must be there while its tasks are given up
-                start_new_session=True,
+                start_new_session=self._detached,
             )
         deadline = time.monotonic() + patience
         while greet(self.files.socket) is None:
