@@ -50,7 +50,7 @@ pictures: .venv/installed-dev
 bench: .venv/installed-dev
 	$(BIN)/python -m hetbench $(BENCH)
 
-# an hour or more on 2 cores; each run goes on where it stopped if it is called again
+# some three hours on 2 cores, two of them `simulate`; a run that is done is not done again
 TORTURE := points kills crews moves calls soak simulate bugs $(if $(filter 0,$(shell id -u)),powercuts)
 SOAK_MINUTES ?= 10
 
@@ -67,7 +67,6 @@ OPTIONS_crews := --seeds 20 --count 100 --json
 OPTIONS_moves := --seeds 4 --count 1000 --json
 OPTIONS_calls := --seeds 10 --count 50 --json
 OPTIONS_soak := --minutes $(SOAK_MINUTES) --json
-# two hours on two cores
 SEEDS ?= 100000
 OPTIONS_simulate := --seeds $(SEEDS) --json
 OPTIONS_bugs := --json
