@@ -69,7 +69,9 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("name", choices=[*RUNS, *PROGRAMS])
     parser.add_argument("--seeds", type=int, default=3, help="runs, each of its seed")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--count", type=int, default=100, help="kills or moves of each run")
+    parser.add_argument(
+        "--count", type=int, default=100, help="kills or moves of each run"
+    )
     parser.add_argument("--minutes", type=float, default=10.0, help="of a soak")
     parser.add_argument("--only", default="", help="names, separated by commas")
     parser.add_argument(

@@ -14,6 +14,7 @@ from libtask.worker.worker import Worker
 from unit.scripted_daemon import PATIENCE, cpu, run, stage
 from unit.worker.played_worker import Played, next_but_progress, start_counting
 
+
 def test_a_new_daemon_hears_what_is_held_and_what_was_said_last(
     worker: Played,
 ) -> None:
