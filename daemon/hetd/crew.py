@@ -56,12 +56,13 @@ class CrewDesk:
         """Take in a launcher, and the names of the workers that it has."""
         reach("launcher.came")
         self._node.pool.launcher_came(peer, workers)
+        self._node.discipline.attend(peer.uid)
 
     def launcher_left(self, peer: Peer) -> None:
         """Give up the tasks for which no worker can come any more."""
         reach("launcher.left")
         for task in self._node.pool.launcher_left(peer):
-            self._lose(task, "its launcher ended")
+            self._lose(task, "its launcher ended", begun=False)
 
     def worker_came(self, peer: Peer, hello: m.Hello) -> None:
         """Take in a worker, and what it still holds from before a restart."""
@@ -77,6 +78,7 @@ class CrewDesk:
                 found = e.TaskFound(record.id, record.epoch, hello.resource)
                 self._node.happen(found, *self._node.settings.drains([hello.resource]))
             self._node.orders.repeat_stop(record)
+        self._node.discipline.attend(peer.uid)
 
     def _held(self, peer: Peer, hello: m.Hello) -> TaskRecord | None:
         """Find the task that a worker says it holds, if it is to keep it."""
@@ -106,6 +108,7 @@ class CrewDesk:
             return
         reach("worker.exited")
         self._node.pool.crew(peer.uid).shows_life()
+        self._node.discipline.attend(peer.uid)
         reason = message.reason or f"its worker exited with status {message.status}"
         if not message.started:
             self._not_started(peer.uid, message.name, reason)
@@ -138,12 +141,14 @@ class CrewDesk:
         if task is not None:
             self._node.order_again(TaskId(task))
 
-    def _lose(self, task: int, reason: str) -> None:
+    def _lose(self, task: int, reason: str, *, begun: bool = True) -> None:
         record = self._node.scheduler.system.tasks.get(TaskId(task))
         self._node.pool.release(task)
         if record is not None and record.bound:
             elsewhere = self._node.discipline.was_ended(record.id)
-            lost = e.WorkerLost(record.id, record.epoch, reason, elsewhere)
+            lost = e.WorkerLost(
+                record.id, record.epoch, reason, elsewhere=elsewhere, begun=begun
+            )
             self._node.happen(lost, *self._hung_device(record, reason, hung=elsewhere))
 
     def _hung_device(

@@ -40,6 +40,7 @@ def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitte
         state_bytes=spec.state_bytes,
         deadline=_deadline(entry, clock),
         strips=_strips(spec),
+        served=entry.holder is not None and entry.holder.own,
         migration_s=migration_s,
     )
 

@@ -215,23 +215,33 @@ class Discipline:
             seen, since = before.get(uid, (-1, now))
             since = since if seen == crew.signs else now
             if now - since >= LAUNCHER_S * SECOND:
-                self._launcher_hangs(uid, crew)
+                self._leave_unattended(uid, crew)
                 since = now
             self._signs[uid] = (crew.signs, since)
 
+    def attend(self, uid: int) -> None:
+        """Let a user's tasks in again where they waited for somebody to make workers."""
+        unattended = self._node.scheduler.system.unattended
+        if uid in unattended and self._node.pool.has_launcher(uid):
+            self._node.happen(e.OwnerAttended(uid))
+
     # ------------------------------------------------------------ patience that ends
 
-    def _launcher_hangs(self, uid: int, crew: Crew) -> None:
-        """Let the tasks that wait for a launcher leave their places, and know why."""
-        crew.hung = True
-        launcher = f"the launcher of uid {uid}, process {crew.hung_launcher},"
-        reason = f"{launcher} gave no sign of life in {LAUNCHER_S:g} s"
-        log.warning("%s", reason)
-        for task in list(crew.waiting):
-            record = self._node.scheduler.system.tasks.get(TaskId(task))
+    def _leave_unattended(self, uid: int, crew: Crew) -> None:
+        """Let a user's tasks without workers leave their places to others, and know why."""
+        crew.hung = crew.launcher is not None
+        reason = f"in {LAUNCHER_S:g} s no launcher of uid {uid} made a worker"
+        if crew.hung:
+            launcher = f"the launcher of uid {uid}, process {crew.hung_launcher},"
+            reason = f"{launcher} gave no sign of life in {LAUNCHER_S:g} s"
+        log.warning("%s: what waits keeps out of the way", reason)
+        tasks, waiting = self._node.scheduler.system.tasks, list(crew.waiting)
+        for task in waiting:
             self._node.pool.release(task)
-            if record is not None:
-                self._node.happen(e.WorkerLost(record.id, record.epoch, reason))
+        records = [tasks[TaskId(task)] for task in waiting if task in tasks]
+        # it has not begun, and is to blame for nothing
+        lost = [e.WorkerLost(r.id, r.epoch, reason, begun=False) for r in records]
+        self._node.happen(e.OwnerUnattended(uid), *lost)
 
     def _is_overdue(self, record: TaskRecord, complaint: str) -> None:
         worker = self._node.pool.worker_of(record.id)

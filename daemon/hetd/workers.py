@@ -198,8 +198,12 @@ class WorkerPool:
         return self._crews[uid]
 
     def unanswered(self) -> dict[int, Crew]:
-        """Return those whose launchers were asked for workers that are not there yet."""
-        return {u: c for u, c in self._crews.items() if c.launcher and c.starting}
+        """Return those with tasks for which a worker is to be made, and is not there yet."""
+        return {
+            uid: crew
+            for uid, crew in self._crews.items()
+            if (crew.starting if crew.launcher else crew.waiting)
+        }
 
     def shepherded(self, uid: int, name: str) -> bool:
         """Whether a launcher that is there will tell how this worker ends."""

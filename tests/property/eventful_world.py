@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TYPES = [*SECONDS, "unknown"]
 PICK = st.integers(0, 10**6)
 NAMES = st.sampled_from(list(RESOURCES))
+OWNERS = st.sampled_from([0, 0, 0, 1, 2])
 
 
 class EventfulWorld(World):
@@ -34,7 +35,7 @@ class EventfulWorld(World):
         after=st.lists(PICK, max_size=2),
         hold=st.sampled_from([False, False, False, True]),
         names=st.one_of(st.just(set()), st.sets(NAMES, min_size=1)),
-        owner=st.sampled_from([0, 0, 0, 1, 2]),
+        owner=OWNERS,
         deadline=st.one_of(st.none(), st.floats(0, 20)),
     )
     def submit(  # noqa: PLR0913, PLR0917  a task has that many independent properties
@@ -233,6 +234,20 @@ class EventfulWorld(World):
     def drain_resource(self, name: str) -> None:
         self.unusable.add(name)
         self.happen(e.ResourceDrained(name))
+
+    # ------------------------------------------------------------ what launchers do
+
+    @rule(owner=OWNERS)
+    def leave_unattended(self, owner: int) -> None:
+        self.unattended.add(owner)
+        self.happen(e.OwnerUnattended(owner))
+
+    @precondition(lambda self: self.unattended)
+    @rule(pick=PICK)
+    def attend_again(self, pick: int) -> None:
+        owner = choose(sorted(self.unattended), pick)
+        self.unattended.remove(owner)
+        self.happen(e.OwnerAttended(owner))
 
     # ------------------------------------------------------------ what else happens
 

@@ -75,6 +75,8 @@ class World(RuleBasedStateMachine):
         self.unusable: set[str] = set()
         self.blocked = 0
         """Slots of the CPU that processes hold on to which nothing can end."""
+        self.unattended: set[int] = set()
+        """Users for whose tasks nobody makes workers."""
         self.last_epoch = 0
         self.timer: int | None = None
 
@@ -110,6 +112,7 @@ class World(RuleBasedStateMachine):
 
     def bind(self, task: TaskId, epoch: int) -> Binding:
         assert task not in self.bindings, "two workers for one task"
+        assert self.submitted[task].owner not in self.unattended, "nobody makes it"
         assert epoch > self.last_epoch
         self.last_epoch = epoch
         strips = list(range(self.kept.get(task, 0)))

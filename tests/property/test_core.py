@@ -69,6 +69,8 @@ class SupervisedWorld(EventfulWorld):
             self.return_resource(name)
         while self.blocked:
             self.give_a_slot_back()
+        while self.unattended:
+            self.attend_again(0)
         for task in list(self.submitted):
             self.release(task - 1)
         for _ in range(20 * len(self.submitted)):

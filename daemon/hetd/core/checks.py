@@ -22,7 +22,7 @@ def check(system: System) -> None:
     places: dict[int, list[str]] = {}
     _check_queue("unplaced", None, system.unplaced, places)
     for owner, queue in system.outside.items():
-        _check_queue(f"outside the quota of {owner}", None, queue, places)
+        _check_queue(f"outside, of {owner}", None, queue, places)
     for name, state in system.states.items():
         _check_queue(f"queue of {name}", name, state.queue, places)
         _check_running(name, state, places)

@@ -30,6 +30,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         deadline: instant by which it should finish.
         strips: equal strips it is cut into, where that is known; None: the runtime
             sizes them to its target interval.
+        served: a worker of its own waits for it, whoever makes workers for others.
         migration_s: time that a move takes besides that for `state_bytes`, in seconds.
 
     """
@@ -47,6 +48,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
     state_bytes: int = 0
     deadline: Nanoseconds | None = None
     strips: int | None = None
+    served: bool = False
     migration_s: float = 0.0
 
 
@@ -263,6 +265,18 @@ class QuotasChanged(msgspec.Struct, frozen=True):
     quotas: Quotas
 
 
+class OwnerUnattended(msgspec.Struct, frozen=True):
+    """Nobody makes workers for a user's tasks: those that have none keep out of the way."""
+
+    owner: int
+
+
+class OwnerAttended(msgspec.Struct, frozen=True):
+    """Workers can be made for a user's tasks again."""
+
+    owner: int
+
+
 class NodeStarted(msgspec.Struct, frozen=True):
     """All tasks that there were before the start are taken up; the policy places them."""
 
@@ -306,6 +320,8 @@ Event: TypeAlias = (
     | SlotsBlocked
     | ResourceDrained
     | QuotasChanged
+    | OwnerUnattended
+    | OwnerAttended
     | NodeStarted
     | NodeStopping
     | TimerFired

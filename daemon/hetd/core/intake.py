@@ -54,6 +54,8 @@ class Intake:
             e.TaskAmended: self._on_amended,
             e.WorkerLost: self._on_worker_lost,
             e.QuotasChanged: self._on_quotas_changed,
+            e.OwnerUnattended: self._on_owner_unattended,
+            e.OwnerAttended: self._on_owner_attended,
             e.PolicyChanged: self._on_policy_changed,
             **Upkeep(ledger).handlers,
         }
@@ -151,6 +153,13 @@ class Intake:
 
     def _on_quotas_changed(self, event: e.QuotasChanged) -> None:
         self.ledger.gate.change(event.quotas)
+
+    def _on_owner_unattended(self, event: e.OwnerUnattended) -> None:
+        self.ledger.gate.close(event.owner)
+        self.ledger.keep_out_unattended(event.owner)
+
+    def _on_owner_attended(self, event: e.OwnerAttended) -> None:
+        self.ledger.gate.open(event.owner)
 
     def _on_policy_changed(self, event: e.PolicyChanged) -> None:
         self.ledger.unplace_all()

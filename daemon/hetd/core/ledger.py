@@ -178,6 +178,16 @@ class Ledger:
             if not self.system.affinities(row):
                 self._keep_out_row(row)
 
+    def keep_out_unattended(self, owner: int) -> None:
+        """Keep out what waits for a worker that nobody makes; see `Gate.close`."""
+        for task in self.system.tasks.values():
+            waits = task.state.placeable and self.gate.queue_outside(task) is None
+            if waits and task.submitted.owner == owner and not self.gate.admits(task):
+                self._queue_of(task).remove(task)
+                task.resource = None
+                self.gate.keep_out(task)
+                self.tell_where(task)
+
     def unplace(self, state: ResourceState) -> None:
         """Empty a run queue, for the policy to place its tasks anew."""
         for task in list(state.queue):

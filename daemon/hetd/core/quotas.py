@@ -81,7 +81,7 @@ class Turns:
 
 
 class Gate:
-    """Lets each user's tasks in as far as his quota goes."""
+    """Lets each user's tasks in as far as his quota goes, and while they can have workers."""
 
     def __init__(self, system: System, quotas: Quotas) -> None:
         self._system = system
@@ -97,6 +97,9 @@ class Gate:
         its owner out for nothing.
         """
         owner = task.submitted.owner
+        if self._lacks_worker(task):
+            self.leave(task)
+            return False
         limit = self.quotas.of(owner).running
         if limit is None:
             return True
@@ -107,6 +110,15 @@ class Gate:
             return True
         self.leave(task)
         return False
+
+    def close(self, owner: int) -> None:
+        """Let no task of a user in that would need a worker to be made."""
+        self._system.unattended.add(owner)
+
+    def open(self, owner: int) -> None:
+        """Let them in again."""
+        self._system.unattended.discard(owner)
+        self._doubtful.add(owner)
 
     def enter(self, task: TaskRecord) -> None:
         """Count a task that runs, within the quota or not."""
@@ -167,5 +179,14 @@ class Gate:
     def _first(self, queue: RunQueue) -> TaskRecord | None:
         """Look at the first task that some usable resource can run."""
         heads = [queue.head_of(row) for row in queue.rows()]
-        fit = [task for task in heads if self._system.affinities(task.row)]
+        fit = [
+            task
+            for task in heads
+            if self._system.affinities(task.row) and not self._lacks_worker(task)
+        ]
         return min(fit, key=queue.key_of, default=None)
+
+    def _lacks_worker(self, task: TaskRecord) -> bool:
+        """Whether a task has no worker, and nobody makes one."""
+        unattended = task.submitted.owner in self._system.unattended
+        return unattended and not task.bound and not task.submitted.served

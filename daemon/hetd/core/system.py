@@ -126,7 +126,9 @@ class System:
         self.unplaced = RunQueue()
         """Tasks that wait for a resource and that the policy has not placed yet."""
         self.outside: dict[int, RunQueue] = {}
-        """Owner -> tasks beyond his quota: no policy is to look at them."""
+        """Owner -> tasks beyond his quota, or without a worker: no policy looks at them."""
+        self.unattended: set[int] = set()
+        """Owners for whose tasks nobody makes workers."""
         self.departing: dict[TaskId, TaskRecord] = {}
         """Running tasks that were asked to yield or to give up."""
         self.tally = Tally()

@@ -150,6 +150,8 @@ def _why_waiting(system: System, task: TaskRecord) -> str:
     if not system.feasible(task.row):
         return "waits until a resource that can run it is usable"
     if task in system.outside.get(task.submitted.owner, ()):
+        if task.submitted.owner in system.unattended:
+            return "keeps out of the way of others"
         return "waits until others of its owner end: they take all that he may have"
     return "waits: the policy has not given it to a resource yet"
 

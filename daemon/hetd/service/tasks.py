@@ -75,11 +75,16 @@ class TaskDesk:
         )
 
     def _lack_of_worker(self, record: TaskRecord) -> str:
-        """Say that a task has its place but no worker yet, and why that may take long."""
-        pool = self._node.pool
-        if record.state is not State.RUNNING or pool.worker_of(record.id) is not None:
+        """Say that a task lacks but a worker, and why that may take long."""
+        pool, system = self._node.pool, self._node.scheduler.system
+        owner = record.submitted.owner
+        kept_out = owner in system.unattended and record in system.outside.get(
+            owner, ()
+        )
+        runs = record.state is State.RUNNING and pool.worker_of(record.id) is None
+        if not (kept_out or runs):
             return ""
-        crew, waits = pool.crew(record.submitted.owner), ", and waits for a worker"
+        crew, waits = pool.crew(owner), ", and waits for a worker"
         if crew.launcher is None:
             return f"{waits}: its owner's launcher is not there; a submit starts it"
         if crew.hung:

@@ -8,7 +8,7 @@ import pytest
 
 from hetd.discipline import ASKS, KILL_S, LAUNCHER_S
 from libtask import messages as m
-from unit.daemon_shell import USER, Shell, a_peer, a_spec
+from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
 from unit.discipline.devices_on_trial import TWINS
 from unit.turned_clock import Hands
 
@@ -95,16 +95,21 @@ def test_a_task_cancelled_when_its_worker_leaves_has_ended(shell: Shell) -> None
 # ---------------------------------------------------------------- launchers
 
 
+def _wait_in_vain(shell: Shell, hands: Hands) -> None:
+    """Let so much time pass that whom nobody makes workers for is known."""
+    for seconds in (0.0, LAUNCHER_S - 1.0, 2.0):
+        assert not shell.node.scheduler.system.unattended
+        hands.seconds += seconds
+        shell.node.tick()
+
+
 def _hung(shell: Shell, hands: Hands) -> int:
     """Let a launcher make no worker for a task; return that."""
     shell.launcher()
     shell.worker("w")
     shell.submit(a_spec(resources=["gpu0"]))
     (task,) = shell.submit(a_spec())
-    for seconds in (0.0, LAUNCHER_S - 1.0, 2.0):
-        assert not shell.pool.crew(USER).hung
-        hands.seconds += seconds
-        shell.node.tick()
+    _wait_in_vain(shell, hands)
     return task
 
 
@@ -116,11 +121,53 @@ def test_a_launcher_that_gives_no_sign_of_life_is_told_of(
     assert shell.pool.crew(USER).hung_launcher == 77
     entry = shell.journal.live[task]
     reason = "the launcher of uid 1000, process 77, gave no sign of life in 60 s"
-    assert (entry.reason, entry.attempts) == (reason, 1)
-    why = "runs on cpu, and waits for a worker: its owner's launcher, process 77, hangs"
-    assert shell.ask(m.Explain(1, task)).why == f"{why}; a submit replaces it"
+    assert (entry.reason, entry.attempts) == (reason, 0), "it is to blame for nothing"
+    assert shell.ask(m.Explain(1, task)).why == (
+        "keeps out of the way of others, and waits for a worker: its owner's launcher, "
+        "process 77, hangs; a submit replaces it"
+    )
     assert shell.state(task - 1) == "running", "its worker needs no launcher"
     assert not shell.ask(m.Submit(1, [a_spec()])).launcher, "the client starts another"
+
+
+def test_tasks_of_a_user_without_a_launcher_keep_out_of_the_way(
+    shell: Shell, hands: Hands
+) -> None:
+    mine = shell.submit(*[a_spec(resources=["cpu"]) for _ in range(3)])
+    assert [shell.state(task) for task in mine] == ["running", "running", "queued"]
+
+    _wait_in_vain(shell, hands)
+    shell.launcher(OTHER)
+    (theirs,) = shell.submit(a_spec(resources=["cpu"]), uid=OTHER)
+
+    assert [shell.state(task) for task in mine] == ["queued"] * 3
+    assert shell.state(theirs) == "running"
+    assert [shell.journal.live[task].attempts for task in mine] == [0] * 3
+    assert "its owner's launcher is not there" in shell.ask(m.Explain(1, mine[2])).why
+
+
+def test_tasks_that_kept_out_of_the_way_run_when_there_is_a_launcher(
+    shell: Shell, hands: Hands
+) -> None:
+    mine = shell.submit(*[a_spec(resources=["cpu"]) for _ in range(3)])
+    _wait_in_vain(shell, hands)
+
+    (later,) = shell.submit(a_spec(resources=["cpu"]))
+    waits = [shell.state(task) for task in (*mine, later)]
+    shell.launcher()
+
+    assert waits == ["queued"] * 4
+    assert [shell.state(task) for task in mine] == ["running", "running", "queued"]
+
+
+def test_a_program_of_its_own_needs_no_launcher(shell: Shell, hands: Hands) -> None:
+    shell.submit(a_spec(resources=["cpu"]))
+    _wait_in_vain(shell, hands)
+    shell.worker("own", own=True)
+
+    (task,) = shell.submit(a_spec(resources=["cpu"]), worker="own")
+
+    assert shell.run_of("own").task == task
 
 
 def test_users_are_told_that_a_worker_is_waited_for(shell: Shell) -> None:
