@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetapps.synthetic import Synthetic
+from libtask.errors import DaemonUnreachableError
 from system.private_daemon import RESOURCES
 
 if TYPE_CHECKING:
@@ -53,5 +54,7 @@ def test_an_unknown_task_finds_its_best_resource(
 def test_a_curiosity_that_cannot_be_is_refused(
     private_daemon: Callable[..., PrivateDaemon], probing: str
 ) -> None:
-    with pytest.raises(AssertionError, match="probing: expected a number above 0"):
+    with pytest.raises(
+        DaemonUnreachableError, match="probing: expected a number above 0"
+    ):
         private_daemon(CONFIG.format(probing=probing) + RESOURCES)
