@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 NOTES_KEPT = 10_000
 """The newest; policies and devices do not change that often."""
+UPSERT_TASK = """
+INSERT INTO tasks VALUES (?, ?, ?, ?, ?) ON CONFLICT (id)
+DO UPDATE SET ended = excluded.ended, entry = excluded.entry, sum = excluded.sum
+"""
+"""Unlike a replacement it leaves indices alone of which nothing changes."""
 INSERT_SAMPLE = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -33,8 +38,7 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
             (task, ended, entry, crc32(entry, (task * 31 + ended) & 0xFFFFFFFF), owner)
             for task, ended, entry, owner in batch.tasks
         ]
-        task = "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?)"
-        connection.executemany(task, pages)
+        connection.executemany(UPSERT_TASK, pages)
     if batch.keys:
         answers = [
             (*row, key_sum(row[0], row[1].encode(), *row[2:])) for row in batch.keys
