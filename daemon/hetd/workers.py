@@ -199,11 +199,8 @@ class WorkerPool:
 
     def unanswered(self) -> dict[int, Crew]:
         """Return those with tasks for which a worker is to be made, and is not there yet."""
-        return {
-            uid: crew
-            for uid, crew in self._crews.items()
-            if (crew.starting if crew.launcher else crew.waiting)
-        }
+        crews = self._crews.items()
+        return {u: c for u, c in crews if (c.starting if c.launcher else c.waiting)}
 
     def shepherded(self, uid: int, name: str) -> bool:
         """Whether a launcher that is there will tell how this worker ends."""
