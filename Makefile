@@ -54,7 +54,17 @@ bench: .venv/installed-dev
 TORTURE := points kills crews moves calls soak simulate bugs $(if $(filter 0,$(shell id -u)),powercuts)
 SOAK_MINUTES ?= 10
 
-torture: $(TORTURE:%=torture-output/torture-%.json)
+torture: $(TORTURE:%=torture-output/torture-%.json) torture-output/torture-cases.xml
+
+# tests of the suite, with more cases
+CASES := HETD_FUZZ_ZMTP=2000000 HETD_FUZZ_BODIES=1000000 HETD_FUZZ_FLIPS=100000 HETD_RESTARTS=1000
+CASES_IN := tests/hostile tests/unit/snapshots/test_refused_files.py \
+	tests/system/test_many_restarts.py
+
+torture-output/torture-cases.xml: .venv/installed-dev
+	@mkdir -p torture-output
+	$(CASES) $(BIN)/pytest --junit-xml $@.new $(CASES_IN)
+	mv $@.new $@
 
 torture-output/torture-%.json: .venv/installed-dev
 	@mkdir -p torture-output

@@ -38,6 +38,7 @@ def desk(folder: Path) -> Iterator[Desk]:
     made.close()
 
 
+@pytest.mark.timeout(120 + CASES // 1000)
 def test_hostile_messages_are_answered_and_change_nothing_wrongly(folder: Path) -> None:
     found = fuzz(folder, CASES, SEED)
 

@@ -52,6 +52,7 @@ def ask(peer: RawPeer, message: bytes) -> FromDaemon:
     return decode_from_daemon(peer.receive_frame())
 
 
+@pytest.mark.timeout(120 + CASES // 1000)
 def test_broken_zmtp_and_broken_messages(besieged: PrivateDaemon) -> None:
     tally = zmtp.fuzz(besieged.socket, CASES, SEED)
 

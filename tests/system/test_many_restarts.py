@@ -1,7 +1,8 @@
-"""A hundred crashes and restarts of the daemon: running tasks notice none of them."""
+"""Many crashes and restarts of the daemon: running tasks notice none of them."""
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from system import traced
 if TYPE_CHECKING:
     from pathlib import Path
 
-RESTARTS = 100
+RESTARTS = int(os.environ.get("HETD_RESTARTS", "100"))
 ORDERLY = 5
 """Every so many of them is a stop, not a crash."""
 PLACES = ("cpu", "cpu", "gpu0", "fpga0")
@@ -46,8 +47,8 @@ def pids(trace: Path) -> set[str]:
     return {line.split()[-1] for line in trace.read_text(encoding="ascii").splitlines()}
 
 
-@pytest.mark.timeout(400)
-def test_running_tasks_survive_a_hundred_restarts(tmp_path: Path) -> None:
+@pytest.mark.timeout(4 * RESTARTS)
+def test_running_tasks_survive_many_restarts(tmp_path: Path) -> None:
     traces = [tmp_path / f"trace-{number}" for number in range(len(PLACES))]
     with Arena("affinity") as arena:
         arena.start_daemon()

@@ -133,15 +133,22 @@ class Link:
 
     def _take(self) -> bool:
         """Move what has come into the inbox; renew a lost connection."""
-        try:
-            frames = self._socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            self._renew_if_lost()
-            return False
+        frames = self._read()
+        if not frames and self._is_lost():
+            # hetd's last word may have come between the two looks
+            frames = self._read()
+            if not frames:
+                self._renew()
         # A busy hetd may put several messages into one.
         for frame in frames:
             self._accept(frame)
-        return True
+        return bool(frames)
+
+    def _read(self) -> list[bytes]:
+        try:
+            return self._socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return []
 
     def _accept(self, frame: bytes) -> None:
         try:
@@ -153,10 +160,11 @@ class Link:
             self.welcome = message
         self._inbox.append(message)
 
-    def _renew_if_lost(self) -> None:
+    def _is_lost(self) -> bool:
         # Events are looked at directly: reading an empty socket raises, which is slow.
-        if not int(self._monitor.get(zmq.EVENTS)) & zmq.POLLIN:
-            return
+        return bool(int(self._monitor.get(zmq.EVENTS)) & zmq.POLLIN)
+
+    def _renew(self) -> None:
         self._inbox.clear()
         if self.welcome is not None:
             self.welcome = None

@@ -94,7 +94,7 @@ UNTRUTHS: dict[str, tuple[Callable[[System], None], str]] = {
     "nowhere": (_waits_nowhere, r"nowhere, or twice: task 2 is queued and in \[\]: "),
     "twice": (
         _stands_in_two_queues,
-        r"nowhere, or twice: task 2 is queued and in \['unplaced', 'outside the quota of 7'\]",
+        r"nowhere, or twice: task 2 is queued and in \['unplaced', 'outside, of 7'\]",
     ),
     "held in a queue": (
         _change(TWO, state=State.HELD),

@@ -1,0 +1,69 @@
+"""The line to hetd: what is said on it is heard, up to the last word."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import zmq
+
+from libtask.messages import FromDaemon, Hello, Retire, encode
+from libtask.worker.link import Link
+from unit.scripted_daemon import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from libtask.messages import Message
+
+
+class LastWords:
+    """A socket that hears hetd's last word just after it was looked at in vain.
+
+    Args:
+        socket: the real one.
+        router: hetd's end of it; it says `word` and is gone.
+        lost: tells when the connection is known to be lost.
+
+    """
+
+    def __init__(self, socket: Any, router: Any, word: Message, lost: Any) -> None:
+        self._socket = socket
+        self._router = router
+        self._word = word
+        self._lost = lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+    def recv_multipart(self, flags: int) -> list[bytes]:
+        if self._router is None:
+            found: list[bytes] = self._socket.recv_multipart(flags)
+            return found
+        router, self._router = self._router, None
+        route = router.recv_multipart()[0]
+        router.send_multipart([route, encode(self._word)])
+        router.close(linger=1000 * PATIENCE)
+        assert self._lost.poll(1000 * PATIENCE)
+        raise zmq.Again
+
+
+@pytest.fixture
+def router() -> Iterator[Any]:
+    with zmq.Context() as context:
+        yield context.socket(zmq.ROUTER)
+
+
+def test_a_last_word_that_comes_between_two_looks_is_heard(
+    tmp_path: Path, router: Any
+) -> None:
+    router.bind(f"ipc://{tmp_path}/s")
+    link = Link(tmp_path / "s", lambda: [Hello("launcher")])
+    socket = link._socket
+    link._socket = LastWords(socket, router, Retire(), link._monitor)  # type: ignore[assignment]  # stands in
+    said: FromDaemon | None = link.receive(0)
+    link._socket = socket
+    link.close()
+
+    assert said == Retire()
