@@ -29,7 +29,7 @@ COMPILING = 100.0
 """Seconds for a first run, which may compile kernels for the first time."""
 
 MINUTES = 300.0
-MOMENT = 0.001
+MOMENT = 1e-5
 MADE_WAY = r"made way on (cpu|gpu0|fpga0) for a task of a type that falls behind"
 
 APPS: dict[str, Task] = {

@@ -107,3 +107,16 @@ def test_what_a_batch_policy_adds_is_its_planners() -> None:
     assert isinstance(policy, BatchPolicy)
 
     assert policy.planner_parameters() == {"solver_seconds": 2.5}
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_a_task_with_nothing_left_to_do_goes_nowhere_it_cannot_run(policy: str) -> None:
+    node = a_node(policy, window_s=0.0)
+    node.handle(a_task(1, "long", kinds={"cpu"}))
+    node.handle(e.TaskHeld(TaskId(1)), at=1.0)
+    node.handle(e.StripsDone(TaskId(1), 1, 1.0, 1.0, 8.0), at=8.0)
+    node.handle(e.TaskReleased(TaskId(1)), at=8.1)
+
+    yielded = node.handle(e.TaskYielded(TaskId(1), 1, 1.0), at=8.2)
+
+    assert runs(yielded) == {1: "cpu"}

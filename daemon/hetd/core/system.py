@@ -247,8 +247,11 @@ class System:
         return min(1.0, task.progress + elapsed / max(expected, 1e-9))
 
     def remaining(self, task: TaskRecord, resource: str) -> float:
-        """Seconds that the rest of a task would take on `resource`."""
-        return self.seconds(task.row, resource) * (1.0 - self.progress(task))
+        """Seconds that the rest of a task would take on `resource`; inf: it cannot run."""
+        seconds = self.seconds(task.row, resource)
+        if seconds == math.inf:
+            return seconds  # nothing left to do there either is no number
+        return seconds * (1.0 - self.progress(task))
 
     def remaining_spread(self, task: TaskRecord, resource: str) -> float:
         """Standard deviation of `remaining`, in seconds; infinite where it cannot run."""
