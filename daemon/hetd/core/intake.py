@@ -226,6 +226,8 @@ class Intake:
         task.bound = False
         if task.state is not State.RUNNING:
             task.progress = task.kept
+            if task.submitted.owner in self.system.unattended:
+                self.ledger.keep_out_unattended(task.submitted.owner)
             return
         # It was told to go on at the same moment: another worker is told so.
         self.ledger.withdraw(task)
