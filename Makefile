@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check unit bench pictures torture docs clean help install install-program install-files uninstall
+.PHONY: lock demo test check unit bench pictures torture docs clean help install install-program install-files uninstall
 
 help:
 	@echo "make demo    run the main job on this machine, with progress and a Gantt picture"
@@ -12,6 +12,7 @@ help:
 	@echo "make pictures  draw hetctl top and the page of hetctl web for the documentation"
 	@echo "make bench   measure; JSON on standard output (BENCH=name for one of them)"
 	@echo "make torture 10,000 kills, every fault point, a soak, seeded bugs: JSON in torture-output/"
+	@echo "make lock    pin and hash what is installed, anew: lock/"
 	@echo "make install (as root) the daemon as a service, for all users: docs/operating.md"
 	@echo "make clean   remove what was installed and produced"
 
@@ -37,8 +38,11 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/codespell
 
+# files side by side; more at once than processors would make deadlines of tests tight
+TESTS_AT_ONCE ?= 2
+
 unit: .venv/installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(TESTS_AT_ONCE) --dist loadfile
 
 # strict: a warning is an error; the notice is of the site generator about itself
 docs: .venv/installed-dev
@@ -57,9 +61,12 @@ SOAK_MINUTES ?= 10
 torture: $(TORTURE:%=torture-output/torture-%.json) torture-output/torture-cases.xml
 
 # tests of the suite, with more cases
-CASES := HETD_FUZZ_ZMTP=2000000 HETD_FUZZ_BODIES=1000000 HETD_FUZZ_FLIPS=100000 HETD_RESTARTS=1000
+CASES := HETD_FUZZ_LIARS=200000 HETD_FUZZ_ZMTP=2000000 HETD_FUZZ_BODIES=1000000 \
+	HETD_FUZZ_FLIPS=100000 HETD_RESTARTS=1000 HETD_KERNEL_CASES=all HETD_DEMOS=all \
+	HETD_HOSTILE_WAITING=100000 HETD_ATTACK_SECONDS=20
 CASES_IN := tests/hostile tests/unit/snapshots/test_refused_files.py \
-	tests/system/test_many_restarts.py
+	tests/system/test_many_restarts.py tests/hardware/test_kernels_under_oclgrind.py \
+	tests/hardware/test_faulty_nodes.py
 
 torture-output/torture-cases.xml: .venv/installed-dev
 	@mkdir -p torture-output
@@ -82,8 +89,26 @@ OPTIONS_simulate := --seeds $(SEEDS) --json
 OPTIONS_bugs := --json
 OPTIONS_powercuts := --cuts 200
 
+# The packages that `make install` installs, each with the hashes of its files: for every
+# platform and Python that uv knows of. Those of extras hold the others too.
+LOCKED := fpga-emulator nvidia plots metrics top parquet joblib
+LOCKING := pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade
+
+lock: .venv/installed-dev
+	$(PYTHON) -m venv lock-output
+	lock-output/bin/pip install --quiet uv
+	lock-output/bin/uv $(LOCKING) pyproject.toml -o lock/hetd.txt
+	for extra in $(LOCKED); do \
+	  lock-output/bin/uv $(LOCKING) pyproject.toml --extra $$extra --constraint lock/hetd.txt \
+	    -o lock/$$extra.txt || exit 1; \
+	done
+	grep -A 1 '^\[build-system\]' pyproject.toml | grep -o 'hatchling[^"]*' | \
+	  lock-output/bin/uv $(LOCKING) - -o lock/build.txt
+	rm -r lock-output
+
 clean:
-	rm -rf .venv docs-output torture-output demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv lock-output docs-output torture-output demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # ------------------------------------------------------------ as a service
 #
@@ -118,10 +143,22 @@ install: install-program install-files
 	@echo "     systemctl enable --now hetd.socket"
 
 # Nothing that is installed may name DESTDIR: no scripts of the environment, but wrappers;
-# byte code with the paths of its later place.
+# byte code with the paths of its later place. What is fetched has the hashes of lock/, what
+# builds the program as well; what installs goes again.
+comma := ,
 install-program:
 	$(PYTHON) -m venv --clear $(STAGED)
-	$(STAGED)/bin/python -m pip install --quiet --no-compile '.$(if $(EXTRAS),[$(EXTRAS)])'
+	$(PYTHON) -m venv --clear $(STAGED)/build
+	$(STAGED)/build/bin/python -m pip install --quiet --require-hashes -r lock/build.txt
+	$(STAGED)/build/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
+	  --wheel-dir $(STAGED)/build/wheel .
+	$(STAGED)/bin/python -m pip install --quiet --no-compile --require-hashes \
+	  $(patsubst %,-r lock/%.txt,$(or $(subst $(comma), ,$(EXTRAS)),hetd))
+	$(STAGED)/bin/python -m pip install --quiet --no-compile --no-deps --no-index \
+	  $(STAGED)/build/wheel/*.whl
+	rm -r $(STAGED)/build
+	$(STAGED)/bin/python -m pip uninstall --quiet --yes setuptools pip
+	rm $(STAGED)/lib/python*/site-packages/hetd-*.dist-info/direct_url.json
 	$(STAGED)/bin/python -m compileall -q -f -s '$(DESTDIR)' $(STAGED)/lib || true
 	sed -i '/^command = /d' $(STAGED)/pyvenv.cfg
 	find $(STAGED)/bin -mindepth 1 ! -name 'python*' -delete

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ import platformdirs
 
 import hetd
 from hetd.config import Config, read_config
-from hetd.discovery import discover
+from hetd.discovery import discover, with_verdicts
 from hetd.estimates.table import EstimateTable
 from hetd.journal import Journal
 from hetd.logwriter import LogWriter
@@ -45,6 +46,8 @@ log = logging.getLogger("hetd")
 
 START_S = 120.0
 """What a start may take: asking drivers, and taking up the tasks that had not ended."""
+MISTAKEN_S = 5.0
+"""Before a daemon that was started by its socket ends for a mistake in what it is told."""
 STOPPING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 DISCOVERY_S = 60.0
 """Drivers may compile on their first use; a hanging one must not keep us from starting."""
@@ -58,11 +61,17 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[writer])
     # Commits wait for this interpreter's lock as briefly as possible.
     sys.setswitchinterval(0.0005)
+    activated = "LISTEN_FDS" in os.environ
     try:
         _serve(parser().parse_args())
     except HetError as error:
         writer.say(f"hetd: {error}")
-        sys.exit(2 if isinstance(error, InputError) else 1)
+        if not isinstance(error, InputError):
+            sys.exit(1)
+        if activated:
+            # clients go on knocking, and each would start it again at once
+            time.sleep(MISTAKEN_S)
+        sys.exit(2)
     except Exception:
         # not left to the interpreter, which would wait for the reader of its last words
         log.exception("hetd ends: it does not know how to go on")
@@ -214,7 +223,9 @@ def _assemble(config: Config, store: Store, router: Router, policy: Policy) -> N
 
 def _devices(config: Config) -> list[DeviceInfo]:
     if config.resource:
-        return [table.device_info() for table in config.resource]
+        return with_verdicts(
+            [table.device_info() for table in config.resource], DISCOVERY_S
+        )
     return discover(DISCOVERY_S)
 
 

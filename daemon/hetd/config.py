@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
 from libtask.messages import DeviceInfo, DeviceSpec, Kind, SnapshotTerms
 
@@ -78,7 +79,7 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def device_info(self) -> DeviceInfo:
         """Return the resource as it travels."""
-        names = DeviceSpec.__struct_fields__
+        names = set(DeviceSpec.__struct_fields__) & set(self.__struct_fields__)
         spec = {name: getattr(self, name) for name in names}
         own = {name: getattr(self, name) for name in self.__struct_fields__}
         rest = {name: own[name] for name in own if name not in names}
@@ -101,6 +102,14 @@ class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: float | None = None
     """Weight: where several users' tasks wait that are alike to the policy, computing
     time is given to them in this proportion."""
+    stored_mb: Count | None = None
+    """What hetd keeps of the user on disk, in MiB; beyond it the oldest tasks that have
+    ended leave."""
+    unended_mb: Count | None = None
+    """What the user's tasks that have not ended take in memory and on disk, in MiB; a
+    submit that would exceed it is refused."""
+    priority: Count | None = None
+    """Highest priority that the user may give, and with a minus the lowest."""
 
 
 class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,6 +122,15 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: float = 1.0
     """Weight: where several users' tasks wait that are alike to the policy, computing
     time is given to them in this proportion."""
+    stored_mb: Count = 2048
+    """What hetd keeps of a user on disk, in MiB: parameters, results and records of tasks
+    and the answers to requests. Beyond it the oldest tasks that have ended leave."""
+    unended_mb: Count = 256
+    """What a user's tasks that have not ended take in memory and on disk, in MiB, mostly
+    their parameters; a submit that would exceed it is refused."""
+    priority: Count = 1000
+    """Highest priority that a user may give, and with a minus the lowest; administrators
+    may give any."""
     user: dict[str, UserTable] = {}
     """What is different for single users, by login name or uid."""
 
@@ -161,6 +179,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long loading, compiling and the first strips may take, and saving."""
     device_errors: int = 3
     """Errors of a device in a row after which it is given no task until it is tried."""
+    avoid_s: float = 60.0
+    """How long an application avoids a resource on which it crashed, hung or did not
+    compile; twice as long with each further failure there, up to a day."""
     log_mb: int = 64
     """Disk that the log of one worker may take; 0: any."""
     processes_per_user: int = 0
@@ -216,6 +237,7 @@ SMALLEST = {
     "strip_limit_s": 0.1,
     "setup_limit_s": 0.1,
     "device_errors": 1,
+    "avoid_s": 0.1,
     "log_mb": 0,
     "processes_per_user": 0,
     "history_days": 0,
@@ -234,7 +256,8 @@ def read_config(path: Path | None) -> Config:
         return Config()
     try:
         with path.open("rb") as file:
-            document = tomllib.load(file)
+            document = decoded(tomllib.load, file)
+        check_numbers(document)
         config = msgspec.convert(document, Config)
         _check(config)
     except OSError as error:
@@ -295,7 +318,7 @@ def _check_limits(limits: LimitsTable) -> None:
     tables: dict[str, LimitsTable | UserTable] = {"limits": limits}
     tables |= {f"limits.user.{name}": each for name, each in limits.user.items()}
     for where, table in tables.items():
-        for name in ("tasks", "running"):
+        for name in ("tasks", "running", "stored_mb", "unended_mb", "priority"):
             count = getattr(table, name)
             if isinstance(count, int) and count < 0:
                 raise InputError(f"{where}.{name}: expected at least 0, got {count}")

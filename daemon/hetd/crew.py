@@ -7,10 +7,14 @@ it fences what comes late.
 from __future__ import annotations
 
 import logging
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+from hetd.circuits import cause_of_exit, programs_of_the_box
 from hetd.core import events as e
 from hetd.core.events import TaskId
+from hetd.core.system import SECOND
+from hetd.core.tasks import State
 from hetd.discipline import ASKS
 from hetd.learning import Learner
 from hetd.snapshots import SnapshotDesk
@@ -20,6 +24,8 @@ from libtask.faultpoints import reach
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from hetd.core.breaker import Cause
+    from hetd.core.events import Nanoseconds
     from hetd.core.tasks import TaskRecord
     from hetd.entry import Entry
     from hetd.node import Node
@@ -27,8 +33,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hetd")
 
+EXIT_S = 15.0
+"""For a launcher to say how a worker ended, whose process is gone. It does within
+milliseconds, unless something that the worker started cannot be ended."""
 ELSEWHERE = frozenset({"device", "device-memory", "binary", "program"})
 """Codes of failures that another resource may not have."""
+LASTING: dict[str, Cause] = {"program": "program", "binary": "binary"}
+"""Codes of failures that the next task of the application would have there, too."""
 
 
 class CrewDesk:
@@ -49,6 +60,9 @@ class CrewDesk:
             m.Resumed: self.snapshots.resumed,
             m.Parked: self.snapshots.parked,
         }
+        self._ended_processes: list[tuple[Nanoseconds, int, str, int]] = []
+        """Workers whose launcher has still to say how they ended: when patience with it
+        is over, user, name, pid."""
         self._greeted: set[int] = set()
         """Tasks whose workers have greeted us, and have not said how they are."""
 
@@ -62,19 +76,29 @@ class CrewDesk:
         """Give up the tasks for which no worker can come any more."""
         reach("launcher.left")
         for task in self._node.pool.launcher_left(peer):
-            self._lose(task, "its launcher ended", begun=False)
+            begun = not self._node.discipline.is_blameless(TaskId(task))
+            self._lose(task, "its launcher ended", begun=begun)
+        for _, uid, name, pid in list(self._ended_processes):
+            if not self._node.pool.shepherded(uid, name):  # nobody is to say how
+                self._give_up(uid, name, pid, "its worker ended")
 
     def worker_came(self, peer: Peer, hello: m.Hello) -> None:
         """Take in a worker, and what it still holds from before a restart."""
         reach("worker.came")
-        record = self._held(peer, hello)
         pool = self._node.pool
+        before = pool.worker_at(peer.route)
+        if before is not None and before.name != hello.worker:
+            # a connection is one worker's
+            reason = f"its connection is another worker's, {hello.worker}"
+            self.worker_left(peer.uid, before.name, reason)
+        record = self._held(peer, hello)
+        expected = record is not None and pool.is_expected(record.id)
         lost = pool.worker_came(peer, hello, keeps=record is not None)
         if lost is not None:
             self._lose(lost, "the connection to its worker broke")
         if record is not None:
             self._greeted.add(record.id)
-            if hello.resource:
+            if hello.resource and expected:
                 found = e.TaskFound(record.id, record.epoch, hello.resource)
                 self._node.happen(found, *self._node.settings.drains([hello.resource]))
             self._node.orders.repeat_stop(record)
@@ -85,10 +109,55 @@ class CrewDesk:
         entry = self._node.journal.live.get(hello.task or 0)
         if entry is None or entry.owner != peer.uid:
             return None
+        if not self._node.pool.may_claim(entry.id, peer.uid, hello):
+            return None
         return self._node.scheduler.ledger.current(TaskId(entry.id), hello.epoch)
 
-    def worker_left(self, uid: int, name: str, reason: str) -> None:
-        """Take note that a worker is gone; what it held begins anew elsewhere."""
+    def process_ended(self, peer: Peer, name: str) -> None:
+        """Take note of the end of a worker's process; its launcher may say how it was.
+
+        That comes when nothing of the worker is left, be it a while later.
+        """
+        worker = self._node.pool.worker_of_name(peer.uid, name)
+        if worker is None or worker.pid != peer.pid:
+            return  # the name is another process's by now
+        if self._node.pool.shepherded(peer.uid, name):
+            due = self._node.clock.now() + int(EXIT_S * SECOND)
+            heappush(self._ended_processes, (due, peer.uid, name, peer.pid))
+        else:
+            self.worker_left(peer.uid, name, "its worker ended")
+
+    def tick(self, now: Nanoseconds) -> None:
+        """Give up the workers that ended, and of whom no launcher said so."""
+        ended = self._ended_processes
+        while ended and ended[0][0] <= now:
+            _, uid, name, pid = heappop(ended)
+            self._give_up(
+                uid, name, pid, "its worker ended, and its launcher did not say how"
+            )
+
+    def _give_up(self, uid: int, name: str, pid: int, reason: str) -> None:
+        worker = self._node.pool.worker_of_name(uid, name)
+        if worker is not None and worker.pid == pid:
+            self.worker_left(uid, name, reason)
+
+    def worker_left(
+        self,
+        uid: int,
+        name: str,
+        reason: str,
+        *,
+        cause: Cause | None = None,
+        last: m.LastOutput | None = None,
+    ) -> None:
+        """Take note that a worker is gone; what it held begins anew elsewhere.
+
+        Args:
+            uid: the worker's user; `name`: its name.
+            reason: how it ended; `cause`: what the circuit breaker makes of that.
+            last: what it wrote last, and of which task.
+
+        """
         reach("worker.left")
         worker = self._node.pool.worker_left(uid, name)
         self._node.discipline.obeys_at_last(uid, name)
@@ -100,7 +169,10 @@ class CrewDesk:
             failed = e.TaskFailed(record.id, record.epoch, "its program ended")
             self._node.happen(failed)
         else:
-            self._lose(worker.task, reason)
+            if record is not None and last is not None and _is_of(record, last):
+                self._keep_last_output(record, last)
+                reason = last.reason
+            self._lose(worker.task, reason, cause=cause)
 
     def worker_exited(self, peer: Peer, message: m.WorkerExited) -> None:
         """Believe a launcher about the workers of its own user."""
@@ -117,7 +189,26 @@ class CrewDesk:
         if task is not None:
             # counts as an attempt: a worker that never comes up must not be made forever
             self._lose(task, reason)
-        self.worker_left(peer.uid, message.name, reason)
+        cause = cause_of_exit(message.status)
+        self.worker_left(peer.uid, message.name, reason, cause=cause, last=message.last)
+
+    def _keep_last_output(self, record: TaskRecord, last: m.LastOutput) -> None:
+        """Keep with a task what its worker wrote last before it was lost."""
+        journal = self._node.journal
+        entry = journal.live[record.id]
+        entry.last_output = last
+        if record.state is State.RUNNING and entry.segments:
+            strips = max(entry.segments[-1].strips, int(last.computed))
+            journal.close_segment(
+                entry,
+                self._wall(),
+                error=last.reason,
+                strips=strips,
+                log=last.log,
+                log_start=last.log_start,
+                log_end=last.log_end,
+            )
+        journal.save(entry)
 
     def _not_started(self, uid: int, name: str, reason: str) -> None:
         """Ask again later for a worker for which the system had no process."""
@@ -138,25 +229,47 @@ class CrewDesk:
         """Give another worker what this one was ordered when it had decided to leave."""
         task = self._node.pool.leaves(peer.route)
         self._node.discipline.leaves(peer.route)
-        if task is not None:
+        if task is None:
+            return
+        if self._node.discipline.is_blameless(TaskId(task)):
             self._node.order_again(TaskId(task))
+        else:
+            self._lose(task, "its worker took no further order")
 
-    def _lose(self, task: int, reason: str, *, begun: bool = True) -> None:
+    def _lose(
+        self,
+        task: int,
+        reason: str,
+        *,
+        begun: bool = True,
+        cause: Cause | None = None,
+    ) -> None:
         record = self._node.scheduler.system.tasks.get(TaskId(task))
         self._node.pool.release(task)
+        self._greeted.discard(task)
         if record is not None and record.bound:
-            elsewhere = self._node.discipline.was_ended(record.id)
+            hung = self._node.discipline.was_ended(record.id)
             lost = e.WorkerLost(
-                record.id, record.epoch, reason, elsewhere=elsewhere, begun=begun
+                record.id,
+                record.epoch,
+                reason,
+                elsewhere=hung,
+                begun=begun,
+                cause="hang" if hung else cause,
             )
-            self._node.happen(lost, *self._hung_device(record, reason, hung=elsewhere))
+            self._node.happen(lost, *self._hung_device(record, reason, hung=hung))
 
     def _hung_device(
         self, record: TaskRecord, reason: str, *, hung: bool
     ) -> list[e.Event]:
-        """Count it as an error of an accelerator that a task hung there."""
+        """Count it as an error of an accelerator that a program of the box hung there.
+
+        That users' own programs hang says nothing of the device.
+        """
         resource = record.resource
         if not hung or resource is None or record.cancelling is not None:
+            return []
+        if record.submitted.app not in programs_of_the_box():
             return []
         if self._node.devices[resource].spec.kind == "cpu":
             return []
@@ -176,6 +289,19 @@ class CrewDesk:
             return
         if not self._heal(entry, message):
             self._handlers[type(message)](entry, message)
+            self._demand_worker(entry.id, message.epoch)
+
+    def _demand_worker(self, task: int, epoch: int) -> None:
+        """Give up a task whose worker has told of an end that cannot be.
+
+        As that of a task which it was not told to run: the scheduler takes no note of
+        it, and the worker has the task no more.
+        """
+        pool = self._node.pool
+        if pool.worker_of(task) is not None or pool.waits(task):
+            return
+        if self._node.scheduler.ledger.current(TaskId(task), epoch) is not None:
+            self._lose(task, "its worker told of an end that cannot be")
 
     def _heal(self, entry: Entry, message: Report) -> bool:
         """Repeat the order to run to a worker that missed it before it greeted us.
@@ -198,7 +324,7 @@ class CrewDesk:
     def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
         reach("report.aborted")
         entry = self._node.journal.live.get(message.task)
-        if entry is not None and entry.epoch > message.epoch:
+        if entry is not None and entry.epoch != message.epoch:
             # It gave up what it held before; maybe it has the same task anew by now.
             held = False
         else:
@@ -221,14 +347,8 @@ class CrewDesk:
         entry.checkpoint = message.checkpoint
         entry.checkpoint_at = self._wall()
         entry.at_risk = message.at_risk
+        self._note_strips(entry, message)
         if message.started is not None:
-            self._node.journal.open_segment(
-                entry,
-                computing=message.started,
-                transfer_in=message.transfer_in,
-                log=message.log,
-                log_start=message.log_start,
-            )
             self._node.happen(e.TaskStarted(task, message.epoch))
         self._node.discipline.progressed(entry, message)
         self._learner.progressed(entry, message)
@@ -239,6 +359,28 @@ class CrewDesk:
         done = e.StripsDone(task, message.epoch, entry.progress, share, message.seconds)
         self._node.happen(done)
         self._node.journal.tell(entry, "progress", self._wall())
+
+    def _note_strips(self, entry: Entry, message: m.Progress) -> None:
+        """Add the strips to the open segment: if the worker is lost, nobody else tells."""
+        open_segment = self._node.journal.open_segment
+        if message.started is not None:
+            # the first report, or the first to a new hetd: it tells of all strips
+            open_segment(
+                entry,
+                computing=message.started,
+                transfer_in=message.transfer_in,
+                strips=message.strips,
+                seconds=message.seconds,
+                log=message.log,
+                log_start=message.log_start,
+            )
+        elif entry.segments:
+            last = entry.segments[-1]
+            strips, seconds = (
+                last.strips + message.strips,
+                last.seconds + message.seconds,
+            )
+            open_segment(entry, strips=strips, seconds=seconds)
 
     def _on_yielded(self, entry: Entry, message: m.Yielded) -> None:
         reach("report.yielded")
@@ -268,10 +410,14 @@ class CrewDesk:
         self._node.journal.close_segment(
             entry,
             self._ended(entry, message.ended),
+            error=message.error,
+            strips=message.strips,
+            seconds=message.seconds,
             log=message.log,
             log_start=message.log_start,
             log_end=message.log_end,
         )
+        entry.last_output = message.last
         self._node.pool.release(entry.id)
         failed = e.TaskFailed(
             TaskId(entry.id),
@@ -279,6 +425,7 @@ class CrewDesk:
             message.error,
             elsewhere=message.code in ELSEWHERE,
             whole_kind=message.code == "program",
+            cause=LASTING.get(message.code),
         )
         self._node.happen(failed, *self._device_errors(entry, message))
 
@@ -286,7 +433,14 @@ class CrewDesk:
         """Count the error against the resource where it may be the device's fault."""
         if message.code != "device" or entry.resource is None:
             return []
+        if self._serves_others(entry.resource, entry.owner):
+            return []  # they do not complain: a user alone does not end their tasks
         return self._node.discipline.device_failed(entry.resource, message.error)
+
+    def _serves_others(self, resource: str, uid: int) -> bool:
+        """Whether tasks of other users run on a resource, too."""
+        running = self._node.scheduler.system.states[resource].running.values()
+        return any(record.submitted.owner != uid for record in running)
 
     # ------------------------------------------------------------ steps
 
@@ -317,18 +471,31 @@ class CrewDesk:
         """Return when a stretch ended: as its worker says, within what is possible."""
         began = entry.segments[-1].start if entry.segments else entry.submitted
         now = self._wall()
-        return min(now, max(began, told)) if told else now
+        # the time of day may have been put back since it began
+        return max(began, min(now, told)) if told else max(began, now)
+
+
+def _is_of(record: TaskRecord, last: m.LastOutput) -> bool:
+    """Whether a worker wrote its last output for this task, in its present binding."""
+    return (record.id, record.epoch) == (last.task, last.epoch)
 
 
 def _is_taken(entry: Entry, message: m.Yielded) -> bool:
     """Whether a stretch has begun since the yield that a worker tells of.
 
-    The clock alone does not tell: the time of day may have been put back.
+    The clock alone does not tell: the time of day may have been put back. So it counts,
+    too, whether the stretch before was as the worker says.
     """
-    last = entry.segments[-1] if entry.segments else None
-    if last is None or last.finish is not None:
+    if not entry.segments or entry.segments[-1].finish is not None:
         return False
-    return 0 < message.ended <= last.start and message.checkpoint == entry.checkpoint
+    if message.checkpoint != entry.checkpoint:
+        return False
+    told = (message.strips, message.seconds, message.log_end)
+    same = message.strips > 0 and any(
+        told == (before.strips, before.seconds, before.log_end)
+        for before in entry.segments[-2:-1]
+    )
+    return same or 0 < message.ended <= entry.segments[-1].start
 
 
 Report = (

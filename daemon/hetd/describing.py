@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.core.system import SECOND, Resource
@@ -14,6 +16,14 @@ if TYPE_CHECKING:
     from hetd.core.events import Nanoseconds
     from hetd.entry import Entry
     from libtask import messages as m
+
+
+CALLS = "call"
+"""The application behind executors, which runs any function."""
+LONGEST_NAME = 1024
+"""Characters of an application's path that tell it from others, from the end."""
+WEIGHTY = 8192
+"""Bytes of parameters that take as long to write as all else of a change."""
 
 
 def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitted:
@@ -42,7 +52,16 @@ def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitte
         strips=_strips(spec),
         served=entry.holder is not None and entry.holder.own,
         migration_s=migration_s,
+        app=_application(spec),
+        version=spec.version,
+        weight=1 + len(msgspec.msgpack.encode(spec.params)) // WEIGHTY,
     )
+
+
+def _application(spec: m.TaskSpec) -> str:
+    """Name what a task runs: its application; of calls, the function."""
+    name = spec.type if spec.app == CALLS else spec.app
+    return name[-LONGEST_NAME:]
 
 
 @lru_cache(1024)

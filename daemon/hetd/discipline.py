@@ -22,12 +22,12 @@ from hetd.core.system import SECOND
 from hetd.core.tasks import State
 from hetd.health import Health
 from hetd.staff import Holder
-from hetd.vigil import Vigil
+from hetd.vigil import COPY_BYTES_PER_S, Vigil
 from libtask import messages as m
 from libtask import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from hetd.clock import Clock
     from hetd.config import Config
@@ -46,9 +46,13 @@ LOOK_S = 0.5
 KILL_S = 15.0
 """For the end of a worker that its launcher was told to end; its grace is 2 s."""
 LAUNCHER_S = 60.0
-"""For a sign of life of a launcher that was asked for workers: it forks in milliseconds."""
+"""For a sign of life of a launcher while tasks wait for workers: it forks in milliseconds."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Before a worker is asked for again for which there was no process."""
+EXCUSES = 10_000
+"""Tasks that are remembered after their end; see `Discipline.is_blameless`."""
+MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+"""Bytes of the machine: no task has more state to copy than fits into it."""
 ASKS = 8
 """Times, some 10 s in all, after which that costs the first task an attempt."""
 
@@ -97,17 +101,21 @@ class Discipline:
         self._started_at = started_at
         self._boot = processes.boot_id()
         self._now = node.clock.now
-        self._vigil = Vigil(config.strip_limit_s, config.setup_limit_s)
+        self._vigil = Vigil(config.strip_limit_s, config.setup_limit_s, MEMORY)
         specs = {name: device.spec for name, device in node.devices.items()}
         self.health = Health(specs, config.device_errors)
+        self.longest_copy_s = MEMORY / COPY_BYTES_PER_S
+        """What a task's state may add to each of its deadlines, at most."""
         self._look_at: Nanoseconds = 0
         self._graces: list[tuple[Nanoseconds, TaskId, int]] = []
         self._asks: list[tuple[Nanoseconds, int]] = []
         self._leaving: list[tuple[Nanoseconds, bytes]] = []
         self._signs: dict[int, tuple[int, Nanoseconds]] = {}
-        """Launchers that were asked for workers: their last sign of life, and when."""
+        """Users whose tasks wait for workers: their launchers' last sign of life, and when."""
         self._ended: dict[TaskId, str] = {}
         """Tasks whose workers were told to end, and why: they avoid the resource."""
+        self._excused: set[TaskId] = set()
+        """Tasks that have lost a place already without having had a worker."""
         node.pool.assigned = self._assigned
         node.pool.started_at = started_at
 
@@ -115,8 +123,13 @@ class Discipline:
 
     def runs(self, task: TaskId, epoch: int) -> None:
         """Watch a task that was told to run."""
-        entry = self._node.journal.live[task]
-        self._vigil.begin(task, epoch, entry.spec.state_bytes, self._now())
+        worker = self._node.pool.worker_of(task)
+        if worker is None:
+            self._vigil.await_worker(task, epoch, self._now())
+            return
+        size = self._node.journal.live[task].spec.state_bytes
+        # a user's program may be stopped by a debugger, between strips too
+        self._vigil.begin(task, epoch, size, self._now(), patient=worker.own)
 
     def progressed(self, entry: Entry, message: m.Progress) -> None:
         """Take note of strips."""
@@ -131,7 +144,11 @@ class Discipline:
 
     def is_to_give_up(self, task: TaskId, epoch: int) -> None:
         """End the worker of a cancelled task if it does not give it up in time."""
-        self._later(self._node.config.cancel_grace_s, task, epoch)
+        worker, config = self._node.pool.worker_of(task), self._node.config
+        own = worker is not None and worker.own
+        # a user's program is not ended: it may finish its strip
+        grace = config.strip_limit_s if own else config.cancel_grace_s
+        self._later(grace, task, epoch)
 
     def may_come_back(self, entry: Entry) -> None:
         """Wait for the worker that held a task before the daemon was restarted."""
@@ -144,6 +161,16 @@ class Discipline:
         if entry.state == "running":
             self.runs(task, entry.epoch)
         self._later(grace, task, entry.epoch)
+
+    def is_blameless(self, task: TaskId) -> bool:
+        """Whether a task may lose its place for want of a worker without an attempt.
+
+        It may once: a launcher that comes and goes, or takes orders and makes nothing,
+        would let its user's tasks hold their places for ever otherwise.
+        """
+        before = len(self._excused)
+        self._excused.add(task)
+        return len(self._excused) > before
 
     def was_ended(self, task: TaskId) -> bool:
         """Whether the worker of a task was ended as it hung; to be asked once."""
@@ -168,6 +195,12 @@ class Discipline:
         pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (times - 1))
         heappush(self._asks, (self._now() + int(pause * SECOND), uid))
 
+    def attend(self, uid: int) -> None:
+        """Let a user's tasks in again where they waited for somebody to make workers."""
+        unattended = self._node.scheduler.system.unattended
+        if uid in unattended and self._node.pool.has_launcher(uid):
+            self._node.happen(e.OwnerAttended(uid))
+
     # ------------------------------------------------------------ time
 
     def next_deadline(self) -> Nanoseconds | None:
@@ -190,6 +223,7 @@ class Discipline:
             self._look_at = now + int(LOOK_S * SECOND)
             self._look(now)
             self._look_at_launchers(now)
+            self._look_for_unserved()
         back = self.health.tick(now)
         for event in back:
             self._node.happen(event)
@@ -204,6 +238,8 @@ class Discipline:
             if record is None or record.state is not State.RUNNING:
                 self._vigil.forget(task)
                 self._ended.pop(task, None)
+        if len(self._excused) > EXCUSES:
+            self._excused &= self._node.scheduler.system.tasks.keys()
         for task, epoch, complaint in self._vigil.overdue(now):
             record = self._node.scheduler.system.tasks[task]
             if record.epoch == epoch:
@@ -211,19 +247,13 @@ class Discipline:
 
     def _look_at_launchers(self, now: Nanoseconds) -> None:
         before, self._signs = self._signs, {}
-        for uid, crew in self._node.pool.unanswered().items():
+        for uid, crew in self._node.pool.wanting().items():
             seen, since = before.get(uid, (-1, now))
             since = since if seen == crew.signs else now
             if now - since >= LAUNCHER_S * SECOND:
                 self._leave_unattended(uid, crew)
                 since = now
             self._signs[uid] = (crew.signs, since)
-
-    def attend(self, uid: int) -> None:
-        """Let a user's tasks in again where they waited for somebody to make workers."""
-        unattended = self._node.scheduler.system.unattended
-        if uid in unattended and self._node.pool.has_launcher(uid):
-            self._node.happen(e.OwnerAttended(uid))
 
     # ------------------------------------------------------------ patience that ends
 
@@ -238,21 +268,49 @@ class Discipline:
         tasks, waiting = self._node.scheduler.system.tasks, list(crew.waiting)
         for task in waiting:
             self._node.pool.release(task)
+        crew.stop_waiting()
         records = [tasks[TaskId(task)] for task in waiting if task in tasks]
-        # it has not begun, and is to blame for nothing
-        lost = [e.WorkerLost(r.id, r.epoch, reason, begun=False) for r in records]
+        # they keep out of the way: that is enough
+        lost = [self._unserved(record, reason, last=False) for record in records]
         self._node.happen(e.OwnerUnattended(uid), *lost)
+
+    def _unserved(self, record: TaskRecord, reason: str, *, last: bool) -> e.WorkerLost:
+        """Say that a task loses its place as it has no worker; `last`: its turn as well."""
+        begun = not self.is_blameless(record.id)
+        return e.WorkerLost(record.id, record.epoch, reason, begun=begun, unserved=last)
 
     def _is_overdue(self, record: TaskRecord, complaint: str) -> None:
         worker = self._node.pool.worker_of(record.id)
-        if worker is None or worker.own:
-            # It waits for a worker; or it is a user's own program, which we never end.
-            self.runs(record.id, record.epoch)
+        if worker is None:
+            self._give_up_waiting(record, complaint)
+        elif worker.own:
+            log.warning("task %d on %s: %s", record.id, record.resource, complaint)
+            self._take_from_program(record, complaint)
         elif record.id in self._ended:
             self._cannot_end(record, worker)
         else:
             log.warning("task %d on %s: %s", record.id, record.resource, complaint)
             self._end_worker(record, worker, complaint)
+
+    def _give_up_waiting(self, record: TaskRecord, reason: str) -> None:
+        """Free the place of a task for which no worker came, whatever its launcher says."""
+        uid = self._node.journal.live[record.id].owner
+        self._node.pool.release(record.id)
+        self._node.pool.crew(uid).stop_waiting()
+        self._node.happen(self._unserved(record, reason, last=True))
+
+    def _take_from_program(self, record: TaskRecord, reason: str) -> None:
+        """Free the place of a task that its user's own program holds and does not run.
+
+        The program is never ended; nothing else can run its task.
+        """
+        task, epoch, cancelled = record.id, record.epoch, record.cancelling is not None
+        self._node.pool.send(task, m.Abort(task, epoch))
+        self._node.pool.part(task)
+        if cancelled:
+            self._node.happen(e.TaskAborted(task, epoch))
+        else:
+            self._node.happen(e.TaskFailed(task, epoch, f"its program: {reason}"))
 
     def _grace_over(self, task: TaskId, epoch: int) -> None:
         record = self._node.scheduler.system.tasks.get(task)
@@ -265,9 +323,12 @@ class Discipline:
             # it may have waited for a worker that was being made: that harms it in nothing
             begun = self._node.journal.live[task].holder is not None
             self._node.happen(e.WorkerLost(task, epoch, reason, begun=begun))
-        elif record.cancelling is not None and not worker.own:
+        elif record.cancelling is not None:
             reason = "did not reach a checkpoint after it was cancelled"
-            self._end_worker(record, worker, reason)
+            if worker.own:
+                self._take_from_program(record, reason)
+            else:
+                self._end_worker(record, worker, reason)
         elif not worker.route:
             self._later(self._node.config.restore_grace_s, task, epoch)
 
@@ -305,15 +366,49 @@ class Discipline:
             self._kill(worker.pid)
         resource, holder = record.resource or "", (worker.uid, worker.name)
         if self._node.devices[resource].slots > 1:
-            lost = self.health.slot_blocked(resource, holder, reason)
+            lost = self.health.slot_blocked(resource, holder, reason, self._now())
         else:
             lost = self.health.blocked(resource, holder, reason, self._now())
         # What is said of it from now on is of its next attempt.
         del self._ended[record.id]
         self._node.pool.send(record.id, m.Abort(record.id, record.epoch))
         self._node.pool.part(record.id)
-        gone = e.WorkerLost(record.id, record.epoch, reason, elsewhere=True)
+        gone = e.WorkerLost(
+            record.id, record.epoch, reason, elsewhere=True, cause="stuck"
+        )
         self._node.happen(gone, *lost)
+
+    # ------------------------------------------------------------ the invariant
+
+    def neglected(self, records: Iterable[TaskRecord]) -> Iterator[str]:
+        """Tell of bound tasks that nobody looks after any more.
+
+        Each has a worker, or waits for one in its owner's crew, or is expected back
+        after a restart, until its grace is over. What has a place has a deadline too.
+        """
+        pool = self._node.pool
+        for record in records:
+            task = record.id
+            if not record.bound:
+                continue
+            if not (pool.worker_of(task) or pool.waits(task) or pool.is_expected(task)):
+                yield f"task {task} is bound, and has no worker: {record.tell()}"
+            elif record.state is State.RUNNING and not self._vigil.watches(
+                task, record.epoch
+            ):
+                yield f"task {task} runs without a deadline: {record.tell()}"
+
+    def _look_for_unserved(self) -> None:
+        """Free the places of tasks that nobody looks after: that is a bug of ours."""
+        states = self._node.scheduler.system.states.values()
+        for state in states:
+            for record in list(state.running.values()):
+                for complaint in self.neglected([record]):
+                    log.error("a bug of hetd, mended: %s", complaint)
+                    self._node.pool.release(record.id)
+                    self._node.happen(
+                        self._unserved(record, "it had no worker", last=True)
+                    )
 
     # ------------------------------------------------------------ who holds what
 
@@ -327,5 +422,8 @@ class Discipline:
         )
         self._node.journal.save(entry)
         record = self._node.scheduler.system.tasks.get(TaskId(task))
-        if record is not None and record.state is State.RUNNING:
+        if record is None or record.state is not State.RUNNING:
+            return
+        # one that comes over another connection has no more time for that
+        if not self._vigil.is_served(record.id, record.epoch):
             self.runs(record.id, record.epoch)

@@ -1,9 +1,9 @@
 """Discovery: which resources this machine has.
 
-hetd loads no driver: a child process asks them, and may crash, hang or print nonsense
-without harm. Then the machine has its CPU only, and the log says why. Every figure of
-power, link and reconfiguration here is *modelled*, a default that the configuration
-replaces.
+hetd loads no driver: child processes ask and test them (`libtask.devices.discovery`),
+and may crash, hang or print nonsense without harm. A resource whose drivers all failed
+is there, but unusable, with their words. Every figure of power, link and reconfiguration
+here is *modelled*, a default that the configuration replaces.
 """
 
 from __future__ import annotations
@@ -11,30 +11,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from libtask.devices.report import FoundDevice, Report
+from libtask.devices.discovery import Discovery, Offer, discover_devices
 from libtask.messages import DeviceInfo, DeviceSpec, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-log = logging.getLogger(__name__)
-
-PROBE = (sys.executable, "-m", "libtask.devices.probe")
+log = logging.getLogger("hetd")
 
 MOST_CPU_SLOTS = 16
 """More small tasks at once gain nothing: they wait for memory, and each costs a worker."""
-
-FPGA_PLATFORMS = ("fpga", "xilinx")
-"""Parts of platform names: an accelerator of another platform is no FPGA."""
 
 WATTS: dict[Kind, tuple[float, float]] = {
     "cpu": (10.0, 3.0),
@@ -54,37 +45,27 @@ RECONFIGURE_S = 2.0
 """Modelled: loading a full image into a board. Emulations are not configured."""
 
 
-def discover(timeout_s: float, probe: Sequence[str] = PROBE) -> list[DeviceInfo]:
+def discover(
+    timeout_s: float, libraries: Iterable[str] | None = None
+) -> list[DeviceInfo]:
     """List the resources of this machine: `cpu`, `gpu0`…, `fpga0`….
 
     Args:
-        timeout_s: seconds that the drivers have to answer.
-        probe: command that prints a `Report` as JSON.
+        timeout_s: seconds that the drivers have to answer and to pass their tests.
+        libraries: OpenCL drivers to ask; None: all that are installed.
 
     """
-    report = Report([])
-    try:
-        report = ask_drivers(timeout_s, probe)
-    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
-        reason = " ".join(str(error).split())
-        log.warning("no OpenCL devices, only the CPU: probing failed: %s", reason)
-    return [cpu(), *gpus(report.devices), *fpgas(report.devices)]
+    devices = [cpu(), *map(_info, discover_devices(timeout_s, libraries))]
+    _log_faults(devices)
+    return devices
 
 
-def ask_drivers(timeout_s: float, probe: Sequence[str] = PROBE) -> Report:
-    """Run the probe and read its report.
-
-    Raises:
-        SubprocessError: it crashed, or did not answer in time.
-        MsgspecError: it did not print a report.
-
-    """
-    # A file, not a pipe: what a driver leaves running could hold a pipe open for ever.
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        status = _run(probe, timeout_s, output, errors)
-        if status != 0:
-            raise subprocess.SubprocessError(_describe_failure(status, _read(errors)))
-        return msgspec.json.decode(_read(output), type=Report)
+def with_verdicts(devices: list[DeviceInfo], timeout_s: float) -> list[DeviceInfo]:
+    """Test the OpenCL devices among configured resources, as discovered ones are."""
+    discovery = Discovery(timeout_s)
+    found = [_tested(device, discovery) for device in devices]
+    _log_faults(found)
+    return found
 
 
 def cpu() -> DeviceInfo:
@@ -106,116 +87,38 @@ def cpu() -> DeviceInfo:
     )
 
 
-def gpus(found: list[FoundDevice]) -> list[DeviceInfo]:
-    """Describe the GPUs; where there is none, PoCL's threads stand in for one."""
-    real = _once([device for device in found if device.type == "gpu"])
-    if real:
-        return [_real(device, "gpu", number) for number, device in enumerate(real)]
-    threaded = [device for device in _pocl(found) if not _single_threaded(device)]
-    return [_emulated(device, "gpu") for device in threaded[:1]]
-
-
-def fpgas(found: list[FoundDevice]) -> list[DeviceInfo]:
-    """Describe the FPGAs; else the vendor's emulator stands in, else PoCL."""
-    every = [device for device in found if _is_fpga(device)]
-    emulators = [device for device in every if "emulation" in device.platform.lower()]
-    boards = [device for device in every if device not in emulators]
-    if boards:
-        return [_real(device, "fpga", number) for number, device in enumerate(boards)]
-    single_first = sorted(_pocl(found), key=_single_threaded, reverse=True)
-    return [_emulated(device, "fpga") for device in [*emulators, *single_first][:1]]
-
-
-def _run(
-    command: Sequence[str], timeout_s: float, output: IO[bytes], errors: IO[bytes]
-) -> int:
-    """Run in a process group of its own, which is killed when its time is over."""
-    child = subprocess.Popen(  # noqa: S603  our own interpreter and module
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=errors,
-        start_new_session=True,
+def _info(offer: Offer) -> DeviceInfo:
+    spec, fault = offer.spec, offer.verdict.fault
+    busy, idle = WATTS[spec.kind]
+    link = EMULATED_LINK_BYTES_PER_S if spec.emulated else LINK_BYTES_PER_S[spec.kind]
+    board = spec.kind == "fpga" and not spec.emulated
+    return DeviceInfo(
+        spec=spec,
+        state="unusable" if fault else "up",
+        reason=fault,
+        rejected=list(offer.rejected),
+        busy_watts=busy,
+        idle_watts=idle,
+        link_bytes_per_s=link,
+        reconfigure_s=RECONFIGURE_S if board else 0.0,
     )
-    try:
-        return child.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        # A child stuck inside a driver cannot be killed; hetd does not wait for it.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(1)
-        raise
 
 
-def _read(file: IO[bytes]) -> bytes:
-    file.seek(0)
-    return file.read()
+def _tested(device: DeviceInfo, discovery: Discovery) -> DeviceInfo:
+    if device.spec.driver != "opencl":
+        return device
+    fault = discovery.test(device.spec).fault
+    state = "unusable" if fault else device.state
+    return msgspec.structs.replace(device, state=state, reason=fault)
 
 
-def _describe_failure(status: int, errors: bytes) -> str:
-    lines = errors.decode(errors="replace").split("\n")
-    last = next((line for line in reversed(lines) if line.strip()), "no message")
-    if status > 0:
-        return f"exit status {status}: {last}"
-    return f"{signal.strsignal(-status) or f'signal {-status}'}: {last}"
-
-
-def _once(devices: list[FoundDevice]) -> list[FoundDevice]:
-    """Keep the first platform of each device name: two drivers may offer one GPU."""
-    platforms: dict[str, str] = {}
+def _log_faults(devices: list[DeviceInfo]) -> None:
     for device in devices:
-        platforms.setdefault(device.device, device.platform)
-    return [d for d in devices if platforms[d.device] == d.platform]
-
-
-def _pocl(found: Iterable[FoundDevice]) -> list[FoundDevice]:
-    name = "Portable Computing Language"
-    return [d for d in found if d.platform == name and d.type == "cpu"]
-
-
-def _single_threaded(device: FoundDevice) -> bool:
-    return device.device.startswith(("basic", "cpu-minimal"))
-
-
-def _is_fpga(device: FoundDevice) -> bool:
-    platform = device.platform.lower()
-    named = any(part in platform for part in FPGA_PLATFORMS)
-    return device.type == "accelerator" and named
-
-
-def _real(device: FoundDevice, kind: Kind, number: int) -> DeviceInfo:
-    busy, idle = WATTS[kind]
-    return DeviceInfo(
-        spec=_spec(device, kind, number, emulated=False),
-        busy_watts=busy,
-        idle_watts=idle,
-        link_bytes_per_s=LINK_BYTES_PER_S[kind],
-        reconfigure_s=RECONFIGURE_S if kind == "fpga" else 0.0,
-    )
-
-
-def _emulated(device: FoundDevice, kind: Kind) -> DeviceInfo:
-    busy, idle = WATTS[kind]
-    return DeviceInfo(
-        spec=_spec(device, kind, 0, emulated=True),
-        busy_watts=busy,
-        idle_watts=idle,
-        link_bytes_per_s=EMULATED_LINK_BYTES_PER_S,
-    )
-
-
-def _spec(
-    device: FoundDevice, kind: Kind, number: int, *, emulated: bool
-) -> DeviceSpec:
-    return DeviceSpec(
-        name=f"{kind}{number}",
-        kind=kind,
-        driver="opencl",
-        platform=device.platform,
-        device=device.device,
-        index=device.index,
-        emulated=emulated,
-    )
+        name = device.spec.name
+        if device.state == "unusable":
+            log.warning("%s is unusable: %s", name, device.reason)
+        for rejected in device.rejected:
+            log.info("%s: not used for it: %s", name, rejected)
 
 
 def _cpu_model() -> str:

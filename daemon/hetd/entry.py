@@ -13,12 +13,17 @@ from hetd.staff import Holder
 from libtask.messages import (
     ENDED,
     CheckpointRecord,
+    LastOutput,
     Segment,
     SnapshotInfo,
     TaskInfo,
     TaskSpec,
     TaskState,
+    counted,
 )
+
+MOST_SEGMENTS = 1000
+"""Stretches that a page has; of a task that moves more often the oldest are one."""
 
 
 class Entry(msgspec.Struct, omit_defaults=True):
@@ -50,6 +55,11 @@ class Entry(msgspec.Struct, omit_defaults=True):
     at_risk: float = 0.0
     """Computing since the snapshot, or since the start, seconds."""
     attempts: int = 0
+    last_output: LastOutput | None = None
+    """Of the last worker that it lost, or in which it failed."""
+    failures: dict[str, str] = {}
+    """Resource -> why it failed there; `excluded`: where it is not to run again."""
+    excluded: frozenset[str] = frozenset()
     in_worker: bool = False
     """It waits in a worker that holds its state."""
     pinned: str | None = None
@@ -93,7 +103,7 @@ class Entry(msgspec.Struct, omit_defaults=True):
 
     def info(self, *, detail: bool) -> TaskInfo:
         """Return the task as users see it."""
-        known = [each.joules for each in self.segments if each.joules is not None]
+        known = [each for each in self.segments if each.joules is not None]
         return TaskInfo(
             id=self.id,
             app=self.spec.app,
@@ -116,8 +126,8 @@ class Entry(msgspec.Struct, omit_defaults=True):
             after=self.spec.after,
             kinds=self.spec.kinds,
             destination=self.destination,
-            joules=sum(known) if known else None,
-            measured=all(each.measured for each in self.segments),
+            joules=sum(each.joules or 0.0 for each in known) if known else None,
+            measured=all(each.measured for each in counted(self.segments)),
             input_bytes=self.spec.input_bytes,
             state_bytes=self.spec.state_bytes,
             deadline=self.deadline,
@@ -125,7 +135,24 @@ class Entry(msgspec.Struct, omit_defaults=True):
             snapshot_error=self.snapshot_error,
             at_risk=self.at_risk,
             attempts=self.attempts,
+            last_output=self.last_output if detail else None,
         )
+
+
+def merged(first: Segment, second: Segment) -> Segment:
+    """Make one stretch of two: where the later one was, for as long as both."""
+    joules = [each.joules for each in (first, second) if each.joules is not None]
+    return msgspec.structs.replace(
+        second,
+        start=first.start,
+        seconds=first.seconds + second.seconds,
+        strips=first.strips + second.strips,
+        transfer_in=first.transfer_in + second.transfer_in,
+        transfer_out=first.transfer_out + second.transfer_out,
+        set_up=first.set_up + second.set_up,
+        joules=sum(joules) if joules else None,
+        measured=first.measured and second.measured,
+    )
 
 
 def ended_at(entry: Entry) -> int:

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, OrderedDict
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetd.entry import Entry, decode, encode, ended_at
+from hetd.core.tasks import State
+from hetd.entry import MOST_SEGMENTS, Entry, decode, encode, ended_at, merged
 from hetd.store import Batch
+from hetd.usage import Usage
 from libtask.messages import ENDED, Segment, TaskChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from hetd.core.actions import Record
-    from hetd.store import Store
+    from hetd.store import Removed, Store
     from libtask.messages import TaskSpec
 
 RECENT = 10_000
@@ -45,6 +49,9 @@ class Sizes:
         self.total += size - self._sizes.get(task, 0)
         self._sizes[task] = size
 
+    def of(self, task: int) -> int:
+        return self._sizes.get(task, 0)
+
     def drop(self, task: int) -> None:
         self.total -= self._sizes.pop(task, 0)
 
@@ -67,6 +74,11 @@ class Journal:
         self._unsaved: dict[int, Entry] = {}
         self._refused: set[int] = set()
         self._live_bytes, self._ended_bytes = Sizes(), Sizes()
+        self.usage = Usage(store.usage())
+        self.measurers = store.measurers()
+        """Task type -> users whose tasks of it were measured: they see what is known."""
+        self.bytes_read = 0
+        """Of pages on disk, since the start: it tells what a step has cost."""
         self.changes: list[tuple[Entry, TaskChanged]] = []
         """What the watchers have not been told yet."""
 
@@ -78,56 +90,92 @@ class Journal:
             entry = self._on_disk(task)
         return entry
 
-    def certain(self, entries: list[Entry]) -> list[Entry]:
-        """Return pages as they may be told; while the disk is full, as they are on it."""
+    def doubtful(self) -> AbstractSet[int]:
+        """Return the tasks whose pages may not be told as they are: the disk is full."""
         stuck = self._store.stuck
-        doubtful = set(self._refused)
-        if stuck is not None:
-            doubtful |= self._unsaved.keys() | {row[0] for row in stuck.tasks}
-        pages = (self._on_disk(e.id) if e.id in doubtful else e for e in entries)
-        return [page for page in pages if page]
+        if stuck is None:
+            return self._refused
+        return self._refused | self._unsaved.keys() | {row[0] for row in stuck.tasks}
+
+    def certain(self, entry: Entry, doubtful: AbstractSet[int]) -> Entry | None:
+        """Return a page as it may be told: as it is on disk, where it is doubtful."""
+        return self._on_disk(entry.id) if entry.id in doubtful else entry
+
+    def owner_of(self, task: int) -> int | None:
+        """Tell whose a task is, without reading its page; None: there is no such task."""
+        entry = self.live.get(task) or self._recent.get(task)
+        if entry is not None:
+            return entry.owner
+        return self._store.owner(task) if 0 < task < self._next else None
+
+    def page_bytes(self, task: int) -> int:
+        """Tell how large the page of an unended task was when it was last written."""
+        return self._live_bytes.of(task)
 
     def _on_disk(self, task: int) -> Entry | None:
         stored = self._store.task(task)
-        return decode(stored) if stored is not None else None
+        return self._decoded(stored) if stored is not None else None
 
-    def newest_first(
-        self, before: int | None, page: int, owner: int | None = None
+    def _decoded(self, page: bytes) -> Entry:
+        self.bytes_read += len(page)
+        return decode(page)
+
+    def newest(
+        self, before: int | None, most: int, owner: int | None = None
     ) -> Iterator[Entry]:
-        """Iterate over all tasks with smaller ids than `before`.
+        """Iterate over the newest tasks with smaller ids than `before`.
+
+        Each is read when it is asked for, as pages may be large.
 
         Args:
-            page: how many to read from the store at once.
+            before: None: from the newest on.
+            most: how many at most.
             owner: whose; None: everybody's.
 
         """
         top = self._next if before is None else min(before, self._next)
-        page = min(page, self._next)
-        while entries := self._page(top, page, owner):
-            yield from entries
-            top = entries[-1].id
-
-    def _page(self, top: int, limit: int, owner: int | None) -> list[Entry]:
-        """Find the newest tasks with ids below `top`."""
         # live tasks stand in the order of their ids
         unended = self.live if owner is None else self.live_of.get(owner, {})
-        live = islice((task for task in reversed(unended) if task < top), limit)
+        live = islice((task for task in reversed(unended) if task < top), most)
         recent = (
             task
             for task, entry in self._recent.items()
             if task < top and owner in (None, entry.owner)
         )
-        stored = dict(self._store.ended(top, limit, owner))
-        newest = heapq.nlargest(limit, {*live, *recent, *stored})
-        return [
-            self.live.get(task) or self._recent.get(task) or decode(stored[task])
-            for task in newest
-        ]
+        known = sorted({*live, *heapq.nlargest(most, recent)}, reverse=True)
+        with closing(self._store.ended(top, most, owner)) as stored:
+            yield from islice(self._merged(known, stored), most)
+
+    def _merged(
+        self, known: list[int], stored: Iterator[tuple[int, bytes]]
+    ) -> Iterator[Entry]:
+        """Merge tasks in memory and on disk, newest first; what is in both comes once."""
+        waiting = iter(known)
+        task = next(waiting, 0)
+        for number, page in stored:
+            while task > number:
+                yield from self._in_memory(task)
+                task = next(waiting, 0)
+            if task == number:
+                task = next(waiting, 0)
+            found = self.live.get(number) or self._recent.get(number)
+            yield found or self._decoded(page)
+        while task:
+            yield from self._in_memory(task)
+            task = next(waiting, 0)
+
+    def _in_memory(self, task: int) -> Iterator[Entry]:
+        found = self.live.get(task) or self._recent.get(task)
+        if found is not None:
+            yield found
 
     def restore(self) -> list[Entry]:
         """Read the tasks that had not ended when the daemon stopped."""
-        entries = [decode(stored) for stored in self._store.unended()]
-        for entry in entries:
+        stored = self._store.unended()
+        entries = [decode(page) for page in stored]
+        for entry, page in zip(entries, stored, strict=True):
+            self._live_bytes.put(entry.id, len(page))
+            self.usage.unended[entry.owner] += len(page)
             entry.submitter = b""  # that connection is no more
             self.live[entry.id] = entry
             self.live_of.setdefault(entry.owner, {})[entry.id] = entry
@@ -144,12 +192,15 @@ class Journal:
             entry = self._unsaved.get(task)
             if entry is not None and encode(entry) == page:
                 del self._unsaved[task]
-            self._live_bytes.put(task, len(page))
         self.changes.clear()
 
     def settings(self) -> dict[tuple[str, str], bytes]:
         """Read what operators had set when the daemon stopped."""
         return self._store.settings()
+
+    def circuits(self) -> dict[tuple[int, str, str], bytes]:
+        """Read which applications were to avoid which resources."""
+        return self._store.circuits()
 
     # ------------------------------------------------------------ writing
 
@@ -174,6 +225,7 @@ class Journal:
     def record(self, record: Record, now: float, rule: str = "") -> None:
         """Take in a change of state; `rule`: the one that put it where it runs now."""
         entry = self.live[record.task]
+        now = max(now, _latest(entry))
         self.counts[entry.state] -= 1
         entry.state = record.state.value
         self.counts[entry.state] += 1
@@ -183,7 +235,14 @@ class Journal:
             self._start_segment(entry, record.resource or "", now, rule)
         elif entry.state in ENDED:
             self._end(entry, now)
+            if entry.state == "completed":
+                entry.reason = None  # why it was run again, perhaps: that is over
+            else:
+                entry.result = (
+                    None  # that of a task which was cancelled in its last strip
+                )
         elif record.event == "retried":
+            _explain_loss(entry, record.reason or "")
             entry.fall_back()
         self.save(entry)
         self.tell(entry, record.event, now)
@@ -202,6 +261,7 @@ class Journal:
             result=entry.result,
             what=event,
             type=entry.spec.type,
+            last_output=entry.last_output if entry.state == "failed" else None,
         )
         self.changes.append((entry, changed))
 
@@ -210,24 +270,47 @@ class Journal:
         self._refused |= tasks  # what still runs of them is neither written nor told of
         for task in tasks:
             self._unsaved.pop(task, None)
-            self._recent.pop(task, None)
-            self._ended_bytes.drop(task)
+            entry = self._recent.pop(task, None) or self.live.get(task)
+            if entry is not None:
+                self._count(entry, 0)
         self.changes[:] = [each for each in self.changes if each[0].id not in tasks]
 
     def note(self, at: float, what: str, resource: str | None, text: str) -> None:
         """Keep what happened to the node as a whole."""
         self.batch.notes.append((at, what, resource, text))
 
+    def measured(self, task_type: str, owner: int) -> None:
+        """Take note whose task of a type was measured."""
+        owners = self.measurers.setdefault(task_type, set())
+        if owner not in owners:
+            owners.add(owner)
+            self.batch.measurers.add((task_type, owner))
+
     def close_segment(self, entry: Entry, now: float, **known: Any) -> None:
         """End the open segment with what the worker reported of it."""
         if entry.segments and entry.segments[-1].finish is None:
             last = entry.segments[-1]
-            entry.segments[-1] = msgspec.structs.replace(last, finish=now, **known)
+            finish = max(now, last.start)
+            if known.get("computed") is not None:
+                known["computed"] = min(max(known["computed"], last.start), finish)
+            last = msgspec.structs.replace(last, finish=finish, **known)
+            self._replace_last(entry, last)
+
+    def end_by_error(self, entry: Entry, record: Record, now: float) -> None:
+        """End the open segment of a task that failed, or lost its worker.
+
+        To be called before `record`, and before the energy of the segment is charged.
+        """
+        if record.event == "retried" or record.state is State.FAILED:
+            self.close_segment(entry, now, error=record.reason or "it failed")
 
     def open_segment(self, entry: Entry, **known: Any) -> None:
         """Complete the open segment with what the worker reports on the way."""
         if entry.segments and entry.segments[-1].finish is None:
-            entry.segments[-1] = msgspec.structs.replace(entry.segments[-1], **known)
+            last = entry.segments[-1]
+            if known.get("computing") is not None:
+                known["computing"] = max(known["computing"], last.start)
+            self._replace_last(entry, msgspec.structs.replace(last, **known))
 
     def forget_oldest(self) -> None:
         """Keep the memory bounded; called once a turn, after the commit is under way."""
@@ -252,24 +335,56 @@ class Journal:
         """
         batch, self.batch = self.batch, Batch()
         for entry in self._unsaved.values():
-            page, ended = encode(entry), ended_at(entry)
-            batch.tasks.append((entry.id, ended, page, entry.owner))
-            if ended:
-                self._live_bytes.drop(entry.id)
-            (self._ended_bytes if ended else self._live_bytes).put(entry.id, len(page))
+            page = encode(entry)
+            batch.tasks.append((entry.id, ended_at(entry), page, entry.owner))
+            batch.grown[entry.id] = self._count(entry, len(page))
         self._unsaved.clear()
         return batch
+
+    def _count(self, entry: Entry, size: int) -> int:
+        """Count a page as so many bytes from now on; return by how many it has grown."""
+        task, owner = entry.id, entry.owner
+        before, of_ended = self._live_bytes.of(task), self._ended_bytes.of(task)
+        self.usage.unended[owner] -= before
+        grown = size - before - of_ended
+        self.usage.pages[owner] += grown
+        self._live_bytes.drop(task)
+        if entry.state in ENDED:
+            self._ended_bytes.put(task, size)
+            if not size:
+                self._ended_bytes.drop(task)
+        else:
+            self._live_bytes.put(task, size)
+            self.usage.unended[owner] += size
+        return grown
+
+    def take_note(self, removed: Removed) -> None:
+        """Forget what the store has removed of the past."""
+        self.usage.take_away(removed)
+        for task in removed.ids:
+            if self._recent.pop(task, None) is not None:
+                self._ended_bytes.drop(task)
 
     def _start_segment(
         self, entry: Entry, resource: str, now: float, rule: str
     ) -> None:
         if entry.started is None:
             entry.started = now
-        if entry.segments and entry.segments[-1].resource != resource:
-            entry.migrations += 1
-            self.migrations += 1
         self.close_segment(entry, now)
-        entry.segments = [*entry.segments, Segment(resource, now, rule=rule)]
+        before = entry.segments
+        if len(before) >= MOST_SEGMENTS:
+            before = [merged(*before[:2]), *before[2:]]
+        entry.segments = [*before, Segment(resource, now, rule=rule)]
+
+    def _replace_last(self, entry: Entry, known: Segment) -> None:
+        """Complete the last segment; count the migration that it is, once that is known."""
+        if known.proven and not entry.segments[-1].proven:
+            earlier = (each for each in reversed(entry.segments[:-1]) if each.proven)
+            before = next(earlier, known)
+            if before.resource != known.resource:
+                entry.migrations += 1
+                self.migrations += 1
+        entry.segments[-1] = known
 
     def _end(self, entry: Entry, now: float) -> None:
         entry.finished = now
@@ -279,3 +394,21 @@ class Journal:
         del self.live[entry.id]
         del self.live_of[entry.owner][entry.id]
         self._recent[entry.id] = entry
+
+
+def _explain_loss(entry: Entry, reason: str) -> None:
+    """Keep with its last stretch why a task is run again: that outlives its good end."""
+    if entry.segments and not entry.segments[-1].stop_rule:
+        last = msgspec.structs.replace(entry.segments[-1], stop_rule=reason)
+        entry.segments = [*entry.segments[:-1], last]
+
+
+def _latest(entry: Entry) -> float:
+    """Return the latest moment that a page names: what comes later is no earlier.
+
+    The time of day may be put back while a task waits or runs.
+    """
+    last = entry.segments[-1] if entry.segments else None
+    if last is None:
+        return entry.submitted
+    return last.start if last.finish is None else last.finish

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hetd.core.events import TaskId
 from hetd.core.system import SECOND
+from libtask.messages import counted
 
 if TYPE_CHECKING:
     from hetd.core.system import Resource
@@ -118,6 +119,8 @@ class Learner:
         news = self._node.estimates.observe(record.row, resource, alone, setup)
         if news.keep is not None:
             self._node.journal.batch.keep(news.keep)
+            self._node.forget_dropped()
+        self._node.journal.measured(record.row.type, record.submitted.owner)
         if news.drift is not None:
             _tell_drift(record, resource, news)
 
@@ -127,7 +130,7 @@ def _share(entry: Entry, message: m.Finished) -> float:
     total = entry.checkpoint.total
     if message.iterations == 0:
         return 0.0
-    if len(entry.segments) == 1:
+    if len(counted(entry.segments)) == 1:
         return 1.0
     return min(1.0, message.iterations / total) if total else 0.0
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hetd")
 
+MIB = 1 << 20
+
 
 def quotas(table: LimitsTable) -> Quotas:
     """Tell the scheduler what users' tasks may take at once."""
@@ -27,25 +29,44 @@ def quotas(table: LimitsTable) -> Quotas:
     return Quotas(everybody, single)
 
 
-class Unended:
-    """How many tasks that have not ended a user may have.
+class Allowed:
+    """One limit, for everybody and for single users.
 
     Args:
         table: of the configuration.
+        name: of the limit in it.
+        unit: what its numbers count.
 
     """
 
-    def __init__(self, table: LimitsTable) -> None:
-        self._everybody = _number(table.tasks)
+    def __init__(self, table: LimitsTable, name: str, unit: int = 1) -> None:
+        self._everybody = _in_units(getattr(table, name), unit)
         self._single = {
-            uid: _number(user.tasks)
+            uid: _in_units(getattr(user, name), unit)
             for uid, user in _users(table).items()
-            if user.tasks is not None
+            if getattr(user, name) is not None
         }
 
     def of(self, uid: int) -> int | None:
         """Return the limit of a user; None: there is none."""
         return self._single.get(uid, self._everybody)
+
+
+class UserLimits:
+    """What each user may have, besides what the scheduler sees to.
+
+    Attributes:
+        tasks: that have not ended.
+        stored: bytes that are kept on disk; `unended`: those of tasks that have not ended.
+        priority: the highest, and with a minus the lowest, that a user may give.
+
+    """
+
+    def __init__(self, table: LimitsTable) -> None:
+        self.tasks = Allowed(table, "tasks")
+        self.stored = Allowed(table, "stored_mb", MIB)
+        self.unended = Allowed(table, "unended_mb", MIB)
+        self.priority = Allowed(table, "priority")
 
 
 def _users(table: LimitsTable) -> dict[int, UserTable]:
@@ -62,6 +83,11 @@ def uid_of(name: str) -> int | None:
     except KeyError:
         log.warning("limits.user.%s: there is no such user; ignored", name)
         return None
+
+
+def _in_units(count: Count, unit: int) -> int | None:
+    number = _number(count)
+    return None if number is None else number * unit
 
 
 def _number(count: Count) -> int | None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 import hetd
 from hetd.crew import CrewDesk
+from hetd.outbox import Outbox
+from hetd.requests import RequestQueue
 from hetd.service import Service
 from hetd.shares import Shares
 from hetd.shortage import Shortage
 from hetd.wakes import Guarded
-from hetd.watchers import MOST_WATCHES, Watchers
+from hetd.watchers import MOST_WATCHED, MOST_WATCHES, Watchers
 from libtask import messages as m
 from libtask.errors import BugError, InputError
 from libtask.faultpoints import reach
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from hetd.journal import Journal
     from hetd.node import Node
+    from hetd.requests import UnderWay
     from hetd.store import Store
     from hetd.transport.router import Envelope, Peer, Router
     from hetd.wakes import Wakes
@@ -41,6 +45,12 @@ TELLING_NS = LAGGING_MS * 1_000_000
 """How often it is looked whether a peer that did not read does so again."""
 TURN_NS = 10_000_000
 """How long a turn may take messages in before it sees to the others, and to commits."""
+STEPS = 4
+"""Steps of requests under way in one turn, at most; each takes some milliseconds."""
+STEPS_NS = 5_000_000
+"""How long they may take together."""
+TELL_NS = 8_000_000
+"""How long a turn may tell what is durable; the rest follows in the next."""
 GATHER_NS = 2_000_000
 """Under load, commits come at most this often: each costs some 0.1 ms of processor time
 and a wait for the disk. Without load nobody waits for it."""
@@ -62,7 +72,9 @@ class Loop:
         self._journal: Journal = node.journal
         self._watchers = Watchers()
         self._shares = Shares()
-        router.is_put_off = self._is_put_off
+        self._requests = RequestQueue()
+        self._outbox = Outbox()
+        router.is_put_off = self._is_not_read
         self._askers: dict[bytes, int] = {}
         """Who is owed an answer: route -> user."""
         self._service = Service(node, store, self.stop, self._watchers.__len__)
@@ -72,10 +84,15 @@ class Loop:
         self._next_commit = self._ordered = self._next_telling = 0
 
     def finish(self) -> None:
-        """Make durable what the last turn changed, and tell of it."""
-        self._answer(self._store.flush())
+        """Make durable what the last turn changed, and tell of it.
+
+        Requests under way are not carried on: who asked asks the next daemon again.
+        """
+        self._outbox.put(self._store.flush())
         self._commit()
-        self._answer(self._store.flush())
+        self._outbox.put(self._store.flush())
+        while self._outbox:
+            self._answer()
 
     def stop(self) -> None:
         """Leave the loop after this turn."""
@@ -92,9 +109,12 @@ class Loop:
             self._on_exit(guarded)
         self._receive()
         self._node.tick()
+        self._crew.tick(self._now())
+        self._carry_on()
         if self._watchers.lagging and self._now() >= self._next_telling:
             self._tell_laggards()
-        self._answer(self._committed())
+        self._outbox.put(self._committed())
+        self._answer()
         if self._store.stuck is not None:
             self._shortage.turn()
         elif self._store.idle and not self._may_gather():
@@ -117,26 +137,66 @@ class Loop:
             if now - began > TURN_NS:
                 return
 
+    def _carry_on(self) -> None:
+        """Go on with requests about many tasks, by turns of their users."""
+        began = then = self._now()
+        for _ in range(STEPS):
+            if self._outbox.full:
+                return
+            uid = self._requests.next(lambda uid: not self._is_put_off(uid))
+            if uid is None:
+                return
+            self._step(uid)
+            now = self._now()
+            self._shares.charge(uid, now - then, now)
+            then = now
+            if now - began > STEPS_NS:
+                return
+
+    def _step(self, uid: int) -> None:
+        """Do one step of a user's request, or the first of one that waited behind it."""
+        line = self._requests.line(uid)
+        if line.first is not None:
+            self._go_on(line.first)
+        else:
+            envelope = line.waiting.popleft()
+            self._try(envelope.peer, envelope.message)
+        self._requests.tidy(uid)
+
+    def _go_on(self, found: UnderWay) -> None:
+        """Do one step of a request; answer at its end."""
+        reply: m.Message
+        try:
+            next(found.work)
+        except StopIteration as end:
+            reply = end.value
+        except Exception as error:  # noqa: BLE001  as in `_try`
+            reply = self._excuse(found.peer, found.request, error)
+        else:
+            return
+        self._requests.end(found.peer.uid)
+        self._reply(found.peer, found.request, reply)
+
     def _committed(self) -> list[tuple[bytes, m.Message]]:
         """Return what the commit that has just ended makes durable, if one has."""
         waited = not self._store.idle
         replies = self._store.committed()
         if waited and self._store.idle:
+            self._service.kept.take_note()
             self._node.counters.commits += 1
             self._node.counters.commit_ns += self._now() - self._ordered
         return replies
 
-    def _answer(self, replies: Iterable[tuple[bytes, m.Message]]) -> None:
-        """Send what is durable now; each peer's messages go in one piece."""
-        by_route: dict[bytes, list[m.Message]] = {}
-        for route, message in replies:
-            by_route.setdefault(route, []).append(message)
-        then = self._now()
-        for route, messages in by_route.items():
+    def _answer(self) -> None:
+        """Send what is durable, as much as one turn may take."""
+        began = then = self._now()
+        for route, messages in self._outbox.take():
             reach("loop.durable")
             self._tell(route, *messages)
             reach("loop.answered")
             then = self._charge_asker(route, then)
+            if then - began > TELL_NS:
+                return
 
     def _charge_asker(self, route: bytes, then: int) -> int:
         """Count what answers took to write: a long list costs more than its request."""
@@ -164,10 +224,19 @@ class Loop:
             elif route not in self._router.full:
                 self._watchers.remove(route)
 
+    @property
+    def busy(self) -> bool:
+        """Whether requests are under way, or answers to be told."""
+        return bool(self._requests or self._outbox)
+
     def timeout_ms(self) -> int:
         """How long to wait for the next turn, if nothing happens."""
-        if self._store.idle and self._journal.dirty:
+        if (self._store.idle and self._journal.dirty) or self._outbox:
             return 0
+        if any(not self._is_put_off(uid) for uid in self._requests.users()):
+            return 0
+        if self._requests:  # their users have had their shares for now
+            return self._shares.rest_ms(self._now())
         longest = LAGGING_MS if self._watchers.lagging else IDLE_MS
         deadline = self._node.next_deadline()
         if deadline is None:
@@ -189,7 +258,11 @@ class Loop:
         )
         self._journal.batch.replies.extend(told)
         self._journal.changes.clear()
-        self._store.submit(self._journal.take_batch())
+        batch = self._journal.take_batch()
+        self._service.kept.cut(
+            {row[3] for row in batch.tasks} | {k[0] for k in batch.keys}
+        )
+        self._store.submit(batch)
         self._journal.forget_oldest()
 
     # ------------------------------------------------------------ messages
@@ -202,22 +275,46 @@ class Loop:
             request = message.request if isinstance(message, m.MalformedError) else 0
             self._router.send(peer.route, m.Error(request, "bad-input", text))
             return
-        # a bare request is one that was not even read
-        if isinstance(message, m.Request) and (
-            type(message) is m.Request or self._is_put_off(peer.uid)
-        ):
-            text = "others want something too; ask again in a moment"
-            self._router.send(peer.route, m.Error(message.request, "busy", text))
+        if isinstance(message, m.Request) and self._waits(envelope, message):
             return
+        self._try(peer, message)
+
+    def _try(self, peer: Peer, message: Any) -> None:
+        """Take a message in; one fails by a bug of ours, and the daemon goes on."""
         try:
             self._dispatch(peer, message)
-        except Exception:
-            # One request fails, and the daemon goes on with the others.
-            log.exception("a %s from uid %d failed", type(message).__name__, peer.uid)
-            self._demand_whole()
-            number = message.request if isinstance(message, m.Request) else 0
-            text = "internal error of hetd; its log has the story"
-            self._router.send(peer.route, m.Error(number, "bug", text))
+        except Exception as error:  # noqa: BLE001  whatever it is, it is told in the log
+            self._router.send(peer.route, self._excuse(peer, message, error))
+
+    def _excuse(self, peer: Peer, message: m.Message, error: Exception) -> m.Error:
+        """Tell the log of a bug, and make sure that the daemon may go on."""
+        kind = type(message).__name__
+        log.error("a %s from uid %d failed", kind, peer.uid, exc_info=error)
+        self._demand_whole()
+        number = message.request if isinstance(message, m.Request) else 0
+        return m.Error(number, "bug", "internal error of hetd; its log has the story")
+
+    def _waits(self, envelope: Envelope, message: m.Request) -> bool:
+        """Let a request wait for the end of another of its user, or put it off."""
+        uid = envelope.peer.uid
+        # a bare request is one that was not even read
+        if type(message) is not m.Request:
+            if self._requests.holds_back(uid) and self._requests.put(envelope):
+                return True
+            if not self._requests.holds_back(uid) and not self._is_put_off(uid):
+                return False
+        self._put_off(envelope.peer, message)
+        return True
+
+    def _put_off(self, peer: Peer, message: Any) -> None:
+        text = "others want something too; ask again in a moment"
+        if self._router.strained:
+            text = "hetd is short of memory for large requests; ask again later"
+        self._router.send(peer.route, m.Error(message.request, "busy", text))
+
+    def _is_not_read(self, uid: int) -> bool:
+        """Whether a large request of a user is put off unread."""
+        return self._requests.holds_back(uid) or self._is_put_off(uid)
 
     def _is_put_off(self, uid: int) -> bool:
         """Whether a user has had his share of this tenth of a second."""
@@ -244,8 +341,7 @@ class Loop:
                 reply = self._on_watch(peer, message)
                 self._journal.batch.replies.append((peer.route, reply))
             case m.Request():
-                self._askers[peer.route] = peer.uid
-                self._reply(peer.route, message, self._service.answer(peer, message))
+                self._ask(peer, message)
             case m.WorkerExited():
                 self._crew.worker_exited(peer, message)
             case m.SnapshotsHeld():
@@ -255,23 +351,41 @@ class Loop:
             case _:
                 self._crew.report(peer, message)
 
+    def _ask(self, peer: Peer, request: m.Request) -> None:
+        """Answer a request, or do its first step; the others follow between messages."""
+        made = self._service.begin(peer, request)
+        if isinstance(made, Generator):
+            try:
+                next(made)
+            except StopIteration as end:
+                made = end.value
+            else:
+                self._requests.add(peer, request, made)
+                return
+        self._reply(peer, request, made)
+
     def _on_watch(self, peer: Peer, message: m.Watch) -> m.Message:
-        if self._watchers.is_full_for(peer):
+        if self._watchers.is_full_for(peer, message):
             for route in self._watchers.routes_of(peer.uid):
                 # who is gone is known by what cannot be sent
                 self._tell(route, m.Lagged())
-        if self._watchers.is_full_for(peer):
-            text = f"a user has {MOST_WATCHES} watches at most"
+        if self._watchers.is_full_for(peer, message):
+            text = (
+                f"a user has {MOST_WATCHES} watches at most, of {MOST_WATCHED} tasks; "
+                "watch all, or close some"
+            )
             return m.Error(message.request, "bad-input", text)
         self._watchers.add(peer, message)
         return m.Done(message.request)
 
-    def _reply(self, route: bytes, request: m.Request, reply: m.Message) -> None:
+    def _reply(self, peer: Peer, request: m.Request, reply: m.Message) -> None:
         """Answer with the next commit; or at once, where that waits for room."""
         promises = isinstance(request, m.Change) and not isinstance(reply, m.Error)
         if self._store.stuck is not None and not promises:
-            self._tell(route, reply)
+            self._tell(peer.route, reply)
         else:
+            route = peer.route
+            self._askers[route] = peer.uid
             self._journal.batch.replies.append((route, reply))
 
     def _on_hello(self, peer: Peer, hello: m.Hello) -> None:
@@ -297,9 +411,7 @@ class Loop:
             self._wakes.guard(Guarded(peer, None))
             self._crew.launcher_came(peer, hello.workers)
         elif hello.role == "worker" and self._has_room_for(peer, hello):
-            # of an orphan's end, or a user's own program's, no launcher will tell
-            if not self._node.pool.shepherded(peer.uid, hello.worker):
-                self._wakes.guard(Guarded(peer, hello.worker))
+            self._wakes.guard(Guarded(peer, hello.worker))
             self._crew.worker_came(peer, hello)
 
     def _has_room_for(self, peer: Peer, hello: m.Hello) -> bool:
@@ -315,10 +427,6 @@ class Loop:
 
     def _on_exit(self, guarded: Guarded) -> None:
         if guarded.worker is not None:
-            uid = guarded.peer.uid
-            self._crew.worker_left(uid, guarded.worker, "its worker ended")
-            return
-        self._crew.launcher_left(guarded.peer)
-        for worker in self._node.pool.workers_of(guarded.peer.uid):
-            peer = type(guarded.peer)(worker.route, worker.uid, worker.pid)
-            self._wakes.guard(Guarded(peer, worker.name))
+            self._crew.process_ended(guarded.peer, guarded.worker)
+        else:
+            self._crew.launcher_left(guarded.peer)

@@ -47,7 +47,7 @@ class Metering:
             self._end(entry, now)
 
     def used(self, task: int, cpu_seconds: float) -> None:
-        """Take in the processor time that a worker reports since its last report."""
+        """Take in the processor time of strips that a worker reports."""
         self._book.used(task, cpu_seconds)
 
     def used_in_all(self, task: int, cpu_seconds: float) -> None:
@@ -68,8 +68,10 @@ class Metering:
             device,
             busy_joules=total.busy_joules,
             idle_joules=total.idle_joules,
+            starting_joules=total.starting_joules,
             metered_s=total.seconds,
             busy_s=total.busy_s,
+            starting_s=total.starting_s,
             measured=total.measured,
         )
 
@@ -78,7 +80,8 @@ class Metering:
         self._book.close()
 
     def _end(self, entry: Entry, now: Nanoseconds) -> None:
-        charge = self._book.end(entry.id, now)
+        failed = bool(entry.segments) and entry.segments[-1].failed_attempt
+        charge = self._book.end(entry.id, now, failed=failed)
         if charge is not None and entry.segments:
             last = msgspec.structs.replace(
                 entry.segments[-1], joules=charge.joules, measured=charge.measured

@@ -10,16 +10,19 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, assert_never
 
+from hetd.circuits import Circuits
 from hetd.clock import SYSTEM_CLOCK, Clock
 from hetd.core import actions as a
 from hetd.core import events as e
 from hetd.core.events import TaskId
+from hetd.core.ledger import dependency_ended
 from hetd.core.scheduler import Limits, Scheduler
+from hetd.core.system import SECOND
 from hetd.core.tasks import Row
 from hetd.counters import Counters
 from hetd.describing import resource, submission
 from hetd.discipline import Discipline, kill_group
-from hetd.limits import Unended, quotas
+from hetd.limits import UserLimits, quotas
 from hetd.metering import Metering
 from hetd.orders import Orders
 from hetd.power.find import Finder
@@ -31,7 +34,7 @@ from libtask.faultpoints import reach
 from libtask.processes import started_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hetd.config import Config
     from hetd.core.actions import Action
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from hetd.journal import Journal
     from hetd.workers import WorkerPool
 
+AT_ONCE = 250
+"""Tasks that one decision deals with besides those that it is about: some 5 ms."""
 EPOCHS = 1 << 32
 """Epochs that one run of the daemon can give out; the next run's are all larger."""
 
@@ -76,7 +81,7 @@ class Node:
         self.counters = Counters()
         self.devices = {device.spec.name: device for device in devices}
         self.config = config
-        self.unended = Unended(config.limits)
+        self.limits = UserLimits(config.limits)
         self.stopping = False
         """Whether users' wishes are refused: the daemon waits for tasks, to end."""
         self.estimates = estimates
@@ -86,7 +91,13 @@ class Node:
             [resource(device, config.queue_limit) for device in devices],
             estimates,
             policy,
-            limits=Limits(config.attempts, config.stage, quotas=quotas(config.limits)),
+            limits=Limits(
+                config.attempts,
+                config.stage,
+                quotas=quotas(config.limits),
+                avoid_ns=int(config.avoid_s * SECOND),
+                at_once=AT_ONCE,
+            ),
             first_epoch=first_epoch,
         )
         resources = list(self.scheduler.system.resources.values())
@@ -98,6 +109,8 @@ class Node:
         self._pending: deque[Sequence[Event]] = deque()
         self._overruns: list[tuple[Nanoseconds, TaskId]] = []
         self.discipline = Discipline(self, kill, started_at)
+        breaker, health = self.scheduler.system.breaker, self.discipline.health
+        self.circuits = Circuits(breaker, journal, health, clock)
         self.orders = Orders(
             self.devices, self.scheduler.system, journal, pool, self.discipline
         )
@@ -105,7 +118,7 @@ class Node:
     def configure(self, config: Config) -> None:
         """Go on with another configuration; what only a start takes up is the same."""
         self.config = config
-        self.unended = Unended(config.limits)
+        self.limits = UserLimits(config.limits)
         self.happen(e.QuotasChanged(quotas(config.limits)))
 
     def happen(self, *events: Event) -> None:
@@ -140,6 +153,7 @@ class Node:
         if chosen is not None:
             self.happen(e.PolicyChanged(chosen))
         self.settings.tell(self.devices)
+        self.circuits.recall()
         resources = frozenset(self.devices)
         entries = self.journal.restore()
         again = [
@@ -150,20 +164,42 @@ class Node:
         before = self.journal.pages(entries)
         # Slots and shares of quotas are first of all theirs who have them.
         entries.sort(key=lambda entry: entry.state != "running")
-        self._take_up([self._restoration(entry) for entry in entries])
+        ends = list(self._left_over(entries))
+        self._take_up([self._restoration(entry) for entry in entries], ends)
         self.journal.drop_unchanged(before)
         # What ends now ends those that come after it: all must be there by then.
         for task, wish in again:
             self.happen(wish)
             self.keep(task)
 
-    def _take_up(self, tasks: Sequence[e.TaskSubmitted | e.TaskRestored]) -> None:
+    def _left_over(self, entries: Sequence[Entry]) -> Iterator[e.TaskCancelled]:
+        """End the tasks that were to end with one before them when the daemon stopped."""
+        for entry in entries:
+            if entry.state not in ("waiting", "held"):
+                continue
+            gone = (task for task in entry.spec.after if task not in self.journal.live)
+            for other in filter(None, map(self.journal.find, gone)):
+                if other.state != "completed":
+                    reason = dependency_ended(other.id, other.state)
+                    yield e.TaskCancelled(TaskId(entry.id), reason)
+                    break
+
+    def _take_up(
+        self,
+        tasks: Sequence[e.TaskSubmitted | e.TaskRestored],
+        ends: Sequence[e.TaskCancelled],
+    ) -> None:
         """Tell the scheduler of tasks that were there before the start."""
         at = self.clock.wall()
         for action in self.scheduler.take_up(tasks, self.clock.now()):
             self._do(action, at)
         # at once: what waits must not go where it would have to leave again
-        self.happen(*self.settings.drains(self.devices), e.NodeStarted())
+        self.happen(
+            *self.discipline.health.take_out_unusable(self.devices.values()),
+            *self.settings.drains(self.devices),
+            *ends,
+            e.NodeStarted(),
+        )
 
     def _restoration(self, entry: Entry) -> e.TaskSubmitted | e.TaskRestored:
         reach("start.restoring")
@@ -181,11 +217,14 @@ class Node:
             self._watch_overrun(entry, event)
         self.happen(*submitted)
 
-    def amend(self, entry: Entry) -> None:
-        """Take up the changed priority and deadline of a task."""
-        task = self.submission(entry)
-        self._watch_overrun(entry, task)
-        self.happen(e.TaskAmended(task.task, task.priority, task.deadline))
+    def amend_all(self, entries: Sequence[Entry]) -> None:
+        """Take up the changed priorities and deadlines of tasks."""
+        events = []
+        for entry in entries:
+            task = self.submission(entry)
+            self._watch_overrun(entry, task)
+            events.append(e.TaskAmended(task.task, task.priority, task.deadline))
+        self.happen(*events)
 
     def submission(self, entry: Entry) -> e.TaskSubmitted:
         """Tell the scheduler of a task that the journal knows."""
@@ -213,6 +252,9 @@ class Node:
             times.append(self.timer)
         if self._overruns:
             times.append(self._overruns[0][0])
+        trial = self.scheduler.next_trial()
+        if trial is not None:
+            times.append(trial)
         return min(times, default=None)
 
     def tick(self) -> None:
@@ -224,6 +266,9 @@ class Node:
             self.happen(e.TimerFired())
         while self._overruns and self._overruns[0][0] <= now:
             self._stop_overrun(*heappop(self._overruns))
+        trial = self.scheduler.next_trial()
+        if trial is not None and trial <= now:
+            self.happen(e.TrialDue())
         self.discipline.tick(now)
 
     def _watch_overrun(self, entry: Entry, submitted: e.TaskSubmitted) -> None:
@@ -244,6 +289,7 @@ class Node:
         match action:
             case a.Record():
                 entry = self.journal.live[action.task]
+                self.journal.end_by_error(entry, action, at)
                 self.metering.note(action, entry, self.scheduler.system.now)
                 self.note(action.task)
                 self.counters.records[action.event] += 1
@@ -252,18 +298,23 @@ class Node:
                 self.orders.run(action)
             case a.Stage():
                 self.orders.stage(action)
-            case a.Preempt():
-                self._remarks.stop(action.task, at)
-                self.orders.preempt(action)
-            case a.Abort():
-                self._remarks.stop(action.task, at)
-                aborted = self.orders.abort(action)
-                if aborted is not None:
-                    self._pending.append([aborted])
+            case a.Preempt() | a.Abort():
+                self._stop(action, at)
             case a.SetTimer():
                 self.timer = action.at
+            case a.KeepCircuit():
+                self._pending.append(self.circuits.keep(action))
             case _:
                 assert_never(action)
+
+    def _stop(self, action: a.Preempt | a.Abort, at: float) -> None:
+        self._remarks.stop(action.task, at)
+        if isinstance(action, a.Preempt):
+            self.orders.preempt(action)
+            return
+        aborted = self.orders.abort(action)
+        if aborted is not None:
+            self._pending.append([aborted])
 
     def note(self, task: TaskId) -> None:
         """Have the journal know what is wanted of a task."""
@@ -276,6 +327,11 @@ class Node:
         if task in self.journal.live:
             self.note(task)
             self.journal.save(self.journal.live[task])
+
+    def forget_dropped(self) -> None:
+        """Have the store forget the execution times that the estimates have dropped."""
+        for key in self.estimates.dropped():
+            self.journal.batch.forget(key)
 
     def order_again(self, task: TaskId) -> None:
         """Order another worker what the last one left undone."""

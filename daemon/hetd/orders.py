@@ -117,6 +117,7 @@ class Orders:
         self._pool.bind(task, entry.owner)
         if record.state is State.RUNNING and record.resource is not None:
             device = self._devices[record.resource].spec
+            self._discipline.runs(task, record.epoch)
             self._pool.send(task, _load_and_run(entry, record.epoch, device))
             self.repeat_stop(record)
         else:

@@ -32,10 +32,20 @@ def restored(
         submitted = structs.replace(submitted, hold=not submitted.hold)
     where = (entry.resource or "") if entry.state == "running" else None
     epoch = entry.epoch if where is not None or entry.in_worker else 0
-    if not epoch and not entry.kept and not entry.attempts:
+    if not (epoch or entry.kept or entry.attempts or entry.failures):
         return submitted
-    progress = entry.progress if epoch else entry.kept
-    return e.TaskRestored(submitted, where, epoch, progress, entry.kept, entry.attempts)
+    last = entry.segments[-1] if entry.segments else None
+    return e.TaskRestored(
+        submitted,
+        where,
+        epoch,
+        progress=entry.progress if epoch else entry.kept,
+        kept=entry.kept,
+        attempts=entry.attempts,
+        failures=entry.failures,
+        excluded=entry.excluded,
+        checkpointed=last is not None and last.computing is not None,
+    )
 
 
 def wishes(entry: Entry, resources: frozenset[str]) -> Iterator[e.Event]:
@@ -61,4 +71,5 @@ def note(entry: Entry, record: TaskRecord) -> None:
     entry.holding = record.holding
     entry.cancelling = record.cancelling
     entry.attempts = record.attempts
+    entry.failures, entry.excluded = record.failures, record.excluded
     entry.in_worker = record.bound and record.state.value in WAITS

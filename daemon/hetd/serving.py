@@ -18,6 +18,7 @@ import msgspec
 from hetd.config import RELOADABLE
 from hetd.core.system import SECOND
 from hetd.drain import Drain
+from hetd.garbage import Collector
 from libtask.errors import HetError
 
 if TYPE_CHECKING:
@@ -63,11 +64,14 @@ class Serving:
         loop = self._loop
         loop.turn([])  # with what was said while the router tested itself
         self._notifier.ready(self._status())
+        collector = Collector(self._node.clock.now())
         while loop.running:
             loop.turn(wakes.wait(loop.timeout_ms()))
             self._notifier.alive(self._status)
             if self._hung_up:
                 self._reload()
+            collector.look(self._node.clock.now(), len(self._node.journal.live))
+        collector.end()
         self._notifier.stopping(MARGIN_S, "stopping")
         if self._node.config.on_stop == "preempt":
             self._drain(wakes)

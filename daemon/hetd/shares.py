@@ -26,6 +26,10 @@ class Shares:
             self._ends = now + WINDOW_NS
         self._spent[uid] = self._spent.get(uid, 0) + spent
 
+    def rest_ms(self, now: int) -> int:
+        """Tell how long the present window lasts, in whole milliseconds, at least 1."""
+        return max(1, (self._ends - now) // 1_000_000 + 1)
+
     def is_used_up(self, uid: int, now: int) -> bool:
         """Whether a user has had his share, and is not the only one."""
         if now >= self._ends:

@@ -54,6 +54,9 @@ class Crew:
     """Signs of life of the launcher so far."""
     idle: list[Worker] = field(default_factory=list)
     starting: set[str] = field(default_factory=set)
+    """Workers that the launcher was asked for."""
+    overdue: set[str] = field(default_factory=set)
+    """Such for which others were asked for since; they may still come."""
     waiting: deque[int] = field(default_factory=deque)
     """Tasks that need a worker, in the order they asked."""
     paused: bool = False
@@ -62,6 +65,26 @@ class Crew:
     """How often in a row that was so."""
     shepherded: set[str] = field(default_factory=set)
     """Workers that the launcher made: it will tell how they end."""
+
+    def stop_waiting(self) -> None:
+        """Let other workers be asked for in place of those that did not come."""
+        self.overdue |= self.starting
+        self.starting.clear()
+
+    def expects(self, name: str) -> bool:
+        return name in self.starting or name in self.overdue
+
+    def has_come(self, name: str) -> bool:
+        """Take note of a worker that came, or never will; False: nobody asked for it."""
+        known = self.expects(name)
+        self.starting.discard(name)
+        self.overdue.discard(name)
+        return known
+
+    def forget_asked(self) -> None:
+        """Forget what the launcher was asked for: there is another one, or none."""
+        self.starting.clear()
+        self.overdue.clear()
 
     @property
     def hung_launcher(self) -> int:

@@ -13,6 +13,8 @@ from hetd.core.system import SECOND
 if TYPE_CHECKING:
     from hetd.core.events import Nanoseconds, TaskId
 
+WORKER_S = 90.0
+"""For a worker to come to a task that has a slot: launchers fork in milliseconds."""
 USUAL_STRIPS = 20
 """A strip may take so many times as long as the task's strips usually take."""
 COPY_BYTES_PER_S = 50e6
@@ -29,7 +31,10 @@ class Watched:
     Attributes:
         epoch: the binding that it runs under.
         copying: time that a checkpoint may take besides, for its state.
+        least: time that any strip may take.
+        heard: when it was told to run, or last reported strips.
         deadline: when it must have reached a checkpoint.
+        served: whether it has a worker; if not, `deadline` is for one to come.
         reports: how often it reported strips.
         usual: the longest mean time of a strip that it reported.
         ordered: it was asked to yield, and reports put nothing off any more.
@@ -38,7 +43,10 @@ class Watched:
 
     epoch: int
     copying: Nanoseconds
+    least: Nanoseconds
+    heard: Nanoseconds
     deadline: Nanoseconds
+    served: bool = True
     reports: int = 0
     usual: Nanoseconds = 0
     ordered: bool = False
@@ -51,20 +59,60 @@ class Vigil:
         strip_s: how long any strip may take, seconds.
         setup_s: how long loading, compiling and the first strip may take together, and
             how long saving may.
+        memory: bytes of the machine; no task has more state to copy, whatever it says.
 
     """
 
-    def __init__(self, strip_s: float, setup_s: float) -> None:
+    def __init__(self, strip_s: float, setup_s: float, memory: int = 1 << 62) -> None:
         self._strip = int(strip_s * SECOND)
         self._setup = int(setup_s * SECOND)
+        self._memory = memory
         self._watched: dict[TaskId, Watched] = {}
 
     def begin(
-        self, task: TaskId, epoch: int, state_bytes: int, now: Nanoseconds
+        self,
+        task: TaskId,
+        epoch: int,
+        state_bytes: int,
+        now: Nanoseconds,
+        *,
+        patient: bool = False,
     ) -> None:
-        """Watch a task that was told to run, or that changed its worker."""
-        copying = int(state_bytes / COPY_BYTES_PER_S * SECOND)
-        self._watched[task] = Watched(epoch, copying, now + self._setup + copying)
+        """Watch a task that a worker was told to run.
+
+        Args:
+            task: which one.
+            epoch: the binding that it runs under.
+            state_bytes: what it says that it has to copy.
+            now: the present instant.
+            patient: whether any strip may take as long as setting up, and not less.
+
+        """
+        copied = min(max(state_bytes, 0), self._memory)
+        copying = int(copied / COPY_BYTES_PER_S * SECOND)
+        least = max(self._strip, self._setup) if patient else self._strip
+        deadline = now + self._setup + copying
+        self._watched[task] = Watched(epoch, copying, least, now, deadline)
+
+    def await_worker(self, task: TaskId, epoch: int, now: Nanoseconds) -> None:
+        """Watch a task that was told to run, and for which a worker has still to come."""
+        known = self._watched.get(task)
+        if known is not None and known.epoch == epoch and not known.served:
+            return
+        deadline = now + int(WORKER_S * SECOND)
+        self._watched[task] = Watched(
+            epoch, 0, self._strip, now, deadline, served=False
+        )
+
+    def watches(self, task: TaskId, epoch: int) -> bool:
+        """Whether a task has a deadline under this binding."""
+        known = self._watched.get(task)
+        return known is not None and known.epoch == epoch
+
+    def is_served(self, task: TaskId, epoch: int) -> bool:
+        """Whether a task is watched that has its worker."""
+        known = self._watched.get(task)
+        return known is not None and known.epoch == epoch and known.served
 
     def progressed(
         self, task: TaskId, mean_strip_s: float, *, complete: bool, now: Nanoseconds
@@ -74,7 +122,10 @@ class Vigil:
         if watched is None:
             return
         watched.reports += 1
-        watched.usual = max(watched.usual, int(mean_strip_s * SECOND))
+        # no strip took longer than the time that has gone by, whatever is reported
+        mean = min(int(mean_strip_s * SECOND), now - watched.heard)
+        watched.usual = max(watched.usual, mean)
+        watched.heard = now
         if complete or watched.reports < SETTLED:
             watched.deadline = now + self._setup + watched.copying
         elif not watched.ordered:
@@ -112,9 +163,11 @@ class Vigil:
         return list(self._watched)
 
     def _limit(self, watched: Watched) -> Nanoseconds:
-        return max(self._strip, USUAL_STRIPS * watched.usual) + watched.copying
+        return max(watched.least, USUAL_STRIPS * watched.usual) + watched.copying
 
     def _complaint(self, watched: Watched) -> str:
+        if not watched.served:
+            return f"no worker came for it in {WORKER_S:g} s"
         if watched.reports < SETTLED:
             seconds = (self._setup + watched.copying) / SECOND
             return f"no strip was finished in {seconds:.3g} s"

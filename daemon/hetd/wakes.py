@@ -44,6 +44,9 @@ class Wakes:
 
     def __init__(self, *readables: Any) -> None:
         self._poller = zmq.Poller()
+        # one descriptor for all processes: a turn costs no more with a thousand workers
+        self._processes = select.epoll()
+        self._poller.register(self._processes.fileno(), zmq.POLLIN)
         self._pidfds: dict[int, int] = {}
         """Descriptor by which a process is watched, by pid: one, however often it came."""
         self._guarded: dict[int, dict[tuple[int, str | None], Guarded]] = {}
@@ -88,7 +91,7 @@ class Wakes:
         descriptor = os.pidfd_open(pid)
         self._pidfds[pid] = descriptor
         self._guarded[descriptor] = {}
-        self.add(descriptor)
+        self._processes.register(descriptor, select.EPOLLIN)
         return descriptor
 
     def wait(self, timeout_ms: int) -> list[Guarded]:
@@ -96,8 +99,8 @@ class Wakes:
         self._look_again()
         events = self._poller.poll(0 if self._gone else timeout_ms)
         gone, self._gone = self._gone, []
-        for descriptor, _ in events:
-            if descriptor in self._guarded:
+        if (self._processes.fileno(), zmq.POLLIN) in events:
+            for descriptor, _ in self._processes.poll(0):
                 gone += self._ended(descriptor)
         return gone
 
@@ -107,7 +110,7 @@ class Wakes:
             self._watch(guarded)
 
     def _ended(self, descriptor: int) -> list[Guarded]:
-        self._poller.unregister(descriptor)
+        self._processes.unregister(descriptor)
         os.close(descriptor)
         guarded = list(self._guarded.pop(descriptor).values())
         del self._pidfds[guarded[0].peer.pid]

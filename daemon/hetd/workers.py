@@ -10,12 +10,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hetd.staff import Crew, Worker
+from libtask.errors import BugError
 from libtask.faultpoints import reach
 from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
 from libtask.processes import started_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from hetd.staff import Holder
     from hetd.transport.router import Peer
@@ -66,6 +67,7 @@ class WorkerPool:
         if task in self._by_task:
             return  # reserved for the program that submitted it
         crew = self._crews[uid]
+        self._forget(task)
         self._owners[task] = uid
         if crew.idle:
             self._assign(crew.idle.pop(), task)
@@ -115,17 +117,12 @@ class WorkerPool:
 
     def release(self, task: int) -> bool:
         """Part a task from its worker, which is idle then; False: it never had one."""
-        uid = self._owners.pop(task, None)
-        worker = self._by_task.pop(task, None)
+        worker = self._by_task.get(task)
+        self._forget(task)
         if worker is not None:
             worker.task = None
             self._idle(worker)
-            return True
-        if self._backlog.pop(task, None) is not None and uid is not None:
-            waiting = self._crews[uid].waiting
-            if task in waiting:  # else its worker was expected to greet again
-                waiting.remove(task)
-        return False
+        return worker is not None
 
     def part(self, task: int) -> None:
         """Take a task from its worker at once; it is idle when it has given it up."""
@@ -163,6 +160,30 @@ class WorkerPool:
             self._unbind(worker, task)
         return task
 
+    def may_claim(self, task: int, uid: int, hello: Hello) -> bool:
+        """Whether a worker that says it holds a bound task can be right.
+
+        A task that waits for a worker was sent to none under its present epoch, and
+        one that has a worker is with that one. Only after a restart of the daemon may
+        it be with a worker of which nothing was written down, a launcher's.
+        """
+        worker = self._by_task.get(task)
+        if worker is not None:
+            return (worker.uid, worker.name) == (uid, hello.worker)
+        return self.is_expected(task) and not hello.own
+
+    def is_expected(self, task: int) -> bool:
+        """Whether the worker of a task has not greeted since a restart."""
+        worker = self._by_task.get(task)
+        if worker is not None:
+            return not worker.route
+        return task in self._backlog and not self.waits(task)
+
+    def waits(self, task: int) -> bool:
+        """Whether a task is in the line of those that need a worker."""
+        uid = self._owners.get(task)
+        return uid is not None and task in self._crews[uid].waiting
+
     def holder(self, task: int, route: bytes) -> bool:
         """Whether the worker at this route holds the task."""
         worker = self._by_task.get(task)
@@ -170,6 +191,9 @@ class WorkerPool:
 
     def worker_at(self, route: bytes) -> Worker | None:
         return self._by_route.get(route)
+
+    def worker_of_name(self, uid: int, name: str) -> Worker | None:
+        return self._by_name.get((uid, name))
 
     def worker_of(self, task: int) -> Worker | None:
         return self._by_task.get(task)
@@ -197,15 +221,14 @@ class WorkerPool:
     def crew(self, uid: int) -> Crew:
         return self._crews[uid]
 
-    def unanswered(self) -> dict[int, Crew]:
-        """Return those with tasks for which a worker is to be made, and is not there yet."""
-        crews = self._crews.items()
-        return {u: c for u, c in crews if (c.starting if c.launcher else c.waiting)}
+    def wanting(self) -> dict[int, Crew]:
+        """Return those with tasks that wait for a worker."""
+        return {uid: crew for uid, crew in self._crews.items() if crew.waiting}
 
     def shepherded(self, uid: int, name: str) -> bool:
         """Whether a launcher that is there will tell how this worker ends."""
         crew = self._crews[uid]
-        return name in crew.starting or name in crew.shepherded
+        return crew.expects(name) or name in crew.shepherded
 
     def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
         """Take in a user's launcher, and the names of the workers that it has."""
@@ -213,7 +236,7 @@ class WorkerPool:
         crew.launcher = peer
         crew.shows_life()
         crew.shepherded = set(workers)
-        crew.starting.clear()
+        crew.forget_asked()
         crew.paused = False
         self._ask_for_workers(peer.uid)
 
@@ -224,7 +247,7 @@ class WorkerPool:
             return []
         crew.launcher = None
         crew.hung = False
-        crew.starting.clear()
+        crew.forget_asked()
         crew.shepherded.clear()
         return list(crew.waiting)
 
@@ -247,7 +270,7 @@ class WorkerPool:
             self._idle(worker)
         elif keeps:
             # It says again how the task is, and gets its orders in answer to that.
-            self._backlog.pop(hello.task, None)
+            self._forget(hello.task)
             self._owners[hello.task] = peer.uid
             self._assign(worker, hello.task)
         else:
@@ -258,9 +281,8 @@ class WorkerPool:
     def stillborn(self, uid: int, name: str) -> int | None:
         """Take note that a worker ended before it came; return a task that lacks it."""
         crew = self._crews[uid]
-        if name not in crew.starting:
+        if not crew.has_come(name):
             return None
-        crew.starting.remove(name)
         return crew.waiting[0] if len(crew.waiting) > len(crew.starting) else None
 
     def not_started(self, uid: int, name: str) -> int:
@@ -271,9 +293,8 @@ class WorkerPool:
 
         """
         crew = self._crews[uid]
-        if name not in crew.starting:
+        if not crew.has_come(name):
             return 0
-        crew.starting.remove(name)
         if crew.paused:
             return 0
         crew.paused = True
@@ -310,13 +331,12 @@ class WorkerPool:
         if worker in crew.idle:
             crew.idle.remove(worker)
         if worker.task is not None:
-            self._by_task.pop(worker.task, None)
-            self._owners.pop(worker.task, None)
+            self._forget(worker.task)
         return worker
 
     def holds(self, uid: int, name: str) -> bool:
         """Whether a worker of that name belongs to this user, or is about to come."""
-        return (uid, name) in self._by_name or name in self._crews[uid].starting
+        return (uid, name) in self._by_name or self._crews[uid].expects(name)
 
     def workers_of(self, uid: int) -> list[Worker]:
         return [worker for worker in self._by_name.values() if worker.uid == uid]
@@ -332,13 +352,50 @@ class WorkerPool:
             if crew.launcher is not None and not has_tasks(uid):
                 self._send(crew.launcher.route, Retire())
 
+    # ------------------------------------------------------------ invariants
+
+    def check(self) -> None:
+        """Compare the books with each other; tests call it after every step.
+
+        Raises:
+            BugError: they do not agree; says about what.
+
+        """
+        for complaint in self._disagreements():
+            raise BugError(f"worker pool: {complaint}")
+
+    def _disagreements(self) -> Iterator[str]:
+        for task, worker in self._by_task.items():
+            if worker.task != task or self._owners.get(task) != worker.uid:
+                yield f"task {task} is not with worker {worker.name}"
+            if task in self._backlog or self.waits(task):
+                yield f"task {task} has a worker, and waits for one"
+        for (uid, name), worker in self._by_name.items():
+            if worker.task is not None and self._by_task.get(worker.task) is not worker:
+                yield f"worker {name} of {uid} is booked for task {worker.task}"
+            if worker.route and self._by_route.get(worker.route) is not worker:
+                yield f"worker {name} of {uid} is not where its messages go"
+        for uid, crew in self._crews.items():
+            yield from self._disagreements_of(uid, crew)
+
+    def _disagreements_of(self, uid: int, crew: Crew) -> Iterator[str]:
+        if len(set(crew.waiting)) != len(crew.waiting):
+            yield f"a task of {uid} waits twice: {list(crew.waiting)}"
+        for task in crew.waiting:
+            if task not in self._backlog or self._owners.get(task) != uid:
+                yield f"task {task} waits, and no order for it is kept"
+        for worker in crew.idle:
+            if worker.task is not None or self._by_name.get((uid, worker.name)) is None:
+                yield f"worker {worker.name} of {uid} is idle, and has a task or is gone"
+        if crew.idle and crew.waiting:
+            yield f"workers of {uid} are idle while tasks wait for one"
+
     # ------------------------------------------------------------ steps
 
     def _greeted(self, peer: Peer, hello: Hello) -> Worker:
         """Return the worker that speaks, reached by its new connection from now on."""
         crew = self._crews[peer.uid]
-        if hello.worker in crew.starting:
-            crew.starting.remove(hello.worker)
+        if crew.has_come(hello.worker):
             crew.shows_life()
             crew.in_vain = 0
             crew.shepherded.add(hello.worker)
@@ -358,8 +415,16 @@ class WorkerPool:
 
     def _unbind(self, worker: Worker, task: int) -> None:
         worker.task = None
+        self._forget(task)
+
+    def _forget(self, task: int) -> None:
+        """Remove a task from every book; its worker, if any, still has to be told."""
         self._by_task.pop(task, None)
-        self._owners.pop(task, None)
+        uid = self._owners.pop(task, None)
+        if self._backlog.pop(task, None) is not None and uid is not None:
+            waiting = self._crews[uid].waiting
+            if task in waiting:  # else its worker was expected to greet again
+                waiting.remove(task)
 
     def _assign(self, worker: Worker, task: int) -> None:
         worker.task = task

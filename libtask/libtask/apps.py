@@ -253,6 +253,7 @@ def describe(task: Task, app: str, options: Options) -> TaskSpec:
         deadline_s=options.deadline_s,
         overrun=options.overrun,
         cwd=str(Path.cwd()),
+        version=version_of(type(task)),
     )
 
 

@@ -26,7 +26,7 @@ from libtask.sizes import sized
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from libtask.messages import DeviceInfo, TaskInfo
+    from libtask.messages import DeviceInfo, Segment, TaskInfo
     from libtask.task import Task
 
 QUICK_RUNS, THOROUGH_RUNS = 1, 5
@@ -302,15 +302,20 @@ class _RunFailedError(HetError):
 
 def execution_seconds(info: TaskInfo) -> float:
     """Sum up what an ended task took on its resource: set-up, transfers and strips."""
-    return setup_seconds(info) + sum(segment.seconds for segment in info.segments)
+    return setup_seconds(info) + sum(each.seconds for each in _right(info))
 
 
 def setup_seconds(info: TaskInfo) -> float:
     """Sum up what an ended task took besides its strips: set-up and transfers."""
     return sum(
         segment.set_up + segment.transfer_in + segment.transfer_out
-        for segment in info.segments
+        for segment in _right(info)
     )
+
+
+def _right(info: TaskInfo) -> list[Segment]:
+    """Return the stretches that no error ended."""
+    return [each for each in info.segments if not each.error]
 
 
 def _summary(subject: Subject, runs: list[TaskInfo]) -> Sample:

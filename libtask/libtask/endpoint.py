@@ -6,10 +6,12 @@ ZeroMQ gives no errno when it cannot connect, so `probe` asks the kernel first.
 from __future__ import annotations
 
 import errno
+import functools
 import grp
 import os
 import socket
 import stat
+import sys
 import warnings
 from pathlib import Path
 
@@ -50,8 +52,21 @@ def default_socket() -> Path:
     named = os.environ.get("HETD_SOCKET")
     if named:
         return Path(named)
-    own = run_directory() / "hetd.sock"
+    try:
+        own = run_directory() / "hetd.sock"
+    except InputError as error:
+        # somebody else's folder keeps nobody from the system's daemon
+        if not SYSTEM_SOCKET.exists():
+            raise
+        _note(f"{error}; using {SYSTEM_SOCKET}")
+        return SYSTEM_SOCKET
     return SYSTEM_SOCKET if SYSTEM_SOCKET.exists() and not own.exists() else own
+
+
+@functools.cache
+def _note(text: str) -> None:
+    """Tell a user something on standard error, once."""
+    sys.stderr.write(f"hetd: {text}\n")
 
 
 def check_length(path: Path) -> None:

@@ -6,6 +6,11 @@ whether the same request may succeed later or elsewhere without a change.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class HetError(Exception):
     """Base of all errors of hetd and libtask."""
@@ -90,9 +95,26 @@ class DaemonUnreachableError(HetError):
 
 
 class TaskFailedError(HetError):
-    """A waited-for task ended without a result."""
+    """A waited-for task ended without a result.
+
+    Args:
+        text: which one, and why.
+        output: the last lines that its last worker wrote; a traceback shows them.
+
+    Attributes:
+        output: the same.
+
+    """
 
     code = "task-failed"
+
+    def __init__(self, text: str = "", output: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.output = tuple(output)
+        if self.output:
+            self.add_note("its last output:")
+        for line in self.output:
+            self.add_note(f"  {line}")
 
 
 class BugError(HetError):

@@ -213,7 +213,7 @@ def _structure(value: str) -> Any:
     """Read a list or map given as text: JSON, else comma-separated words."""
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return [word.strip() for word in value.split(",")]
 
 

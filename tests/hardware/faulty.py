@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from libtask.devices.opencl import OpenCLDevice
-from libtask.devices.trial import try_device
+from libtask.devices.selftest import test_device as self_test
 from libtask.errors import HetError
 from libtask.messages import DeviceSpec
 
@@ -36,7 +36,7 @@ def compute(spec: DeviceSpec, number: int) -> None:
 def outcome(spec: DeviceSpec, number: int) -> str:
     try:
         compute(spec, number)
-        try_device(spec)
+        self_test(spec)
     except HetError as error:
         return f"{error.code}: {error}"
     return "right"

@@ -246,6 +246,18 @@ def test_a_damaged_cache_entry_is_rebuilt(
     assert build_in_a_new_process_as_it_were(spec)
 
 
+def test_a_program_for_another_processor_is_not_taken(
+    spec: DeviceSpec, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_in_a_new_process_as_it_were(spec)
+
+    # The driver read it when it was loaded: for this process nothing else changes.
+    monkeypatch.setenv("CL_CONFIG_CPU_TARGET_ARCH", "another")
+
+    assert not build_in_a_new_process_as_it_were(spec)
+    assert len(list(private_cache.iterdir())) == 2
+
+
 def test_a_cache_that_cannot_be_written_is_done_without(
     spec: DeviceSpec, private_cache: Path
 ) -> None:
@@ -352,11 +364,10 @@ sys.exit(any(statuses))
 """
 
 
-@pytest.mark.fpga
-def test_both_platforms_work_in_each_forked_worker(
-    pocl: DeviceSpec, fpga_emulator: DeviceSpec, private_cache: Path
+def test_both_emulations_work_in_each_forked_worker(
+    emulated_gpu: DeviceSpec, emulated_fpga: DeviceSpec, private_cache: Path
 ) -> None:
-    specs = msgspec.json.encode([pocl, fpga_emulator, pocl]).decode()
+    specs = msgspec.json.encode([emulated_gpu, emulated_fpga, emulated_gpu]).decode()
 
     done = subprocess.run(
         [sys.executable, "-c", FORKED, specs], check=False, timeout=90

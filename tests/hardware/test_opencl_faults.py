@@ -60,8 +60,10 @@ EXPECTED = {
 }
 
 
-def test_each_code_is_read_for_what_it_is(preloaded: Path, pocl: DeviceSpec) -> None:
-    spec = msgspec.json.encode(pocl).decode()
+def test_each_code_is_read_for_what_it_is(
+    preloaded: Path, emulated_gpu: DeviceSpec
+) -> None:
+    spec = msgspec.json.encode(emulated_gpu).decode()
     program = [sys.executable, str(HERE / "faulty.py"), spec, str(preloaded)]
 
     ended = subprocess.run(
@@ -163,12 +165,12 @@ def node(_node: PrivateDaemon, preloaded: Path) -> PrivateDaemon:
 
 
 @pytest.fixture(scope="module")
-def _node(preloaded: Path, pocl: DeviceSpec) -> Iterator[PrivateDaemon]:
+def _node(preloaded: Path, emulated_gpu: DeviceSpec) -> Iterator[PrivateDaemon]:
     preloaded.unlink(missing_ok=True)
     table = RESOURCES.format(
-        platform=pocl.platform,
-        device=pocl.device,
-        index=pocl.index,
+        platform=emulated_gpu.platform,
+        device=emulated_gpu.device,
+        index=emulated_gpu.index,
         image=preloaded.with_name("board.aocx"),
     )
     with opened(SETTINGS + table) as daemon:
@@ -198,13 +200,13 @@ def test_a_lost_device_is_avoided_tried_and_used_again(
 
     for task in ids:
         assert [s.resource for s in node.info(task).segments] == ["gpu0", "cpu"]
-        assert "DEVICE_NOT_AVAILABLE (-2)" in (node.info(task).reason or "")
+        assert "DEVICE_NOT_AVAILABLE (-2)" in node.info(task).segments[0].stop_rule
     gpu = _device(node)
     assert gpu.state == "lost"
     eventually(lambda: "tried in vain" in _device(node).reason, "a trial in vain")
     assert "DEVICE_NOT_AVAILABLE (-2)" in _device(node).reason
     shown = Terminal(node)("devices")
-    assert "\ngpu0: tried in vain: gpu0: DEVICE_NOT_AVAILABLE (-2)" in shown
+    assert "\ngpu0: tried in vain: DEVICE_NOT_AVAILABLE (-2)" in shown
     waits = node.client.submit(app, {}, resources=["gpu0"])
     preloaded.unlink()
     assert waits.result(PATIENCE) == 3 * 1024
@@ -249,7 +251,7 @@ def test_wrong_numbers_that_a_task_notices_cost_its_device_the_task(
 
     info = node.info(task)
     assert [s.resource for s in info.segments] == ["gpu0", "cpu"]
-    assert "gpu0: computes wrong numbers: some differ" in (info.reason or "")
+    assert "gpu0: computes wrong numbers: some differ" in info.segments[0].stop_rule
     preloaded.unlink()
 
 
@@ -266,7 +268,7 @@ def test_a_task_in_a_call_that_never_returns_goes_on_elsewhere(
     assert handle.result(PATIENCE) == 100_000 * 1024
     info = node.info(handle.id)
     assert [s.resource for s in info.segments] == ["gpu0", "cpu"]
-    assert "no checkpoint was reached in 1 s" in (info.reason or "")
+    assert "no checkpoint was reached in 1 s" in info.segments[0].stop_rule
     preloaded.unlink()
 
 
@@ -291,7 +293,7 @@ def test_a_program_that_does_not_build_says_why_and_is_not_tried_again(
 
     info = node.info(task)
     assert [s.resource for s in info.segments] == ["gpu0", "cpu"]
-    assert "does not compile" in (info.reason or "")
+    assert "does not compile" in info.segments[0].stop_rule
     log = Path(info.segments[0].log).read_bytes()
     assert b"unknown type name 'no'" in log
     assert _device(node).state == "up"
@@ -332,7 +334,7 @@ def test_a_binary_that_is_no_good_costs_its_own_tasks_the_board_and_no_others(
 
     for task in ids:
         assert [s.resource for s in node.info(task).segments] == ["fpga0", "cpu"]
-        assert told in (node.info(task).reason or "")
+        assert told in node.info(task).segments[0].stop_rule
     assert _device(node, "fpga0").state == "up"
     (other,) = _run_on_gpu(node, app.replace(":Sum", ":TextSum"), 1, "fpga0")
     assert [s.resource for s in node.info(other).segments] == ["fpga0"]
@@ -348,7 +350,7 @@ def test_a_board_that_another_process_holds_is_left_alone_for_a_while(
 
     for task in ids:
         assert [s.resource for s in node.info(task).segments] == ["fpga0", "cpu"]
-        assert "DEVICE_NOT_AVAILABLE (-2)" in (node.info(task).reason or "")
+        assert "DEVICE_NOT_AVAILABLE (-2)" in node.info(task).segments[0].stop_rule
     assert _device(node, "fpga0").state == "lost"
     preloaded.unlink()
     waits = node.client.submit(app.replace(":Sum", ":TextSum"), {}, resources=["fpga0"])

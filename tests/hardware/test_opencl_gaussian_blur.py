@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from hardware.kernel_cases import blur_task, verify_blur
 from hardware.stretches import CPU, advance
 from hetapps.gaussian_blur import GRANULE, GaussianBlur
 from hetkernels.gaussian_blur import opencl
-from hetkernels.gaussian_blur.reference import blur_float64
 from hetkernels.gaussian_blur.weights import half_weights
 from libtask.devices import open_device
 from libtask.messages import DeviceSpec
@@ -23,28 +23,12 @@ types = pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
 sigmas = pytest.mark.parametrize("sigma", [0.1, 1.0, 1.9, 5.1])
 
 
-def a_task(shape: tuple[int, int, int], dtype: str, sigma: float) -> GaussianBlur:
-    task = GaussianBlur(sigma=sigma, n=1)
-    task.load()
-    scale = {"uint8": 255, "uint16": 65535}.get(dtype, 1)
-    random = np.random.default_rng(sum(shape))
-    task.image = (random.random(shape) * scale).astype(dtype)
-    task.blurred = np.zeros_like(task.image)
-    task.dtype = task.image.dtype
-    return task
-
-
 def on_cpu(task: GaussianBlur) -> NDArray[Any]:
     """Blur on the CPU, check that against the reference, and clear the result."""
     advance(task, CPU, 0, task.total(), GRANULE)
+    verify_blur(task)
     expected = task.blurred.copy()
     task.blurred[:] = 0
-    exact = blur_float64(task.image, task.sigma, task.truncate)
-    if task.dtype.kind == "f":
-        np.testing.assert_allclose(expected, exact, atol=1e-6)
-    else:
-        near_half = 0.5 + 1e-6 * np.iinfo(task.dtype).max
-        assert np.abs(expected - exact).max() <= near_half
     return expected
 
 
@@ -57,7 +41,7 @@ def test_the_same_bits_as_the_cpu(
     sigma: float,
     shape: tuple[int, int, int],
 ) -> None:
-    task = a_task(shape, dtype, sigma)
+    task = blur_task(shape, dtype, sigma)
     expected = on_cpu(task)
 
     advance(task, spec, 0, task.total(), GRANULE)
@@ -66,7 +50,7 @@ def test_the_same_bits_as_the_cpu(
 
 
 def test_moves_in_the_middle_change_nothing(spec: DeviceSpec) -> None:
-    task = a_task((3, 300, 50), "uint8", 1.9)
+    task = blur_task((3, 300, 50), "uint8", 1.9)
     expected = on_cpu(task)
 
     for index, (start, stop) in enumerate(pairwise([0, 64, 128, 192, 256, 300])):
@@ -79,7 +63,7 @@ def test_strips_of_any_rows_give_the_same_bits(
     spec: DeviceSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opencl, "SUMS_PIXELS", 50 * 2 * 7)  # 7 rows between the passes
-    task = a_task((2, 90, 50), "uint8", 1.9)
+    task = blur_task((2, 90, 50), "uint8", 1.9)
     expected = on_cpu(task)
     picture = opencl.Picture((2, 90, 50), "uint8", len(task.weights) - 1)
     device: Any = open_device(spec)
@@ -101,18 +85,20 @@ def test_strips_of_any_rows_give_the_same_bits(
     np.testing.assert_array_equal(task.blurred, expected)
 
 
-def test_from_gpu_to_fpga_and_back(pocl: DeviceSpec, pocl_fpga: DeviceSpec) -> None:
-    task = a_task((1, 300, 61), "uint8", 1.0)
+def test_from_gpu_to_fpga_and_back(
+    emulated_gpu: DeviceSpec, emulated_fpga: DeviceSpec
+) -> None:
+    task = blur_task((1, 300, 61), "uint8", 1.0)
     expected = on_cpu(task)
 
     for index, (start, stop) in enumerate(pairwise([0, 64, 128, 192, 256, 300])):
-        advance(task, (pocl, pocl_fpga)[index % 2], start, stop, GRANULE)
+        advance(task, (emulated_gpu, emulated_fpga)[index % 2], start, stop, GRANULE)
 
     np.testing.assert_array_equal(task.blurred, expected)
 
 
 def test_a_radius_beyond_what_one_cycle_adds(spec: DeviceSpec) -> None:
-    task = a_task((1, 30, 70), "uint8", 12.0)
+    task = blur_task((1, 30, 70), "uint8", 12.0)
     assert len(half_weights(12.0, 4.0)) > opencl.MOST_PAIRS
     expected = on_cpu(task)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from hardware.kernel_cases import heat_task
 from hardware.stretches import CPU, advance
 from hetapps.heat import Heat
 from hetkernels.heat.reference import heat_reference
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 edges = pytest.mark.parametrize("edges", ["fixed", "insulated"])
-
-
-def a_task(rows: int, columns: int, edges: str, steps: int = 45) -> Heat:
-    task = Heat(steps=steps, edges=edges)
-    task.n = 1
-    task.load()
-    random = np.random.default_rng(rows + columns)
-    task.grid = random.random((rows, columns), dtype=np.float32)
-    task.plate = type(task.plate)(rows, columns, task.alpha, task.plate.insulated)
-    return task
 
 
 def on_cpu(task: Heat) -> NDArray[np.float32]:
@@ -44,7 +35,7 @@ def on_cpu(task: Heat) -> NDArray[np.float32]:
 def test_the_same_bits_as_the_cpu(
     spec: DeviceSpec, edges: str, shape: tuple[int, int]
 ) -> None:
-    task = a_task(*shape, edges)
+    task = heat_task(*shape, edges)
     expected = on_cpu(task)
     reference = heat_reference(
         task.grid, task.alpha, insulated=edges == "insulated", steps=task.steps
@@ -60,7 +51,7 @@ def test_the_same_bits_as_the_cpu(
 def test_strips_of_any_length_leave_the_result_in_the_grid(
     spec: DeviceSpec, steps: int
 ) -> None:
-    task = a_task(40, 70, "insulated", steps)
+    task = heat_task(40, 70, "insulated", steps)
     expected = on_cpu(task)
 
     advance(task, spec, 0, steps, steps)
@@ -70,7 +61,7 @@ def test_strips_of_any_length_leave_the_result_in_the_grid(
 
 @edges
 def test_moves_in_the_middle_change_nothing(spec: DeviceSpec, edges: str) -> None:
-    task = a_task(61, 75, edges, steps=96)
+    task = heat_task(61, 75, edges, steps=96)
     expected = on_cpu(task)
 
     for index, (start, stop) in enumerate(pairwise([0, 16, 32, 64, 96])):
@@ -79,11 +70,13 @@ def test_moves_in_the_middle_change_nothing(spec: DeviceSpec, edges: str) -> Non
     np.testing.assert_array_equal(task.grid, expected)
 
 
-def test_from_gpu_to_fpga_and_back(pocl: DeviceSpec, pocl_fpga: DeviceSpec) -> None:
-    task = a_task(61, 75, "fixed", steps=96)
+def test_from_gpu_to_fpga_and_back(
+    emulated_gpu: DeviceSpec, emulated_fpga: DeviceSpec
+) -> None:
+    task = heat_task(61, 75, "fixed", steps=96)
     expected = on_cpu(task)
 
     for index, (start, stop) in enumerate(pairwise([0, 16, 32, 64, 96])):
-        advance(task, (pocl, pocl_fpga)[index % 2], start, stop, 16)
+        advance(task, (emulated_gpu, emulated_fpga)[index % 2], start, stop, 16)
 
     np.testing.assert_array_equal(task.grid, expected)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 CASES = int(os.environ.get("HETD_FUZZ_ZMTP", "100000"))
 SEED = int(os.environ.get("HETD_FUZZ_SEED", "1"))
-CHANGES = 1300
+CHANGES = 2500
 """More than fit into the queue to one peer (`SNDHWM`) and what the kernel holds."""
 HELLO = encode(Hello("client"))
 
@@ -148,18 +148,13 @@ def test_who_greets_without_end_takes_no_descriptors(besieged: PrivateDaemon) ->
     before = descriptors(besieged)
     with RawPeer(besieged.socket) as peer:
         peer.greet()
-        refused = 0
         for number in range(2 * DESCRIPTORS):
             hello = Hello("worker", worker=f"w{number}", own=True)
             assert isinstance(ask(peer, encode(hello)), Welcome)
             peer.send(encode(Policies(1)))
-            while isinstance(heard := decode_from_daemon(peer.receive_frame()), Error):
-                refused += 1
-            assert isinstance(heard, PolicyInfo)
+            # a connection is one worker's: the one before is not there any more
+            assert isinstance(decode_from_daemon(peer.receive_frame()), PolicyInfo)
         assert descriptors(besieged) < before + 16
-
-    # as many workers as a user may have connections, and no more
-    assert refused >= DESCRIPTORS
 
 
 def test_peers_that_say_nothing_are_let_go(besieged: PrivateDaemon) -> None:
@@ -182,7 +177,7 @@ def test_giant_frames_are_not_waited_for(besieged: PrivateDaemon, length: int) -
 
 
 def test_who_does_not_read_is_told_that_he_lags(besieged: PrivateDaemon) -> None:
-    long = "t" * 10_000  # so that the kernel does not keep many of the changes
+    long = "t" * 1024  # so that the kernel does not keep many of the changes
     spec = TaskSpec("app", type=long, hold=True)
     watch = encode(Watch(1))
     with zmtp.deaf(besieged.socket, watch) as deaf, RawPeer(besieged.socket) as asker:
@@ -190,7 +185,9 @@ def test_who_does_not_read_is_told_that_he_lags(besieged: PrivateDaemon) -> None
         submitted = ask(asker, encode(Submit(1, [spec])))
         assert isinstance(submitted, Submitted)
         for number in range(CHANGES):
-            changed = ask(asker, encode(Amend(number, submitted.ids, priority=number)))
+            changed = ask(
+                asker, encode(Amend(number, submitted.ids, priority=number % 1000))
+            )
             assert isinstance(changed, Done)
 
         assert decode_from_daemon(deaf.receive_frame()) == Done(1)

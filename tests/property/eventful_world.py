@@ -14,6 +14,7 @@ from hetd.policies import POLICIES, make_policy
 from property.obedient_world import RESOURCES, SECONDS, STRIPS, World, choose
 
 if TYPE_CHECKING:
+    from hetd.core.breaker import Cause
     from hetd.core.events import Event
 
 
@@ -37,6 +38,7 @@ class EventfulWorld(World):
         names=st.one_of(st.just(set()), st.sets(NAMES, min_size=1)),
         owner=OWNERS,
         deadline=st.one_of(st.none(), st.floats(0, 20)),
+        version=st.sampled_from(["", "", "", "2"]),
     )
     def submit(  # noqa: PLR0913, PLR0917  a task has that many independent properties
         self,
@@ -48,6 +50,7 @@ class EventfulWorld(World):
         names: set[str],
         owner: int,
         deadline: float | None,
+        version: str,
     ) -> None:
         number = len(self.submitted) + 1
         able = {name for name in names if RESOURCES[name].kind in kinds}
@@ -61,6 +64,7 @@ class EventfulWorld(World):
             resources=able,
             owner=owner,
             deadline=None if deadline is None else self.now + int(deadline * SECOND),
+            version=version,
         )
         self.submitted[event.task] = event
         self.happen(event)
@@ -119,15 +123,18 @@ class EventfulWorld(World):
         self.yield_binding(choose(self.asked(), pick))
 
     @precondition(lambda self: self.bindings)
-    @rule(pick=PICK, elsewhere=st.booleans())
-    def fail(self, pick: int, elsewhere: bool) -> None:  # noqa: FBT001  drawn by name
+    @rule(pick=PICK, elsewhere=st.booleans(), program=st.booleans())
+    def fail(self, pick: int, elsewhere: bool, program: bool) -> None:  # noqa: FBT001  drawn by name
         binding = choose(list(self.bindings.values()), pick)
         cancelled = self.scheduler.system.tasks[binding.task].cancelling is not None
         if elsewhere and binding.resource is not None and not cancelled:
             self.barred[binding.task, binding.resource] += 1
             self.pins.pop(binding.task, None)
         self.forget(binding)
-        self.happen(e.TaskFailed(binding.task, binding.epoch, "failed", elsewhere))
+        cause: Cause | None = "program" if program else None
+        self.happen(
+            e.TaskFailed(binding.task, binding.epoch, "failed", elsewhere, cause=cause)
+        )
 
     @precondition(lambda self: self.running())
     @rule(pick=PICK)
@@ -141,6 +148,23 @@ class EventfulWorld(World):
     @rule(pick=PICK, hung=st.booleans())
     def lose_worker(self, pick: int, hung: bool) -> None:  # noqa: FBT001  drawn by name
         self.happen(self.loss(choose(list(self.bindings.values()), pick), hung=hung))
+
+    @precondition(lambda self: self.running())
+    @rule(pick=PICK, cause=st.sampled_from(["crash", "hang", "killed", "stuck"]))
+    def crash_worker(self, pick: int, cause: Cause) -> None:
+        self.happen(self.crash(choose(self.running(), pick), cause))
+
+    @rule()
+    def try_what_was_avoided(self) -> None:
+        """Let the time of the next trial come."""
+        due = self.scheduler.next_trial()
+        if due is not None:
+            self.now = max(self.now, due)
+            self.happen(e.TrialDue())
+
+    @rule(owner=st.one_of(st.none(), OWNERS), names=st.sets(NAMES))
+    def forget_failures(self, owner: int | None, names: set[str]) -> None:
+        self.happen(e.FailuresForgotten(owner, resources=frozenset(names)))
 
     @precondition(lambda self: self.on_cpu())
     @rule(pick=PICK)

@@ -11,12 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine
 from builders import a_resource, estimates
 from hetd.core import actions as a
 from hetd.core import events as e
+from hetd.core.breaker import PERHAPS_FROM_OUTSIDE
 from hetd.core.quotas import Quota, Quotas
 from hetd.core.scheduler import Limits, Scheduler
 from hetd.policies import make_policy
 
 if TYPE_CHECKING:
     from hetd.core.actions import Action
+    from hetd.core.breaker import Cause
     from hetd.core.events import Event, TaskId
 
 STRIPS = 4
@@ -48,6 +50,7 @@ class Binding:
     resource: str | None = None
     asked_to_yield: bool = False
     aborted: bool = False
+    checkpointed: bool = False
     strips: list[int] = field(default_factory=list)
 
     @property
@@ -58,10 +61,10 @@ class Binding:
 class World(RuleBasedStateMachine):
     """Workers and resources that do what the scheduler orders, until something happens."""
 
-    def __init__(self, policy: str) -> None:
+    def __init__(self, policy: str, at_once: int | None = None) -> None:
         super().__init__()
-        self.policy = policy
-        self.scheduler = a_new_scheduler(policy)
+        self.policy, self.at_once = policy, at_once
+        self.scheduler = a_new_scheduler(policy, at_once)
         self.now = 0
         self.history: list[tuple[tuple[Event, ...], int, list[Action]]] = []
         self.submitted: dict[TaskId, e.TaskSubmitted] = {}
@@ -104,6 +107,8 @@ class World(RuleBasedStateMachine):
                 self.give_up(self.held(action.task, action.epoch))
             case a.Record():
                 self.keep(action)
+            case a.KeepCircuit():
+                pass  # the scheduler has it, too
             case a.SetTimer():
                 assert action.at > self.now
                 self.timer = action.at
@@ -132,14 +137,35 @@ class World(RuleBasedStateMachine):
         binding = self.held(action.task, action.epoch)
         assert binding.resource is None, "it runs already"
         assert self.can_run(action.task, action.resource)
+        self.demand_no_avoided(action)
         binding.resource = action.resource
-        binding.asked_to_yield = False
+        binding.asked_to_yield = binding.checkpointed = False
         taken = Counter(running.resource for running in self.running())
         assert taken[action.resource] <= self.slots(action.resource)
 
+    def demand_no_avoided(self, action: a.Run) -> None:
+        """Demand that a task runs where its application failed only as the one that tries.
+
+        A task that may use nothing else runs there, too.
+        """
+        submitted = self.submitted[action.task]
+        breaker = self.scheduler.system.breaker
+        circuit = breaker.find(submitted, action.resource)
+        if circuit is None or circuit.trial == action.task:
+            return
+        others = set(self.allowed(action.task)) - {action.resource}
+        assert others <= breaker.avoided(submitted), "it was to be avoided"
+
+    def allowed(self, task: TaskId) -> list[str]:
+        """List where a task may run, if not now then when it is usable."""
+        return [name for name in RESOURCES if self.may_run(task, name)]
+
     def can_run(self, task: TaskId, name: str) -> bool:
+        return name not in self.unusable and self.may_run(task, name)
+
+    def may_run(self, task: TaskId, name: str) -> bool:
         submitted = self.submitted[task]
-        if name in self.unusable or RESOURCES[name].kind not in submitted.kinds:
+        if RESOURCES[name].kind not in submitted.kinds:
             return False
         if task in self.pins:
             return self.pins[task] == name
@@ -158,6 +184,21 @@ class World(RuleBasedStateMachine):
             self.pins.pop(binding.task, None)
         self.forget(binding)
         return e.WorkerLost(binding.task, binding.epoch, "killed", elsewhere=hung)
+
+    def crash(self, binding: Binding, cause: Cause) -> e.WorkerLost:
+        """Let a worker end before its task's first checkpoint where it runs."""
+        name = binding.resource
+        assert name is not None
+        cancelled = self.scheduler.system.tasks[binding.task].cancelling is not None
+        if (
+            cause not in PERHAPS_FROM_OUTSIDE
+            and not cancelled
+            and not binding.checkpointed
+        ):
+            self.barred[binding.task, name] += 1
+            self.pins.pop(binding.task, None)
+        self.forget(binding)
+        return e.WorkerLost(binding.task, binding.epoch, "crashed", cause=cause)
 
     def others(self, binding: Binding) -> list[str]:
         """List where else a task could run, if not now then later."""
@@ -197,6 +238,7 @@ class World(RuleBasedStateMachine):
 
     def strip(self, binding: Binding) -> None:
         binding.strips.append(len(binding.strips))
+        binding.checkpointed = True
         done = e.StripsDone(
             binding.task, binding.epoch, binding.progress, 1 / STRIPS, 0.5
         )
@@ -206,7 +248,9 @@ class World(RuleBasedStateMachine):
         binding.strips.extend(range(len(binding.strips), STRIPS))
         self.forget(binding)
         self.happen(e.TaskFinished(binding.task, binding.epoch))
-        assert self.recorded[binding.task].state == "completed"
+        # a cancel that was acknowledged wins
+        expected = "cancelled" if binding.aborted else "completed"
+        assert self.recorded[binding.task].state == expected
         assert binding.strips == list(range(STRIPS))
 
     def yield_binding(self, binding: Binding) -> None:
@@ -241,12 +285,12 @@ class World(RuleBasedStateMachine):
         return [b for b in self.running() if b.aborted]
 
 
-def a_new_scheduler(policy: str) -> Scheduler:
+def a_new_scheduler(policy: str, at_once: int | None = None) -> Scheduler:
     return Scheduler(
         list(RESOURCES.values()),
         estimates(SECONDS),
         make_policy(policy, {}),
-        limits=Limits(quotas=QUOTAS),
+        limits=Limits(quotas=QUOTAS, at_once=at_once),
     )
 
 

@@ -33,8 +33,11 @@ class SupervisedWorld(EventfulWorld):
 
     @invariant()
     def what_was_recorded_is_so(self) -> None:
+        displaced = self.scheduler.system.displaced
         for task in self.scheduler.system.tasks.values():
             last = self.recorded[task.id]
+            if any(task in queue for queue in displaced):
+                continue  # where it waits is told once a policy has seen it
             assert (last.state, last.resource) == (task.state, task.resource)
 
     @invariant()
@@ -89,15 +92,22 @@ class SupervisedWorld(EventfulWorld):
         self.pass_time(1.0)
 
     def the_same_events_give_the_same_actions(self) -> None:
-        again = a_new_scheduler(self.policy)
+        again = a_new_scheduler(self.policy, self.at_once)
         for events, now, actions in self.history:
             assert handled(again, events, now) == actions
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_nothing_is_lost_doubled_or_overloaded(policy: str) -> None:
+# planners of batches take minutes for all of it on a busy machine
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("policy", "at_once"),
+    [*((policy, None) for policy in POLICIES), ("finish-time", 1), ("migration", 2)],
+)
+def test_nothing_is_lost_doubled_or_overloaded(
+    policy: str, at_once: int | None
+) -> None:
     run_state_machine_as_test(
-        lambda: SupervisedWorld(policy),  # type: ignore[arg-type]  # a factory does as well
+        lambda: SupervisedWorld(policy, at_once),  # type: ignore[arg-type]  # a factory does as well
         settings=settings(
             max_examples=120,
             stateful_step_count=60,

@@ -49,8 +49,12 @@ def combined(kind: Any, arguments: tuple[Any, ...]) -> st.SearchStrategy[Any]:
 
 
 def bounded(kind: Any, limits: msgspec.Meta) -> st.SearchStrategy[Any]:
+    if limits.extra is not None:  # bytes and entries, more than are drawn here
+        return values(kind)
     if kind is str:
         return st.text(max_size=limits.max_length)
+    if get_origin(kind) is list:
+        return st.lists(values(get_args(kind)[0]), max_size=3)
     made = st.integers if kind is int else st.floats
     return made(min_value=limits.ge, max_value=limits.le)  # type: ignore[arg-type]  # one type at a time
 

@@ -17,6 +17,7 @@ from hetd.clock import Clock
 from hetd.config import Config
 from hetd.core import actions as a
 from hetd.core import events as e
+from hetd.estimates.table import application
 from hetd.journal import Journal
 from hetd.node import Node
 from hetd.policies import POLICIES, make_policy
@@ -46,7 +47,9 @@ NAMES = ("cpu", "gpu0", "fpga0")
 
 
 class NotingPool:
-    """A worker pool that notes what it is told to send."""
+    """A worker pool that notes what it is told to send; each worker is a launcher's."""
+
+    own = False
 
     def __init__(self) -> None:
         self.orders: list[Order] = []
@@ -85,7 +88,7 @@ def orders_of(actions: list[Action]) -> list[Order]:
 
 
 def a_mixed_scenario(seed: int) -> Scenario:
-    """Make one in which tasks wait, help out, make way and move, and a GPU is drained."""
+    """Make one in which tasks wait, help out, make way, move and crash, and a GPU is drained."""
     generator = random.Random(seed)
     cpu = a_node("cpu", slots=2, sharing="processor", queue_limit=3)
     accelerators = a_node("gpu0", "fpga0", link_bytes_per_s=1e9, queue_limit=3)
@@ -98,7 +101,10 @@ def a_mixed_scenario(seed: int) -> Scenario:
         for number, arrival in enumerate(arrivals, start=1)
     ]
     outage = {"resource": "gpu0", "start": 21.0, "finish": 33.0, "drain": True}
-    return a_scenario(cpu + accelerators, types, tasks, outages=[outage])
+    crash = {"type": types[1]["name"], "resource": "gpu0", "after": 0.2}
+    return a_scenario(
+        cpu + accelerators, types, tasks, outages=[outage], crashes=[crash]
+    )
 
 
 def _a_mixed_type(name: str, generator: random.Random) -> dict[str, Any]:
@@ -155,7 +161,7 @@ class PlayedNode:
         if not isinstance(event, e.TaskSubmitted):
             return event
         spec = m.TaskSpec(
-            app="synthetic",
+            app=application(event.type),
             type=event.type,
             kinds=["cpu", "gpu", "fpga"],
             state_bytes=event.state_bytes,
@@ -203,3 +209,12 @@ def test_the_scenario_has_what_there_is_to_decide() -> None:
 
     assert {order[0] for order in orders} == {"run", "preempt"}
     assert {order[2] for order in orders if order[0] == "run"} == set(NAMES)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_there_are_crashes_in_it(policy: str) -> None:
+    steps = simulated_steps(a_mixed_scenario(0), policy)
+
+    told = [type(event) for events, _, _ in steps for event in events]
+    assert e.WorkerLost in told
+    assert e.TrialDue in told

@@ -41,8 +41,12 @@ def answers(store: Store) -> list[Any]:
     """Ask a store everything that the daemon asks."""
     return [
         store.unended(),
-        [store.ended(before, limit) for before in (1, 20, 99) for limit in (1, 50)],
-        [store.ended(99, 50, owner) for owner in (1, 2, 3)],
+        [
+            list(store.ended(before, limit))
+            for before in (1, 20, 99)
+            for limit in (1, 50)
+        ],
+        [list(store.ended(99, 50, owner)) for owner in (1, 2, 3)],
         [store.task(task) for task in range(40)],
         store.last_id(),
         [store.key(owner, f"key {n}") for owner in (1, 2) for n in range(8)],

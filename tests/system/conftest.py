@@ -33,6 +33,8 @@ def daemon(_shared_daemon: PrivateDaemon) -> Iterator[PrivateDaemon]:
     for name in NAMES:
         _shared_daemon.client.resume(name)
     _shared_daemon.client.policy("affinity")
+    if _shared_daemon.client.avoided():
+        _shared_daemon.client.forget()
 
 
 @pytest.fixture

@@ -11,15 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from libtask.errors import DeviceError
+from libtask.errors import DeviceError, ProgramError
 from libtask.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from libtask.checkpoint import Checkpoint
     from libtask.devices import Device
 
+ENDS: dict[str, Callable[[], None]] = {
+    "exit": lambda: os._exit(0),
+    "exit-1": lambda: os._exit(1),
+    "abort": os.abort,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+}
+"""Deeds that end the worker."""
 HIDE = """
 import os, sys, time
 if os.fork(): os._exit(0)
@@ -37,8 +44,9 @@ class Disobedient(Task):
     Attributes:
         folder: where it notes each strip ("trace": strip, resource, pid), and the pids
             of processes that it hides ("hidden").
-        deed: "hang", "ignore" (hang, deaf to signals), "exit", "device" (an error of the
-            device), "hide" (a daemon is started), "flood" or none.
+        deed: "hang", "ignore" (hang, deaf to signals), "exit", "exit-1", "abort", "kill" (itself),
+            "device" (an error of the device), "program" (it does not compile), "hide" (a
+            daemon is started), "flood" or none.
         deed_on: kind of resource on which alone it does so; empty: all.
         times: misbehaves so many times, counted over all attempts; below 0: always.
         deed_at: the strip in which it does.
@@ -65,10 +73,12 @@ class Disobedient(Task):
     def misbehave(self) -> None:
         if self.deed in {"hang", "ignore"}:
             self.hang()
-        elif self.deed == "exit":
-            os._exit(0)
+        elif self.deed in ENDS:
+            ENDS[self.deed]()
         elif self.deed == "device":
             raise DeviceError("on purpose")
+        elif self.deed == "program":
+            raise ProgramError("does not compile: line 3")
         elif self.deed == "hide":
             hidden = str(Path(self.folder, "hidden"))
             subprocess.run([sys.executable, "-c", HIDE, hidden], check=True)

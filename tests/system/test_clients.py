@@ -97,7 +97,7 @@ def test_the_largest_tasks_and_results_travel(
     params = {"trace": str(tmp_path / "other"), "gate": "x" * (m.MAX_FRAME - 1000)}
 
     handles = [
-        daemon.client.submit_specs([m.TaskSpec(app, results, "t" * 2000)])[0],
+        daemon.client.submit_specs([m.TaskSpec(app, results, "t" * m.TYPE_BYTES)])[0],
         daemon.client.submit_specs([m.TaskSpec(app, params)])[0],
     ]
 

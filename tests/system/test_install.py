@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,42 @@ def test_users_and_groups_are_made(tmp_path: Path) -> None:
     (user,) = (tmp_path / "etc/passwd").read_text().splitlines()
     assert user.startswith("hetd:")
     assert user.endswith("nologin")
+
+
+# ---------------------------------------------------------------- what is fetched
+
+
+def _pins(name: str) -> dict[str, int]:
+    """Read a lock file: package -> hashes of its files."""
+    pins: dict[str, int] = {}
+    package = ""
+    for line in (REPOSITORY / "lock" / name).read_text("utf-8").splitlines():
+        if not line.startswith(" "):
+            package, equals, _ = line.partition("==")
+            assert equals, line
+            pins[package] = pins.get(package, 0)
+        pins[package] += "--hash=sha256:" in line
+    return pins
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "lock").iterdir()), ids=str)
+def test_every_pinned_package_has_hashes_and_no_registry_is_named(path: Path) -> None:
+    pins = _pins(path.name)
+
+    assert [package for package, hashes in pins.items() if not hashes] == []
+    assert "://" not in path.read_text("utf-8")
+
+
+def test_all_that_the_program_needs_is_pinned() -> None:
+    document = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
+    extras = document["project"]["optional-dependencies"]
+    wanted = {"hetd": [], **{name: extras[name] for name in extras if name != "demo"}}
+
+    for name, more in wanted.items():
+        needed = [*document["project"]["dependencies"], *more]
+        names = {re.split(r"[\[<>=~ ]", each)[0] for each in needed}
+        assert names <= _pins(f"{name}.txt").keys(), name
+    assert "hatchling" in _pins("build.txt")
 
 
 # ---------------------------------------------------------------- manual pages

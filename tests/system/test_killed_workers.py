@@ -103,7 +103,9 @@ def test_a_worker_that_exits_as_if_all_were_well_has_not_finished(
 ) -> None:
     task = _churn(daemon, tmp_path / "out", exit_at=100)
 
-    with pytest.raises(TaskFailedError, match=r"exit status 0; 3 attempts are the l"):
+    with pytest.raises(
+        TaskFailedError, match=r"exit status 0 after its first strip on cpu; 3 attempts"
+    ):
         task.result(PATIENCE)
     assert not (tmp_path / "out").exists()
 

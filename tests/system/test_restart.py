@@ -90,7 +90,9 @@ def test_a_task_whose_worker_ended_while_no_daemon_was_there_runs_anew_at_once(
 
     assert task.handle.result(PATIENCE)["sum"] == sum(range(20))
     assert task.strips() == [*range(11), *range(20)]
-    assert "killed by signal 9" in (daemon.info(task.id).reason or "")
+    info = daemon.info(task.id)
+    assert (info.attempts, info.reason) == (1, None)
+    assert "killed by signal 9" in info.segments[0].stop_rule
 
 
 def test_a_preempted_task_is_moved_on_after_a_restart(

@@ -153,8 +153,39 @@ def test_a_bad_order_is_refused_with_a_reason(
     assert (seen, told in answer["error"]) == (status, True), answer
 
 
+@pytest.mark.parametrize(
+    ("body", "length"),
+    [
+        ('{"verb": "cancel", "id": ' + "9" * 3000 + "}", None),
+        ('{"verb": "cancel", "id": ' + str(2**64) + "}", None),
+        ("[" * 4000, None),
+        ("{}", "9" * 5000),
+        ("{}", "\u0663"),
+        ("{}", "-1"),
+    ],
+)
+def test_a_strange_order_is_answered(
+    steering: PageServer, body: str, length: str | None
+) -> None:
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", steering.server_port, timeout=30
+    )
+    connection.putrequest("POST", f"/{steering.secret}/order")
+    wanted = str(len(body)) if length is None else length
+    connection.putheader("Content-Length", wanted.encode())
+    connection.endheaders(body.encode())
+
+    answer = connection.getresponse()
+
+    assert answer.status == 400
+    assert json.loads(answer.read())["error"]
+    connection.close()
+
+
 def test_what_is_not_there_is_not_found(looking: PageServer) -> None:
     for what in ("secrets", "page.html/../server.py", "explain/x", "explain/999999"):
+        assert ask(looking, what)[0] == 404
+    for what in ("explain/" + "9" * 5000, "explain/" + str(2**64), "explain/"):
         assert ask(looking, what)[0] == 404
 
 

@@ -16,6 +16,8 @@ from libtask.messages import (
     DeviceSpec,
     Done,
     Error,
+    Forget,
+    Forgotten,
     Hello,
     Lagged,
     ListTasks,
@@ -34,6 +36,8 @@ from libtask.messages import (
     TaskInfo,
     TaskList,
     TaskSpec,
+    Usage,
+    UsageInfo,
     Welcome,
     decode_to_daemon,
     encode,
@@ -148,7 +152,9 @@ class FakeDaemon:
             if (message.ids is None or number in message.ids)
             and (message.before is None or number < message.before)
         ]
-        return TaskList(message.request, chosen[: message.limit], len(chosen))
+        page = chosen[: message.limit]
+        following = page[-1].id if len(chosen) > len(page) else None
+        return TaskList(message.request, page, len(chosen), following)
 
 
 def _plain_answer(message: Any) -> Message:
@@ -159,6 +165,10 @@ def _plain_answer(message: Any) -> Message:
         Devices: DeviceList(number, a_node()),
         Notes: NoteList(number, []),
         Models: ModelList(number, [Sample("heat/64", "cpu", 1.5)]),
+        Usage: UsageInfo(
+            number, 7, 2, None, 3000, 256 << 20, 1500, 20, 2048 << 20, 10**6, 0, 1000
+        ),
+        Forget: Forgotten(number, 1),
         Policies: _policy(number, getattr(message, "set", None)),
         Control: Done(number, getattr(message, "ids", [])),
     }

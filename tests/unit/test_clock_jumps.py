@@ -8,7 +8,8 @@ import pytest
 
 from hetd.clock import Clock
 from hetd.core.system import SECOND
-from unit.daemon_shell import Shell, a_spec
+from libtask import messages as m
+from unit.daemon_shell import Shell, a_peer, a_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,3 +69,28 @@ def test_tasks_keep_their_order_when_time_goes_back(tmp_path: Path) -> None:
 
     assert [task.id for task in queue] == [*first, *second][1:]
     again.close()
+
+
+def test_no_time_is_negative_when_the_time_of_day_is_put_back(tmp_path: Path) -> None:
+    hands = Hands()
+    shell = Shell(tmp_path, hands.clock())
+    (task,) = shell.submit(a_spec())
+    hands.wall -= HOUR
+    shell.worker("w")
+    run = shell.run_of("w")
+    entry = shell.journal.live[task]
+    record = m.CheckpointRecord(1, 2)
+    began = hands.wall
+    report = m.Progress(task, run.epoch, record, 0.1, 1, started=began)
+    shell.crew.report(a_peer("w"), report)
+    hands.wall -= HOUR
+    shell.finish("w", run, ended=hands.wall)
+
+    (segment,) = entry.segments
+    assert entry.started is not None
+    assert segment.computing is not None
+    assert segment.finish is not None
+    assert entry.finished is not None
+    assert entry.submitted <= entry.started <= segment.computing
+    assert segment.start <= segment.finish <= entry.finished
+    shell.close()

@@ -30,9 +30,9 @@ def _progress(run: m.Run, done: int, total: int = 10, **fields: float) -> m.Prog
 
 def test_a_task_from_its_order_to_its_result(shell: Shell) -> None:
     task, run = _running(shell)
-    peer = a_peer("w")
+    peer, began = a_peer("w"), shell.node.clock.wall()
 
-    shell.crew.report(peer, _progress(run, 4, started=123.0, transfer_in=0.5))
+    shell.crew.report(peer, _progress(run, 4, started=began, transfer_in=0.5))
     entry = shell.journal.find(task)
     assert entry is not None
     assert entry.progress == 0.4
@@ -41,7 +41,7 @@ def test_a_task_from_its_order_to_its_result(shell: Shell) -> None:
     info = shell.ask(m.ListTasks(1, ids=[task], detail=True)).tasks[0]
     (segment,) = info.segments
     assert (info.state, info.result, info.progress) == ("completed", {"a": 1}, 1.0)
-    assert (segment.computing, segment.seconds, segment.strips) == (123.0, 2.0, 3)
+    assert (segment.computing, segment.seconds, segment.strips) == (began, 2.0, 3)
     assert (segment.log, segment.log_start, segment.log_end) == ("L", 0, 9)
     # the worker is free for the next task
     shell.submit(a_spec())
@@ -78,7 +78,12 @@ def test_a_yielded_task_goes_on_where_it_was_sent(shell: Shell) -> None:
     entry = shell.journal.find(task)
     assert entry is not None
     assert [(s.resource, s.strips) for s in entry.segments] == [("cpu", 2), ("gpu0", 0)]
-    assert (entry.migrations, entry.progress) == (1, 0.5)
+    assert (entry.migrations, entry.progress) == (0, 0.5), "it may fail there yet"
+    progress = m.Progress(
+        task, run.epoch, m.CheckpointRecord(6, 10), 0.5, 1, started=1.0
+    )
+    shell.crew.report(a_peer("w"), progress)
+    assert (entry.migrations, shell.journal.migrations) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,7 @@ def test_a_task_whose_worker_left_runs_anew_until_its_attempts_are_spent(
     shell: Shell,
 ) -> None:
     shell.launcher()
-    (task,) = shell.submit(a_spec())
+    (task,) = shell.submit(a_spec(kinds=["cpu"]))
 
     for attempt in (1, 2, 3):
         name = f"1-{attempt}"
@@ -118,6 +123,94 @@ def test_a_task_whose_worker_left_runs_anew_until_its_attempts_are_spent(
     assert entry is not None
     assert entry.state == "failed"
     assert entry.reason == "killed by signal 9 (SIGKILL); 3 attempts are the limit"
+
+
+def test_what_a_lost_worker_wrote_last_is_kept_with_its_task(shell: Shell) -> None:
+    launcher = shell.launcher()
+    task, run = _running(shell)
+    last = m.LastOutput(
+        task,
+        run.epoch,
+        "killed by signal 6 (SIGABRT) while opening cpu: no driver",
+        "while opening cpu",
+        ["no driver"],
+        log="/logs/w.log",
+        log_start=5,
+        log_end=15,
+    )
+    exited = m.WorkerExited("w", -6, "killed by signal 6 (SIGABRT)", last=last)
+
+    shell.crew.worker_exited(launcher, exited)
+
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert (entry.reason, entry.last_output) == (last.reason, last)
+    segment = entry.segments[0]
+    assert segment.finish is not None
+    assert (segment.error, segment.failed_attempt) == (last.reason, True)
+    assert (segment.log, segment.log_start, segment.log_end) == ("/logs/w.log", 5, 15)
+
+
+def test_what_a_lost_worker_wrote_of_another_task_is_not_kept(shell: Shell) -> None:
+    launcher = shell.launcher()
+    task, run = _running(shell)
+    of_before = m.LastOutput(task, run.epoch - 1, "killed by signal 6: of another")
+    exited = m.WorkerExited("w", -6, "killed by signal 6 (SIGABRT)", last=of_before)
+
+    shell.crew.worker_exited(launcher, exited)
+
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert (entry.reason, entry.last_output) == ("killed by signal 6 (SIGABRT)", None)
+    assert entry.segments[0].error == "killed by signal 6 (SIGABRT)"
+
+
+def test_a_lost_worker_that_computed_was_no_failed_attempt(shell: Shell) -> None:
+    launcher = shell.launcher()
+    task, run = _running(shell)
+    for done, started in ((3, 1.0), (5, None)):
+        checkpoint = m.CheckpointRecord(done, 10)
+        shell.crew.report(
+            a_peer("w"),
+            m.Progress(task, run.epoch, checkpoint, 0.5, 1, 2, started=started),
+        )
+
+    shell.crew.worker_exited(launcher, m.WorkerExited("w", -9))
+
+    entry = shell.journal.find(task)
+    assert entry is not None
+    lost = entry.segments[0]
+    assert (lost.strips, lost.seconds, lost.failed_attempt) == (4, 1.0, False)
+
+
+def test_a_strip_that_was_not_reported_is_known_of_the_workers_page(
+    shell: Shell,
+) -> None:
+    launcher = shell.launcher()
+    task, run = _running(shell)
+    last = m.LastOutput(task, run.epoch, "killed", computed=True)
+
+    shell.crew.worker_exited(launcher, m.WorkerExited("w", -9, "killed", last=last))
+
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert (entry.segments[0].strips, entry.segments[0].failed_attempt) == (1, False)
+
+
+def test_a_failure_elsewhere_is_no_migration(shell: Shell) -> None:
+    task, run = _running(shell)
+
+    shell.crew.report(a_peer("w"), m.Failed(task, run.epoch, "no such", "device"))
+    (_, second) = shell.sent.to("w", m.Run)
+    finished = m.Finished(task, second.epoch, strips=3, iterations=3, seconds=1.0)
+    shell.crew.report(a_peer("w"), finished)
+
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert [s.failed_attempt for s in entry.segments] == [True, False]
+    assert entry.segments[0].resource != entry.segments[1].resource
+    assert (entry.migrations, shell.journal.migrations) == (0, 0)
+    assert entry.segments[0].joules is None
 
 
 def test_workers_that_never_come_up_are_not_made_for_ever(shell: Shell) -> None:
@@ -165,6 +258,23 @@ def test_tasks_that_wait_for_a_launcher_that_left_wait_for_the_next(
     shell.worker("1-2")
 
     assert shell.run_of("1-2").task == task
+
+
+def test_why_a_task_was_run_again_is_no_reason_of_its_good_end(shell: Shell) -> None:
+    shell.launcher()
+    (task,) = shell.submit(a_spec())
+    shell.worker("1-1")
+    exited = m.WorkerExited("1-1", -9, "killed by signal 9 (SIGKILL)")
+    shell.crew.worker_exited(a_peer("launcher1000"), exited)
+    assert shell.journal.live[task].reason == exited.reason
+
+    shell.worker("1-2")
+    shell.finish("1-2", shell.run_of("1-2"))
+
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert (entry.state, entry.reason) == ("completed", None)
+    assert [segment.stop_rule for segment in entry.segments] == [exited.reason, ""]
 
 
 # ---------------------------------------------------------------- greetings
@@ -231,6 +341,24 @@ def test_a_yield_that_is_told_again_ends_no_other_stretch(shell: Shell) -> None:
     assert _stretches(shell, task) == [("cpu", 2, False), ("gpu0", 0, True)]
     device = shell.node.devices["gpu0"].spec
     assert shell.sent.to("again", m.Run) == [m.Run(task, run.epoch, device)]
+
+
+def test_a_yield_that_is_told_again_is_known_though_the_clock_was_put_back(
+    shell: Shell,
+) -> None:
+    task, run = _running(shell, resources=["cpu"])
+    shell.ask(m.Migrate(1, task, "gpu0"))
+    later = shell.node.clock.wall() + 3600.0
+    record = m.CheckpointRecord(5, 10)
+    yielded = m.Yielded(
+        task, run.epoch, record, seconds=1.0, iterations=5, strips=2, ended=later
+    )
+    shell.crew.report(a_peer("w"), yielded)
+
+    peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
+    shell.crew.report(peer, yielded)
+
+    assert _stretches(shell, task) == [("cpu", 2, False), ("gpu0", 0, True)]
 
 
 def test_a_repeated_yield_does_not_lose_the_next_order_to_stop(shell: Shell) -> None:
@@ -309,3 +437,23 @@ def test_what_a_worker_gave_up_before_does_not_part_it_from_the_same_task_anew(
 
     assert anew.epoch > run.epoch
     assert shell.state(task) == "completed"
+
+
+@pytest.mark.parametrize("ends", ["finished", "failed", "fails as its device does"])
+def test_an_acknowledged_cancel_wins_over_the_last_strip(
+    shell: Shell, ends: str
+) -> None:
+    task, run = _running(shell)
+    shell.ask(m.Control(1, "cancel", [task]))
+
+    if ends == "finished":
+        shell.finish("w", run, result={"a": 1})
+    else:
+        code = "task-failed" if ends == "failed" else "device"
+        failed = m.Failed(task, run.epoch, "it broke", code)
+        shell.crew.report(a_peer("w"), failed)
+
+    entry = shell.journal.find(task)
+    assert entry is not None
+    assert (entry.state, entry.result) == ("cancelled", None)
+    assert entry.reason == "cancelled by its owner"

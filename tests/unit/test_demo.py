@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import io
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.sparse
+from rich.console import Console
 
 from hetapps.correlation import Correlation
 from hetapps.gaussian_blur import GaussianBlur
 from hetapps.heat import Heat
 from hetapps.markov import Markov
 from hetdemo.batch import CALM, GAP_S, WAVE, Arrivals, Job, make_batch
-from hetdemo.checks import check, check_all, read_planes
+from hetdemo.checks import Verdict, check, check_all, read_planes
 from hetdemo.inputs import enlarged, make_inputs, nudged, pixel_pairs
-from hetdemo.progress import Names
+from hetdemo.machine import cpu_model, machine_lines, offered, resource_line
+from hetdemo.progress import Followed, Names, bars
 from hetdemo.report import (
     Outcome,
     makespan,
     resource_table,
     running_seconds,
+    shortcomings,
     summary,
     task_table,
     waiting_seconds,
 )
 from hetdemo.spectral import blur, heat_after
+from hetdemo.worth import worth_lines, worth_of
 from hetkernels.gaussian_blur.reference import blur_float64
 from hetkernels.heat.reference import heat_reference
 from libtask.apps import size_of
@@ -37,6 +44,7 @@ from libtask.messages import (
     DeviceInfo,
     DeviceSpec,
     Segment,
+    TaskChanged,
     TaskInfo,
 )
 
@@ -225,7 +233,7 @@ def test_other_undefined_values_fail(inputs: Inputs, tmp_path: Path) -> None:
 
 DEVICES = [
     DeviceInfo(DeviceSpec("cpu", "cpu"), slots=2),
-    DeviceInfo(DeviceSpec("gpu0", "gpu", emulated=True)),
+    DeviceInfo(DeviceSpec("gpu0", "gpu", "opencl", "PoCL", "pthread", emulated=True)),
 ]
 MOVED = TaskInfo(
     id=1,
@@ -261,9 +269,170 @@ def test_tables_mark_what_is_emulated() -> None:
 
     assert where == ["gpu0 (emulated) 4.0\ncpu 3.0"]
     assert list(resources.columns[0].cells) == ["cpu", "gpu0 (emulated)"]
-    assert list(resources.columns[4].cells) == ["15%", "40%"]
+    assert list(resources.columns[6].cells) == ["15%", "40%"]
 
 
 def test_a_task_without_a_checked_result_is_not_good() -> None:
     assert not Outcome(MOVED, None).good
     assert summary([Outcome(MOVED, None)]).startswith("0 of 1 tasks")
+
+
+# ---------------------------------------------------------------- the machine
+
+
+GPU_LOST = DeviceInfo(
+    DeviceSpec("gpu0", "gpu", "opencl", "PoCL", "pthread", emulated=True),
+    state="lost",
+    reason="error: unknown target CPU 'generic'\n[bold]",
+)
+CPUINFO = """processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 26
+model\t\t: 2
+model name\t: AMD EPYC
+
+processor\t: 1
+model name\t: another
+"""
+
+
+def test_the_first_lines_name_cpu_drivers_and_what_is_missing() -> None:
+    cpu, emulated = DEVICES
+    spec = msgspec.structs.replace(emulated.spec, version="3.0-rc2", driver="opencl")
+    known = msgspec.structs.replace(emulated, spec=spec, rejected=["PoCL: aborts"])
+
+    lines = list(machine_lines([cpu, known], Names(DEVICES)))
+
+    assert lines[0].startswith("CPU: ")
+    assert lines[0].endswith(f"{os.cpu_count()} processors")
+    assert lines[2].startswith("gpu0 (emulated): ")
+    assert lines[2].endswith("version 3.0-rc2")
+    assert "emulated by" in lines[2]
+    assert lines[3] == "gpu0 (emulated): not used for it: PoCL: aborts"
+    assert lines[4] == "no FPGA: neither one nor a driver that emulates one was found"
+
+
+def test_a_resource_out_of_use_is_told_in_one_line_and_not_offered() -> None:
+    line = resource_line(GPU_LOST, Names([GPU_LOST]))
+
+    assert line == (
+        "gpu0 (emulated): pthread, emulated by PoCL, version not known: "
+        r"not in use, lost: error: unknown target CPU 'generic'\n[bold]"
+    )
+    assert offered([DEVICES[0], GPU_LOST]) == [DEVICES[0]]
+
+
+def test_the_cpu_is_named_with_the_numbers_that_drivers_go_by() -> None:
+    assert cpu_model(CPUINFO) == "AMD EPYC (family 26, model 2)"
+    assert cpu_model("") == "unknown"
+
+
+# ---------------------------------------------------------------- the verdict
+
+GOOD = Verdict(0.0, 1.0)
+COMPUTED = msgspec.structs.replace(
+    MOVED,
+    segments=[
+        Segment("gpu0", 101.0, 104.0, error="gpu0: a.cl does not compile"),
+        Segment("gpu0", 104.0, 105.0, strips=2),
+        Segment("cpu", 107.0, 110.0, strips=3),
+    ],
+)
+
+
+def test_resources_are_tabulated_by_what_they_computed() -> None:
+    table = resource_table(DEVICES, [COMPUTED], Names(DEVICES))
+
+    columns = {str(each.header): list(each.cells) for each in table.columns}
+    assert columns["strips"] == ["3", "2"]
+    assert columns["stretches"] == ["1", "1"]
+    assert columns["failed attempts"] == ["0", "1"]
+    assert columns["busy s"] == ["3.0", "1.0"]
+
+
+def test_a_failed_attempt_is_told_where_a_task_ran() -> None:
+    (where,) = task_table([Outcome(COMPUTED, GOOD)], Names(DEVICES)).columns[1].cells
+
+    assert where == (
+        "[red]failed on[/] gpu0 (emulated) 3.0\ngpu0 (emulated) 1.0\ncpu 3.0"
+    )
+
+
+def test_all_is_well_where_all_computed_and_all_is_right() -> None:
+    assert shortcomings(DEVICES, [Outcome(COMPUTED, GOOD)], Names(DEVICES)) == []
+
+
+def test_a_resource_that_computed_nothing_fails_the_demo() -> None:
+    failed = msgspec.structs.replace(
+        COMPUTED, segments=[COMPUTED.segments[0], COMPUTED.segments[2]]
+    )
+    never = msgspec.structs.replace(COMPUTED, segments=COMPUTED.segments[2:])
+    names = Names(DEVICES)
+
+    assert shortcomings(DEVICES, [Outcome(failed, GOOD)], names) == [
+        "gpu0 (emulated) computed nothing: gpu0: a.cl does not compile"
+    ]
+    assert shortcomings(DEVICES, [Outcome(never, GOOD)], names) == [
+        "gpu0 (emulated) computed nothing: no task was given to it"
+    ]
+
+
+def test_a_wrong_result_fails_the_demo() -> None:
+    wrong = Outcome(COMPUTED, Verdict(2.0, 1.0))
+
+    assert shortcomings(DEVICES, [wrong], Names(DEVICES)) == [
+        "no right result: heat-small"
+    ]
+
+
+def test_a_failed_attempt_is_told_as_it_happens_and_is_no_move() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    with bars(console) as progress:
+        shown = Followed(console, progress, Names(DEVICES), clock=lambda: 0.0)
+        shown.arrived(1, "heat-small")
+        for state, what, resource, reason in (
+            ("running", "dispatched", "gpu0", None),
+            ("queued", "retried", None, "does not compile: [/x]"),
+            ("running", "dispatched", "cpu", None),
+        ):
+            shown.changed(
+                TaskChanged(1, state, 1.0, resource, reason=reason, what=what)  # type: ignore[arg-type]  # plain words
+            )
+
+    told = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert "heat-small failed on gpu0 (emulated), and is tried again" in told
+    assert "does not compile: [/x]" in told
+    assert "heat-small starts on cpu" in told
+    assert "moves" not in told
+
+
+# ---------------------------------------------------------------- what it was worth
+
+
+SCENARIO = {
+    "format": "hetsim/scenario-1",
+    "policy": "finish-time",
+    "policy_parameters": {},
+    "measured_makespan": 8.0,
+    "resources": [
+        {"name": "cpu", "kind": "cpu", "slots": 1},
+        {"name": "gpu0", "kind": "gpu", "slots": 1},
+    ],
+    "types": [{"name": "a", "seconds": {"cpu": 16.0, "gpu0": 4.0}, "strips": 400}],
+    "tasks": [{"id": str(n), "type": "a", "arrival": 0.0} for n in range(4)],
+}
+
+
+def test_what_migration_was_worth_is_simulated(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.json"
+    path.write_bytes(msgspec.json.encode(SCENARIO))
+
+    worth = worth_of(path)
+
+    # affinity: all four on the GPU, one after the other; the CPU takes some of it else
+    assert (worth.policy, worth.real, worth.without) == ("finish-time", 8.0, 16.0)
+    assert 12.0 < worth.simulated < 15.0
+    first, second = worth_lines(worth)
+    assert first.startswith("makespan under 'finish-time': 8.0 s; simulated")
+    assert "under 'affinity', without migration, simulated: 16.0 s" in second
+    assert "less" in second

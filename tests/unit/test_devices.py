@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import subprocess
@@ -177,7 +178,8 @@ def no_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(icd, "NVIDIA_FOLDERS", (tmp_path / "nvidia",))
     monkeypatch.setattr(icd, "NVIDIA_LIBRARY", "libnvidia-of-this-test.so.1")
     monkeypatch.setattr(icd, "_pocl", lambda: None)
-    monkeypatch.setattr(icd, "_emulator", lambda: None)
+    monkeypatch.setattr(icd, "_vendor_library", lambda _name: None)
+    monkeypatch.delenv("OCL_ICD_VENDORS", raising=False)
     return system
 
 
@@ -187,22 +189,37 @@ def test_without_drivers_the_folder_is_empty(tmp_path: Path) -> None:
     assert list(write_folder(drivers(), tmp_path / "icd").iterdir()) == []
 
 
-def test_system_drivers_are_listed_but_no_second_pocl(
+def test_system_drivers_are_listed_after_those_of_wheels(
     no_drivers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (no_drivers / "pocl.icd").write_text("/usr/lib/libpocl.so.2.12\n")
+    (no_drivers / "pocl.icd").write_text("libpocl.so.2.12\n")
     (no_drivers / "amd.icd").write_text("libamdocl64.so\nanother line\n")
     (no_drivers / "empty.icd").touch()
-
-    assert drivers() == {
-        "system-pocl.icd": "/usr/lib/libpocl.so.2.12",
-        "system-amd.icd": "libamdocl64.so",
-    }
+    (no_drivers / "gone.icd").write_text("/no/such/driver.so\n")
     monkeypatch.setattr(icd, "_pocl", lambda: Path("/wheel/libpocl-21062cec.so"))
-    assert drivers() == {
-        "pocl.icd": "/wheel/libpocl-21062cec.so",
-        "system-amd.icd": "libamdocl64.so",
-    }
+
+    assert list(drivers().items()) == [
+        ("pocl.icd", "/wheel/libpocl-21062cec.so"),
+        ("system-amd.icd", "libamdocl64.so"),
+        ("system-pocl.icd", "libpocl.so.2.12"),
+    ]
+
+
+def test_the_user_may_name_the_only_drivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.icd").write_text("libmine.so\n")
+    (tmp_path / "empty.icd").touch()
+    mine = {"mine.icd": "libmine.so"}
+
+    for place, expected in (
+        (tmp_path, mine),
+        (tmp_path / "mine.icd", mine),
+        (tmp_path / "gone.icd", {}),
+        ("libother.so", {"libother.so.icd": "libother.so"}),
+    ):
+        monkeypatch.setenv("OCL_ICD_VENDORS", str(place))
+        assert drivers() == expected
 
 
 def test_a_bare_nvidia_library_is_found_once(
@@ -224,7 +241,8 @@ def test_a_bare_nvidia_library_is_found_once(
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An environment without OpenCL settings; what the test adds is taken back."""
-    for name in ("OCL_ICD_VENDORS", "POCL_DEVICES", "POCL_CACHE_DIR"):
+    monkeypatch.setattr(icd._Loader, "prepared", False)
+    for name in ("OCL_ICD_VENDORS", "POCL_DEVICES", "POCL_CACHE_DIR", icd.CPU_TARGET):
         monkeypatch.setenv(name, "")  # so that monkeypatch takes back what is set
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -235,11 +253,9 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_prepare_points_the_loader_at_the_folder(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    folder = prepare.__wrapped__()
+    prepare()
 
-    assert folder is not None
-    assert folder.parent == tmp_path / "hetd/icd"
-    assert environment["OCL_ICD_VENDORS"] == str(folder)
+    assert Path(environment["OCL_ICD_VENDORS"]).parent == tmp_path / "hetd/icd"
     assert environment["POCL_CACHE_DIR"] == str(tmp_path / "hetd/pocl")
 
 
@@ -248,9 +264,78 @@ def test_prepare_leaves_what_the_user_set(environment: dict[str, str]) -> None:
     chosen = {"OCL_ICD_VENDORS": "/mine", "POCL_DEVICES": "x", "POCL_CACHE_DIR": "/y"}
     environment |= chosen
 
-    assert prepare.__wrapped__() is None
+    prepare()
 
     assert {name: environment[name] for name in chosen} == chosen
+
+
+def loaded(environment: dict[str, str]) -> list[str]:
+    """List the drivers that the OpenCL loader would load."""
+    folder = Path(environment["OCL_ICD_VENDORS"])
+    return sorted(file.read_text().strip() for file in folder.glob("*.icd"))
+
+
+def test_prepare_loads_the_drivers_that_are_wanted_and_only_once(
+    environment: dict[str, str],
+) -> None:
+    prepare(["liba.so", "/b.so"])
+    prepare(["libc.so"])  # the loader has looked by now
+
+    assert loaded(environment) == ["/b.so", "liba.so"]
+
+
+def test_prepare_loads_one_build_of_each_driver(
+    no_drivers: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (no_drivers / "pocl.icd").write_text("libpocl.so.2.12\n")
+    (no_drivers / "amd.icd").write_text("libamdocl64.so\n")
+    monkeypatch.setattr(icd, "_pocl", lambda: Path("/wheel/libpocl-21062cec.so"))
+
+    prepare()
+
+    assert loaded(environment) == ["/wheel/libpocl-21062cec.so", "libamdocl64.so"]
+
+
+compiled: Any = importlib.import_module("numpy._core._multiarray_umath")
+FEATURES = {"SSE42": True, "AVX": True, "AVX2": True, "AVX512_SKX": True}
+
+
+@pytest.mark.parametrize(
+    ("lacking", "target"),
+    [
+        ([], "skx"),
+        (["AVX512_SKX"], "core-avx2"),
+        (["AVX512_SKX", "AVX2"], "corei7-avx"),
+        (["AVX512_SKX", "AVX2", "AVX"], "corei7"),
+        (list(FEATURES), None),
+    ],
+)
+def test_the_vendors_runtimes_are_told_a_cpu_that_they_know(
+    lacking: list[str],
+    target: str | None,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    features = {name: name not in lacking for name in FEATURES}
+    monkeypatch.setattr(compiled, "__cpu_features__", features)
+
+    prepare(["/opt/vendor/libintelocl_emu.so"])
+
+    assert environment.get(icd.CPU_TARGET) == target
+
+
+def test_what_the_user_says_of_the_cpu_stays(environment: dict[str, str]) -> None:
+    environment[icd.CPU_TARGET] = "core-avx2"
+
+    prepare(["/opt/vendor/libintelocl.so"])
+
+    assert environment[icd.CPU_TARGET] == "core-avx2"
+
+
+def test_other_drivers_are_told_nothing(environment: dict[str, str]) -> None:
+    prepare(["/usr/lib/libpocl.so"])
+
+    assert icd.CPU_TARGET not in environment
 
 
 @pytest.mark.usefixtures("environment")
@@ -268,3 +353,24 @@ def test_without_a_home_the_cache_is_a_private_temporary_folder(
     assert folder.stat().st_mode & 0o777 == 0o700
     assert cache_folder() != folder
     icd._temporary_folder.cache_clear()
+
+
+def test_a_build_log_is_shown_from_its_first_error_on() -> None:
+    programs = pytest.importorskip("libtask.devices.programs")
+    noise = [f"note {number}" for number in range(40)]
+    log = "\n".join(
+        [
+            "Compilation started",
+            *noise,
+            "pocl/tempfile_Ab1.cl:3:7: error: no",
+            "  ^",
+            *noise,
+        ]
+    )
+
+    shown = programs.excerpt(log)
+
+    assert shown[:2] == ["line 3:7: error: no", "  ^"]
+    assert len(shown) == programs.EXCERPT_LINES
+    assert programs.excerpt("") == []
+    assert programs.excerpt("x" * 900) == ["x" * programs.LINE_CHARACTERS]

@@ -10,7 +10,7 @@ from builders import a_resource
 from hetd.core.system import Resource, System
 from hetd.core.tasks import Row
 from hetd.estimates.point import Figures
-from hetd.estimates.table import GUESS_S, EstimateTable, application
+from hetd.estimates.table import GUESS_S, POINTS_OF_APP, EstimateTable, application
 from libtask.errors import InputError
 
 CPU, GPU = a_resource("cpu"), a_resource("gpu")
@@ -204,9 +204,11 @@ def test_what_is_forgotten_is_guessed_again() -> None:
     table = a_table(("heat/64", CPU, 10.0, 1.0), ("blur/64", CPU, 3.0, 1.0))
     assert table.seconds(a_row(), CPU) == 10.0
 
-    gone = table.forget(lambda known: known.type == "heat/64")
+    heat = [key for key in table.keys_after(None, 9) if key[0] == "heat/64"]
+    table.forget(heat)
 
-    assert [known.type for known in gone] == ["heat/64"]
+    assert table.dropped() == heat
+    assert table.dropped() == []
     assert table.seconds(a_row(), CPU) == GUESS_S
     assert len(table.figures()) == 1
 
@@ -272,3 +274,18 @@ def test_other_applications_say_nothing() -> None:
     table = a_table(("heater/64", CPU, 0.001, 1.0), ("blur", GPU, 0.001, 1.0))
 
     assert table.seconds(a_row("heat/64", 1.0), CPU) == GUESS_S
+
+
+def test_of_an_application_so_many_sizes_are_kept_the_ones_with_news() -> None:
+    table = EstimateTable()
+    for number in range(POINTS_OF_APP):
+        table.learn(f"heat/{number}", "cpu", 1.0, 1.0)
+    row = a_row("heat/0", 1.0)
+    for _ in range(20):
+        table.observe(row, CPU, 9.0)  # it has news
+
+    table.learn("heat/new", "cpu", 1.0, 1.0)
+    table.learn("blur/new", "cpu", 1.0, 1.0)
+
+    assert [key[0] for key in table.dropped()] == ["heat/1"]
+    assert table.count(row, CPU) > 1

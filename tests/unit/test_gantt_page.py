@@ -80,3 +80,17 @@ def test_colours_tell_applications_else_types(tmp_path: Path) -> None:
     assert groups({"app": "heat"}, {"app": "markov"}) == ["heat", "markov"]
     assert groups({"type": "heat/8"}, {"type": "heat/9"}) == ["heat/8", "heat/9"]
     assert groups({}, {}) == ["1", "2"]
+
+
+def test_a_failed_attempt_is_no_migration_and_says_why(tmp_path: Path) -> None:
+    failed = Segment("gpu0", 100.0, 101.0, error="does not compile")
+    task = a_task(1, submitted=100.0, segments=[failed, Segment("cpu", 101.0, 102.0)])
+
+    write_page(*laid_out([task], a_node(), 200.0), tmp_path / "g.html")
+
+    data = Page((tmp_path / "g.html").read_text(encoding="utf-8")).data
+    assert (data["title"], data["moves"]) == ("1 task, 0 migrations, 2.0 s", [])
+    assert [(bar["failed"], bar["error"]) for bar in data["bars"]] == [
+        (True, "does not compile"),
+        (False, ""),
+    ]

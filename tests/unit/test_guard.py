@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from hetd.transport import guard as module
 from hetd.transport.guard import Allowance
 from hetd.transport.router import Router
 from hettorture.zmtp import RawPeer, flood_parts
-from libtask.messages import ListTasks, encode
+from libtask.messages import ListTasks, Request, Submit, TaskSpec, encode
 from unit.scripted_daemon import until
 
 if TYPE_CHECKING:
@@ -80,6 +81,50 @@ def test_the_daemon_is_to_end_when_nothing_else_helps(
 
     until(lambda: bool(ended), "a call for the end")
     assert ended[0].startswith("out of the memory allowed: grown by ")
+
+
+def _await_strain(router: Router, wanted: bool) -> None:  # noqa: FBT001  what is awaited
+    until(lambda: router.guard.strained is wanted, "a look at the memory")
+
+
+def test_large_requests_wait_while_there_is_little_memory(
+    make: Callable[[Allowance], Router], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = [100 << 20]
+    monkeypatch.setattr(module, "_resident", lambda: size[0])
+    router = make(Allowance(memory=100 << 20))
+    router.guard.begin(lambda: None, lambda: 0)
+    large = Submit(7, [TaskSpec("app", {"data": "x" * 20_000})])
+    read = []
+
+    for grown, strained in ((80 << 20, True), (0, False)):
+        size[0] = (100 << 20) + grown
+        _await_strain(router, strained)
+        with RawPeer(router.path) as peer:
+            peer.greet()
+            for message in (large, ListTasks(8)):
+                peer.send(encode(message))
+                until(router.waiting, "a request")
+                read += [each.message for each in router.receive()]
+
+    # a bare request is one that was not read; the loop says that it is busy
+    assert read == [Request(7), ListTasks(8), large, ListTasks(8)]
+
+
+def test_the_memory_that_the_service_manager_allows_counts(tmp_path: Path) -> None:
+    own, group = tmp_path / "cgroup", tmp_path / "hetd.service"
+    group.mkdir()
+    own.write_text("0::/hetd.service\n", encoding="ascii")
+
+    none = module.memory_bound(tmp_path, own)
+    (group / "memory.max").write_text("max\n", encoding="ascii")
+    unlimited = module.memory_bound(tmp_path, own)
+    (group / "memory.max").write_text("3221225472\n", encoding="ascii")
+    (group / "memory.high").write_text("2147483648\n", encoding="ascii")
+
+    assert (none, unlimited) == (math.inf, math.inf)
+    assert module.memory_bound(tmp_path, own) == 2 << 30
+    assert module.memory_bound(tmp_path, tmp_path / "absent") == math.inf
 
 
 def test_what_tasks_need_is_no_growth(

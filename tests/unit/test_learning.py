@@ -27,6 +27,7 @@ class Running:
         self.table = EstimateTable()
         self.scheduler = Scheduler([CPU], self.table, make_policy("affinity", {}))
         self.batch = Batch()
+        self.measured: list[tuple[str, int]] = []
         self.submitted = a_task(1, "heat/64", work=100.0)
         self.scheduler.handle(self.submitted, 0)
         self.task = self.scheduler.system.tasks[self.submitted.task]
@@ -36,7 +37,10 @@ class Running:
         node: Any = SimpleNamespace(
             scheduler=self.scheduler,
             estimates=self.table,
-            journal=SimpleNamespace(batch=self.batch),
+            journal=SimpleNamespace(
+                batch=self.batch, measured=lambda *each: self.measured.append(each)
+            ),
+            forget_dropped=lambda: None,
         )
         self.learner = Learner(node)
 
@@ -60,6 +64,7 @@ def test_strips_are_extrapolated_to_the_whole_task() -> None:
     # ten of a hundred iterations
     assert running.known() == [(pytest.approx(1.0), 0.0)]
     assert [each and each.seconds for each in running.batch.samples.values()] == [1.0]
+    assert running.measured == [("heat/64", 0)]
 
 
 def test_set_up_and_transfers_stand_apart_from_strips() -> None:

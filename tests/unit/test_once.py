@@ -27,6 +27,7 @@ CHANGES: list[tuple[m.Change, m.Change]] = [
     (m.Amend(1, [1], priority=2), m.Amend(1, [1], priority=3)),
     (m.Migrate(1, 1, "cpu"), m.Migrate(1, 1, "gpu0")),
     (m.Occupy(1, "cpu", drain=True), m.Occupy(1, "cpu", drain=False)),
+    (m.TestDevices(1), m.TestDevices(1, ["gpu0"])),
     (m.Policies(1, set="migration"), m.Policies(1, set="affinity")),
     (m.Learn(1, [A_SAMPLE]), m.Learn(1, [])),
     (m.Forget(1), m.Forget(1, ["a"])),

@@ -39,12 +39,14 @@ OF_A_TASK: list[m.Request] = [
 """Requests about one user's task."""
 OF_THE_NODE: list[m.Request] = [
     m.Occupy(1, "cpu", drain=True),
+    m.TestDevices(1, []),
     m.Policies(1, set="migration"),
     m.Learn(1, [m.Sample("a/1", "cpu", 1.0)]),
     m.Forget(1),
+    m.Usage(1, user=4321),
     m.Stop(1),
 ]
-"""Requests that change what is everybody's."""
+"""Requests that change what is everybody's, or ask of another user."""
 HARMLESS = {m.Devices, m.Models, m.Notes, m.Status}
 """They tell nothing of a task but its number and that it runs, or that there are so many."""
 BY_THE_LOOP = {m.Watch}

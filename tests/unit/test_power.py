@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -246,6 +247,69 @@ def test_the_model_is_busy_and_idle_watts_times_time() -> None:
     assert book.total("gpu0", 9 * SECOND) == Total(
         750.0, 180.0, 9.0, busy_s=3.0, measured=False
     )
+
+
+def test_a_failed_attempt_is_neither_busy_time_nor_energy_of_a_task() -> None:
+    book, _ = a_book()
+    book.begin(1, "gpu0", 0)
+    assert book.total("gpu0", 2 * SECOND) == Total(
+        0.0, 0.0, 2.0, busy_s=0.0, measured=False, starting_joules=500.0, starting_s=2.0
+    )
+
+    charge = book.end(1, 4 * SECOND, failed=True)
+
+    assert charge is None
+    # as if the GPU had been idle
+    assert book.total("gpu0", 4 * SECOND) == Total(
+        0.0, 120.0, 4.0, busy_s=0.0, measured=False
+    )
+
+
+def test_what_a_stretch_took_before_its_first_strip_counts_from_then_on() -> None:
+    book, _ = a_book()
+    book.begin(1, "gpu0", 0)
+    book.total("gpu0", 2 * SECOND)
+
+    book.used(1, 1.0)
+
+    assert book.total("gpu0", 3 * SECOND) == Total(
+        750.0, 0.0, 3.0, busy_s=3.0, measured=False
+    )
+    assert book.end(1, 4 * SECOND) == Charge(1000.0, measured=False)
+
+
+def test_a_failed_attempt_beside_a_task_takes_nothing_from_the_busy_sum() -> None:
+    book, _ = a_book()
+    book.begin(1, "cpu", 0)
+    book.used(1, 1.0)
+    book.begin(2, "cpu", 0)
+
+    assert book.end(2, 2 * SECOND, failed=True) is None
+
+    total = book.total("cpu", 2 * SECOND)
+    assert (total.busy_joules, total.idle_joules, total.busy_s) == (200.0, 0.0, 2.0)
+
+
+def test_sums_never_shrink_whatever_fails() -> None:
+    book, _ = a_book(gpu0=Script(*range(50, 5000, 50)))
+    seen = [book.total("gpu0", 0)]
+    for number in range(20):
+        at = number * SECOND
+        book.begin(number, "gpu0", at)
+        seen.append(book.total("gpu0", at + SECOND // 2))
+        if number % 3 == 0:
+            book.used(number, 0.1)
+        seen.append(book.total("gpu0", at + SECOND * 3 // 4))
+        book.end(number, at + SECOND, failed=number % 3 != 0)
+        seen.append(book.total("gpu0", at + SECOND))
+    for before, after in pairwise(seen):
+        assert after.busy_joules >= before.busy_joules
+        assert after.idle_joules >= before.idle_joules
+        assert after.busy_s >= before.busy_s
+    last = seen[-1]
+    # a meter's joules are all somewhere
+    assert last.busy_joules + last.idle_joules == 50.0 * (len(seen) - 1)
+    assert last.busy_s == 7.0
 
 
 def test_tasks_share_the_cpu_by_processor_time() -> None:

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
-from libtask.devices.report import FoundDevice
+from libtask.devices.discovery import Offer, Verdict
+from libtask.errors import InputError
 from libtask.messages import (
     Abort,
     Aborted,
     Control,
+    DeviceSpec,
     Done,
     Error,
     Finished,
@@ -26,7 +29,8 @@ from libtask.messages import (
     Submitted,
     TaskSpec,
 )
-from libtask.program.local import POCL, name_devices
+from libtask.program import local
+from libtask.task import Task
 from unit.scripted_daemon import PATIENCE, ScriptedDaemon, cpu, run, stage
 
 if TYPE_CHECKING:
@@ -202,7 +206,7 @@ def test_is_the_worker_of_its_own_task(played: Played, program: Path) -> None:
     assert played.daemon.expect(Ready).task == 7
     played.order(run(7, cpu()))
 
-    assert played.daemon.expect(Finished).result == {"sum": 6.0, "done": 4}
+    assert next_of(played, Finished).result == {"sum": 6.0, "done": 4}
     status, output, errors = finish(played.process)
     assert (status, errors) == (0, "")
     assert json.loads(output) == {"sum": 6.0, "done": 4}
@@ -242,20 +246,29 @@ def next_of(played: Played, kind: Any) -> Any:
             return message
 
 
-def test_real_accelerators_come_before_emulated_ones() -> None:
-    emulator = "Intel(R) FPGA Emulation Platform for OpenCL(TM)"
-    specs = name_devices(
-        [
-            FoundDevice(POCL, "cpu-haswell", "cpu"),
-            FoundDevice(POCL, "basic", "cpu"),
-            FoundDevice("NVIDIA CUDA", "H200", "gpu"),
-            FoundDevice(emulator, "Emulation Device", "accelerator"),
-        ]
-    )
+SUM = DeviceSpec("gpu0", "gpu", "opencl", "Platform", "Card")
 
-    shown = [(spec.name, spec.device, spec.emulated) for spec in specs]
-    assert shown == [
-        ("gpu0", "H200", False),
-        ("gpu1", "cpu-haswell", True),
-        ("fpga0", "Emulation Device", True),
-    ]
+
+def test_an_accelerator_that_works_goes_before_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emulated = replace(SUM, name="fpga0", kind="fpga", emulated=True)
+    task = OnEveryKind()
+
+    def chosen(*offers: Offer) -> str:
+        monkeypatch.setattr(local, "discover_devices", lambda: list(offers))
+        return local.choose(task, None).name
+
+    assert chosen(Offer(SUM, Verdict()), Offer(emulated, Verdict())) == "gpu0"
+    assert chosen(Offer(emulated, Verdict())) == "cpu"
+    assert chosen(Offer(SUM, Verdict("broken"))) == "cpu"
+    with pytest.raises(InputError, match="gpu0 is unusable: broken"):
+        local.choose(task, "gpu0")
+
+
+class OnEveryKind(Task):
+    """A task that computes nothing, on any kind."""
+
+
+for _kind in ("cpu", "gpu", "fpga"):
+    OnEveryKind.on(_kind)(lambda *_: iter(()))

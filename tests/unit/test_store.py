@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.estimates.point import Figures
+from hetd.estimates.point import Figures, key_of
 from hetd.store import Batch, Store, StoreError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_committed_tasks_are_there_at_the_next_start(
     store = reopen()
 
     assert store.unended() == [b"one", b"three"]
-    assert store.ended(100, 10) == [(2, b"two")]
+    assert list(store.ended(100, 10)) == [(2, b"two")]
     assert (store.task(2), store.task(4)) == (b"two", None)
     assert store.last_id() == 3
 
@@ -118,7 +118,7 @@ def test_samples_are_replaced_and_forgotten(reopen: Callable[[], Store]) -> None
     first, second, third = Batch(), Batch(), Batch()
     for batch, known in ((first, old), (first, other), (second, new)):
         batch.keep(known)
-    third.forget(other)
+    third.forget(key_of(other))
 
     for batch in (first, second):
         _commit(store, batch)

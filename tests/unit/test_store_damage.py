@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetd.store import Batch, Store, StoreError
+from hetd.store.lock import lock
 from hetd.store.opening import quick_check
 from hetd.store.writeahead import lost_commits
 
@@ -185,6 +187,33 @@ def test_a_database_that_was_cut_is_refused(whole: Path) -> None:
 
     with pytest.raises(StoreError, match=f"it is damaged.*{HINT}|malformed.*{HINT}"):
         Store(whole)
+
+
+@pytest.mark.parametrize("page", range(1, 8))
+def test_damage_is_told_in_one_line(whole: Path, page: int) -> None:
+    size = whole.stat().st_size // 4096
+    with whole.open("r+b") as file:
+        file.seek(4096 * min(page, size - 1))
+        file.write(b"\xff" * 300)
+
+    with pytest.raises(StoreError, match=HINT) as caught:
+        Store(whole).close()
+
+    assert "\n" not in str(caught.value)
+    assert "***" not in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EIO])
+def test_a_state_that_cannot_be_written_is_no_mistake_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", fail)
+
+    with pytest.raises(StoreError, match=f"{os.strerror(number)}.*{HINT}"):
+        lock(tmp_path)
 
 
 def test_a_flipped_bit_in_a_waiting_tasks_page_is_noticed(whole: Path) -> None:

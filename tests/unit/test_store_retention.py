@@ -173,3 +173,22 @@ def test_the_log_stays_small_under_many_writes_and_after_a_long_reader(
     assert before <= 8
     assert held > 16  # so long as somebody reads the old state, it cannot be cut
     assert after <= 16
+
+
+@pytest.mark.parametrize("days", [400, -400])
+def test_a_key_is_kept_when_the_time_of_day_jumps_across_a_restart(
+    tmp_path: Path, hands: Hands, days: int
+) -> None:
+    with closing(Store(tmp_path / "hetd.db", clock=hands.clock)) as store:
+        store.submit(Batch(keys=[(1, "k", b"", b"", TODAY)]))
+        store.flush()
+    later = Clock(hands.clock.now, lambda: float(TODAY + days * DAY))
+
+    with closing(Store(tmp_path / "hetd.db", clock=later)) as store:
+        _rest(store, hands)
+        assert store.key(1, "k") is not None
+        hands.seconds += KEY_S
+        _rest(store, hands)
+        kept = store.key(1, "k") is not None
+
+    assert kept == (days < 0), "it has been kept for a day of the daemon's own time"

@@ -40,7 +40,7 @@ def test_every_task_is_taken_over(old: Path) -> None:
     with closing(Store(old)) as store:
         journal = Journal(store)
         live = {entry.id: entry.state for entry in journal.restore()}
-        ended = {e.id: e.state for e in journal.newest_first(None, 100)} | live
+        ended = {e.id: e.state for e in journal.newest(None, 100)} | live
 
         assert live == {3: "held", 4: "waiting", 6: "held", 7: "held"}
         assert ended == live | {1: "completed", 2: "failed", 5: "cancelled"}

@@ -37,11 +37,32 @@ def test_set_up_may_take_longer_than_a_strip() -> None:
 
 def test_long_strips_and_large_states_have_their_time() -> None:
     vigil = _vigil(state_bytes=500_000_000)  # 10 s to copy at the worst
-    for at in (1.0, 2.0):
+    for at in (2.0, 4.0):
         _progress(vigil, at, mean=2.0)
 
-    assert _complaints(vigil, 51.0) == []
-    assert _complaints(vigil, 53.0) == ["no checkpoint was reached in 50 s"]
+    assert _complaints(vigil, 53.0) == []
+    assert _complaints(vigil, 55.0) == ["no checkpoint was reached in 50 s"]
+
+
+def test_no_report_and_no_size_buys_more_time_than_has_gone_by() -> None:
+    vigil = Vigil(strip_s=10.0, setup_s=50.0, memory=500_000_000)
+    vigil.begin(TASK, 1, 1 << 62, 0)
+    for at in (1.0, 2.0):
+        _progress(vigil, at, mean=1e9)
+
+    assert _complaints(vigil, 31.0) == []
+    assert _complaints(vigil, 33.0) == ["no checkpoint was reached in 30 s"]
+
+
+def test_a_worker_has_to_come_sooner_than_set_up_ends() -> None:
+    vigil = Vigil(strip_s=10.0, setup_s=500.0)
+    vigil.await_worker(TASK, 1, 0)
+    vigil.await_worker(TASK, 1, 80 * SECOND)  # asked for again: it waits no longer
+
+    assert _complaints(vigil, 89.0) == []
+    assert _complaints(vigil, 91.0) == ["no worker came for it in 90 s"]
+    vigil.begin(TASK, 1, 0, 91 * SECOND)
+    assert _complaints(vigil, 92.0) == []
 
 
 def test_saving_may_take_as_long_as_set_up() -> None:

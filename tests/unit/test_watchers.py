@@ -141,7 +141,7 @@ def test_a_user_has_so_many_watches_those_of_the_gone_left_out(
     desk.loop.finish()
     (refusal,) = pipes.to(_route("one-more"), m.Error)
     assert isinstance(refusal, m.Error)
-    assert refusal.text == f"a user has {MOST_WATCHES} watches at most"
+    assert refusal.text.startswith(f"a user has {MOST_WATCHES} watches at most")
 
     pipes.gone.add(_route("w-7"))
     desk.say(USER, m.Watch(2), "one-more")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hetctl.energy import energy_of
 from hetctl.output import checkpoint_wait
-from libtask.messages import ENDED
+from libtask.messages import ENDED, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,22 +28,25 @@ class TaskAccount:
         waited: from its submission to its end (or now) on no resource: held, for
             other tasks, in a queue, and between the resources of a move.
         ran: on resources, with set-up and transfers.
+        failed: on resources, in attempts that failed before their first strip.
 
     """
 
     task: TaskInfo
     waited: float
     ran: float
+    failed: float
     energy: Energy
 
     @property
-    def places(self) -> list[str]:
-        """The resources it was on, in order, each stay once."""
-        names: list[str] = []
+    def places(self) -> list[tuple[str, bool]]:
+        """The resources it was on, in order, each stay once, and if all of it failed."""
+        places: list[tuple[str, bool]] = []
         for segment in self.task.segments:
-            if names[-1:] != [segment.resource]:
-                names.append(segment.resource)
-        return names
+            place = (segment.resource, segment.failed_attempt)
+            if places[-1:] != [place]:
+                places.append(place)
+        return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,12 @@ class Split:
         setting_up: from the start of a stretch to its first strip, without transfers:
             starting a worker, opening the device, building programs.
         other: held by a task and none of these: hand-overs, and stretches of which
-            the worker has not reported, as those that still run or that failed.
+            the worker has not reported, as those that still run.
         checkpoint_wait: of computing, what passed between an order to stop and the
             checkpoint at which it was followed.
         idle: no selected task on it; None where its number of slots is not known.
+        failed: held by a task in attempts that failed before their first strip; this
+            is not busy time.
 
     """
 
@@ -70,6 +75,7 @@ class Split:
     other: float
     idle: float | None
     checkpoint_wait: float = 0.0
+    failed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,8 @@ class ResourceAccount:
 
     Attributes:
         slots: None: the node does not have it (any more).
-        busy: share of slots times span that was not idle; None: not known.
+        busy: share of slots times span that was neither idle nor in failed attempts;
+            None: not known.
 
     """
 
@@ -133,9 +140,11 @@ def account(
 def task_account(info: TaskInfo, now: float) -> TaskAccount:
     """Add up one task, in a full record; where it has not ended, until `now`."""
     end = _end_of(info, now)
-    ran = sum(_length(segment, end) for segment in info.segments)
-    waited = max(0.0, end - info.submitted - ran)
-    return TaskAccount(info, waited, ran, energy_of(info.segments))
+    kept = counted(info.segments)
+    ran = sum(_length(segment, end) for segment in kept)
+    failed = sum(_length(segment, end) for segment in info.segments) - ran
+    waited = max(0.0, end - info.submitted - ran - failed)
+    return TaskAccount(info, waited, ran, max(0.0, failed), energy_of(info.segments))
 
 
 def _resource(
@@ -146,17 +155,20 @@ def _resource(
     split = _split(segments, idle, span[1])
     busy = None
     if slots is not None and idle is not None and span[1] > span[0]:
-        busy = 1 - idle / (slots * (span[1] - span[0]))
+        busy = 1 - (idle + split.failed) / (slots * (span[1] - span[0]))
+        busy = max(0.0, busy)
     return ResourceAccount(name, slots, split, busy, energy_of(segments))
 
 
-def _split(segments: list[Segment], idle: float | None, end: float) -> Split:
+def _split(every: list[Segment], idle: float | None, end: float) -> Split:
+    segments = counted(every)
+    failed = sum((_length(each, end) for each in every if each.failed_attempt), 0.0)
     computing = sum(each.seconds for each in segments)
     transferring = sum(each.transfer_in + each.transfer_out for each in segments)
     setting_up = sum(_set_up(each) for each in segments)
     other = sum(_unexplained(each, end) for each in segments)
     waiting = sum(checkpoint_wait(each) or 0.0 for each in segments)
-    return Split(computing, transferring, setting_up, other, idle, waiting)
+    return Split(computing, transferring, setting_up, other, idle, waiting, failed)
 
 
 def _set_up(segment: Segment) -> float:

@@ -36,6 +36,7 @@ import msgspec
 from hetctl.units import parse_duration
 from hetctl.variants import combinations, filled, member
 from libtask.apps import Options, build, describe, resolve
+from libtask.documents import LARGEST_WHOLE, check_numbers, decoded
 from libtask.errors import InputError
 from libtask.parameters import one_line, suggestion
 
@@ -101,10 +102,11 @@ class BatchFile:
 
     def _tables(self) -> list[Any]:
         try:
-            document = tomllib.loads(self._text())
+            document = decoded(tomllib.loads, self._text())
+            check_numbers(document, LARGEST_WHOLE)
         except OSError as error:
             raise InputError(f"{self._path}: {error.strerror}") from error
-        except ValueError as error:  # not TOML, or not UTF-8
+        except (ValueError, InputError) as error:  # not TOML, or not UTF-8
             raise InputError(f"{self._path}: {one_line(error)}") from error
         for key in set(document) - {"task"}:
             self._mistake(

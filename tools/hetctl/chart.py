@@ -2,7 +2,7 @@
 
 One row a slot, one colour an application, one shade a task; a move is an arrow from
 where the task left to where it went on. Paler ends of a bar are copies to and from
-the device.
+the device. A frame with a cross is an attempt that failed before its first strip.
 """
 
 from __future__ import annotations
@@ -45,6 +45,14 @@ SHADES = (0.0, 0.13, 0.26)
 """How much lighter neighbouring tasks of one application are drawn."""
 BAR = 0.72
 INK = "#222222"
+FAILED = "#cc3311"
+CROSS: dict[str, Any] = {
+    "color": FAILED,
+    "marker": "x",
+    "markersize": 6,
+    "linestyle": "none",
+}
+"""How a failed attempt is marked."""
 WIDTH = 12.0
 SMALLEST_LABEL = 0.011
 """Share of the picture's width below which a bar gets no label."""
@@ -73,7 +81,8 @@ def draw(lanes: list[Lane], stretches: list[Stretch], path: Path) -> None:
         _arrow(axes, before, after, origin)
     _finish(axes, lanes, span)
     _title(axes, stretches, span)
-    _legend(figure, colours)
+    failed = any(each.segment.failed_attempt for each in stretches)
+    _legend(figure, colours, failed=failed)
     figure.savefig(path, dpi=160)
 
 
@@ -91,11 +100,14 @@ def _lighter(colour: str, share: float) -> tuple[float, float, float]:
 
 
 def _bar(axes: Any, each: Stretch, origin: float, colour: str) -> None:
+    if each.segment.failed_attempt:
+        _failed_attempt(axes, each, origin)
+        return
     shade = SHADES[each.task.id % len(SHADES)]
     start, length = each.start - origin, each.finish - each.start
     low = each.lane - BAR / 2
     face = _lighter(colour, shade)
-    edge = "#cc3311" if each.task.state == "failed" else "white"
+    edge = FAILED if each.task.state == "failed" else "white"
     axes.broken_barh(
         [(start, length)], (low, BAR), facecolors=[face], edgecolor=edge, linewidth=0.8
     )
@@ -106,8 +118,24 @@ def _bar(axes: Any, each: Stretch, origin: float, colour: str) -> None:
     axes.broken_barh(ends, (low, BAR), facecolors=pale, linewidth=0)
 
 
+def _failed_attempt(axes: Any, each: Stretch, origin: float) -> None:
+    """Draw a frame with a cross: nothing was computed, however short it was."""
+    start, length = each.start - origin, each.finish - each.start
+    span = [(start, length)]
+    axes.broken_barh(
+        span,
+        (each.lane - BAR / 2, BAR),
+        facecolors="none",
+        edgecolor=FAILED,
+        linewidth=0.8,
+    )
+    axes.plot([start + length / 2], [each.lane], **CROSS, zorder=4)
+
+
 def _label(axes: Any, each: Stretch, origin: float, span: float) -> None:
     length = each.finish - each.start
+    if each.segment.failed_attempt:
+        return
     if length < SMALLEST_LABEL * span * len(str(each.task.id)):
         return
     middle = each.start - origin + length / 2
@@ -156,7 +184,7 @@ def _title(axes: Any, stretches: list[Stretch], span: float) -> None:
     axes.set_title(title, loc="left", fontsize=11, color=INK)
 
 
-def _legend(figure: Figure, colours: dict[str, str]) -> None:
+def _legend(figure: Figure, colours: dict[str, str], *, failed: bool) -> None:
     handles: list[Any] = [
         Patch(facecolor=colour, label=one_line(name)[:LONGEST])
         for name, colour in colours.items()
@@ -164,6 +192,8 @@ def _legend(figure: Figure, colours: dict[str, str]) -> None:
     handles.append(
         Line2D([], [], color=INK, marker=">", markersize=5, label="migration")
     )
+    if failed:
+        handles.append(Line2D([], [], **CROSS, label="failed attempt"))
     figure.legend(
         handles=handles,
         loc="outside lower center",

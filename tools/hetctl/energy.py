@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetctl.units import readable_joules
+from libtask.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,11 @@ class Energy:
 
 
 def energy_of(segments: Sequence[Segment]) -> Energy:
-    """Add up the energy of stretches, and say how far it is known."""
+    """Add up the energy of stretches, and say how far it is known.
+
+    Failed attempts have none.
+    """
+    segments = counted(segments)
     known = [each for each in segments if each.joules is not None]
     joules = sum(each.joules or 0.0 for each in known) if known else None
     measured = bool(known) and all(each.measured for each in known)

@@ -61,7 +61,7 @@ def laid_out(
     for info, number, segment in pieces:
         ends = free_at.setdefault(segment.resource, [0.0])
         slot = _first_free(ends, segment.start)
-        ends[slot] = now if segment.finish is None else segment.finish
+        ends[slot] = _end(segment, now)
         taken.append((info, number, segment, slot))
     lanes = _lanes(free_at, devices)
     index = {
@@ -98,4 +98,5 @@ def _lanes(free_at: dict[str, list[float]], devices: list[DeviceInfo]) -> list[L
 
 
 def _end(segment: Segment, now: float) -> float:
-    return now if segment.finish is None else segment.finish
+    """Return when a stretch ended; or now, unless the time of day was put back."""
+    return max(now, segment.start) if segment.finish is None else segment.finish

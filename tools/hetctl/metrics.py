@@ -87,7 +87,10 @@ def _of_daemon(status: StatusInfo) -> Iterator[Metric]:
         "hetd_commits": ("Commits of the store.", status.commits),
         "hetd_commit_seconds": ("Time that commits took.", status.commit_s),
         "hetd_refused_messages": ("Messages not understood.", status.refused),
-        "hetd_migrations": ("Moves of tasks between resources.", status.migrations),
+        "hetd_migrations": (
+            "Moves of tasks between resources, once a strip is done there.",
+            status.migrations,
+        ),
     }
     for name, (text, total) in sums.items():
         yield CounterMetricFamily(name, text, value=total)
@@ -140,7 +143,11 @@ def _states(devices: list[DeviceInfo]) -> Metric:
 def _times(devices: list[DeviceInfo]) -> Iterator[Metric]:
     for name, text, read in (
         ("metered", "Time accounted for.", attrgetter("metered_s")),
-        ("busy", "Time of slots that had a task, summed up.", attrgetter("busy_s")),
+        (
+            "busy",
+            "Time of slots that had a task, summed up; no attempt that failed before its first strip.",
+            attrgetter("busy_s"),
+        ),
     ):
         seconds = CounterMetricFamily(
             f"hetd_resource_{name}_seconds", text, labels=RESOURCE

@@ -47,7 +47,7 @@ def read(path: Path, resources: Collection[str]) -> tuple[list[Sample], list[str
     for number, line in enumerate(lines[1:], start=2):
         try:
             samples += [_sample(line, resources)] if line.strip() else []
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             complaints.append(f"{path}: line {number}: {error}")
     return samples, complaints
 
@@ -55,7 +55,7 @@ def read(path: Path, resources: Collection[str]) -> tuple[list[Sample], list[str
 def _check_format(path: Path, line: bytes) -> None:
     try:
         header: Any = msgspec.json.decode(line)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         header = None
     found = header.get("format") if isinstance(header, dict) else None
     if found != FORMAT:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from libtask.messages import migrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def moves(stretches: Iterable[Stretch]) -> list[tuple[Stretch, Stretch]]:
-    """Return each pair of following stretches of a task on different resources."""
-    ordered = sorted(stretches, key=lambda each: (each.task.id, each.number))
+    """Return the two stretches of each migration, of tasks that are there in whole."""
+    found = {(each.task.id, each.number): each for each in stretches}
+    tasks = {each.task.id: each.task for each in found.values()}
     return [
-        (before, after)
-        for before, after in pairwise(ordered)
-        if before.task.id == after.task.id
-        and before.segment.resource != after.segment.resource
+        (found[number, before], found[number, after])
+        for number, info in sorted(tasks.items())
+        for before, after in migrations(info.segments)
     ]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hetctl.documents import tasks as documents
     from hetctl.documents.parts import Source
-    from libtask.messages import Segment, TaskInfo
+    from libtask.messages import LastOutput, Segment, TaskInfo
 
 STYLES = {
     "running": "green",
@@ -97,6 +97,7 @@ def task_document(
         "snapshot_error": info.snapshot_error or None,
         "work_at_risk_s": info.at_risk,
         "attempts": info.attempts,
+        "last_output": _last_output(info.last_output),
         "segments": [segment_document(each, emulated) for each in info.segments],
         "after": info.after,
         "kinds": info.kinds,
@@ -144,7 +145,16 @@ def segment_document(
         "log": segment.log,
         "log_start": segment.log_start,
         "log_end": segment.log_end,
+        "error": segment.error or None,
+        "failed_attempt": segment.failed_attempt,
     }
+
+
+def _last_output(last: LastOutput | None) -> documents.LastOutputPart | None:
+    """Write what a worker wrote last."""
+    if last is None:
+        return None
+    return {"phase": last.phase or None, "reason": last.reason, "lines": last.lines}
 
 
 def checkpoint_wait(segment: Segment) -> float | None:

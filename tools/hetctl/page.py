@@ -84,4 +84,6 @@ def _bar(each: Stretch, origin: float) -> dict[str, Any]:
         "rule": each.segment.rule,
         "asked": None if asked is None else asked - origin,
         "why": each.segment.stop_rule,
+        "failed": each.segment.failed_attempt,
+        "error": each.segment.error,
     }

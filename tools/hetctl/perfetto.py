@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hetctl.lanes import laid_out
 from hetctl.moves import moves
 from hetctl.output import moment
+from libtask.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,8 +75,10 @@ class _Writer:
     def slices(self, each: Stretch) -> Iterator[TraceEventPart]:
         """Write a stretch, and what the worker told of it, one inside the other."""
         name = f"{each.task.type} #{each.task.id}"
-        yield self._slice(each, name, "task", (each.start, each.finish))
         segment = each.segment
+        if segment.failed_attempt:
+            name += " failed attempt"
+        yield self._slice(each, name, "task", (each.start, each.finish))
         if segment.computing is None:
             return
         begin = min(max(segment.computing, each.start), each.finish)
@@ -113,7 +116,7 @@ class _Writer:
         """Count the tasks that run on each resource, and those that wait for it."""
         changes: dict[str, list[tuple[float, int]]] = {}
         for info in tasks:
-            for segment in info.segments:
+            for segment in counted(info.segments):
                 spans = changes.setdefault(f"running on {segment.resource}", [])
                 spans += self._span(segment.start, segment.finish)
             for begin, end, resource in self._waits(info):
@@ -124,15 +127,16 @@ class _Writer:
             yield from self._counter(name, some)
 
     def _waits(self, info: TaskInfo) -> Iterator[tuple[float, float | None, str]]:
-        """Find the stretches of time in which a task was on no resource."""
-        if info.segments:
-            first = info.segments[0]
+        """Find the times in which a task was on no resource, or failed on one."""
+        kept = counted(info.segments)
+        if kept:
+            first = kept[0]
             yield info.submitted, first.start, first.resource
-        for before, after in pairwise(info.segments):
+        for before, after in pairwise(kept):
             if before.finish is not None:
                 yield before.finish, after.start, after.resource
         if info.finished is None and info.state != "running":
-            since = info.segments[-1].finish if info.segments else info.submitted
+            since = kept[-1].finish if kept else info.submitted
             yield since or self._now, None, info.resource or "any resource"
 
     def _span(self, begin: float, end: float | None) -> list[tuple[float, int]]:
@@ -198,4 +202,5 @@ def _facts(each: Stretch) -> dict[str, Any]:
         "transfer_out_s": segment.transfer_out,
         "set_up_s": segment.set_up,
         "joules": segment.joules,
+        "error": segment.error,
     }

@@ -35,4 +35,5 @@ def elapsed(info: TaskInfo) -> float | None:
     if info.started is None:
         return None
     until = info.finished if info.state in ENDED else now()
-    return None if until is None else until - info.started
+    # the time of day may have been put back
+    return None if until is None else max(0.0, until - info.started)

@@ -49,9 +49,18 @@ class Rates:
 
 def _between(before: DeviceInfo, device: DeviceInfo) -> Rate:
     passed = device.metered_s - before.metered_s
-    joules = (device.busy_joules + device.idle_joules) - (
-        before.busy_joules + before.idle_joules
-    )
+    # a stretch may have failed since, of which modelled energy is less
+    joules = max(0.0, _joules(device) - _joules(before))
     powered = device.measured or device.busy_watts > 0
-    used = (device.busy_s - before.busy_s) / passed / device.slots
+    used = (_used(device) - _used(before)) / passed / device.slots
     return Rate(joules / passed if powered else None, min(max(used, 0.0), 1.0))
+
+
+def _joules(device: DeviceInfo) -> float:
+    """Return all that a resource has drawn, also before first strips."""
+    return device.busy_joules + device.idle_joules + device.starting_joules
+
+
+def _used(device: DeviceInfo) -> float:
+    """Return the seconds in which its slots had tasks, also before first strips."""
+    return device.busy_s + device.starting_s

@@ -9,13 +9,12 @@ are left out.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from libtask.messages import ENDED
+from libtask.messages import ENDED, counted, migrations
 
 if TYPE_CHECKING:
     from libtask.messages import DeviceInfo, PolicyInfo, Sample, Segment, TaskInfo
@@ -104,8 +103,8 @@ class ScenarioWriter:
                 _seconds_to_move(before, after) - self._copying(info, before, after),
             )
             for info in tasks
-            for before, after in pairwise(info.segments)
-            if before.finish is not None and before.resource != after.resource
+            for before, after in _moves(info)
+            if before.finish is not None
         ]
         return median(costs) if costs else 0.0
 
@@ -142,6 +141,11 @@ def measured_makespan(tasks: list[TaskInfo]) -> float | None:
     return max(finished) - min(info.submitted for info in tasks)
 
 
+def _moves(info: TaskInfo) -> list[tuple[Segment, Segment]]:
+    pairs = migrations(info.segments)
+    return [(info.segments[before], info.segments[after]) for before, after in pairs]
+
+
 def _seconds_to_move(before: Segment, after: Segment) -> float:
     """From the last strip here to the first one there, without the wait for a turn.
 
@@ -158,18 +162,15 @@ def whole_runs(tasks: list[TaskInfo]) -> Measured:
     """Gather the times of tasks that ran on one resource from start to end."""
     found: Measured = {}
     for info in tasks:
-        if info.state == "completed" and info.segments and _unmoved(info):
-            seconds = sum(_length(segment) for segment in info.segments)
-            found.setdefault((info.type, info.segments[0].resource), []).append(seconds)
+        kept = counted(info.segments)
+        if info.state == "completed" and len({each.resource for each in kept}) == 1:
+            seconds = sum(_length(segment) for segment in kept)
+            found.setdefault((info.type, kept[0].resource), []).append(seconds)
     return found
 
 
 def _runs_anywhere(kind: dict[str, Any]) -> bool:
     return any(seconds is not None for seconds in kind["seconds"].values())
-
-
-def _unmoved(info: TaskInfo) -> bool:
-    return len({segment.resource for segment in info.segments}) == 1
 
 
 def _length(segment: Any) -> float:
@@ -232,10 +233,11 @@ def _actual_seconds(
     whole = whole_runs([info])
     if whole:
         return {resource: seconds[0] for (_, resource), seconds in whole.items()}
-    known = {s.resource: expected.get(s.resource) or 0.0 for s in info.segments}
+    kept = counted(info.segments)
+    known = {each.resource: expected.get(each.resource) or 0.0 for each in kept}
     if info.state != "completed" or not all(known.values()):
         return {}
-    slower = sum(_computing(each) / known[each.resource] for each in info.segments)
+    slower = sum(_computing(each) / known[each.resource] for each in kept)
     return {resource: slower * seconds for resource, seconds in known.items()}
 
 

@@ -21,7 +21,9 @@ NAME = "@"
 """Begins a selector of tasks by name: `@NAME`, its array `@NAME`, or `@train-*`."""
 MOST = 1_000_000
 """Tasks that one selector may name; a longer range is a slip of the finger."""
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+DIGITS = 18
+"""Of the largest id that is asked for: there will be none of more."""
 
 
 def selected(
@@ -95,6 +97,8 @@ def ids_in(word: str) -> range:
             f"selector {word!r}: expected an id, a range such as 3-9, last, all, mine"
             " or @NAME"
         )
+    if max(len(found[1]), len(found[2] or "")) > DIGITS:
+        raise NotFoundError(f"selector {_cut(word)!r}: no task has so large an id")
     first = int(found[1])
     last = int(found[2]) if found[2] else first
     if not 0 < first <= last:
@@ -102,6 +106,10 @@ def ids_in(word: str) -> range:
     if last - first >= MOST:
         raise InputError(f"selector {word!r}: more than {MOST} tasks")
     return range(first, last + 1)
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= 2 * DIGITS else f"{word[:DIGITS]}…"
 
 
 def _ids_of(client: Client, word: str, *, live: bool) -> list[int]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from libtask.documents import LARGEST_WHOLE
+
 SECONDS = {
     "": 1.0,
     "ms": 1e-3,
@@ -21,6 +23,10 @@ HOUR = 3600
 _AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*")
 
 
+LONGEST_S = 3e9
+"""The longest duration, a century: the next figures are slips of the finger."""
+
+
 def parse_duration(text: str) -> float:
     """Read `90s`, `1.5min`, `2h`; a bare number is seconds.
 
@@ -31,7 +37,13 @@ def parse_duration(text: str) -> float:
     found = _AMOUNT.fullmatch(text)
     if found is None or found[2] not in SECONDS:
         raise ValueError(f"expected a duration such as 90s, 15min or 2h, got {text!r}")
-    return float(found[1]) * SECONDS[found[2]]
+    seconds = float(found[1]) * SECONDS[found[2]]
+    if seconds > LONGEST_S:
+        raise ValueError("expected a duration of a century at most")
+    return seconds
+
+
+KIB = 1024
 
 
 def readable_duration(seconds: float | None) -> str:
@@ -47,12 +59,29 @@ def readable_duration(seconds: float | None) -> str:
     return f"{int(seconds) // HOUR} h {int(seconds) % HOUR // MINUTE:02d} min"
 
 
+def readable_bytes(size: int) -> str:
+    """Write a number of bytes with the unit that leaves few digits."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < KIB or unit == "GiB":
+            break
+        value /= KIB
+    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
 def readable_joules(joules: float) -> str:
     """Write an energy: `12 mJ`, `3.1 J`, `1.4 kJ`."""
     for unit, factor in (("kJ", 1e3), ("J", 1.0)):
         if joules >= factor:
             return f"{joules / factor:.3g} {unit}"
     return f"{1e3 * joules:.3g} mJ"
+
+
+class Whole(click.IntRange):
+    """A whole number on the command line that a message can hold."""
+
+    def __init__(self, least: int = -LARGEST_WHOLE) -> None:
+        super().__init__(least, LARGEST_WHOLE)
 
 
 class Duration(click.ParamType[float]):

@@ -1,7 +1,9 @@
 """`python -m hetdemo`: hetd's main job on this machine, from nothing to checked results.
 
-Starts a daemon of its own, measures the applications, runs a mixed batch under the
-`migration` policy, checks every result, and draws what ran where.
+Says what the machine is and which driver emulates what, starts a daemon of its own,
+measures the applications, runs a mixed batch under the daemon's default policy, checks
+every result, says what migration was worth, and draws what ran where. It succeeds only if
+every resource that is in use computed something, and all results are right.
 """
 
 from __future__ import annotations
@@ -20,8 +22,17 @@ from hetdemo.checks import check_all
 from hetdemo.daemon import demo_daemon
 from hetdemo.flow import run_batch
 from hetdemo.inputs import make_inputs
+from hetdemo.machine import machine_lines, offered
 from hetdemo.progress import Followed, Names, Trials, bars
-from hetdemo.report import LEGEND, Outcome, resource_table, summary, task_table
+from hetdemo.report import (
+    LEGEND,
+    Outcome,
+    resource_table,
+    shortcomings,
+    summary,
+    task_table,
+)
+from hetdemo.worth import worth_lines, worth_of, write_scenario
 from libtask.characterisation import characterise
 from libtask.errors import HetError
 
@@ -70,28 +81,46 @@ class Demo:
     def __init__(self, console: Console, folder: Path) -> None:
         self._console = console
         self._folder = folder
+        self._scenario = folder / "scenario.json"
         self._began = time.monotonic()
 
     def run(self) -> bool:
         """Run the demo; return whether all results are right."""
         self._step(f"Starting a daemon with the policy {POLICY!r}")
         with demo_daemon(self._folder, POLICY) as client:
-            devices = client.devices()
-            names = Names(devices)
-            for device in devices:
-                what = device.spec.device or device.spec.kind
-                self._console.print(f"  {names(device.spec.name)}: {what}")
+            every = client.devices()
+            devices, names = offered(every), Names(every)
+            for line in machine_lines(every, names):
+                self._say(f"  {line}")
             jobs = self._prepare()
             self._characterise(client, names)
             infos = self._flow(client, jobs, names)
+            known = write_scenario(client, devices, infos, self._scenario)
         outcomes = self._check(jobs, infos)
         self._console.print(task_table(outcomes, names))
         self._console.print(LEGEND, style="dim")
         self._console.print(resource_table(devices, infos, names))
-        self._console.print(summary(outcomes), style="bold")
+        self._compare(known=known)
         picture = self._draw(devices, infos)
-        self._console.print(f"Gantt picture: {picture}", soft_wrap=True)
-        return all(outcome.good for outcome in outcomes)
+        self._say(f"Gantt picture: {picture}")
+        self._console.print(summary(outcomes), style="bold")
+        missing = shortcomings(devices, outcomes, names)
+        for line in missing:
+            self._say(line, style="bold red")
+        return not missing
+
+    def _compare(self, *, known: bool) -> None:
+        """Say what migration was worth."""
+        if not known:
+            self._say("not all tasks completed: what migration was worth is not known")
+            return
+        for line in worth_lines(worth_of(self._scenario)):
+            self._say(line)
+        self._say(f"(hetsim run {self._scenario} --policy NAME tries others)")
+
+    def _say(self, line: str, style: str = "") -> None:
+        """Print a line as it is: drivers' words are no markup."""
+        self._console.print(line, style=style, markup=False, soft_wrap=True)
 
     def _prepare(self) -> list[Job]:
         self._step("Writing inputs: photographs, tables, chains")

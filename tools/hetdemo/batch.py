@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 APPS = ("gaussian-blur", "heat", "markov", "correlation")
 """What the batch is made of, as `characterise` is told."""
 
-POLICY = "migration"
-"""What the daemon schedules it by."""
+POLICY = "finish-time"
+"""What the daemon schedules it by: its own default."""
 
 GAP_S = 0.25
 """Seconds between the arrivals of one wave."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -16,6 +17,7 @@ from rich.progress import (
 
 from hetctl.places import marked
 from libtask.messages import ENDED
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +70,8 @@ class Trials:
             self._bar, total=trial.count, completed=trial.number - 1, note=where
         )
         if trial.problem:
-            self._console.print(f"  [red]cannot measure[/] {where}: {trial.problem}")
+            problem = _plain(trial.problem)
+            self._console.print(f"  [red]cannot measure[/] {where}: {problem}")
         elif trial.seconds is not None and not trial.warm_up:
             self._console.print(f"  {where}: {trial.seconds:.3f} s", highlight=False)
 
@@ -112,6 +115,8 @@ class Followed:
         if change.id not in self._bars:
             return
         name, bar = self._bars[change.id]
+        if change.what == "retried":
+            self._failed(name, change)
         if change.state in ENDED:
             self._ended(name, bar, change)
         elif change.state == "running" and change.resource:
@@ -134,14 +139,25 @@ class Followed:
                 f" to {self._names(resource)}, {done}"
             )
 
+    def _failed(self, name: str, change: TaskChanged) -> None:
+        """Tell of a failed attempt; where it is tried again is no move."""
+        where = self._names(self._where.pop(change.id, None))
+        reason = _plain(change.reason)
+        self._say(f"[red]{name} failed[/] on {where}, and is tried again: {reason}")
+
     def _ended(self, name: str, bar: TaskID, change: TaskChanged) -> None:
         self._progress.remove_task(bar)
         del self._bars[change.id]
         mark = MARKS.get(change.state, "")
         where = self._names(self._where.get(change.id))
-        reason = "" if change.state == "completed" else f": {change.reason}"
+        reason = "" if change.state == "completed" else f": {_plain(change.reason)}"
         self._say(f"{mark} {name} {change.state} on {where}{reason}")
 
     def _say(self, line: str) -> None:
         at = self._clock() - self._began
         self._console.print(f"  {at:5.1f} s  {line}", highlight=False, soft_wrap=True)
+
+
+def _plain(reason: str | None) -> str:
+    """Write others' words so that they are neither markup nor more than a line."""
+    return escape(one_line(reason or "no reason is known"))

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
+
+from libtask.messages import counted
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,12 +56,12 @@ def seconds_on(segment: Segment) -> float:
 
 
 def running_seconds(info: TaskInfo) -> float:
-    """Return how long a task had a resource, in all."""
-    return sum(seconds_on(segment) for segment in info.segments)
+    """Return how long a task had a resource, in all, but for failed attempts."""
+    return sum(seconds_on(segment) for segment in counted(info.segments))
 
 
 def waiting_seconds(info: TaskInfo) -> float:
-    """Return how long an ended task had no resource: queued, or between two."""
+    """Return how long an ended task had no resource, or failed on one."""
     return max(0.0, (info.finished or 0.0) - info.submitted - running_seconds(info))
 
 
@@ -91,18 +95,22 @@ def _path(info: TaskInfo, names: Names) -> str:
     """Write where a task ran, a line each; stretches that follow on one resource as one."""
     stretches: list[tuple[str, float]] = []
     for segment in info.segments:
+        name = names(segment.resource)
+        if segment.failed_attempt:
+            name = f"[red]failed on[/] {name}"
         before = 0.0
-        if stretches and stretches[-1][0] == segment.resource:
+        if stretches and stretches[-1][0] == name:
             _, before = stretches.pop()
-        stretches.append((segment.resource, before + seconds_on(segment)))
-    return "\n".join(f"{names(name)} {seconds:.1f}" for name, seconds in stretches)
+        stretches.append((name, before + seconds_on(segment)))
+    return "\n".join(f"{name} {seconds:.1f}" for name, seconds in stretches)
 
 
 def _check(outcome: Outcome) -> tuple[str, str]:
     """Write the largest error and what is allowed; or why there is no result."""
     verdict = outcome.verdict
     if verdict is None:
-        return f"[red]{outcome.info.state}[/]", str(outcome.info.reason)
+        reason = one_line(str(outcome.info.reason))
+        return f"[red]{outcome.info.state}[/]", escape(reason)
     colour = "green" if verdict.passed else "bold red"
     return f"[{colour}]{verdict.error:.1e}[/]", f"{verdict.tolerance:g}"
 
@@ -110,29 +118,75 @@ def _check(outcome: Outcome) -> tuple[str, str]:
 def resource_table(
     devices: Sequence[DeviceInfo], infos: Sequence[TaskInfo], names: Names
 ) -> Table:
-    """Tabulate the resources: stretches of tasks on each, and its busy share."""
+    """Tabulate the resources: what each computed, and its busy share."""
     table = Table(title="Resources", **STYLE)
     table.add_column("resource")
-    for heading in ("slots", "stretches", "busy s", "busy share"):
+    for heading in (
+        "slots",
+        "strips",
+        "stretches",
+        "failed attempts",
+        "busy s",
+        "busy share",
+    ):
         table.add_column(heading, justify="right")
     span = makespan(infos)
     for device in devices:
         name = device.spec.name
-        stretches = [
-            seconds_on(segment)
+        segments = [
+            segment
             for info in infos
             for segment in info.segments
             if segment.resource == name
         ]
-        share = sum(stretches) / (device.slots * span)
+        stretches = counted(segments)
+        busy = sum(seconds_on(segment) for segment in stretches)
+        share = busy / (device.slots * span) if span else 0.0
         table.add_row(
             names(name),
             str(device.slots),
+            str(strips_on(name, infos)),
             str(len(stretches)),
-            f"{sum(stretches):.1f}",
+            str(len(segments) - len(stretches)),
+            f"{busy:.1f}",
             f"{share:.0%}",
         )
     return table
+
+
+def strips_on(resource: str, infos: Sequence[TaskInfo]) -> int:
+    """Count the strips that a resource computed."""
+    return sum(
+        segment.strips
+        for info in infos
+        for segment in info.segments
+        if segment.resource == resource
+    )
+
+
+def shortcomings(
+    devices: Sequence[DeviceInfo], outcomes: Sequence[Outcome], names: Names
+) -> list[str]:
+    """Say what was not as it should be, a line each; none: the demo succeeded."""
+    infos = [outcome.info for outcome in outcomes]
+    bad = [outcome.info.name for outcome in outcomes if not outcome.good]
+    found = [f"no right result: {', '.join(bad)}"] if bad else []
+    for device in devices:
+        name = device.spec.name
+        if not strips_on(name, infos):
+            found.append(f"{names(name)} computed nothing{_why(name, infos)}")
+    return found
+
+
+def _why(resource: str, infos: Sequence[TaskInfo]) -> str:
+    """Say why a resource failed last, where it was tried."""
+    errors = [
+        segment.error
+        for info in infos
+        for segment in info.segments
+        if segment.resource == resource and segment.error
+    ]
+    return f": {one_line(errors[-1])}" if errors else ": no task was given to it"
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:

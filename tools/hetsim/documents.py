@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from hetsim.complaints import complaint_of
+from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,9 +43,11 @@ def decode_json(text: bytes | str) -> Any:
 
     """
     try:
-        return msgspec.json.decode(text)
+        document = decoded(msgspec.json.decode, text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(str(error)) from error
+    check_numbers(document)
+    return document
 
 
 def convert(raw: Any, kind: type[Document], shown: Any = None) -> Document:

@@ -2,7 +2,7 @@
 
 Times are seconds, sizes bytes, powers watts. Unknown keys are ignored; `null` and an
 absent key mean the default. Beside the fixed keys there are some of our own: `bursts`,
-`outages`, `measured_makespan`, `policy` and `policy_parameters`.
+`outages`, `crashes`, `measured_makespan`, `policy` and `policy_parameters`.
 """
 
 from __future__ import annotations
@@ -99,6 +99,22 @@ class Outage(Struct, frozen=True):
     drain: bool = False
 
 
+class Crash(Struct, frozen=True):
+    """A type whose tasks crash on a resource, before their first strip there.
+
+    Attributes:
+        after: seconds from a task's start there to its crash.
+        start, finish: when tasks crash that start there; null: from the start, for good.
+
+    """
+
+    type: str
+    resource: str
+    after: Amount = 0.0
+    start: Amount = 0.0
+    finish: Amount | None = None
+
+
 class Scenario(Struct, frozen=True):
     """The whole document.
 
@@ -114,6 +130,7 @@ class Scenario(Struct, frozen=True):
     tasks: list[TaskModel] = []
     bursts: list[Burst] = []
     outages: list[Outage] = []
+    crashes: list[Crash] = []
     measured_makespan: Annotated[float, Meta(gt=0)] | None = None
     policy: str | None = None
     policy_parameters: dict[str, Any] = {}
@@ -222,6 +239,10 @@ def _check_references(scenario: Scenario) -> None:
     for index, outage in enumerate(scenario.outages):
         place = f"outages[{index}].resource"
         _demand_known(place, outage.resource, resources, "resource")
+    for index, crash in enumerate(scenario.crashes):
+        place = f"crashes[{index}]"
+        _demand_known(f"{place}.type", crash.type, types, "type")
+        _demand_known(f"{place}.resource", crash.resource, resources, "resource")
     _check_order(scenario)
 
 

@@ -15,7 +15,7 @@ from hetd.core.tasks import State
 from hetsim.agenda import Agenda, Order
 from hetsim.correction import TELLING, CorrectedExpectations
 from hetsim.sharing import SharedProcessor
-from hetsim.workers import Preparation, SlotWorkers
+from hetsim.workers import CrashingRun, Preparation, SlotWorkers
 from hetsim.workload import Expectations, jobs_of, nanoseconds, resources_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hetd.core.policy import Policy
     from hetd.core.system import System
     from hetsim.agenda import Ticket
-    from hetsim.scenario import Outage, Scenario
+    from hetsim.scenario import Crash, Outage, Scenario
     from hetsim.workers import Workers
     from hetsim.workload import Job
 
@@ -70,12 +70,17 @@ class Simulation:
         self.kinds = frozenset(resource.kind for resource in resources)
         self._by_id = {job.id: job for job in self.jobs}
         self._timer: Ticket = -1
+        self._trial_at: Nanoseconds | None = None
+        self._crashes: dict[tuple[str, str], list[Crash]] = {}
+        for crash in scenario.crashes:
+            self._crashes.setdefault((crash.type, crash.resource), []).append(crash)
         self._workers = _workers_of(scenario, self.agenda)
         self._do: dict[type, Callable[[Any, Nanoseconds], None]] = {
             a.Run: self._start,
             a.Preempt: self._preempt,
             a.Abort: self._abort,
             a.SetTimer: self._set_timer,
+            a.KeepCircuit: lambda _action, _now: None,
         }
         self._enter_jobs()
         for outage in scenario.outages:
@@ -104,6 +109,14 @@ class Simulation:
                 self._note(action, now)
         if self.recorder is not None:
             self.recorder(events, now, actions)
+        self._await_trial()
+
+    def _await_trial(self) -> None:
+        """Have the scheduler told when a pair may be tried, while that matters."""
+        due = self.scheduler.next_trial()
+        if due is not None and due != self._trial_at and self.scheduler.system.tasks:
+            self._trial_at = due
+            self.agenda.add(due, Order.TIMER, Told(e.TrialDue()))
 
     def _correct(self, estimates: CorrectedExpectations, events: list[Event]) -> None:
         for event in events:
@@ -141,10 +154,24 @@ class Simulation:
             failed = e.TaskFailed(job.id, action.epoch, reason, elsewhere=True)
             self.agenda.add(now, Order.WORKER, Told(failed))
             return
-        workers = self._workers[action.resource]
-        job.run = workers.start(job, action.epoch, now)
+        crash = self._crash_of(job, action.resource, now)
+        if crash is not None:
+            crashing = job.run = CrashingRun(job, action.epoch)
+            at = now + nanoseconds(crash.after)
+            self.agenda.add(at, Order.WORKER, crashing)
+        else:
+            workers = self._workers[action.resource]
+            job.run = workers.start(job, action.epoch, now)
         if job.stop_at_deadline and now >= (job.deadline or now + 1):
             self._end_at_deadline(job, now)
+
+    def _crash_of(self, job: Job, resource: str, now: Nanoseconds) -> Crash | None:
+        """Find what makes a task crash that starts on a resource now."""
+        for crash in self._crashes.get((job.kind.name, resource), ()):
+            over = crash.finish is not None and now >= nanoseconds(crash.finish)
+            if nanoseconds(crash.start) <= now and not over:
+                return crash
+        return None
 
     def _preempt(self, action: a.Preempt, now: Nanoseconds) -> None:
         run = self._by_id[action.task].run

@@ -80,6 +80,35 @@ class Preparation:
         return nanoseconds(seconds)
 
 
+class CrashingRun:
+    """A stretch of a task whose worker dies before the first strip."""
+
+    __slots__ = ("_over", "epoch", "job")
+
+    def __init__(self, job: Job, epoch: int) -> None:
+        self.job = job
+        self.epoch = epoch
+        self._over = False
+
+    def preempt(self, now: Nanoseconds) -> None:
+        """Reach no checkpoint."""
+
+    def abandon(self, now: Nanoseconds) -> None:
+        self._end()
+
+    def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
+        """Die, and lose the state."""
+        if self._over:
+            return None
+        self._end()
+        return e.WorkerLost(self.job.id, self.epoch, "crashed", cause="crash")
+
+    def _end(self) -> None:
+        self._over = True
+        self.job.run = self.job.home = None
+        self.job.done = 0
+
+
 class SlotWorkers:
     """Slots that share nothing: each runs at full speed."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.core.system import SECOND, Resource
+from hetd.estimates.table import application
 
 if TYPE_CHECKING:
     import random
@@ -84,6 +85,7 @@ class Job:
             deadline=self.deadline,
             strips=self.strips,
             migration_s=self.kind.migration_s or 0.0,
+            app=application(self.kind.name),
         )
 
 

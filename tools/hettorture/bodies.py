@@ -74,11 +74,20 @@ class Inlet(Router):
         self.dropped = 0
         self.full = set()
         self.answers: Counter[str] = Counter()
+        self.largest = 0
+        """Bytes of the largest message that the daemon sent."""
+        self.last = ""
+        """Its last answer to a request: its kind, or the error's code."""
+
+    @property
+    def strained(self) -> bool:
+        return False
 
     def put(self, peer: Peer, frame: bytes) -> None:
         """Let a frame arrive, decoded as the router does."""
         try:
-            self._arrived.append(Envelope(peer, m.decode_to_daemon(frame)))
+            message = m.decode_to_daemon(frame)
+            self._arrived.append(Envelope(peer, message, len(frame)))
         except InputError as error:
             self._arrived.append(Envelope(peer, error))
 
@@ -91,10 +100,12 @@ class Inlet(Router):
 
     def send(self, route: bytes, *messages: m.Message) -> bool:
         for message in messages:
-            m.encode(message)
+            self.largest = max(self.largest, len(m.encode(message)))
             name = type(message).__name__
             if isinstance(message, m.Error):
                 name = f"Error {message.code}"
+            if isinstance(message, m.Request):
+                self.last = name
             self.answers[name] += 1
         return True
 
@@ -115,16 +126,17 @@ class Desk:
 
     Args:
         folder: where its store lies.
+        policy: that schedules.
 
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, policy: str = "affinity") -> None:
         self.inlet = Inlet()
         self.store = Store(folder / "hetd.db")
         self.node = Node(
             DEVICES,
-            Config(policy="affinity", meters=False),
-            make_policy("affinity", {}),
+            Config(policy=policy, meters=False),
+            make_policy(policy, {}),
             EstimateTable(),
             Journal(self.store),
             WorkerPool(self.inlet.send, prefix="f"),
@@ -143,7 +155,7 @@ class Desk:
                 self.say(uid, m.Hello("worker", worker=name), name)
         live = self.node.journal.live
         if len(live) > PATIENCE_TASKS:
-            self.say(RULER, m.Control(0, "cancel", list(live)))
+            self.say(RULER, m.Control(0, "cancel", list(live)[: m.MOST_IDS]))
 
     def say(self, uid: int, message: m.Message, role: str = "client") -> None:
         """Let a peer say something, and do the turn."""
@@ -296,7 +308,12 @@ def _value(hint: Any, chance: random.Random) -> Any:
     if origin is None:
         made = _plain_value(hint, chance)
     elif origin is Annotated:
-        made = _bounded(arguments[0], arguments[1], chance)
+        limited = arguments[1].extra is None
+        made = (
+            _bounded(arguments[0], arguments[1], chance)
+            if limited
+            else _value(arguments[0], chance)
+        )
     elif origin is Literal:
         made = chance.choice(arguments)
     elif origin is list:

@@ -47,8 +47,8 @@ SEEDS = {
     "answer-early": SeededBug(
         "requests are answered before the commit",
         "daemon/hetd/loop.py",
-        "self._journal.batch.replies.append((route, reply))",
-        "self._tell(route, reply)",
+        "            self._journal.batch.replies.append((route, reply))",
+        "            self._tell(route, reply)",
         _kill_at(
             "store.written",
             "store.before-commit",
@@ -145,6 +145,49 @@ SEEDS = {
         _test(
             "unit/scheduler/test_losses.py::test_reports_of_an_older_binding_change_nothing"
         ),
+    ),
+    "waiting-tasks-claimed": SeededBug(
+        "a task that waits for a worker is given to whoever claims it, and to others too",
+        "daemon/hetd/crew.py",
+        "if not self._node.pool.may_claim(entry.id, peer.uid, hello):",
+        "if not entry:",
+        _test("hostile/test_liars.py"),
+    ),
+    "claimed-and-waiting": SeededBug(
+        "a task whose worker keeps it stays in the line of those that need one",
+        "daemon/hetd/workers.py",
+        "            if task in waiting:  # else its worker was expected to greet again\n"
+        "                waiting.remove(task)",
+        "            pass",
+        _test("hostile/test_liars.py", "unit/test_workers.py"),
+    ),
+    "waits-for-ever": SeededBug(
+        "a task holds its slot for ever while no worker comes for it",
+        "daemon/hetd/discipline.py",
+        "            self._give_up_waiting(record, complaint)",
+        "            self.runs(record.id, record.epoch)",
+        _test("hostile/test_liars.py"),
+    ),
+    "excused-for-ever": SeededBug(
+        "a launcher that comes and goes keeps the slots of its tasks",
+        "daemon/hetd/discipline.py",
+        "return len(self._excused) > before",
+        "return True",
+        _test("hostile/test_liars.py"),
+    ),
+    "aborted-of-any-epoch": SeededBug(
+        "a worker gives up a task under an epoch that is not its own",
+        "daemon/hetd/crew.py",
+        "if entry is not None and entry.epoch != message.epoch:",
+        "if entry is not None and entry.epoch > message.epoch:",
+        _test("hostile/test_liars.py"),
+    ),
+    "ends-unseen": SeededBug(
+        "the end of a worker is noticed only when its launcher says so",
+        "daemon/hetd/crew.py",
+        "            heappush(self._ended_processes, (due, peer.uid, name, peer.pid))",
+        "            pass",
+        _test("hostile/test_liars.py"),
     ),
     "claims-believed": SeededBug(
         "a worker that claims another user's task gets it",
@@ -262,8 +305,8 @@ SEEDS = {
     "last-word-once": SeededBug(
         "a worker says its last word once, heard or not",
         "libtask/libtask/worker/last_word.py",
-        "return [hello] if self.message is None else [hello, self.message]",
-        "return [hello]",
+        "        return [hello, self.message]\n",
+        "        return [hello]\n",
         _test(
             "unit/worker/test_life_of_the_worker.py::test_a_result_is_said_again_to_a_new_daemon"
         ),

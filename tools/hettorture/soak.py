@@ -9,18 +9,25 @@ looked at all the time. The slope is that of the second half: before it, caches 
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import time
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from hetd.journal import RECENT
-from hettorture.customers import Customer
+from hettorture import counting
+from hettorture.customers import Customer, described
+from hettorture.history import name_of
 from hettorture.kills import Siege, besiege, kill_crews
 from hettorture.remains import DRAFTS, descriptors
+from libtask import messages as m
+from libtask.worker.exits import MOST_EXITS
+from libtask.worker.logs import LOGS
 
 if TYPE_CHECKING:
     import argparse
@@ -31,14 +38,22 @@ if TYPE_CHECKING:
 
 LOOK_S = 2.0
 FEW_KILLS = 5
+REST_S = 2.0
+"""Between two such attacks: tasks are to run, and to end."""
 MOST_SLOPE = 0.01
 """Growth over the second half, as a share of its start."""
 ROOM_BYTES = 4 << 20
-MOST_DESCRIPTORS = 8
+MOST_DESCRIPTORS = 24
 """Growth that is no leak, however small the start: pages of an allocator, connections
-that come and go."""
+that come and go; a worker is two descriptors, and some ten of them come and go."""
 ENDED_BYTES = 4096
 """What the daemon may keep in memory of an ended task, of the newest `RECENT`."""
+MOST_FILES = MOST_EXITS + LOGS + 200
+"""Exits of workers, and their logs, are kept up to these numbers."""
+SMALL_TASKS = 5000
+"""Tasks of one iteration that are submitted each minute, beside the mixed load."""
+BATCHES = 60
+"""Requests a minute in which they come."""
 MOST_LOG_BYTES = 64 << 20
 """Of the write-ahead log."""
 
@@ -52,9 +67,38 @@ class Look:
     descriptors: int
     threads: int
     log: int
+    files: int
     drafts: int
     zombies: int
     tasks: int
+
+
+class Steady(Customer):
+    """A customer who submits the same number of small tasks each minute."""
+
+    _next = 0.0
+    _watches = False
+
+    def _act(self) -> None:
+        if not self._watches:
+            self._watches = True
+            self._ask(m.Watch(request=0, progress=False))
+        now = time.monotonic()
+        if now < self._next:
+            self._enough.wait(self._next - now)
+            return
+        self._next = max(self._next, now - 1.0) + 60 / BATCHES
+        if len(self._live) < SMALL_TASKS // 10:  # else the machine does not keep up
+            self._submit_small(SMALL_TASKS // BATCHES)
+
+    def _submit_small(self, number: int) -> None:
+        key = f"{self.name}-{len(self._keys)}"
+        seeds = [self._draw.randrange(1 << 32) for _ in range(number)]
+        wanted = [{"seed": seed, "iterations": 1} for seed in seeds]
+        specs = [described(name_of(key, n), each) for n, each in enumerate(wanted)]
+        self._history.ask(key, [counting.reference(seed, 1) for seed in seeds])
+        self._keys.append((key, specs))
+        self._send(key, specs)
 
 
 class Soak:
@@ -70,9 +114,21 @@ class Soak:
         """Load and attack for the whole time."""
         began = time.monotonic()
         self._restart_as_users_do()
+        siege = self._siege
+        draw = random.Random(siege.run.seed)
+        steady = Steady(siege.arena.socket, siege.history, "steady", draw)
+        steady.start()
+        try:
+            self._attack(began)
+            steady.end()
+        finally:
+            steady.close()
+
+    def _attack(self, began: float) -> None:
         while (now := time.monotonic() - began) < self._seconds:
             kill_crews(self._siege, FEW_KILLS)
             self._visit()
+            time.sleep(REST_S)
             if not self.looks or now - self.looks[-1].at_s > LOOK_S:
                 self.looks.append(self._look(now))
 
@@ -98,13 +154,16 @@ class Soak:
     def _look(self, now: float) -> Look:
         arena = self._siege.arena
         daemon = psutil.Process(arena.daemon)
+        # `os.walk` passes over folders that go away meanwhile
+        files = [name for _, _, names in os.walk(arena.folder) for name in names]
         return Look(
             at_s=round(now, 1),
             memory=daemon.memory_info().rss,
             descriptors=descriptors(daemon.pid),
             threads=daemon.num_threads(),
             log=_size_of_log(arena),
-            drafts=sum(1 for each in DRAFTS for _ in arena.folder.rglob(each)),
+            files=len(files),
+            drafts=sum(fnmatchcase(name, each) for each in DRAFTS for name in files),
             zombies=_zombies(arena),
             tasks=self._siege.history.latest(),
         )
@@ -121,12 +180,19 @@ class Soak:
             "memory_growth": round(_growth([each.memory for each in half]), 4),
             "descriptors": [each.descriptors for each in self._some()],
             "threads": [each.threads for each in self._some()],
+            "files": [each.files for each in self._some()],
+            "tasks_a_minute": self._rate(half),
             "largest_write_ahead_log_mib": round(
                 max(each.log for each in self.looks) / 2**20, 1
             ),
             "most_zombies_at_a_look": max(each.zombies for each in self.looks),
             "most_drafts_at_a_look": max(each.drafts for each in self.looks),
         }
+
+    def _rate(self, looks: list[Look]) -> int:
+        """Return how many tasks a minute there were."""
+        passed = looks[-1].at_s - looks[0].at_s
+        return round(60 * (looks[-1].tasks - looks[0].tasks) / max(passed, 1.0))
 
     def complaints(self) -> list[str]:
         """Say what grew."""
@@ -139,6 +205,8 @@ class Soak:
             growth = _growth(values)
             if growth > MOST_SLOPE and growth * values[0] > room:
                 found.append(f"{what} grew by {growth:.1%} over the second half")
+        if (files := max(each.files for each in self.looks)) > MOST_FILES:
+            found.append(f"there were {files} files")
         if max(each.log for each in self.looks) > MOST_LOG_BYTES:
             found.append("the write-ahead log grew beyond its limit")
         return found

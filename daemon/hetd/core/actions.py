@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
+    from hetd.core.breaker import Circuit, Pair
     from hetd.core.events import Nanoseconds, TaskId
     from hetd.core.tasks import State
 
@@ -62,4 +63,11 @@ class SetTimer(msgspec.Struct, frozen=True):
     at: Nanoseconds
 
 
-Action: TypeAlias = Stage | Run | Preempt | Abort | Record | SetTimer
+class KeepCircuit(msgspec.Struct, frozen=True):
+    """Keep what is known against a pair; None: nothing any more."""
+
+    pair: Pair
+    circuit: Circuit | None
+
+
+Action: TypeAlias = Stage | Run | Preempt | Abort | Record | SetTimer | KeepCircuit

@@ -21,6 +21,8 @@ def check(system: System) -> None:
     """Raise `BugError` where a task is in two places or none, or a slot is overused."""
     places: dict[int, list[str]] = {}
     _check_queue("unplaced", None, system.unplaced, places)
+    for queue in system.displaced:
+        _check_queue("displaced", None, queue, places)
     for owner, queue in system.outside.items():
         _check_queue(f"outside, of {owner}", None, queue, places)
     for name, state in system.states.items():
@@ -106,7 +108,7 @@ def _idle(task: TaskRecord, system: System) -> str | None:
     """Say what is wrong with what a task has done and what it waits for."""
     if task.progress > task.kept and not task.bound:
         return "progress without a worker or a snapshot"
-    if task.unmet and not task.unmet <= system.tasks.keys():
+    if task.unmet and not task.unmet <= system.tasks.keys() | system.ending:
         return "waits on what ended"
     if not task.unmet and task.state is State.WAITING:
         return "waits for nothing"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NewType, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
+    from hetd.core.breaker import Cause
     from hetd.core.policy import Policy
     from hetd.core.quotas import Quotas
 
@@ -32,6 +33,10 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
             sizes them to its target interval.
         served: a worker of its own waits for it, whoever makes workers for others.
         migration_s: time that a move takes besides that for `state_bytes`, in seconds.
+        app: its application, as the circuit breaker knows it; empty: its type.
+        version: of that application.
+        weight: what a change of it counts, where many are dealt with bit by bit: its
+            record may be large.
 
     """
 
@@ -50,6 +55,9 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
     strips: int | None = None
     served: bool = False
     migration_s: float = 0.0
+    app: str = ""
+    version: str = ""
+    weight: int = 1
 
 
 class TaskRestored(msgspec.Struct, frozen=True):
@@ -63,6 +71,8 @@ class TaskRestored(msgspec.Struct, frozen=True):
         progress: share done, 0 to 1.
         kept: the part of it that a snapshot holds.
         attempts: bindings that it has lost without progress.
+        failures: resource -> why it failed there; `excluded`: where it is not to run again.
+        checkpointed: it has reached a checkpoint where it was running.
 
     """
 
@@ -72,6 +82,9 @@ class TaskRestored(msgspec.Struct, frozen=True):
     progress: float = 0.0
     kept: float = 0.0
     attempts: int = 0
+    failures: dict[str, str] = {}
+    excluded: frozenset[str] = frozenset()
+    checkpointed: bool = False
 
 
 class TaskFound(msgspec.Struct, frozen=True):
@@ -159,7 +172,8 @@ class TaskFailed(msgspec.Struct, frozen=True):
     """A task ended with an error; `elsewhere`: another resource may succeed.
 
     It then starts anew, never again where it failed unless its owner moves it there.
-    With `whole_kind` never again on any resource of that kind.
+    With `whole_kind` never again on any resource of that kind. With a `cause` it counts
+    against its application on that resource.
     """
 
     task: TaskId
@@ -167,6 +181,7 @@ class TaskFailed(msgspec.Struct, frozen=True):
     reason: str
     elsewhere: bool = False
     whole_kind: bool = False
+    cause: Cause | None = None
 
 
 class TaskAborted(msgspec.Struct, frozen=True):
@@ -213,7 +228,9 @@ class TaskAmended(msgspec.Struct, frozen=True):
 class WorkerLost(msgspec.Struct, frozen=True):
     """The worker that held a task is gone; `elsewhere`: not there again, if possible.
 
-    `begun`: whether it is known to have had one; if not, that is no attempt.
+    `begun`: whether it is known to have had one; if not, that is no attempt. With a `cause`
+    it counts against the task's application on that resource, unless the task had reached
+    a checkpoint there. `unserved`: it had a place, and none came for it: others go first.
     """
 
     task: TaskId
@@ -221,6 +238,8 @@ class WorkerLost(msgspec.Struct, frozen=True):
     reason: str
     elsewhere: bool = False
     begun: bool = True
+    cause: Cause | None = None
+    unserved: bool = False
 
 
 class ResourceLost(msgspec.Struct, frozen=True):
@@ -277,6 +296,25 @@ class OwnerAttended(msgspec.Struct, frozen=True):
     owner: int
 
 
+class TrialDue(msgspec.Struct, frozen=True):
+    """The instant of `Scheduler.next_trial` has come: one task may try what was avoided."""
+
+
+class FailuresForgotten(msgspec.Struct, frozen=True):
+    """Nothing is to be avoided any more of what is chosen.
+
+    Attributes:
+        owner: whose applications; None: everybody's.
+        apps: which of them; empty: all.
+        resources: where; empty: everywhere.
+
+    """
+
+    owner: int | None = None
+    apps: frozenset[str] = frozenset()
+    resources: frozenset[str] = frozenset()
+
+
 class NodeStarted(msgspec.Struct, frozen=True):
     """All tasks that there were before the start are taken up; the policy places them."""
 
@@ -322,6 +360,8 @@ Event: TypeAlias = (
     | QuotasChanged
     | OwnerUnattended
     | OwnerAttended
+    | TrialDue
+    | FailuresForgotten
     | NodeStarted
     | NodeStopping
     | TimerFired

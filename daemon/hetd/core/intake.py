@@ -14,6 +14,7 @@ from msgspec import structs
 
 from hetd.core import actions as a
 from hetd.core import events as e
+from hetd.core.breaker import PERHAPS_FROM_OUTSIDE
 from hetd.core.policy import FRONT
 from hetd.core.tasks import State
 from hetd.core.upkeep import Upkeep
@@ -56,6 +57,8 @@ class Intake:
             e.QuotasChanged: self._on_quotas_changed,
             e.OwnerUnattended: self._on_owner_unattended,
             e.OwnerAttended: self._on_owner_attended,
+            e.TrialDue: self._on_trial_due,
+            e.FailuresForgotten: self._on_failures_forgotten,
             e.PolicyChanged: self._on_policy_changed,
             **Upkeep(ledger).handlers,
         }
@@ -161,6 +164,20 @@ class Intake:
     def _on_owner_attended(self, event: e.OwnerAttended) -> None:
         self.ledger.gate.open(event.owner)
 
+    def _on_trial_due(self, event: e.TrialDue) -> None:
+        for pair in self.system.breaker.due(self.system.now):
+            self.ledger.begin_trial(pair)
+
+    def _on_failures_forgotten(self, event: e.FailuresForgotten) -> None:
+        gone = self.system.breaker.forget(
+            lambda pair, _: (
+                event.owner in (None, pair.owner)
+                and (not event.apps or pair.app in event.apps)
+                and (not event.resources or pair.resource in event.resources)
+            )
+        )
+        self.ledger.reconsider({pair[:2] for pair in gone})
+
     def _on_policy_changed(self, event: e.PolicyChanged) -> None:
         self.ledger.unplace_all()
 
@@ -175,12 +192,16 @@ class Intake:
         if task is not None:
             task.get_to(event.progress)
             task.progress_at = self.system.now
+            if not task.checkpointed:
+                self.ledger.reaches_checkpoint(task)
 
     def _on_yielded(self, event: e.TaskYielded) -> None:
         task = self._running(event)
         if task is None:
             self._note_progress_of_held(event)
             return
+        if event.progress > task.progress_then and not task.checkpointed:
+            self.ledger.reaches_checkpoint(task)
         self.ledger.withdraw(task)
         destination, task.destination = task.destination, None
         task.get_to(event.progress)
@@ -226,8 +247,8 @@ class Intake:
         task.bound = False
         if task.state is not State.RUNNING:
             task.progress = task.kept
-            if task.submitted.owner in self.system.unattended:
-                self.ledger.keep_out_unattended(task.submitted.owner)
+            if task.state.placeable:
+                self.ledger.keep_out_unadmitted(task)
             return
         # It was told to go on at the same moment: another worker is told so.
         self.ledger.withdraw(task)
@@ -240,9 +261,15 @@ class Intake:
         task = self.ledger.current(event.task, event.epoch)
         if task is None or task.state not in (*WAITS_IN_WORKER, State.RUNNING):
             return
+        if task.state is State.RUNNING and not task.checkpointed:
+            self.ledger.reaches_checkpoint(task)
         self.ledger.withdraw(task)
         task.bound = False
-        self.ledger.end(task, "TaskFinished", None)
+        if task.cancelling is not None:
+            # its owner was told so; that it came to its end meanwhile changes nothing
+            self.ledger.end(task, "TaskAborted", task.cancelling)
+        else:
+            self.ledger.end(task, "TaskFinished", None)
 
     def _on_failed(self, event: e.TaskFailed) -> None:
         task = self.ledger.current(event.task, event.epoch)
@@ -254,18 +281,33 @@ class Intake:
         if task.state is State.HELD:
             return  # it had been staged; it is staged anew when released
         self.ledger.withdraw(task)
-        there = self._alike(ran_on, whole_kind=event.whole_kind)
-        if event.elsewhere and there and self._goes_on(task, there):
-            self.ledger.retry(task, "Retried", event.reason)
-        else:
+        if task.cancelling is not None:
+            self.ledger.end(task, "TaskAborted", task.cancelling)
+            return
+        if ran_on is None or not event.elsewhere:
             self.ledger.end(task, "TaskFailed", event.reason)
+            return
+        task.note_failure(ran_on, event.reason)
+        if event.cause is not None:
+            self.ledger.blame(task, ran_on, event.cause, event.reason)
+        there = self._alike(ran_on, whole_kind=event.whole_kind)
+        self._go_on_or_end(task, there, "Retried", event.reason)
 
-    def _alike(self, name: str | None, *, whole_kind: bool) -> frozenset[str]:
-        """Return the resource, or all of its kind; none where there is none."""
-        if name is None or not whole_kind:
-            return frozenset({name} if name else ())
+    def _alike(self, name: str, *, whole_kind: bool) -> frozenset[str]:
+        """Return the resource, or all of its kind."""
+        if not whole_kind:
+            return frozenset({name})
         known = self.system.resources
         return frozenset(n for n in known if known[n].kind == known[name].kind)
+
+    def _go_on_or_end(
+        self, task: TaskRecord, failed_on: frozenset[str], event: str, reason: str
+    ) -> None:
+        """Let a task go on elsewhere; where it has failed everywhere, it fails."""
+        if self._goes_on(task, failed_on):
+            self.ledger.retry(task, event, reason)
+        else:
+            self.ledger.end(task, "TaskFailed", task.why_failed(reason))
 
     def _goes_on(self, task: TaskRecord, failed_on: frozenset[str]) -> bool:
         """Leave out where a task failed; whether it can still run somewhere."""
@@ -282,7 +324,7 @@ class Intake:
             self.ledger.rerow(task)
 
     def _on_aborted(self, event: e.TaskAborted) -> None:
-        task = self._running(event)
+        task = self.ledger.current(event.task, event.epoch)
         if task is not None:
             self.ledger.lose(task, "given up by its worker")
 
@@ -290,9 +332,47 @@ class Intake:
         task = self.ledger.current(event.task, event.epoch)
         if task is None:
             return
-        if event.elsewhere and task.state is State.RUNNING and task.resource:
-            self._avoid(task, task.resource)
-        self.ledger.lose(task, event.reason, begun=event.begun)
+        if event.unserved:
+            self.ledger.go_last(task)
+        if task.state is not State.RUNNING or task.resource is None:
+            self.ledger.lose(task, event.reason, begun=event.begun)
+        elif event.cause is None or task.checkpointed or task.cancelling is not None:
+            if event.elsewhere:
+                self._avoid(task, task.resource)
+            self.ledger.lose(task, event.reason, begun=event.begun)
+        elif event.cause in PERHAPS_FROM_OUTSIDE:
+            self._lose_to_others(task, task.resource, event)
+        else:
+            self._lose_to_fault(task, task.resource, event)
+
+    def _lose_to_fault(
+        self, task: TaskRecord, resource: str, event: e.WorkerLost
+    ) -> None:
+        """Let a task that would not get further there go on elsewhere, or fail."""
+        self.ledger.withdraw(task)
+        task.bound = False
+        task.progress = task.kept
+        self._blame(task, resource, event)
+        self._go_on_or_end(task, frozenset({resource}), "WorkerLost", event.reason)
+
+    def _lose_to_others(
+        self, task: TaskRecord, resource: str, event: e.WorkerLost
+    ) -> None:
+        """Let a task go on elsewhere that somebody killed, or the kernel holds.
+
+        It is no attempt the first time, if there is another resource: it may not have
+        been the task's fault. It may come back later.
+        """
+        first = resource not in task.failures
+        self._blame(task, resource, event)
+        self.ledger.rerow(task)
+        others = self.ledger.alternatives(task) - {resource}
+        self.ledger.lose(task, event.reason, begun=not (first and others))
+
+    def _blame(self, task: TaskRecord, resource: str, event: e.WorkerLost) -> None:
+        task.note_failure(resource, event.reason)
+        if event.cause is not None:
+            self.ledger.blame(task, resource, event.cause, event.reason)
 
     # ------------------------------------------------------------ restart
 
@@ -311,14 +391,18 @@ class Intake:
         task = self.ledger.admit(event.submitted)
         task.epoch, task.bound = event.epoch, event.epoch > 0
         task.kept, task.attempts = event.kept, event.attempts
+        task.failures, task.excluded = event.failures, event.excluded
         task.progress = task.furthest = event.progress
+        self.ledger.rerow(task)
         if event.resource is None:
             self._restore_waiting(task)
         else:
-            self._restore_running(task, event.resource)
+            self._restore_running(task, event.resource, event)
         return task
 
-    def _restore_running(self, task: TaskRecord, resource: str) -> None:
+    def _restore_running(
+        self, task: TaskRecord, resource: str, event: e.TaskRestored
+    ) -> None:
         state = self.system.states.get(resource)
         if state is None or not state.up or len(state.running) >= state.slots:
             self.ledger.release_worker(task)
@@ -327,6 +411,7 @@ class Intake:
         else:
             task.advance("Restored", self.system.now)
             self.ledger.occupy(task, state)
+            task.checkpointed = event.checkpointed
 
     def _restore_waiting(self, task: TaskRecord) -> None:
         if task.submitted.hold:

@@ -6,20 +6,22 @@ scheduler and the intake only. The actions that follow are collected in `actions
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hetd.core import actions as a
+from hetd.core.breaker import LONGEST_REASON, Fault, Pair, key_of
+from hetd.core.queues import RunQueue
 from hetd.core.quotas import Gate, Turns
 from hetd.core.system import SECOND
 from hetd.core.tasks import Row, State, TaskRecord
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hetd.core.actions import Action
+    from hetd.core.breaker import Cause
     from hetd.core.events import TaskId, TaskSubmitted
-    from hetd.core.queues import RunQueue
     from hetd.core.scheduler import Limits
     from hetd.core.system import ResourceState, System
 
@@ -27,8 +29,18 @@ ROWS_KEPT = 1024
 """Rows that may be kept besides twice those of live tasks: types come and go for years."""
 
 
+UNBOUNDED = 1 << 62
+"""Steps, where they are not limited."""
+
+
 class Ledger:
-    """Books every change of the system's state."""
+    """Books every change of the system's state.
+
+    What one event leads to may concern any number of tasks: dependents of one that ends,
+    tasks that wait for a drained resource or lose their places to a new policy. With
+    `Limits.at_once` so many are dealt with in one handling of events; `carry_on` goes on
+    with the others in the next, for which `finish` sets a timer.
+    """
 
     def __init__(self, system: System, limits: Limits, first_epoch: int) -> None:
         self.system = system
@@ -40,24 +52,76 @@ class Ledger:
         self._sequence = 0
         self._rows: dict[tuple[object, ...], Row] = {}
         self._row_limit = ROWS_KEPT
-        self._dependents: dict[TaskId, list[TaskRecord]] = {}
+        self._dependents: dict[TaskId, deque[TaskRecord]] = {}
+        self._ended: deque[TaskRecord] = deque()
+        """Tasks that ended and whose dependents have not all been dealt with."""
+        self._to_keep_out: deque[TaskRecord] = deque()
+        """Tasks to keep out: their owners have nobody to make workers."""
         self._replaced: dict[TaskId, TaskRecord] = {}
+        self._steps = UNBOUNDED
+        self.interrupted = False
+        """Whether the policy had more to decide than could be applied at once."""
 
-    def begin(self) -> None:
-        """Start a new list of actions."""
+    def begin(self, *, bounded: bool = True) -> None:
+        """Start a new list of actions.
+
+        Args:
+            bounded: whether `Limits.at_once` holds.
+
+        """
         self.actions = []
+        self.interrupted = False
+        at_once = self.limits.at_once
+        self._steps = at_once if bounded and at_once is not None else UNBOUNDED
 
     def finish(self) -> list[Action]:
         """Close the list: tell of the tasks that wait elsewhere than before."""
-        if self.gate.waits:
-            # The policy gave a task up: there is room for another, of which to tell it.
+        if self.gate.waits or self.unfinished:
+            # There is room for another task, of which to tell the policy, or more to do.
             self.actions.append(a.SetTimer(self.system.now + 1))
         if self._replaced:
             for task in self._replaced.values():
                 if task.state.placeable:
                     self.record(task, "placed" if task.resource else "unplaced")
             self._replaced.clear()
+        breaker = self.system.breaker
+        if breaker.changed:
+            for pair, circuit in breaker.changed.items():
+                known = None if circuit is None else replace(circuit)
+                self.actions.append(a.KeepCircuit(pair, known))
+            breaker.changed.clear()
         return self.actions
+
+    # ------------------------------------------------------------ many tasks
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether something is left for the next handling of events."""
+        pending = self._ended or self.system.displaced or self._to_keep_out
+        return bool(pending or self.interrupted)
+
+    def spend(self, task: TaskRecord | None) -> bool:
+        """Count a change of a task; return whether there may be another one."""
+        self._steps -= 1 if task is None else task.submitted.weight
+        return self._steps > 0
+
+    def carry_on(self) -> None:
+        """Go on with what earlier events led to, as far as the limit of steps goes."""
+        self._follow_ended()
+        while self._to_keep_out and self._steps > 0:
+            task = self._to_keep_out.popleft()
+            self.spend(task)
+            self._keep_out_now(task)
+        while self.system.displaced and self._steps > 0:
+            queue = self.system.displaced[0]
+            for task in queue.first(self._steps):
+                queue.remove(task)
+                self.enqueue(task)
+                self.tell_where(task)
+                if not self.spend(task):
+                    break
+            if not queue:
+                self.system.displaced.pop(0)
 
     # ------------------------------------------------------------ decisions
 
@@ -97,10 +161,11 @@ class Ledger:
         name = state.resource.name
         self._turns.take(task.turn)
         if task.last_resource is not None and task.last_resource != name:
-            task.moves += 1
             task.came_from = task.last_resource
         task.advance("Dispatched", self.system.now)
         self.occupy(task, state)
+        if self.system.breaker.trial_of(task.id) not in (None, name):
+            self.end_trial(task)  # its policy prefers another resource
         self._replaced.pop(task.id, None)
         self._bind(task)
         self.actions.append(a.Run(task.id, task.epoch, name))
@@ -114,6 +179,9 @@ class Ledger:
         """Take every task out of the run queues, for a new policy to place."""
         for state in self.system.states.values():
             self.unplace(state)
+        if self._is_long(self.system.unplaced):
+            queue, self.system.unplaced = self.system.unplaced, RunQueue()
+            self.system.displaced.append(queue)
 
     # ------------------------------------------------------------ steps
 
@@ -124,6 +192,8 @@ class Ledger:
         self._sequence += 1
         row = self._row(event, event.resources)
         task = TaskRecord(event.task, row, event, self.system.now, self._sequence)
+        if self.system.breaker:
+            self._avoid_from_start(task)
         task.turn = self._draw_turn(task)
         if event.after:
             self._await(task)
@@ -146,6 +216,10 @@ class Ledger:
             # An empty set would mean any resource; no resource has an empty name.
             allowed = allowed or frozenset({""})
         task.row = self._row(task.submitted, allowed)
+        if self.system.breaker.avoided(task.submitted):
+            left = self.alternatives(task)
+            if left and left != self.system.able(task.row):
+                task.row = self._row(task.submitted, left)
 
     def occupy(self, task: TaskRecord, state: ResourceState) -> None:
         """Let a task have a slot from now on."""
@@ -153,10 +227,13 @@ class Ledger:
         task.resource = task.last_resource = state.resource.name
         task.since = task.progress_at = self.system.now
         task.progress_then = task.progress
+        task.checkpointed = False
         state.running[task.id] = task
 
     def enqueue(self, task: TaskRecord, resource: str | None = None) -> None:
         """Let a task in no queue wait for `resource`; else for the policy to place it."""
+        if self.system.breaker:
+            self._offer_trial(task)
         if not self.gate.admits(task):
             task.resource = None
             self.gate.keep_out(task)
@@ -167,7 +244,8 @@ class Ledger:
 
     def let_in(self) -> None:
         """Let tasks come in from outside that their owners' quotas allow by now."""
-        for task in self.gate.coming_in():
+        for task in self.gate.coming_in(self._steps):
+            self.spend(task)
             self._push(task, None, task.rank)
 
     def keep_out_unfit(self) -> None:
@@ -180,17 +258,41 @@ class Ledger:
 
     def keep_out_unattended(self, owner: int) -> None:
         """Keep out what waits for a worker that nobody makes; see `Gate.close`."""
-        for task in self.system.tasks.values():
-            waits = task.state.placeable and self.gate.queue_outside(task) is None
-            if waits and task.submitted.owner == owner and not self.gate.admits(task):
-                self._queue_of(task).remove(task)
-                task.resource = None
-                self.gate.keep_out(task)
-                self.tell_where(task)
+        self._to_keep_out += [
+            task for task in self.system.tasks.values() if task.submitted.owner == owner
+        ]
+        self.carry_on()
+
+    def keep_out_unadmitted(self, task: TaskRecord) -> None:
+        """Keep a waiting task out that came in, and would not be let in now."""
+        if self.gate.queue_outside(task) is not None or self.gate.admits(task):
+            return
+        self._queue_of(task).remove(task)
+        if task.resource is not None:
+            task.resource = None
+            self.tell_where(task)
+        self.gate.keep_out(task)
+
+    def keep_popped_out(self, task: TaskRecord) -> None:
+        """Keep out a task, already out of its queue, that would wait in a slot for a worker."""
+        self.gate.leave(task)
+        task.resource = None
+        self.tell_where(task)
+        self.gate.keep_out(task)
 
     def unplace(self, state: ResourceState) -> None:
-        """Empty a run queue, for the policy to place its tasks anew."""
+        """Empty a run queue, for the policy to place its tasks anew.
+
+        A long one is set aside as a whole, and its tasks are given to the policy bit by bit.
+        """
+        if self._is_long(state.queue):
+            queue, state.queue = state.queue, RunQueue()
+            for task in queue.tasks():
+                task.resource = None
+            self.system.displaced.append(queue)
+            return
         for task in list(state.queue):
+            self.spend(task)
             state.queue.remove(task)
             self._push(task, None, task.rank)
             self.tell_where(task)
@@ -207,6 +309,7 @@ class Ledger:
     def hold(self, task: TaskRecord) -> None:
         """Let a task in no queue wait for its owner."""
         self.gate.leave(task)
+        self.end_trial(task)
         task.resource = None
         if task.state is not State.HELD:
             task.advance("TaskHeld", self.system.now)
@@ -233,10 +336,19 @@ class Ledger:
         if task.cancelling is not None:
             self.end(task, "TaskAborted", task.cancelling)
         elif task.attempts >= limit and task.state is not State.HELD:
-            reason = f"{reason}; {task.attempts} attempts are the limit"
+            why = task.why_failed(reason)
+            reason = f"{why}; {task.attempts} attempts are the limit"
             self.end(task, "TaskFailed", reason)
         else:
             self.retry(task, "WorkerLost", reason)
+
+    def go_last(self, task: TaskRecord) -> None:
+        """Let all that wait go before a task that is in no waiting queue, as if it came now."""
+        if task.state.placeable:
+            return  # it has no place to take again
+        self._sequence += 1
+        task.sequence = self._sequence
+        task.turn = self._draw_turn(task)
 
     def release_worker(self, task: TaskRecord) -> None:
         """Make the worker give up the task, unless that was asked already."""
@@ -247,10 +359,7 @@ class Ledger:
     def end(self, task: TaskRecord, event: str, reason: str | None) -> None:
         """Close the record of a task in no queue, and of those that cannot follow it."""
         self._close(task, event, reason)
-        ended = [task]
-        # A list, no recursion: chains of dependents may be long.
-        for predecessor in ended:
-            ended.extend(self._follow(predecessor))
+        self._follow_ended()
 
     def tell_where(self, task: TaskRecord) -> None:
         """Have `finish` tell where a task waits, once it is decided."""
@@ -261,7 +370,126 @@ class Ledger:
         record = a.Record(task.id, task.state, event, task.resource, reason)
         self.actions.append(record)
 
+    # ------------------------------------------------------------ what is avoided
+
+    def alternatives(self, task: TaskRecord) -> frozenset[str]:
+        """Return the resources that a task may use and is not to avoid.
+
+        Its row is to hold all that it may use. What it runs on it goes on with.
+        """
+        avoided = self.system.breaker.avoided(task.submitted)
+        if task.state is State.RUNNING and task.resource is not None:
+            avoided -= {task.resource}
+        return self.system.able(task.row) - avoided
+
+    def blame(self, task: TaskRecord, resource: str, cause: Cause, reason: str) -> None:
+        """Count a failure against a task's application on a resource."""
+        submitted = task.submitted
+        fault = Fault(submitted.version, cause, reason[:LONGEST_REASON])
+        pair = Pair(*key_of(submitted), resource)
+        changed = self.system.breaker.fail(pair, fault, task.since, self.system.now)
+        self.reconsider(changed)
+
+    def reaches_checkpoint(self, task: TaskRecord) -> None:
+        """Take note that a running task works where it is."""
+        task.checkpointed = True
+        breaker = self.system.breaker
+        if not breaker or task.resource is None:
+            return
+        key = key_of(task.submitted)
+        pair = Pair(*key, task.resource)
+        if breaker.worked(pair, task.submitted.version, task.since):
+            self.reconsider({key})
+
+    def reconsider(self, applications: set[tuple[int, str]]) -> None:
+        """Let all tasks of these owners' applications go by what is avoided now."""
+        if not applications:
+            return
+        for task in list(self.system.tasks.values()):
+            if key_of(task.submitted) in applications:
+                self._reconsider(task)
+
+    def begin_trial(self, pair: Pair) -> None:
+        """Let one of the waiting tasks try a half-open pair, if there is one that may.
+
+        A task that has nowhere else to go at the moment goes before others.
+        """
+        able = [
+            task
+            for task in self.system.tasks.values()
+            if task.state.placeable
+            and key_of(task.submitted) == (pair.owner, pair.app)
+            and self._may_try(task, pair.resource)
+            and self._is_up_for_trial(task)
+        ]
+        system = self.system
+        chosen = min(
+            able,
+            key=lambda task: (bool(system.affinities(task.row)), task.sequence),
+            default=None,
+        )
+        if chosen is None:
+            return
+        where = chosen.resource
+        self.withdraw(chosen)
+        self.enqueue(chosen)  # and is offered the trial
+        if where is not None:
+            self.tell_where(chosen)
+
+    def end_trial(self, task: TaskRecord) -> None:
+        """Take the trial of a pair back from a task that does not make it."""
+        if self.system.breaker.release(task.id, self.system.now):
+            self.rerow(task)
+
     # ------------------------------------------------------------ parts of steps
+
+    def _avoid_from_start(self, task: TaskRecord) -> None:
+        """Let a new task avoid what others of its application failed on."""
+        gone = self.system.breaker.supersede(task.submitted)
+        self.reconsider({pair[:2] for pair in gone})
+        self.rerow(task)
+
+    def _reconsider(self, task: TaskRecord) -> None:
+        before, where = task.row, task.resource
+        if not task.state.placeable:
+            self.rerow(task)
+            return
+        self.rerow(task)
+        after, task.row = task.row, before
+        if after is before:
+            return
+        self.withdraw(task)
+        task.row = after
+        self.enqueue(task, where)
+        if where is not None:
+            self.tell_where(task)
+
+    def _offer_trial(self, task: TaskRecord) -> None:
+        """Let a task that begins to wait try a half-open pair, if nobody does."""
+        for resource in self.system.breaker.offers(task.submitted):
+            if self._may_try(task, resource):
+                self.system.breaker.give_trial(task.submitted, resource)
+                self.rerow(task)
+                return
+
+    def _is_up_for_trial(self, task: TaskRecord) -> bool:
+        """Whether a task is let in, or waits outside for a resource only."""
+        outside = self.gate.queue_outside(task) is not None
+        return not (outside and self.system.affinities(task.row))
+
+    def _may_try(self, task: TaskRecord, resource: str) -> bool:
+        """Whether a task may be the one that tries a pair: it has nothing to lose by that."""
+        if resource not in self.system.breaker.offers(task.submitted):
+            return False
+        allowed = task.submitted.resources
+        if task.pinned is not None:
+            allowed = frozenset({task.pinned})
+        return (
+            (not allowed or resource in allowed)
+            and resource not in task.excluded
+            and self.system.resources[resource].kind in task.submitted.kinds
+            and task.progress <= task.kept
+        )
 
     def _row(self, event: TaskSubmitted, resources: frozenset[str]) -> Row:
         key = (event.type, event.kinds, resources, event.work)
@@ -281,9 +509,9 @@ class Ledger:
 
     def _await(self, task: TaskRecord) -> None:
         live = self.system.tasks
-        task.unmet = frozenset(other for other in task.submitted.after if other in live)
+        task.unmet = {other for other in task.submitted.after if other in live}
         for other in task.unmet:
-            self._dependents.setdefault(other, []).append(task)
+            self._dependents.setdefault(other, deque()).append(task)
 
     def _waiting(self, task_id: TaskId) -> TaskRecord:
         task = self.system.tasks[task_id]
@@ -293,8 +521,29 @@ class Ledger:
 
     def _queue_of(self, task: TaskRecord) -> RunQueue:
         if task.resource is None:
-            return self.gate.queue_outside(task) or self.system.unplaced
+            return (
+                self.gate.queue_outside(task)
+                or self._displaced(task)
+                or self.system.unplaced
+            )
         return self.system.states[task.resource].queue
+
+    def _is_long(self, queue: RunQueue) -> bool:
+        """Whether the tasks of a queue are too many, or too heavy, for one handling."""
+        if self._steps == UNBOUNDED:
+            return False
+        if len(queue) > self._steps:
+            return True
+        return sum(task.submitted.weight for task in queue.tasks()) > self._steps
+
+    def _displaced(self, task: TaskRecord) -> RunQueue | None:
+        """Find the queue in which a task was set aside; None: it was not."""
+        return next((each for each in self.system.displaced if task in each), None)
+
+    def _keep_out_now(self, task: TaskRecord) -> None:
+        """Keep a task out, unless it ended or its owner is attended meanwhile."""
+        if task.id in self.system.tasks and task.state.placeable:
+            self.keep_out_unadmitted(task)
 
     def _push(self, task: TaskRecord, resource: str | None, rank: float) -> None:
         task.resource = resource
@@ -316,34 +565,55 @@ class Ledger:
     def _keep_out_row(self, row: Row) -> None:
         unplaced = self.system.unplaced
         for task in [each for each in unplaced if each.row is row]:
-            if not self.gate.admits(task):
-                unplaced.remove(task)
-                self.gate.keep_out(task)
+            self.keep_out_unadmitted(task)
 
     def _close(self, task: TaskRecord, event: str, reason: str | None) -> None:
         self.gate.leave(task)
+        self.end_trial(task)
         self.release_worker(task)
         task.advance(event, self.system.now)
         del self.system.tasks[task.id]
+        if task.id in self._dependents:
+            self.system.ending.add(task.id)
+            self._ended.append(task)
         deadline = task.submitted.deadline
         in_time = deadline is None or self.system.now <= deadline
         if task.state is State.COMPLETED and in_time:
             self.system.tally.complete(task.submitted.type)
         self.record(task, task.state.value, reason)
 
-    def _follow(self, ended: TaskRecord) -> Iterator[TaskRecord]:
-        """Let the dependents of a completed task go on; close those of any other."""
-        for task in self._dependents.pop(ended.id, ()):
-            if task.state.ended:
-                continue
-            task.unmet -= {ended.id}
-            if ended.state is not State.COMPLETED:
-                reason = (
-                    f"task {ended.id}, which it comes after, ended as {ended.state}"
-                )
-                self._close(task, "DependencyEnded", reason)
-                yield task
-            elif not task.unmet and task.state is State.WAITING:
-                task.advance("DependenciesMet", self.system.now)
-                self.enqueue(task)
-                self.record(task, "queued")
+    def _follow_ended(self) -> None:
+        """Deal with the dependents of tasks that ended, in order of their ends.
+
+        A list, no recursion: chains of dependents may be long.
+        """
+        while self._ended and self._steps > 0:
+            ended = self._ended[0]
+            dependents = self._dependents[ended.id]
+            while dependents and self._steps > 0:
+                task = dependents.popleft()
+                self.spend(task)
+                self._follow(ended, task)
+            if not dependents:
+                self._ended.popleft()
+                self.system.ending.discard(ended.id)
+                del self._dependents[ended.id]
+
+    def _follow(self, ended: TaskRecord, task: TaskRecord) -> None:
+        """Let a dependent of a completed task go on; close that of any other."""
+        if task.state.ended:
+            return
+        if isinstance(task.unmet, set):  # it has one, as it comes after the other
+            task.unmet.discard(ended.id)
+        if ended.state is not State.COMPLETED:
+            reason = dependency_ended(ended.id, ended.state)
+            self._close(task, "DependencyEnded", reason)
+        elif not task.unmet and task.state is State.WAITING:
+            task.advance("DependenciesMet", self.system.now)
+            self.enqueue(task)
+            self.record(task, "queued")
+
+
+def dependency_ended(task: int, state: str) -> str:
+    """Say why a task ends that comes after one which did not complete."""
+    return f"task {task}, which it comes after, ended as {state}"

@@ -7,6 +7,7 @@ in its heap until it comes to the top (lazy deletion) or the heap is mostly such
 
 from __future__ import annotations
 
+from collections import Counter
 from heapq import heapify, heappop, heappush
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,8 +25,10 @@ Key: TypeAlias = tuple[int, float, float, int]
 Entry: TypeAlias = "tuple[Key, TaskRecord]"
 """One stay of a task in a queue; told from an earlier stay by identity."""
 
-_SLACK = 64
-"""Removed tasks that a heap may hold besides as many as there are waiting ones."""
+_SLACK = 32
+_SHARES = (2, 3, 4, 5, 6)
+"""A bucket is made anew when one in so many of its tasks was removed, and `_SLACK` more.
+The shares differ by row, so that not all buckets of a queue come to it at once."""
 
 _top = itemgetter(0)
 
@@ -42,7 +45,7 @@ class RunQueue:
         self.touched = False
         self._entries: dict[TaskRecord, Entry] = {}
         self._buckets: dict[Row, list[Entry]] = {}
-        self._stale = 0
+        self._stale: Counter[Row] = Counter()
         # Made when a policy asks for the deadlines of a row; None: nobody ever did.
         self._orders: dict[Row, DeadlineOrder[TaskRecord]] | None = None
 
@@ -74,12 +77,14 @@ class RunQueue:
 
     def remove(self, task: TaskRecord) -> None:
         del self._entries[task]
-        self._stale += 1
+        self._stale[task.row] += 1
         if self._orders is not None and task.row in self._orders:
             self._orders[task.row].remove(task, task.submitted.deadline)
         self._settle(task.row)
-        if self._stale > len(self._entries) + _SLACK:
-            self._compact()
+        if self._stale[task.row]:
+            share = _SHARES[len(self._stale) % len(_SHARES)]
+            if self._stale[task.row] > len(self._buckets[task.row]) // share + _SLACK:
+                self._compact(task.row)
         self.touched = True
 
     def pop(self) -> TaskRecord:
@@ -93,9 +98,13 @@ class RunQueue:
         return self._first() if self._buckets else None
 
     def ahead_of(self, task: TaskRecord) -> Iterator[TaskRecord]:
-        """Look at the tasks before one in the queue, in no order. O(n), for users."""
-        own = self._entries[task]
-        return (other for key, other in self._entries.values() if key < own[0])
+        """Look at the tasks before one in the queue, in no order. O(n), for users.
+
+        What happens to the queue meanwhile is not looked at.
+        """
+        own = self._entries[task][0]
+        entries = list(self._entries.values())
+        return (other for key, other in entries if key < own)
 
     def key_of(self, task: TaskRecord) -> Key:
         """Tell where in the order a waiting task stands."""
@@ -177,17 +186,17 @@ class RunQueue:
         bucket = self._buckets[row]
         while bucket and self._entries.get(bucket[0][1]) is not bucket[0]:
             heappop(bucket)
-            self._stale -= 1
+            self._stale[row] -= 1
         if not bucket:
             del self._buckets[row]
+            del self._stale[row]
             if self._orders is not None:
                 self._orders.pop(row, None)
 
-    def _compact(self) -> None:
-        """Make the buckets anew without the removed tasks."""
-        self._buckets.clear()
-        for entry in self._entries.values():
-            self._buckets.setdefault(entry[1].row, []).append(entry)
-        for bucket in self._buckets.values():
-            heapify(bucket)
-        self._stale = 0
+    def _compact(self, row: Row) -> None:
+        """Make a bucket anew without the removed tasks."""
+        stays = self._entries.get
+        bucket = self._buckets[row]
+        bucket[:] = [entry for entry in bucket if stays(entry[1]) is entry]
+        heapify(bucket)
+        del self._stale[row]

@@ -97,7 +97,7 @@ class Gate:
         its owner out for nothing.
         """
         owner = task.submitted.owner
-        if self._lacks_worker(task):
+        if self.lacks_worker(task):
             self.leave(task)
             return False
         limit = self.quotas.of(owner).running
@@ -160,12 +160,16 @@ class Gate:
                 self.enter(task)
         self.reopen()
 
-    def coming_in(self) -> Iterator[TaskRecord]:
-        """Take in the tasks outside that may come in now, in order."""
+    def coming_in(self, most: int) -> Iterator[TaskRecord]:
+        """Take in the tasks outside that may come in now, in order; so many at most."""
         while self._doubtful:
             owner = self._doubtful.pop()
             queue = self._system.outside.get(owner)
             while queue and (task := self._first(queue)) and self.admits(task):
+                if most <= 0:
+                    self._doubtful.add(owner)
+                    return
+                most -= 1
                 queue.remove(task)
                 yield task
             if queue is not None and not queue:
@@ -182,11 +186,11 @@ class Gate:
         fit = [
             task
             for task in heads
-            if self._system.affinities(task.row) and not self._lacks_worker(task)
+            if self._system.affinities(task.row) and not self.lacks_worker(task)
         ]
         return min(fit, key=queue.key_of, default=None)
 
-    def _lacks_worker(self, task: TaskRecord) -> bool:
+    def lacks_worker(self, task: TaskRecord) -> bool:
         """Whether a task has no worker, and nobody makes one."""
         unattended = task.submitted.owner in self._system.unattended
         return unattended and not task.bound and not task.submitted.served

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from hetd.core import actions as a
 from hetd.core import events as e
 from hetd.core import policy as p
+from hetd.core.breaker import FIRST_NS, Breaker
 from hetd.core.checks import check
 from hetd.core.intake import Intake
 from hetd.core.ledger import Ledger
@@ -39,6 +40,11 @@ class Limits:
         stage_above_s: tasks expected to be shorter are not staged: it costs a message
             and saves less.
         quotas: what each user's tasks may take at first.
+        avoid_ns: how long an application avoids a resource where it failed once.
+        at_once: tasks that one handling of events deals with besides those that the
+            events name: placed by the policy, dependents of one that ended, displaced
+            by a drain or a new policy. The rest follows with the next, which a timer
+            asks for. None: any number.
 
     """
 
@@ -46,6 +52,8 @@ class Limits:
     stage: int = 1
     stage_above_s: float = 0.005
     quotas: Quotas = field(default_factory=Quotas)
+    avoid_ns: Nanoseconds = FIRST_NS
+    at_once: int | None = None
 
 
 class Scheduler:
@@ -60,10 +68,11 @@ class Scheduler:
         limits: Limits | None = None,
         first_epoch: int = 1,
     ) -> None:
-        self.system = System(resources, estimates)
+        limits = limits or Limits()
+        self.system = System(resources, estimates, Breaker(limits.avoid_ns))
         self.policy = policy
         self.system.aim_at(p.objective_of(policy))
-        self.ledger = Ledger(self.system, limits or Limits(), first_epoch)
+        self.ledger = Ledger(self.system, limits, first_epoch)
         self._intake = Intake(self.ledger)
 
     def handle(self, event: Event, now: Nanoseconds) -> list[Action]:
@@ -75,38 +84,32 @@ class Scheduler:
         """
         self.system.now = now
         ledger = self.ledger
-        ledger.begin()
+        # at the start nobody waits for answers yet
+        ledger.begin(bounded=not isinstance(event, e.NodeStarted))
         if isinstance(event, e.PolicyChanged):
             self.policy = event.policy
             self.system.aim_at(p.objective_of(event.policy))
         self._intake.take(event)
-        ledger.let_in()
-        for decision in self.policy.react(event, self.system, now):
-            self._apply(decision)
-        self._fill()
-        self._stage()
+        self._decide([event])
         return ledger.finish()
 
     def handle_all(self, events: Sequence[Event], now: Nanoseconds) -> list[Action]:
         """Take in what happened at one instant, as one; `events` holds no `PolicyChanged`.
 
         No decision is made on half of it: tasks that arrive together are all there
-        before the first one is placed.
+        before the first one is placed. Of several events of one type the policy is told
+        the last: it looks at the system, which has taken in all of them.
 
         Raises:
             BugError: an event is impossible in the present state.
 
         """
         self.system.now = now
-        self.ledger.begin()
+        starts = any(isinstance(event, e.NodeStarted) for event in events)
+        self.ledger.begin(bounded=not starts)
         for event in events:
             self._intake.take(event)
-        self.ledger.let_in()
-        for event in events:
-            for decision in self.policy.react(event, self.system, now):
-                self._apply(decision)
-        self._fill()
-        self._stage()
+        self._decide(list({type(event): event for event in events}.values()))
         return self.ledger.finish()
 
     def take_up(
@@ -128,9 +131,36 @@ class Scheduler:
             self._intake.take_up(task)
         return self.ledger.actions
 
+    def next_trial(self) -> Nanoseconds | None:
+        """When `TrialDue` is to be told; None: never, as things are."""
+        return self.system.breaker.next_retry()
+
     def check(self) -> None:
         """Raise `BugError` where an invariant of the state does not hold."""
         check(self.system)
+
+    def _decide(self, events: Sequence[Event]) -> None:
+        """Go on with what earlier events led to, and carry the policy's decisions out."""
+        self.ledger.carry_on()
+        self.ledger.let_in()
+        for event in events:
+            self._react(event)
+        self._fill()
+        self._stage()
+
+    def _react(self, event: Event) -> None:
+        """Apply what the policy decides, as many decisions as one handling may.
+
+        A policy that is stopped short looks at the system anew, when the timer is due.
+        """
+        for decision in self.policy.react(event, self.system, self.system.now):
+            if self.ledger.interrupted:
+                return
+            number = None if isinstance(decision, p.Wake) else decision.task
+            task = self.system.tasks.get(number) if number is not None else None
+            self._apply(decision)
+            if not self.ledger.spend(task):
+                self.ledger.interrupted = True
 
     def _apply(self, decision: Decision) -> None:
         match decision:
@@ -152,7 +182,10 @@ class Scheduler:
         for state in self.system.usable_states():
             while len(state.running) < state.slots and state.queue:
                 task = state.queue.pop()
-                self.ledger.dispatch(task, state)
+                if self.ledger.gate.lacks_worker(task):
+                    self.ledger.keep_popped_out(task)
+                else:
+                    self.ledger.dispatch(task, state)
 
     def _stage(self) -> None:
         """Bind the next tasks of every busy resource to workers."""
@@ -169,6 +202,8 @@ class Scheduler:
 
     def _stage_first(self, state: ResourceState) -> None:
         for task in state.queue.first(self.ledger.limits.stage * state.slots):
+            if self.ledger.gate.lacks_worker(task):
+                continue  # it is about to be kept out
             if not task.bound and self._worth_staging(task.row, state.resource):
                 self.ledger.stage(task)
 

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from hetd.core.breaker import Breaker
 from hetd.core.queues import RunQueue
 from hetd.core.tally import Tally
 
@@ -118,19 +119,30 @@ class Fit:
 class System:
     """Read-only view of everything a decision may depend on."""
 
-    def __init__(self, resources: Sequence[Resource], estimates: Estimates) -> None:
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        estimates: Estimates,
+        breaker: Breaker | None = None,
+    ) -> None:
         self.resources = {resource.name: resource for resource in resources}
         self.states = {r.name: ResourceState(r) for r in resources}
         self.estimates = estimates
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.unplaced = RunQueue()
         """Tasks that wait for a resource and that the policy has not placed yet."""
+        self.displaced: list[RunQueue] = []
+        """Tasks that lost their places, and which no policy has been shown again yet."""
+        self.ending: set[TaskId] = set()
+        """Tasks that ended, and whose dependents have not all been dealt with yet."""
         self.outside: dict[int, RunQueue] = {}
         """Owner -> tasks beyond his quota, or without a worker: no policy looks at them."""
         self.unattended: set[int] = set()
         """Owners for whose tasks nobody makes workers."""
         self.departing: dict[TaskId, TaskRecord] = {}
         """Running tasks that were asked to yield or to give up."""
+        self.breaker = Breaker() if breaker is None else breaker
+        """Applications that failed on a resource and are kept from it for now."""
         self.tally = Tally()
         """How many tasks of each type arrived and completed in time."""
         self.objective: Objective = "performance"
@@ -281,6 +293,12 @@ class System:
     def possible(self, row: Row) -> bool:
         """Whether any resource can run `row`, if not now then when it is back."""
         return any(self._expected(row, name) < math.inf for name in self.resources)
+
+    def able(self, row: Row) -> frozenset[str]:
+        """Return the resources that can run `row`, if not now then when they are back."""
+        return frozenset(
+            name for name in self.resources if self._expected(row, name) < math.inf
+        )
 
     def _measure(self, row: Row) -> Fit:
         expected = {name: self._expected(row, name) for name in self.usable()}

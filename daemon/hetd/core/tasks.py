@@ -81,6 +81,8 @@ TRANSITIONS: dict[tuple[State, str], State] = {
 
 LONGEST_STORY = 200
 """Steps kept of a task's story; one that is moved all the time must not fill memory."""
+LONGEST_FAILURE = 400
+"""Characters kept of the reason why it failed on one of several resources."""
 
 
 @dataclass(eq=False, slots=True)
@@ -117,6 +119,8 @@ class TaskRecord:
         holding: it is to be held once it has yielded.
         cancelling: why it was asked to give up while running.
         pinned: the only resource its owner wants it on; `excluded`: where it failed.
+        failures: resource -> why it failed there, last.
+        checkpointed: whether it has reached a checkpoint since it came to its resource.
         unmet: unfinished tasks that must complete first.
         progress: share done, 0 to 1, as last reported at `progress_at`.
         kept: the part of it that a snapshot holds: what a lost worker does not take along.
@@ -126,7 +130,6 @@ class TaskRecord:
             share done by then.
         last_resource: where it runs, or ran last; `came_from`: where it ran before that.
         rule: the rule that put it where it is, or sends it away, for users.
-        moves: how often it was preempted and continued on another resource.
 
     """
 
@@ -147,7 +150,9 @@ class TaskRecord:
     destination: str | None = None
     pinned: str | None = None
     excluded: frozenset[str] = frozenset()
-    unmet: frozenset[TaskId] = frozenset()
+    failures: dict[str, str] = field(default_factory=dict)
+    checkpointed: bool = False
+    unmet: set[TaskId] | frozenset[TaskId] = frozenset()
     progress: float = 0.0
     progress_at: Nanoseconds = 0
     kept: float = 0.0
@@ -156,7 +161,6 @@ class TaskRecord:
     progress_then: float = 0.0
     last_resource: str | None = None
     came_from: str | None = None
-    moves: int = 0
     rule: str = ""
     attempts: int = 0
     story: list[tuple[Nanoseconds, State, str, State]] = field(default_factory=list)
@@ -167,6 +171,17 @@ class TaskRecord:
         if progress > self.furthest:
             self.furthest = progress
             self.attempts = 0
+
+    def note_failure(self, resource: str, reason: str) -> None:
+        """Note why it failed on a resource; the journal may hold the former dict."""
+        self.failures = {**self.failures, resource: reason[:LONGEST_FAILURE]}
+
+    def why_failed(self, reason: str) -> str:
+        """Tell why it fails: for each resource, where it failed on several."""
+        if len(self.failures) <= 1:
+            return reason
+        each = (f"{name}: {why}" for name, why in self.failures.items())
+        return f"failed on {len(self.failures)} resources: {'; '.join(each)}"
 
     @property
     def priority(self) -> int:

@@ -49,13 +49,17 @@ class Upkeep:
         state = self.system.states[event.resource]
         state.up = True
         state.draining = False
-        self.system.resources_changed()
-        self.ledger.gate.reopen()
+        self._may_work_again(event.resource)
 
     def _on_resource_recovered(self, event: e.ResourceRecovered) -> None:
         self.system.states[event.resource].up = True
+        self._may_work_again(event.resource)
+
+    def _may_work_again(self, resource: str) -> None:
+        """Let tasks come; of those that avoid the resource, let one try it soon."""
         self.system.resources_changed()
         self.ledger.gate.reopen()
+        self.system.breaker.expire(resource, self.system.now)
 
     def _on_slots_blocked(self, event: e.SlotsBlocked) -> None:
         state = self.system.states[event.resource]

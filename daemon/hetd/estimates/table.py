@@ -11,7 +11,9 @@ they computed from it, and must not compute anew at each strip.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
+from heapq import nsmallest
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -27,7 +29,7 @@ from hetd.estimates.regression import Prediction, predict
 from hetd.estimates.series import Series
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from hetd.core.system import Resource
     from hetd.core.tasks import Row
@@ -51,6 +53,10 @@ CACHED = 20_000
 """Answers kept at hand; rows come and go for years."""
 POINTS = 20_000
 """Measured points kept; those without news for longest are forgotten."""
+POINTS_OF_APP = 256
+"""Of one application on one resource."""
+NEAREST = 32
+"""Points from which a size that was never measured is estimated: more take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,9 @@ class EstimateTable:
     def __init__(self, curiosity: float = 1.0) -> None:
         self.curiosity = curiosity
         self._points: dict[Key, Point] = {}
+        self._keys: list[Key] = []
+        """Those of the points, in order."""
+        self._dropped: list[Key] = []
         self._by_app: dict[tuple[str, str], dict[Key, Point]] = {}
         self._cache: dict[tuple[Row, str], Prediction] = {}
         self.version = 0
@@ -113,7 +122,21 @@ class EstimateTable:
 
     def figures(self) -> list[Figures]:
         """List all that was measured, by type, resource and work."""
-        return [self._points[key].figures() for key in sorted(self._points)]
+        return [self._points[key].figures() for key in self._keys]
+
+    def keys_after(self, last: Key | None, most: int) -> list[Key]:
+        """List what was measured, in order, from behind a key on; so much at most."""
+        start = 0 if last is None else bisect_right(self._keys, last)
+        return self._keys[start : start + most]
+
+    def figures_of(self, key: Key) -> Figures:
+        """Tell what is known of a key in `keys_after`."""
+        return self._points[key].figures()
+
+    def dropped(self) -> list[Key]:
+        """Return what was forgotten since the last call, also for want of room."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     # ------------------------------------------------------------ measurements
 
@@ -160,14 +183,13 @@ class EstimateTable:
             point.setup.take(setup)
         return self._weigh(point, drift)
 
-    def forget(self, chosen: Callable[[Figures], bool]) -> list[Figures]:
-        """Forget what is chosen; return it."""
-        gone = [p for p in self._points.values() if chosen(p.figures())]
-        for point in gone:
-            self._remove(key_of(point))
+    def forget(self, keys: Iterable[Key]) -> None:
+        """Forget what was measured of these."""
+        gone = [key for key in keys if key in self._points]
+        for key in gone:
+            self._remove(key)
         if gone:
             self._tell()
-        return [point.figures() for point in gone]
 
     # ------------------------------------------------------------ parts
 
@@ -204,9 +226,14 @@ class EstimateTable:
 
     def _add(self, point: Point) -> None:
         key = key_of(point)
+        if key not in self._points:
+            insort(self._keys, key)
         self._points[key] = point
         group = (application(point.type), point.resource)
-        self._by_app.setdefault(group, {})[key] = point
+        of_app = self._by_app.setdefault(group, {})
+        of_app[key] = point
+        if len(of_app) > POINTS_OF_APP:
+            self._remove(next(iter(of_app)))
         if len(self._points) > POINTS:
             self._remove(next(iter(self._points)))
 
@@ -214,9 +241,13 @@ class EstimateTable:
         """Move a point to those that had news last."""
         key = key_of(point)
         self._points[key] = self._points.pop(key)
+        of_app = self._by_app[application(point.type), point.resource]
+        of_app[key] = of_app.pop(key)
 
     def _remove(self, key: Key) -> None:
         point = self._points.pop(key)
+        del self._keys[bisect_left(self._keys, key)]
+        self._dropped.append(key)
         group = (application(point.type), point.resource)
         del self._by_app[group][key]
         if not self._by_app[group]:
@@ -240,19 +271,32 @@ class EstimateTable:
             return Prediction(point.seconds_at(work), point.computing.spread)
         near = self._by_app.get((application(row.type), resource))
         if near:
-            return _interpolate(list(near.values()), row.type, work)
+            return _interpolate(_nearest(near.values(), row.type, work), row.type, work)
         return self._guess(row, work)
 
     def _guess(self, row: Row, work: float) -> Prediction:
         """Expect of a resource nobody tried what the others take."""
         app = application(row.type)
         others = [
-            _interpolate(list(points.values()), row.type, work).seconds
+            _interpolate(
+                _nearest(points.values(), row.type, work), row.type, work
+            ).seconds
             for (name, _), points in self._by_app.items()
             if name == app
         ]
         guess = self.curiosity * median(others) if others else GUESS_S
         return Prediction(guess, GUESS_SPREAD)
+
+
+def _nearest(points: Collection[Point], task_type: str, work: float) -> list[Point]:
+    """Choose those that tell most of a size: of its type first, then of like amounts."""
+    if len(points) <= NEAREST:
+        return list(points)
+
+    def distance(point: Point) -> tuple[bool, float]:
+        return point.type != task_type, abs(math.log(point.work / work))
+
+    return nsmallest(NEAREST, points, distance)
 
 
 def _interpolate(points: list[Point], task_type: str, work: float) -> Prediction:

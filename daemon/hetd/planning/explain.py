@@ -7,12 +7,19 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hetd.core.system import SECOND
 from hetd.core.tasks import State
 from hetd.planning.outlook import Outlook
 
 if TYPE_CHECKING:
+    from hetd.core.events import TaskId
     from hetd.core.system import System
     from hetd.core.tasks import Row, TaskRecord
+
+
+RESOURCE_LOST = "the resource is lost"
+LISTED = 50
+"""Tasks that are named in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +58,34 @@ class Explanation:
     prospects: list[Prospect]
 
 
-def explain(system: System, task: TaskRecord) -> Explanation:
-    """Explain where a task is."""
-    prospects = [prospect(system, task, name) for name in system.resources]
-    return Explanation(_why(system, task), _rule(task), prospects)
+def explain(
+    system: System, task: TaskRecord, before: Counter[Row] | None = None
+) -> Explanation:
+    """Explain where a task is.
+
+    Args:
+        system: as it is.
+        task: any of it.
+        before: the tasks that wait before it in its queue, by row; None: to be counted.
+
+    """
+    if before is None:
+        before = count_before(system, task)
+    prospects = [prospect(system, task, name, before) for name in system.resources]
+    return Explanation(_why(system, task, before), _rule(task), prospects)
 
 
-def prospect(system: System, task: TaskRecord, name: str) -> Prospect:
+def count_before(system: System, task: TaskRecord) -> Counter[Row]:
+    """Count the tasks that wait before one in its queue, by row."""
+    if task.resource is None or task not in system.queue(task.resource):
+        return Counter()
+    queue = system.queue(task.resource)
+    return Counter(other.row for other in queue.ahead_of(task))
+
+
+def prospect(
+    system: System, task: TaskRecord, name: str, before: Counter[Row]
+) -> Prospect:
     """Reckon what a task has to expect of a resource if nothing else is changed."""
     note = _hindrance(system, task, name)
     if note:
@@ -65,7 +93,7 @@ def prospect(system: System, task: TaskRecord, name: str) -> Prospect:
     outlook = Outlook(system, 1.0, 1.0)
     remaining = outlook.left(task, name)
     running_here = task.state is State.RUNNING and task.resource == name
-    ahead, wait = (0, 0.0) if running_here else _ahead(system, task, name)
+    ahead, wait = (0, 0.0) if running_here else _ahead(system, task, name, before)
     moving = outlook.moving(task, name)
     pace = outlook.pace(name, newcomers=0 if running_here else 1)
     return Prospect(
@@ -86,19 +114,36 @@ def _hindrance(system: System, task: TaskRecord, name: str) -> str:
     if state.resource.kind not in row.kinds:
         return f"no implementation for {state.resource.kind}"
     if name in task.excluded:
-        return "failed there before"
+        why = task.failures.get(name)
+        return f"failed there before: {why}" if why else "failed there before"
     if row.resources and name not in row.resources:
-        return "its owner does not want it there"
+        avoided = _avoidance(system, task, name)
+        return avoided or "its owner does not want it there"
     if not (state.up and state.slots):
-        return "the resource is lost"
+        return RESOURCE_LOST
     return "the resource is being drained" if state.draining else ""
 
 
-def _ahead(system: System, task: TaskRecord, name: str) -> tuple[int, float]:
+def _avoidance(system: System, task: TaskRecord, name: str) -> str:
+    """Say why a task avoids a resource, and until when; empty: it does not."""
+    circuit = system.breaker.find(task.submitted, name)
+    if circuit is None:
+        return ""
+    left = max(0, circuit.retry_at - system.now) / SECOND
+    until = f"avoided for another {left:.0f} s"
+    if circuit.half_open:
+        until = "avoided until another task has tried it"
+    times = f"{circuit.failures} failure{'s' * (circuit.failures != 1)} in a row"
+    return f"{until}: {times}, the last: {circuit.fault.reason}"
+
+
+def _ahead(
+    system: System, task: TaskRecord, name: str, own: Counter[Row]
+) -> tuple[int, float]:
     """Count the tasks before this one on a resource, and the time until it has a slot."""
     state = system.states[name]
     others = [other for other in state.running.values() if other is not task]
-    before = _queued_before(system, task, name)
+    before = own if task in system.queue(name) else _queued(system, name)
     ahead = len(others) + sum(before.values())
     slots = max(1, state.slots)
     if ahead < slots:
@@ -110,26 +155,30 @@ def _ahead(system: System, task: TaskRecord, name: str) -> tuple[int, float]:
     return ahead, work * share
 
 
-def _queued_before(system: System, task: TaskRecord, name: str) -> dict[Row, int]:
-    """Count those that wait before the task; all that wait, where it is not among them."""
+def _queued(system: System, name: str) -> dict[Row, int]:
+    """Count all that wait for a resource."""
     queue = system.queue(name)
-    if task in queue:
-        return Counter(other.row for other in queue.ahead_of(task))
     return {row: queue.count_of(row) for row in queue.rows()}
 
 
-def _why(system: System, task: TaskRecord) -> str:
+def _why(system: System, task: TaskRecord, before: Counter[Row]) -> str:
     """Say what a task does, or what it waits for."""
     match task.state:
         case State.HELD:
             return "is held until its owner releases it"
         case State.WAITING:
-            unmet = ", ".join(str(other) for other in sorted(task.unmet))
-            return f"waits for {unmet} to complete"
+            return f"waits for {_some(sorted(task.unmet))} to complete"
         case State.RUNNING:
             return _why_running(task)
         case _:
-            return _why_waiting(system, task)
+            return _why_waiting(system, task, before)
+
+
+def _some(tasks: list[TaskId]) -> str:
+    """List tasks, the first of them where they are many."""
+    listed = ", ".join(map(str, tasks[:LISTED]))
+    more = len(tasks) - LISTED
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def _why_running(task: TaskRecord) -> str:
@@ -143,9 +192,9 @@ def _why_running(task: TaskRecord) -> str:
     return f"runs on {task.resource}"
 
 
-def _why_waiting(system: System, task: TaskRecord) -> str:
+def _why_waiting(system: System, task: TaskRecord, before: Counter[Row]) -> str:
     if task.resource is not None:
-        ahead, _ = _ahead(system, task, task.resource)
+        ahead, _ = _ahead(system, task, task.resource, before)
         return f"waits for {task.resource}, behind {ahead} other{'s' * (ahead != 1)}"
     if not system.feasible(task.row):
         return "waits until a resource that can run it is usable"

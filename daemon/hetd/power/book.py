@@ -34,7 +34,13 @@ class Charge:
 class Total:
     """Energy of a resource since the book was opened, while tasks ran and while not.
 
+    Sums that are told to grow must not shrink: what a stretch took before its first strip
+    is kept apart until it has finished one, as a failed attempt is neither busy time nor
+    energy of a task.
+
     Attributes:
+        starting_joules: drawn by stretches before their first strip; `starting_s`: and
+            their time.
         seconds: how long it has been open.
         busy_s: time that its slots had tasks, summed up over the slots.
         measured: by a meter from the beginning.
@@ -46,6 +52,8 @@ class Total:
     seconds: float
     busy_s: float
     measured: bool
+    starting_joules: float = 0.0
+    starting_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -55,6 +63,9 @@ class _Share:
     Attributes:
         used_in_all: processor seconds of the stretch, as reported.
         seconds: how long it has run.
+        proven: it has finished a strip, or ended without an error.
+        alone: its part of what was drawn while no proven stretch ran there, joules.
+        alone_idle: what of that would have been drawn without it.
 
     """
 
@@ -63,6 +74,9 @@ class _Share:
     used: float = 0.0
     used_in_all: float = 0.0
     seconds: float = 0.0
+    proven: bool = False
+    alone: float = 0.0
+    alone_idle: float = 0.0
 
 
 class _Account:
@@ -95,13 +109,22 @@ class _Account:
         if seconds <= 0:
             return
         self.at = now
-        self.busy_s += seconds * len(self.running)
         drawn = self._drawn(seconds)
         if not self.running:
             self.idle += drawn
             return
-        self.busy += drawn
-        self._divide(drawn, seconds)
+        proven = sum(share.proven for share in self.running.values())
+        self.busy_s += seconds * proven
+        if proven:
+            self.busy += drawn
+        self._divide(drawn, seconds, alone=not proven)
+
+    def prove(self, share: _Share) -> None:
+        """Count a stretch that has computed; what it took before that, too."""
+        if not share.proven:
+            share.proven = True
+            self.busy += share.alone
+            self.busy_s += share.seconds
 
     def _drawn(self, seconds: float) -> float:
         if self.meter is not None:
@@ -118,7 +141,7 @@ class _Account:
         watts = self.resource.busy_watts if busy else self.resource.idle_watts
         return watts * seconds
 
-    def _divide(self, drawn: float, seconds: float) -> None:
+    def _divide(self, drawn: float, seconds: float, *, alone: bool) -> None:
         measured = self.meter is not None
         weights = {
             task: self._weight(share, seconds) for task, share in self.running.items()
@@ -127,6 +150,10 @@ class _Account:
         for task, share in self.running.items():
             part = weights[task] / whole if whole > 0 else 1 / len(weights)
             share.joules += drawn * part
+            if alone:
+                idle = drawn if measured else self.resource.idle_watts * seconds
+                share.alone += drawn * part
+                share.alone_idle += idle * part
             share.measured = share.measured and measured
             share.seconds += seconds
             share.used = 0.0
@@ -174,10 +201,11 @@ class EnergyBook:
         self._places[task] = account
 
     def used(self, task: int, cpu_seconds: float) -> None:
-        """Take in processor time that a running task used since the last report."""
+        """Take in processor time that a running task used in strips since the last report."""
         account = self._places.get(task)
         if account is not None:
             share = account.running[task]
+            account.prove(share)
             share.used += cpu_seconds
             share.used_in_all += cpu_seconds
 
@@ -188,22 +216,41 @@ class EnergyBook:
             known = account.running[task].used_in_all
             self.used(task, max(0.0, cpu_seconds - known))
 
-    def end(self, task: int, now: Nanoseconds) -> Charge | None:
-        """Charge a task no more; None: it was not charged, or nothing is known."""
+    def end(
+        self, task: int, now: Nanoseconds, *, failed: bool = False
+    ) -> Charge | None:
+        """Charge a task no more; None: it was not charged, or nothing is known.
+
+        Args:
+            task: the task.
+            now: when its stretch ended.
+            failed: it was a failed attempt, which is charged nothing.
+
+        """
         account = self._places.pop(task, None)
         if account is None:
             return None
         account.settle(now)
         share = account.running.pop(task)
+        if failed and not share.proven:
+            account.idle += share.alone_idle
+            return None
+        account.prove(share)
         return Charge(share.joules, share.measured) if account.known else None
 
     def total(self, resource: str, now: Nanoseconds) -> Total:
         """Sum up a resource until now."""
         account = self._accounts[resource]
         account.settle(now)
-        seconds = (now - account.opened) / SECOND
+        starting = [each for each in account.running.values() if not each.proven]
         return Total(
-            account.busy, account.idle, seconds, account.busy_s, account.measured
+            account.busy,
+            account.idle,
+            (now - account.opened) / SECOND,
+            account.busy_s,
+            account.measured,
+            sum(share.alone for share in starting),
+            sum(share.seconds for share in starting),
         )
 
     def close(self) -> None:

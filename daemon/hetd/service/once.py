@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 KEYS = 20_000
 """Keys kept in memory. Of lasting changes, older ones are read from the store."""
+KEY_BYTES = 16 << 20
+"""Bytes of their answers at most."""
 LONGEST_KEY = 128
 PASSING = (m.Stop,)
 """What a restart of hetd undoes: it is to be made again after one, so that its key is
@@ -35,8 +37,12 @@ class Once:
     def __init__(self, node: Node, store: Store) -> None:
         self._node = node
         self._store = store
+        clock = node.clock
+        self._born = clock.wall() - clock.now() / SECOND
+        """The time of day at the zero of the monotonic clock, as it was at the start."""
         self._answers: OrderedDict[tuple[int, str], tuple[bytes, bytes]] = OrderedDict()
         """(uid, key) -> (digest of the request, encoded answer)."""
+        self._bytes = 0
 
     def recall(self, uid: int, request: m.Change) -> m.Request | None:
         """Return the answer that this request got before; None: it is new.
@@ -70,16 +76,28 @@ class Once:
         digest = _digest(request)
         answer = m.encode(msgspec.structs.replace(reply, request=0))
         self._answers[uid, request.key] = digest, answer
+        self._bytes += len(answer)
         if _lasts(request):
-            row = (uid, request.key, digest, answer, int(self._node.clock.wall()))
+            # not by a time of day that jumps: a key's age says when it is forgotten
+            at = int(self._born + self._node.clock.now() / SECOND)
+            row = (uid, request.key, digest, answer, at)
             self._node.journal.batch.keys.append(row)
+            self._node.journal.usage.answers[uid] += len(answer)
         # what is not committed yet cannot be read from the store
-        while len(self._answers) > KEYS and self._store.idle:
-            self._answers.popitem(last=False)
+        while self._has_too_many and self._store.idle:
+            _, (_, old) = self._answers.popitem(last=False)
+            self._bytes -= len(old)
+
+    @property
+    def _has_too_many(self) -> bool:
+        return len(self._answers) > KEYS or self._bytes > KEY_BYTES
 
     def forget(self, uid: int, key: str) -> None:
         """Let a key be new again: its change was taken back."""
-        self._answers.pop((uid, key), None)
+        known = self._answers.pop((uid, key), None)
+        if known is not None:
+            self._bytes -= len(known[1])
+            self._node.journal.usage.answers[uid] -= len(known[1])
 
     def _find(self, uid: int, key: str) -> tuple[bytes, bytes] | None:
         return self._answers.get((uid, key)) or self._store.key(uid, key)

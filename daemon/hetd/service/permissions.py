@@ -97,6 +97,19 @@ class Permissions:
             raise NotAllowedError(f"task {task} is another user's")
         return entry
 
+    def demand_own(self, peer: Peer, task: int) -> None:
+        """Refuse a task that the peer may not touch; does not read its page.
+
+        Raises:
+            NotFoundError, NotAllowedError: as for `own`.
+
+        """
+        owner = self._node.journal.owner_of(task)
+        if owner is None:
+            raise NotFoundError(f"no task {task}")
+        if owner != peer.uid and not self.may_rule(peer.uid):
+            raise NotAllowedError(f"task {task} is another user's")
+
     def may_see(self, peer: Peer, entry: Entry) -> bool:
         """Whether a task is the peer's; a ruler sees all."""
         return entry.owner == peer.uid or self.may_rule(peer.uid)

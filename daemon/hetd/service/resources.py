@@ -44,21 +44,30 @@ class NodeDesk:
 
     def devices(self, peer: Peer, request: m.Devices) -> m.Message:
         return m.DeviceList(
-            request.request, [self._device_info(name) for name in self._node.devices]
+            request.request,
+            [self._device_info(peer, name) for name in self._node.devices],
         )
 
-    def _device_info(self, name: str) -> m.DeviceInfo:
+    def _device_info(self, peer: Peer, name: str) -> m.DeviceInfo:
         state = self._node.scheduler.system.states[name]
         lost = not (state.up and state.slots)
         condition = "lost" if lost else "draining" if state.draining else "up"
+        health = self._node.discipline.health
+        if health.unusable(name):
+            condition = "unusable"
         return msgspec.structs.replace(
             self._node.metering.describe(
                 self._node.devices[name], self._node.clock.now()
             ),
             state=condition,
             reason=self._reason(name),
+            testing=health.testing(name),
             running=list(state.running),
             queued=len(state.queue),
+            avoided=self._node.circuits.told(
+                self._rights.whose(peer, mine=False),
+                lambda pair: pair.resource == name,
+            ),
         )
 
     def _reason(self, name: str) -> str:
@@ -91,6 +100,19 @@ class NodeDesk:
         self._node.settings.resume(name)
         self._node.discipline.health.trust(name)
         self._node.happen(e.ResourceReturned(name))
+
+    def test(self, peer: Peer, request: m.TestDevices) -> m.Message:
+        """Begin self-tests: of the named resources, or of all with a driver to test."""
+        self._rights.demand_rule(peer)
+        every = [
+            name
+            for name, device in self._node.devices.items()
+            if device.spec.driver == "opencl"
+        ]
+        wanted = [resource_named(self._node, name) for name in request.resources]
+        for name in [device.spec.name for device in wanted] or every:
+            self._node.discipline.health.test(name, self._node.clock.now())
+        return m.Done(request.request)
 
     def policies(self, peer: Peer, request: m.Policies) -> m.Message:
         if request.set is not None and request.configured:

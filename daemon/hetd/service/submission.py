@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hetd.service.resources import resource_named
+from hetd.service.slices import Reading
 from libtask import messages as m
 from libtask.errors import InputError, NotAllowedError
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hetd.entry import Entry
     from hetd.node import Node
+    from hetd.service.kept import Bytes
     from hetd.service.permissions import Permissions
+    from hetd.service.slices import Work
     from hetd.transport.router import Peer
 
 
@@ -24,20 +29,35 @@ LATEST = 1e10
 
 
 class SubmissionDesk:
-    """Takes in new tasks, all of a request or none."""
+    """Takes in new tasks, all of a request or none.
 
-    def __init__(self, node: Node, rights: Permissions) -> None:
+    They are checked bit by bit, and taken in at once: a request that is interrupted by a
+    crash has made all of its tasks, or none.
+    """
+
+    def __init__(self, node: Node, rights: Permissions, kept: Bytes) -> None:
         self._node = node
         self._rights = rights
+        self._kept = kept
 
-    def submit(self, peer: Peer, request: m.Submit) -> m.Message:
+    def submit(self, peer: Peer, request: m.Submit) -> Work:
+        _refuse_dependencies(request.tasks)
+        reading = Reading(self._node.journal)
+        completed: set[int] = set()
+        for position, spec in enumerate(request.tasks):
+            self._check(peer, spec)
+            for other in spec.after:
+                self._look_up(peer, other, position, completed)
+                if reading.is_enough():
+                    yield
+        self._demand_room(peer, request.tasks)
+        # from here on nothing is between what is looked at and what is done
         launcher = self._node.pool.has_launcher(peer.uid)
         if request.worker:
             self._demand_free(peer, request)
-        self._demand_room(peer, len(request.tasks))
         first = self._node.journal.next_id()
         specs = [
-            self._checked(peer, spec, first, position)
+            self._anchored(spec, first + position, completed)
             for position, spec in enumerate(request.tasks)
         ]
         reach("submit.checked")
@@ -57,15 +77,16 @@ class SubmissionDesk:
                 f"a worker of its own runs 1 task, not {len(request.tasks)}"
             )
 
-    def _demand_room(self, peer: Peer, count: int) -> None:
-        """Refuse what exceeds the limit of tasks that a user may have."""
-        limit = self._node.unended.of(peer.uid)
+    def _demand_room(self, peer: Peer, specs: Sequence[m.TaskSpec]) -> None:
+        """Refuse what exceeds the limits of tasks, and of bytes, that a user may have."""
+        limit = self._node.limits.tasks.of(peer.uid)
         has = len(self._node.journal.live_of.get(peer.uid, ()))
-        if limit is not None and has + count > limit:
+        if limit is not None and has + len(specs) > limit:
             raise NotAllowedError(
                 f"you may have {limit} unended tasks and have {has}: no room for "
-                f"{count} more; wait until some end, or ask for a higher limit"
+                f"{len(specs)} more; wait until some end, or ask for a higher limit"
             )
+        self._kept.demand_room(peer.uid, specs)
 
     def _admit(self, peer: Peer, spec: m.TaskSpec, worker: str) -> Entry:
         entry = self._node.journal.admit(
@@ -75,11 +96,11 @@ class SubmissionDesk:
             self._node.pool.reserve(peer.uid, worker, entry.id)
         return entry
 
-    def _checked(
-        self, peer: Peer, spec: m.TaskSpec, first: int, position: int
-    ) -> m.TaskSpec:
-        """Refuse a task that can never run; resolve what it comes after."""
+    def _check(self, peer: Peer, spec: m.TaskSpec) -> None:
+        """Refuse a task that can never run."""
         refuse_deadline(spec.deadline_s)
+        if not self._rights.may_rule(peer.uid):
+            refuse_priority(spec.priority, self._node.limits.priority.of(peer.uid))
         if not 0 <= spec.work < math.inf:
             raise InputError(f"work: expected a finite amount, got {spec.work:g}")
         for name in spec.resources:
@@ -94,30 +115,73 @@ class SubmissionDesk:
                 f"{spec.app} cannot run{allowed}: it has implementations for "
                 f"{', '.join(spec.kinds) or 'nothing'}; this node has {offered}"
             )
+
+    def _look_up(
+        self, peer: Peer, other: int, position: int, completed: set[int]
+    ) -> None:
+        """Refuse a task after one that will not complete; take note of one that has."""
+        if other < 0:
+            if -other > position:
+                raise InputError(
+                    f"after: {other} is before the first task of the submit"
+                )
+            return
+        entry = self._rights.own(peer, other)
+        _demand_promising(entry)
+        if entry.state == "completed":
+            completed.add(other)
+
+    def _anchored(self, spec: m.TaskSpec, task: int, completed: set[int]) -> m.TaskSpec:
+        """Name the unfinished tasks that a new one comes after by their ids."""
         if not spec.after:
             return spec
-        if -min(spec.after) > position:
-            raise InputError(
-                f"after: {min(spec.after)} is before the first task of the submit"
-            )
-        after = [task if task > 0 else first + position + task for task in spec.after]
-        unfinished = [t for t in after if self._to_wait_for(peer, t, first, position)]
-        return msgspec.structs.replace(spec, after=unfinished)
+        after = [
+            task + other if other < 0 else other
+            for other in spec.after
+            if other not in completed
+        ]
+        live = self._node.journal.live
+        for other in after:
+            if (
+                other < task and other not in live
+            ):  # it has ended since it was looked up
+                entry = self._node.journal.find(other)
+                if entry is not None:
+                    _demand_promising(entry)
+        return msgspec.structs.replace(spec, after=after)
 
-    def _to_wait_for(self, peer: Peer, task: int, first: int, position: int) -> bool:
-        if first <= task < first + position:
-            return True
-        entry = self._rights.own(peer, task)
-        if entry.state in m.ENDED - {"completed"}:
-            raise InputError(
-                f"task {task}, which it comes after, ended as {entry.state}"
-            )
-        return entry.state != "completed"
+
+def _demand_promising(entry: Entry) -> None:
+    if entry.state in m.ENDED - {"completed"}:
+        raise InputError(
+            f"task {entry.id}, which it comes after, ended as {entry.state}"
+        )
+
+
+def _refuse_dependencies(specs: Sequence[m.TaskSpec]) -> None:
+    count = sum(len(spec.after) for spec in specs)
+    if count > m.MOST_IDS:
+        text = f"after: {count} dependencies in one submit, at most {m.MOST_IDS}"
+        raise InputError(text)
 
 
 def _can_run(spec: m.TaskSpec, device: m.DeviceInfo) -> bool:
     allowed = not spec.resources or device.spec.name in spec.resources
     return allowed and device.spec.kind in spec.kinds
+
+
+def refuse_priority(priority: int, most: int | None) -> None:
+    """Refuse a priority beyond the bounds of a user.
+
+    Raises:
+        NotAllowedError: says what is expected.
+
+    """
+    if most is not None and not -most <= priority <= most:
+        raise NotAllowedError(
+            f"priority: expected -{most} to {most}, got {priority}; administrators may "
+            f"give others ([limits] priority)"
+        )
 
 
 def refuse_deadline(seconds: float | None) -> None:

@@ -6,7 +6,7 @@ may be used at all; `python -m hetd.store` checks, saves and restores one.
 
 from hetd.store.batch import Batch
 from hetd.store.errors import StoreError, StoreFullError
-from hetd.store.retention import Retention
+from hetd.store.retention import Removed, Retention
 from hetd.store.store import Store
 
-__all__ = ["Batch", "Retention", "Store", "StoreError", "StoreFullError"]
+__all__ = ["Batch", "Removed", "Retention", "Store", "StoreError", "StoreFullError"]

@@ -20,22 +20,29 @@ class Batch:
     epoch, 0 where it has not."""
     keys: list[tuple[int, str, bytes, bytes, int]] = field(default_factory=list)
     """(owner, key, digest of the request, encoded answer, seconds since the epoch)."""
+    grown: dict[int, int] = field(default_factory=dict)
+    """Task -> bytes by which its page is larger than the one it replaces."""
+    measurers: set[tuple[str, int]] = field(default_factory=set)
+    """(task type, uid) of users whose tasks of a type were measured for the first time."""
     samples: dict[Key, Figures | None] = field(default_factory=dict)
     """What is known of execution times; None: forgotten."""
     settings: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
     """(what, subject) -> what an operator has set; None: he has taken it back."""
+    circuits: dict[tuple[int, str, str], bytes | None] = field(default_factory=dict)
+    """(owner, application, resource) -> what is known against it; None: nothing."""
     notes: list[tuple[float, str, str | None, str]] = field(default_factory=list)
     """(seconds since the epoch, what, resource, text) of what happened to the node."""
     replies: list[Any] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         rows = self.tasks or self.keys or self.samples or self.settings
-        return bool(rows or self.notes or self.replies)
+        others = self.circuits or self.measurers or self.notes
+        return bool(rows or others or self.replies)
 
     def keep(self, known: Figures) -> None:
         """Store what is known of an execution time, in place of what was."""
         self.samples[key_of(known)] = known
 
-    def forget(self, known: Figures) -> None:
+    def forget(self, key: Key) -> None:
         """Remove what is known of an execution time."""
-        self.samples[key_of(known)] = None
+        self.samples[key] = None

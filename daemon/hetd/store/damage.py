@@ -2,7 +2,7 @@
 
 A lost answer to a change could make two tasks of one, and a lost setting put a broken
 board back into use: such damage keeps hetd from starting. A lost measurement costs a
-worse estimate until it is measured again: it is dropped.
+worse estimate until it is measured again, and a lost failure one more: they are dropped.
 """
 
 from __future__ import annotations
@@ -37,10 +37,14 @@ SETTINGS = (
     "settings WHERE "
     "sum != setting_sum(CAST(what AS BLOB), CAST(subject AS BLOB), value)"
 )
+CIRCUITS = (
+    "circuits WHERE sum != circuit_sum(owner, CAST(app AS BLOB), "
+    "CAST(resource AS BLOB), value)"
+)
 SAMPLES = f"samples WHERE sum IS NOT {SAMPLE_SUM}"
 
-PAGES_FROM, ALL_FROM = 3, 5
-"""The schemas from which on pages, and the other rows, have checksums."""
+PAGES_FROM, ALL_FROM, CIRCUITS_FROM = 3, 5, 6
+"""The schemas from which on pages, the other rows, and circuits have checksums."""
 
 
 def damages(connection: sqlite3.Connection, schema: int) -> Iterator[str]:
@@ -59,6 +63,10 @@ def damages(connection: sqlite3.Connection, schema: int) -> Iterator[str]:
         yield from _counted(connection, "settings of operators", SETTINGS)
         yield from _counted(
             connection, "measured execution times", SAMPLES, "; a start drops them"
+        )
+    if schema >= CIRCUITS_FROM:
+        yield from _counted(
+            connection, "known failures", CIRCUITS, "; a start drops them"
         )
 
 
@@ -111,6 +119,18 @@ def looked_for(
         return None
     finally:
         connection.set_progress_handler(None, 0)
+
+
+def drop_circuits(connection: sqlite3.Connection) -> None:
+    """Drop the known failures of applications, if any of them is damaged.
+
+    Where one row is, others may stand where nothing finds them. They are soon known again.
+    """
+    teach(connection)
+    (damaged,) = connection.execute(f"SELECT count(*) FROM {CIRCUITS}").fetchone()  # noqa: S608  words of our own
+    if damaged:
+        log.warning("%d known failures were damaged; all are dropped", damaged)
+        connection.execute("DELETE FROM circuits")
 
 
 def drop_measurements(connection: sqlite3.Connection) -> None:

@@ -9,6 +9,8 @@ from libtask.errors import HetError
 if TYPE_CHECKING:
     from pathlib import Path
 
+SQLITE_HEAD = "*** in database main ***"
+"""A line of SQLite's before what it found."""
 CURE = "look with `hetctl daemon check`; `hetctl daemon restore FILE` brings a backup"
 
 
@@ -27,4 +29,5 @@ class StoreFullError(HetError):
 
 def refusal(path: Path, what: str, cure: str = CURE) -> StoreError:
     """Say in one line why hetd does not start, and what to do."""
-    return StoreError(f"{path}: {what}; hetd does not start without it: {cure}")
+    told = " ".join(what.replace(SQLITE_HEAD, "").split())
+    return StoreError(f"{path}: {told}; hetd does not start without it: {cure}")

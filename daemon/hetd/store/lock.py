@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from typing import TYPE_CHECKING
 
+from hetd.store.errors import refusal
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+PASSING = (
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+)
+"""What is wrong with the disk, and not with what hetd was told."""
 
 
 def lock(state: Path) -> int:
     """Take the lock, which lasts as long as the descriptor that is returned.
 
     Raises:
-        InputError: another process has it, or the directory cannot be written.
+        InputError: another process has it, or there can be no such directory.
+        StoreError: it cannot be written, now.
 
     """
     try:
@@ -27,6 +40,9 @@ def lock(state: Path) -> int:
             owner = state.stat()
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
     except OSError as error:
+        if error.errno in PASSING:
+            what = f"the directory cannot be written: {error.strerror}"
+            raise refusal(state, what, "make it writable") from error
         raise InputError(f"state directory {state}: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

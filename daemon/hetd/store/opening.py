@@ -12,7 +12,12 @@ import os
 import sqlite3
 from typing import TYPE_CHECKING
 
-from hetd.store.damage import drop_measurements, first_found, looked_for
+from hetd.store.damage import (
+    drop_circuits,
+    drop_measurements,
+    first_found,
+    looked_for,
+)
 from hetd.store.errors import refusal
 from hetd.store.schema import APPLICATION, MARKED, migrate, refuse_newer, version_of
 from hetd.store.writeahead import lost_commits
@@ -170,25 +175,26 @@ def _take_up(path: Path) -> sqlite3.Connection:
         migrate(connection)
         _refuse_damaged(connection, path)
         drop_measurements(connection)
+        drop_circuits(connection)
         fold(connection)
         on_failure.pop_all()
     return connection
 
 
 def _refuse_broken(connection: sqlite3.Connection, path: Path) -> None:
-    found = quick_check(connection, LOOK_S)
-    if found is None:
-        text = "%s: looked at for %g s only; hetctl daemon check looks at all of it"
-        log.info(text, path, LOOK_S)
-    elif found:
-        raise refusal(path, f"it is damaged: {found[0]}")
+    broken = quick_check(connection, LOOK_S)
+    _refuse(path, None if broken is None else "".join(broken[:1]), "structure")
 
 
 def _refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
-    found = first_found(connection, LOOK_S)
+    _refuse(path, first_found(connection, LOOK_S), "rows")
+
+
+def _refuse(path: Path, found: str | None, what: str) -> None:
+    """Refuse what is damaged; say so where the time was too short to see all of it."""
     if found is None:
-        text = "%s: looked for damaged keys for %g s only; hetctl daemon check looks on"
-        log.info(text, path, LOOK_S)
+        text = "%s: looked at its %s for %g s only; hetctl daemon check looks at all"
+        log.info(text, path, what, LOOK_S)
     elif found:
         raise refusal(path, f"it is damaged: {found}")
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import closing, contextmanager
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from hetd.estimates.point import Figures
 from hetd.store.errors import CURE, StoreError
-from hetd.store.sums import key_sum, page_sum, sample_sum, setting_sum
+from hetd.store.sums import circuit_sum, key_sum, page_sum, sample_sum, setting_sum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from hetd.estimates.point import Key
@@ -27,6 +28,14 @@ INSERT INTO tasks VALUES (?, ?, ?, ?, ?) ON CONFLICT (id)
 DO UPDATE SET ended = excluded.ended, entry = excluded.entry, sum = excluded.sum
 """
 """Unlike a replacement it leaves indices alone of which nothing changes."""
+ADD_USAGE = """
+INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT (owner)
+DO UPDATE SET tasks = tasks + excluded.tasks, keys = keys + excluded.keys
+"""
+DROP_MEASURERS = """
+DELETE FROM measurers WHERE type = ?1
+AND NOT EXISTS (SELECT 1 FROM samples WHERE type = ?1)
+"""
 INSERT_SAMPLE = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -44,27 +53,52 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
             (*row, key_sum(row[0], row[1].encode(), *row[2:])) for row in batch.keys
         ]
         connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)", answers)
-    if batch.samples:
-        _write_samples(connection, batch.samples)
+    if batch.tasks or batch.keys:
+        _write_usage(connection, batch)
+    if batch.samples or batch.measurers:
+        _write_samples(connection, batch)
     if batch.settings:
         _write_settings(connection, batch.settings)
+    if batch.circuits:
+        _write_circuits(connection, batch.circuits)
     if batch.notes:
-        insert = "INSERT INTO notes (at, what, resource, text) VALUES (?, ?, ?, ?)"
-        connection.executemany(insert, batch.notes)
-        trim = "DELETE FROM notes WHERE number <= (SELECT max(number) FROM notes) - ?"
-        connection.execute(trim, (NOTES_KEPT,))
+        _write_notes(connection, batch.notes)
 
 
-def _write_samples(
-    connection: sqlite3.Connection, samples: dict[Key, Figures | None]
-) -> None:
-    gone = [key for key, known in samples.items() if known is None]
+def _write_notes(connection: sqlite3.Connection, notes: list[Any]) -> None:
+    insert = "INSERT INTO notes (at, what, resource, text) VALUES (?, ?, ?, ?)"
+    connection.executemany(insert, notes)
+    trim = "DELETE FROM notes WHERE number <= (SELECT max(number) FROM notes) - ?"
+    connection.execute(trim, (NOTES_KEPT,))
+
+
+def _write_usage(connection: sqlite3.Connection, batch: Batch) -> None:
+    """Add what the rows of a batch take to what is kept of each user."""
+    tasks: Counter[int] = Counter()
+    keys: Counter[int] = Counter()
+    for task, _, _, owner in batch.tasks:
+        tasks[owner] += batch.grown.get(task, 0)
+    for owner, _, _, answer, _ in batch.keys:
+        keys[owner] += len(answer)
+    rows = [(owner, tasks[owner], keys[owner]) for owner in tasks | keys]
+    connection.executemany(ADD_USAGE, rows)
+
+
+def _write_samples(connection: sqlite3.Connection, batch: Batch) -> None:
+    gone = [key for key, known in batch.samples.items() if known is None]
     kept = [
-        _sample_row(key, known) for key, known in samples.items() if known is not None
+        _sample_row(key, known)
+        for key, known in batch.samples.items()
+        if known is not None
     ]
+    # whose a type is need not be known where nothing is known of the type
+    types = {(key[0],) for key in gone}
     delete = "DELETE FROM samples WHERE type = ? AND resource = ? AND grain = ?"
     connection.executemany(delete, gone)
     connection.executemany(INSERT_SAMPLE, kept)
+    connection.executemany(DROP_MEASURERS, types)
+    insert = "INSERT OR IGNORE INTO measurers VALUES (?, ?)"
+    connection.executemany(insert, batch.measurers)
 
 
 def _sample_row(key: Key, known: Figures) -> tuple[Any, ...]:
@@ -92,6 +126,19 @@ def _write_settings(
     connection.executemany("INSERT INTO settings VALUES (?, ?, ?, ?)", kept)
 
 
+def _write_circuits(
+    connection: sqlite3.Connection, circuits: dict[tuple[int, str, str], bytes | None]
+) -> None:
+    delete = "DELETE FROM circuits WHERE owner = ? AND app = ? AND resource = ?"
+    connection.executemany(delete, circuits)
+    kept = [
+        (*key, value, circuit_sum(key[0], key[1].encode(), key[2].encode(), value))
+        for key, value in circuits.items()
+        if value is not None
+    ]
+    connection.executemany("INSERT INTO circuits VALUES (?, ?, ?, ?, ?)", kept)
+
+
 class Reader:
     """Reads what is committed.
 
@@ -110,8 +157,10 @@ class Reader:
 
     def ended(
         self, before: int, limit: int, owner: int | None = None
-    ) -> list[tuple[int, bytes]]:
+    ) -> Generator[tuple[int, bytes], None, None]:
         """Read (id, entry) of ended tasks with smaller ids than `before`, newest first.
+
+        They are read one by one, as they may be large.
 
         Args:
             owner: whose; None: everybody's.
@@ -122,14 +171,26 @@ class Reader:
             "SELECT id, ended, entry, sum FROM tasks "  # noqa: S608  a number of ours
             f"WHERE {whose}ended > 0 AND id < ? ORDER BY id DESC LIMIT ?"
         )
-        rows = self._rows(query, before, limit)
-        return [(row[0], self._sound(row)) for row in rows]
+        with complaints(self._path):
+            cursor = self.connection.execute(query, (before, limit))
+        with closing(cursor):
+            while row := self._next(cursor):
+                yield row[0], self._sound(row)
+
+    def _next(self, cursor: sqlite3.Cursor) -> Any:
+        with complaints(self._path):
+            return cursor.fetchone()
 
     def task(self, task_id: int) -> bytes | None:
         """Read the entry of a task."""
         query = "SELECT id, ended, entry, sum FROM tasks WHERE id = ?"
         rows = self._rows(query, task_id)
         return self._sound(rows[0]) if rows else None
+
+    def owner(self, task_id: int) -> int | None:
+        """Read whose a task is; None: there is no such task."""
+        rows = self._rows("SELECT owner FROM tasks WHERE id = ?", task_id)
+        return int(rows[0][0]) if rows else None
 
     def last_id(self) -> int:
         """Read the largest id that was ever given."""
@@ -151,6 +212,18 @@ class Reader:
             raise StoreError(f"{self._path}: {what}; {CURE}")
         return digest, answer
 
+    def usage(self) -> dict[int, tuple[int, int]]:
+        """Read the bytes that users' tasks, and the answers to their changes, take."""
+        rows = self._rows("SELECT owner, tasks, keys FROM usage")
+        return {owner: (tasks, keys) for owner, tasks, keys in rows}
+
+    def measurers(self) -> dict[str, set[int]]:
+        """Read whose tasks of each type were measured."""
+        found: dict[str, set[int]] = {}
+        for kind, owner in self._rows("SELECT type, owner FROM measurers"):
+            found.setdefault(kind, set()).add(owner)
+        return found
+
     def samples(self) -> list[Figures]:
         """Read all that is known of execution times."""
         columns = ", ".join(field.name for field in fields(Figures))
@@ -161,6 +234,11 @@ class Reader:
         """Read what operators have set: (what, subject) -> value."""
         rows = self._rows("SELECT what, subject, value FROM settings")
         return {(what, subject): value for what, subject, value in rows}
+
+    def circuits(self) -> dict[tuple[int, str, str], bytes]:
+        """Read what is known against applications: (owner, app, resource) -> value."""
+        rows = self._rows("SELECT owner, app, resource, value FROM circuits")
+        return {(owner, app, name): value for owner, app, name, value in rows}
 
     def notes(self, since: float, limit: int) -> list[tuple[Any, ...]]:
         """Read (at, what, resource, text) of the newest notes since then, oldest first."""

@@ -79,6 +79,23 @@ STEPS = (
     UPDATE samples SET sum = sample_sum(CAST(type AS BLOB), CAST(resource AS BLOB),
         grain, seconds, work, spread, count, setup, joules);
     """,
+    # 6: which applications avoid which resources, as they failed there; bytes that each
+    # user's tasks and answers take, kept up with every change of them; the order in which
+    # a user's answers leave; whose tasks were measured
+    """
+    CREATE TABLE circuits (owner INTEGER, app TEXT, resource TEXT, value BLOB NOT NULL,
+                           sum INTEGER NOT NULL,
+                           PRIMARY KEY (owner, app, resource)) WITHOUT ROWID;
+    CREATE TABLE usage (owner INTEGER PRIMARY KEY, tasks INTEGER NOT NULL,
+                        keys INTEGER NOT NULL);
+    INSERT INTO usage SELECT owner, sum(length(entry)), 0 FROM tasks GROUP BY owner;
+    INSERT INTO usage SELECT owner, 0, sum(length(answer)) FROM keys WHERE true
+        GROUP BY owner
+        ON CONFLICT (owner) DO UPDATE SET keys = excluded.keys;
+    CREATE INDEX owned_keys ON keys (owner, at);
+    CREATE TABLE measurers (type TEXT, owner INTEGER,
+                            PRIMARY KEY (type, owner)) WITHOUT ROWID;
+    """,
 )
 SCHEMA = len(STEPS)
 

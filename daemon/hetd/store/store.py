@@ -27,7 +27,7 @@ from hetd.store.batch import Batch
 from hetd.store.errors import StoreError, StoreFullError
 from hetd.store.opening import connect, open_database
 from hetd.store.reserve import MARGIN, NO_ROOM, ROOM, Reserve
-from hetd.store.retention import Retention, Trimmer
+from hetd.store.retention import KeyAge, Removed, Retention, Trimmer
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
@@ -77,7 +77,11 @@ class Store(rows.Reader):
         self.incarnation = self._count_start()
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._writer = connect(path)
-        self._trimmer = Trimmer(retention or Retention(), self._seconds())
+        now, wall = self._seconds(), int(self._clock.wall())
+        keys = KeyAge.at_start(self._writer, now, wall)
+        self._trimmer = Trimmer(retention or Retention(), now, keys)
+        self._removed = Removed()
+        self._freed: list[Removed] = []
         self._committing: Batch | None = None
         self._orders: queue.SimpleQueue[Literal["commit", "end"]] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[sqlite3.Error | None] = queue.SimpleQueue()
@@ -153,7 +157,24 @@ class Store(rows.Reader):
             self._on_failure(batch, outcome)
             return []
         self._committing = None
+        if self._removed:
+            self._freed.append(self._removed)
         return batch.replies
+
+    def trim(self, owner: int, tasks: int, keys: int) -> None:
+        """Have the oldest go of what is kept of a user, with the next commits.
+
+        Args:
+            owner: whose.
+            tasks: bytes of ended tasks; `keys`: of answers to changes.
+
+        """
+        self._trimmer.excess[owner] = tasks, keys
+
+    def freed(self) -> list[Removed]:
+        """Return what was removed since the last call."""
+        freed, self._freed = self._freed, []
+        return freed
 
     def close(self) -> None:
         """Close; what was not flushed is lost."""
@@ -178,8 +199,10 @@ class Store(rows.Reader):
 
     def _trim(self) -> None:
         now = self._seconds()
+        self._removed = Removed()
         if self._trimmer.due(now):
-            self._trimmer.step(self._writer, now, int(self._clock.wall()))
+            wall = int(self._clock.wall())
+            self._removed = self._trimmer.step(self._writer, now, wall)
 
     def _tell(self, outcome: sqlite3.Error | None) -> None:
         self._outcomes.put(outcome)

@@ -51,6 +51,11 @@ def setting_sum(what: bytes, subject: bytes, value: bytes) -> int:
     return crc32(value, crc32(subject, crc32(what)))
 
 
+def circuit_sum(owner: int, app: bytes, resource: bytes, value: bytes) -> int:
+    """Sum up what is known against an application of an owner on a resource."""
+    return crc32(value, crc32(resource, crc32(app, owner & 0xFFFFFFFF)))
+
+
 class _Owned(msgspec.Struct):
     owner: int
 
@@ -68,7 +73,7 @@ def owner_of(entry: bytes) -> int:
 
 def teach(connection: sqlite3.Connection) -> None:
     """Let statements compute the sums."""
-    functions = ((page_sum, 3), (key_sum, 5), (sample_sum, 9), (setting_sum, 3))
-    for function, arguments in (*functions, (owner_of, 1)):
+    sums = ((page_sum, 3), (key_sum, 5), (sample_sum, 9), (setting_sum, 3))
+    for function, arguments in (*sums, (circuit_sum, 4), (owner_of, 1)):
         name = function.__name__
         connection.create_function(name, arguments, function, deterministic=True)

@@ -18,6 +18,7 @@ import ctypes
 import fcntl
 import functools
 import logging
+import math
 import os
 import resource
 import select
@@ -28,6 +29,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zmq
@@ -49,11 +51,15 @@ SAMPLE_S = 0.002
 LOOKS_BEYOND = 10
 """Looks at which twice the memory allowed is in use before the daemon is to end: what
 was cut off takes a moment to be freed."""
+STRAINED = 0.75
+"""Share of the memory allowed, or of what the service manager allows, above which large
+requests are put off."""
 TRIMS = 10
 """Looks after a cut at which free memory is given back to the system."""
 TRIM_PAUSE_S = 5.0
 """Between two such looks while nobody is cut off."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
+CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
 
@@ -83,12 +89,15 @@ class Guard:
     Attributes:
         exhausted: why the daemon is to end; empty while it need not.
         cut: connections shut down so far.
+        strained: whether large requests are to come later: there is little memory left.
 
     """
 
     def __init__(self, router: zmq.Socket[bytes], allowance: Allowance) -> None:
         self.exhausted = ""
         self.cut = 0
+        self.strained = False
+        self._bound = memory_bound()
         self._on_exhausted: Callable[[], None] = _do_nothing
         self._granted: Callable[[], int] = int
         self._allowance = allowance
@@ -209,7 +218,10 @@ class Guard:
 
     def _look_at_memory(self) -> None:
         limit = self._allowance.memory
-        if self._growth() > limit // 8:
+        grown = self._growth()
+        used = _resident()
+        self.strained = grown > STRAINED * limit or used > STRAINED * self._bound
+        if grown > limit // 8:
             self._trim()
         if self._growth() > limit:
             self._bound_memory(limit)
@@ -303,6 +315,19 @@ def _is_stuffed(descriptor: int) -> bool:
 def _resident() -> int:
     """Bytes of memory that this process occupies."""
     return int(os.pread(_statm(os.getpid()), 100, 0).split()[1]) * PAGE
+
+
+def memory_bound(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float:
+    """Return how many bytes the service manager lets this process have; infinity: any."""
+    try:
+        group = own.read_text(encoding="ascii").strip().rpartition("::/")[2]
+    except OSError:
+        return math.inf
+    bounds = [math.inf]
+    for name in ("memory.high", "memory.max"):
+        with contextlib.suppress(OSError, ValueError):
+            bounds.append(float(cgroups.joinpath(group, name).read_text("ascii")))
+    return min(bounds)
 
 
 @functools.cache

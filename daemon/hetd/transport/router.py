@@ -63,6 +63,8 @@ class Envelope:
 
     peer: Peer
     message: ToDaemon | Request | InputError
+    size: int = 0
+    """Bytes of its frame."""
 
 
 class Router:
@@ -131,10 +133,15 @@ class Router:
         if len(frames[-1]) <= LARGE:
             return None
         peer = _peer(frames)
-        if not self.is_put_off(peer.uid):
+        if not self.strained and not self.is_put_off(peer.uid):
             return None
         number = request_in(frames[-1].buffer)
         return None if number is None else Envelope(peer, Request(number))
+
+    @property
+    def strained(self) -> bool:
+        """Whether there is too little memory for large requests."""
+        return self.guard.strained
 
     def _take(self) -> list[zmq.Frame]:
         """Receive the routing id and the parts of one message, three at most.
@@ -301,7 +308,7 @@ def _open(frames: list[zmq.Frame], shared_uid: int | None) -> Envelope:
     if len(frames) != 2:  # noqa: PLR2004  the routing id and one message
         return Envelope(peer, InputError("a message of several frames"))
     try:
-        return Envelope(peer, decode_to_daemon(frames[1].bytes))
+        return Envelope(peer, decode_to_daemon(frames[1].bytes), len(frames[1]))
     except InputError as error:
         return Envelope(peer, error)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyopencl
 
 from hetkernels.correlation.plan import DEPTH, RUN, Plan
+from hetkernels.sides import check_sides
 
 if TYPE_CHECKING:
     from libtask.devices.opencl import OpenCLDevice
@@ -26,7 +27,13 @@ TILE = 64
 def multiply_gpu(
     device: OpenCLDevice, plan: Plan, buffers: tuple[Any, Any], strip: range
 ) -> None:
-    """Enqueue a strip; `buffers` hold the standardised table and the matrix."""
+    """Enqueue a strip; `buffers` hold the standardised table and the matrix.
+
+    Raises:
+        ProgramError: more rows or columns than the kernel can count.
+
+    """
+    check_sides(plan.rows, plan.columns)
     kernel = _kernel(device, "gpu.cl", plan)
     for piece in plan.pieces(strip):
         sizes = (plan.rows, plan.columns, piece.first_pair, *piece[2:])
@@ -39,7 +46,13 @@ def multiply_gpu(
 def multiply_fpga(
     device: OpenCLDevice, plan: Plan, buffers: tuple[Any, Any], strip: range
 ) -> None:
-    """Enqueue a strip; `buffers` hold the standardised table and the matrix."""
+    """Enqueue a strip; `buffers` hold the standardised table and the matrix.
+
+    Raises:
+        ProgramError: more rows or columns than the kernel can count.
+
+    """
+    check_sides(plan.rows, plan.columns)
     kernel = _kernel(device, "fpga.cl", plan)
     for piece in plan.pieces(strip):
         kernel.set_args(*buffers, *map(np.uint32, (plan.rows, plan.columns, *piece)))

@@ -26,11 +26,12 @@
 #define WINDOW ((2 * SIDE + 1) * VECTOR)
 
 // The index inside 0..length-1 that the mirrored image has at `index`.
-int mirrored(int index, const int length)
+int mirrored(const int index, const int length)
 {
-    index %= 2 * length;
-    index = index < 0 ? index + 2 * length : index;
-    return min(index, 2 * length - 1 - index);
+    // Mirrored, -1 is 0 and -2 is 1. Unsigned: twice the length may exceed an int.
+    const uint period = 2u * (uint)length;
+    const uint at = (uint)(index < 0 ? -1 - index : index) % period;
+    return (int)min(at, period - 1 - at);
 }
 
 __attribute__((max_global_work_dim(0)))

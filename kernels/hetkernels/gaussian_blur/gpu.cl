@@ -22,11 +22,12 @@
 #define WIDE (WIDTH * EACH)
 
 // The index inside 0..length-1 that the mirrored image has at `index`.
-int mirrored(int index, const int length)
+int mirrored(const int index, const int length)
 {
-    index %= 2 * length;
-    index = index < 0 ? index + 2 * length : index;
-    return min(index, 2 * length - 1 - index);
+    // Mirrored, -1 is 0 and -2 is 1. Unsigned: twice the length may exceed an int.
+    const uint period = 2u * (uint)length;
+    const uint at = (uint)(index < 0 ? -1 - index : index) % period;
+    return (int)min(at, period - 1 - at);
 }
 
 __kernel __attribute__((reqd_work_group_size(WIDTH, HEIGHT, 1)))

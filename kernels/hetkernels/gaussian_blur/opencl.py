@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from hetkernels.sides import check_sides
+
 PIXELS = {"uint8": "uchar", "uint16": "ushort", "float32": "float"}
 """Type of the pixels -> its OpenCL name."""
 
@@ -51,7 +53,12 @@ def gpu_rows(
 
     `buffers` are the image, the blurred image, the weights and the sums: float32,
     planes x `picture.block` x columns.
+
+    Raises:
+        ProgramError: more rows or columns than the kernels can count.
+
     """
+    check_sides(*picture.shape[1:])
     image, blurred, weights, sums = buffers
     defines: dict[str, object] = {"PIXEL": PIXELS[picture.pixel]}
     defines |= {"ROUNDED": picture.pixel != "float32"}
@@ -76,7 +83,12 @@ def fpga_rows(
     """Enqueue the blur of the rows `strip`.
 
     `buffers` are the image, the blurred image and the weights.
+
+    Raises:
+        ProgramError: more rows or columns than the kernel can count.
+
     """
+    check_sides(*picture.shape[1:])
     reach = LEAST_REACH
     while reach < picture.reach:
         reach *= 2

@@ -13,6 +13,7 @@ import numpy as np
 import pyopencl
 
 from hetkernels.heat.plate import passes
+from hetkernels.sides import check_sides
 
 if TYPE_CHECKING:
     from hetkernels.heat.plate import Plate
@@ -31,7 +32,13 @@ BLOCK = 130
 
 
 def gpu_steps(device: Any, grid: Any, scratch: Any, plate: Plate, steps: int) -> None:
-    """Enqueue `steps` time steps of the buffer `grid`; `scratch` is as large."""
+    """Enqueue `steps` time steps of the buffer `grid`; `scratch` is as large.
+
+    Raises:
+        ProgramError: more rows or columns than the kernel can count.
+
+    """
+    check_sides(plate.rows, plate.columns)
     defines = {"TILE": TILE, "CELLS": CELLS, "HALO": GPU_STEPS}
     kernel = device.kernel("hetkernels.heat", "gpu.cl", "heat_steps", **defines)
     inner = TILE - 2 * GPU_STEPS
@@ -42,7 +49,13 @@ def gpu_steps(device: Any, grid: Any, scratch: Any, plate: Plate, steps: int) ->
 
 
 def fpga_steps(device: Any, grid: Any, scratch: Any, plate: Plate, steps: int) -> None:
-    """Enqueue `steps` time steps of the buffer `grid`; `scratch` is as large."""
+    """Enqueue `steps` time steps of the buffer `grid`; `scratch` is as large.
+
+    Raises:
+        ProgramError: more rows or columns than the kernel can count.
+
+    """
+    check_sides(plate.rows, plate.columns)
     defines = {"VECTOR": VECTOR, "CHAIN": FPGA_STEPS, "BLOCK": BLOCK}
     kernel = device.kernel("hetkernels.heat", "fpga.cl", "heat_steps", **defines)
     single = (kernel, (1,), (1,))

@@ -140,8 +140,10 @@ void group_sums(__global const uint *restrict offsets, __global const uint *rest
 
         uint longest = 0;
         for (uint c = 0; c < GROUP; c++) {
-            const uint from = max(bounds[c], window), to = min(bounds[c + 1], end);
-            longest = max(longest, to > from ? to - from : 0);
+            // The part of the column in the window; empty if the column lies beside it.
+            const uint from = clamp(bounds[c], window, end);
+            const uint to = clamp(bounds[c + 1], window, end);
+            longest = max(longest, to - from);
         }
         for (uint turn = 0; turn < longest; turn++) {
             #pragma ivdep

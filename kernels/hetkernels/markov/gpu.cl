@@ -141,15 +141,14 @@ void conclude(__global const REAL *restrict sums, __global int *restrict status,
 {
     __local REAL lanes[BLOCK];
     const uint lane = get_local_id(0);
-    const bool live = !status[1];
 
     REAL sum = 0;
     for (uint block = lane; block < blocks; block += BLOCK)
         sum += sums[block];
     lanes[lane] = sum;
     fold(lanes, lane);
-    // fold's last barrier precedes this: every work-item has read status by now.
-    if (live && lane == 0) {
+    // Only the work-item that writes status reads it: the barriers order local memory alone.
+    if (lane == 0 && !status[1]) {
         residual[0] = lanes[0];
         status[0] += 1;
         status[1] = lanes[0] <= tolerance;

@@ -23,9 +23,11 @@ from libtask.endpoint import default_socket
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import (
     MAX_FRAME,
+    MOST_TASKS,
     DeviceInfo,
     Explained,
     TaskInfo,
+    TaskList,
     TaskSpec,
     Welcome,
 )
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from libtask.client.executor import TaskExecutor
     from libtask.messages import Kind
 
-BATCH = 500
+BATCH = MOST_TASKS
 """Tasks in one submit: one commit of the daemon's store for all of them."""
 ROOM = MAX_FRAME - 4096
 """Bytes of task descriptions in one submit; the rest of the frame is its envelope."""
@@ -236,24 +238,26 @@ class Client(Steering):
         if selection.ids is not None:
             yield from self._those(selection, sorted(selection.ids, reverse=True))
             return
-        left = selection.limit
-        page = self._page(selection, min(left, _page_size(selection)))
-        while page and left > 0:
-            yield from page
-            left -= len(page)
-            page = self._page(selection, min(left, _page_size(selection)), page[-1].id)
+        yield from self._pages(selection, selection.limit)
+
+    def _pages(self, selection: Selection, left: int) -> Iterator[TaskInfo]:
+        """List so many tasks; hetd says where each page ends."""
+        before: int | None = None
+        while left > 0:
+            page = self._page(selection, min(left, _page_size(selection)), before)
+            yield from page.tasks
+            left -= len(page.tasks)
+            before = page.next
+            if before is None:
+                return
 
     def _those(self, selection: Selection, ids: list[int]) -> Iterator[TaskInfo]:
         size = _page_size(selection)
         for start in range(0, len(ids), size):
             some = dataclasses.replace(selection, ids=tuple(ids[start : start + size]))
-            yield from self._page(some, size)
+            yield from self._pages(some, size)
 
-    def _page(
-        self, selection: Selection, limit: int, before: int | None = None
-    ) -> list[TaskInfo]:
-        if limit <= 0:
-            return []
+    def _page(self, selection: Selection, limit: int, before: int | None) -> TaskList:
         message = messages.ListTasks(
             request=0,
             ids=None if selection.ids is None else list(selection.ids),
@@ -262,8 +266,8 @@ class Client(Steering):
             before=before,
             detail=selection.detail,
         )
-        tasks: list[TaskInfo] = self._session.request(message).tasks
-        return tasks
+        found: TaskList = self._session.request(message)
+        return found
 
     def show(self, task_id: int) -> TaskInfo:
         """Return the full record of a task.

@@ -19,7 +19,7 @@ import msgspec
 import zmq
 
 from libtask.endpoint import probe
-from libtask.errors import DaemonUnreachableError, HetError, InputError
+from libtask.errors import BusyError, DaemonUnreachableError, HetError, InputError
 from libtask.messages import (
     PROTOCOL,
     Error,
@@ -46,6 +46,8 @@ LOST = (
 )
 """Each is the end: also that of a daemon which dies while it is being connected to."""
 NEVER_MS = 1_000_000_000
+BUSY_SECONDS = 0.1
+"""Between two attempts at a request that is put off: as long as a share lasts."""
 HELLO_SECONDS = 10.0
 """How long a daemon may take to answer the hello before it counts as hung."""
 
@@ -117,6 +119,33 @@ class Connection:
         self._pending[number] = (reply, then)
         self._send(frame)
         return reply
+
+    def ask_until_served(self, message: Request) -> Future[Any]:
+        """Send a request, and again while it is put off in favour of others.
+
+        Does not wait; the reply, or any other error, comes in the future.
+        """
+        served: Future[Any] = Future()
+
+        def send() -> None:
+            try:
+                self.ask(message).add_done_callback(heard)
+            except HetError as error:
+                served.set_exception(error)
+
+        def heard(asked: Future[Any]) -> None:
+            error = asked.exception()
+            if isinstance(error, BusyError):
+                again = threading.Timer(BUSY_SECONDS, send)
+                again.daemon = True
+                again.start()
+            elif error is not None:
+                served.set_exception(error)
+            else:
+                served.set_result(asked.result())
+
+        send()
+        return served
 
     def is_current_thread(self) -> bool:
         """Whether the caller runs in the connection's thread, which must not wait."""

@@ -20,6 +20,8 @@ WIDTH, LEFT, LANE = 760, 110, 26
 """Pixels of the picture, of its labels, and of a lane's height."""
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 
+FAILED = "#cc3311"
+
 
 def task_html(info: TaskInfo) -> str:
     """Show a task: where it is, how far, and what it said at its end."""
@@ -122,7 +124,11 @@ def _bar(bar: Bar, place: tuple[float, float, int], color: str) -> str:
     at, length, row = place
     info = bar.info
     told = f"task {info.id}, {info.type}, {info.state}, on {bar.segment.resource}"
+    paint = f'fill="{color}"'
+    if bar.segment.failed_attempt:
+        told = f"{told}: failed attempt: {bar.segment.error}"
+        paint = f'fill="none" stroke="{FAILED}" stroke-dasharray="3"'
     return (
         f'<rect x="{at:.1f}" y="{LANE * row + 3}" width="{length:.1f}"'
-        f' height="{LANE - 6}" fill="{color}"><title>{escape(told)}</title></rect>'
+        f' height="{LANE - 6}" {paint}><title>{escape(told)}</title></rect>'
     )

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from libtask.client.connection import ConnectionLostError
 from libtask.errors import HetError, TaskFailedError
-from libtask.messages import ENDED, ListTasks, TaskChanged, TaskInfo, TaskList, Watch
+from libtask.messages import (
+    ENDED,
+    MOST_IDS,
+    ListTasks,
+    TaskChanged,
+    TaskInfo,
+    TaskList,
+    Watch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,9 +25,9 @@ if TYPE_CHECKING:
     from libtask.client.watching import Watching
 
 PAGE = 500
-"""Tasks asked for in one message; their records stay below the frame limit."""
-MOST_WATCHED = 60_000
-"""Ids in one watch; a message's arrays are limited. Beyond it, all tasks are watched."""
+"""Tasks asked for in one message."""
+MOST_WATCHED = MOST_IDS
+"""Ids in one watch. Beyond it, all tasks are watched."""
 
 
 class Follower(Protocol):
@@ -83,7 +91,8 @@ class TaskHandle:
         """Wait for the end; return what the application's `save` returned.
 
         Raises:
-            TaskFailedError: the task failed or was dropped; says why.
+            TaskFailedError: the task failed or was dropped; says why, with the last
+                lines that it wrote.
             CancelledError: the task was cancelled.
             TimeoutError: not ended within `timeout` seconds.
 
@@ -123,7 +132,9 @@ def outcome(change: TaskChanged) -> Any:
     reason = change.reason or "no reason given"
     if change.state == "cancelled":
         raise CancelledError(f"task {change.id} was cancelled: {reason}")
-    raise TaskFailedError(f"task {change.id} {change.state}: {reason}")
+    last = change.last_output
+    text = f"task {change.id} {change.state}: {reason}"
+    raise TaskFailedError(text, last.lines if last is not None else ())
 
 
 class Registry:
@@ -165,7 +176,8 @@ class Registry:
             return
         everything = list(self._handles)  # a watch replaces the one before it
         watched = everything if len(everything) <= MOST_WATCHED else None
-        connection.ask(Watch(request=0, ids=watched, progress=self.wants_progress))
+        watch = Watch(request=0, ids=watched, progress=self.wants_progress)
+        connection.ask_until_served(watch)
         for start in range(0, len(ids), PAGE):
             self._refresh(connection, ids[start : start + PAGE])
 
@@ -174,17 +186,29 @@ class Registry:
         self.wants_progress = True
         self.subscribe(connection, list(self._handles))
 
-    def _refresh(self, connection: Connection, ids: list[int]) -> None:
-        reply = connection.ask(ListTasks(request=0, ids=ids, limit=len(ids)))
-        reply.add_done_callback(partial(self._refreshed, connection, ids))
+    def _refresh(
+        self,
+        connection: Connection,
+        ids: list[int],
+        before: int | None = None,
+        *,
+        detail: bool = False,
+    ) -> None:
+        wanted = ListTasks(
+            request=0, ids=ids, limit=len(ids), before=before, detail=detail
+        )
+        reply = connection.ask_until_served(wanted)
+        reply.add_done_callback(partial(self._refreshed, connection, wanted))
 
     def _refreshed(
-        self, connection: Connection, ids: list[int], done: Future[TaskList]
+        self, connection: Connection, wanted: ListTasks, done: Future[TaskList]
     ) -> None:
-        error = done.exception()
+        error, ids = done.exception(), wanted.ids or []
         if error is None:
-            for info in done.result().tasks:
-                self.pushed(as_change(info))
+            self._take_in(connection, done.result(), full=wanted.detail)
+            following = done.result().next
+            if following is not None:  # their results are large
+                self._refresh(connection, ids, following, detail=wanted.detail)
         elif isinstance(error, ConnectionLostError):
             return  # the next connection asks again
         elif len(ids) == 1:
@@ -192,6 +216,17 @@ class Registry:
         else:
             for task_id in ids:  # one of them is refused; which one?
                 self._refresh(connection, [task_id])
+
+    def _take_in(self, connection: Connection, reply: TaskList, *, full: bool) -> None:
+        """Take in how tasks are now; of failed ones, only full records hold the output."""
+        unknown = []
+        for info in reply.tasks:
+            if info.state == "failed" and not full:
+                unknown.append(info.id)
+            else:
+                self.pushed(as_change(info))
+        if unknown:
+            self._refresh(connection, unknown, detail=True)
 
     def _fail(self, task_id: int, error: BaseException) -> None:
         handle = self._handles.pop(task_id, None)
@@ -212,4 +247,5 @@ def as_change(info: TaskInfo) -> TaskChanged:
         result=info.result,
         what="seen",
         type=info.type,
+        last_output=info.last_output,
     )

@@ -9,6 +9,7 @@ session waits for its return and subscribes again to what it was waiting for.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 import uuid
@@ -27,11 +28,15 @@ if TYPE_CHECKING:
     from libtask.client.connection import Then
     from libtask.messages import Request, TaskChanged, Welcome
 
+log = logging.getLogger("libtask")
+
 SILENCES = 2
 """Times that a request may remain without an answer."""
 LOSSES = 5
 """Connections that may break under one request."""
 FIRST_PAUSE = 0.05
+QUIET_S = 2.0
+"""A daemon that is started again is back by then; after it, a user is told."""
 LONGEST_PAUSE = 1.0
 """Seconds between two looks for a daemon that went away."""
 
@@ -201,15 +206,19 @@ class Session:
             self._audience.gone(error)
 
     def _renew(self) -> Connection:
-        deadline = time.monotonic() + self._patience
-        pause = FIRST_PAUSE
+        began = time.monotonic()
+        pause, told = FIRST_PAUSE, False
         while True:
             try:
                 connection = self._open()
-            except DaemonUnreachableError:
-                if time.monotonic() + pause > deadline or self._closed.wait(pause):
+            except DaemonUnreachableError as error:
+                waited = time.monotonic() - began
+                if waited + pause > self._patience or self._closed.wait(pause):
                     raise
                 pause = min(2 * pause, LONGEST_PAUSE)
+                if waited > QUIET_S and not told:
+                    told = True
+                    log.warning("%s; waiting %g s for it", error, self._patience)
             else:
                 self._audience.renewed(connection)
                 return connection

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from libtask import messages
+from libtask.messages import MOST_IDS, MOST_SAMPLES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from libtask.client.session import Session
-    from libtask.messages import Note, PolicyInfo, Sample, StatusInfo
+    from libtask.messages import (
+        AvoidedPair,
+        Forgotten,
+        ModelList,
+        Note,
+        PolicyInfo,
+        Sample,
+        SamplePlace,
+        StatusInfo,
+        UsageInfo,
+    )
 
 
 class Steering:
@@ -37,8 +48,10 @@ class Steering:
     def _control(
         self, verb: Literal["cancel", "hold", "release", "snapshot"], ids: Sequence[int]
     ) -> list[int]:
-        message = messages.Control(request=0, verb=verb, ids=list(ids))
-        done: list[int] = self._session.request(message).ids
+        done: list[int] = []
+        for some in _pages(ids, MOST_IDS):
+            message = messages.Control(request=0, verb=verb, ids=some)
+            done += self._session.request(message).ids
         return done
 
     def amend(
@@ -57,14 +70,16 @@ class Steering:
             no_deadline: they have none any more.
 
         """
-        message = messages.Amend(
-            request=0,
-            ids=list(ids),
-            priority=priority,
-            deadline_s=deadline_s,
-            no_deadline=no_deadline,
-        )
-        done: list[int] = self._session.request(message).ids
+        done: list[int] = []
+        for some in _pages(ids, MOST_IDS):
+            message = messages.Amend(
+                request=0,
+                ids=some,
+                priority=priority,
+                deadline_s=deadline_s,
+                no_deadline=no_deadline,
+            )
+            done += self._session.request(message).ids
         return done
 
     def migrate(self, task_id: int, resource: str) -> None:
@@ -72,6 +87,16 @@ class Steering:
         self._session.request(
             messages.Migrate(request=0, id=task_id, resource=resource)
         )
+
+    def test_devices(self, *resources: str) -> None:
+        """Begin the self-test of resources; does not wait.
+
+        Args:
+            resources: their names; none: all that an OpenCL driver serves.
+
+        """
+        message = messages.TestDevices(request=0, resources=list(resources))
+        self._session.request(message)
 
     def drain(self, resource: str) -> None:
         """Keep a resource free of tasks, over restarts too.
@@ -117,31 +142,71 @@ class Steering:
 
     def learn(self, samples: Sequence[Sample]) -> None:
         """Store measured execution times."""
-        self._session.request(messages.Learn(request=0, samples=list(samples)))
+        for some in _pages(samples, MOST_SAMPLES):
+            self._session.request(messages.Learn(request=0, samples=some))
 
     def models(self) -> list[Sample]:
-        """Return the execution times that the daemon expects."""
-        samples: list[Sample] = self._session.request(
-            messages.Models(request=0)
-        ).samples
-        return samples
+        """Return the execution times that were measured, as far as the caller may see.
 
-    def forget(
-        self, names: Sequence[str] = (), resources: Sequence[str] = ()
-    ) -> list[Sample]:
-        """Forget measured execution times; return those that are gone.
+        Those are the times of installed applications, and of the caller's own.
+        """
+        return [each for page in self.model_pages() for each in page.samples]
+
+    def model_pages(self) -> Iterator[ModelList]:
+        """Iterate over the measured execution times page by page."""
+        after: SamplePlace | None = None
+        while True:
+            message = messages.Models(request=0, after=after)
+            page: ModelList = self._session.request(message)
+            yield page
+            after = page.next
+            if after is None:
+                return
+
+    def usage(self, user: int | None = None) -> UsageInfo:
+        """Return what is kept of a user, in bytes, and the limits.
+
+        Args:
+            user: uid; None: the caller.
+
+        """
+        info: UsageInfo = self._session.request(messages.Usage(request=0, user=user))
+        return info
+
+    def avoided(self) -> list[AvoidedPair]:
+        """Return which applications avoid which resources, as they failed there."""
+        first: ModelList = next(self.model_pages())
+        return first.avoided
+
+    def forget(self, names: Sequence[str] = (), resources: Sequence[str] = ()) -> int:
+        """Forget measured execution times, and failures; return how many times are gone.
 
         Args:
             names: applications or types; none: all.
-            resources: only what was measured there; none: everywhere.
+            resources: only what was measured, or failed, there; none: everywhere.
 
         """
+        return self.forget_failures(names, resources)[0]
+
+    def forget_failures(
+        self, names: Sequence[str] = (), resources: Sequence[str] = ()
+    ) -> tuple[int, list[AvoidedPair]]:
+        """Do as `forget`; return also what is not avoided any more."""
         message = messages.Forget(
             request=0, names=list(names), resources=list(resources)
         )
-        gone: list[Sample] = self._session.request(message).samples
-        return gone
+        gone: Forgotten = self._session.request(message)
+        return gone.count, gone.avoided
 
     def stop(self) -> None:
         """Ask the daemon to end; tasks stay with their launchers."""
         self._session.farewell(messages.Stop(request=0))
+
+
+Item = TypeVar("Item")
+
+
+def _pages(items: Sequence[Item], size: int) -> Iterator[list[Item]]:
+    """Cut into what one message may hold; nothing is one empty page."""
+    for start in range(0, max(len(items), 1), size):
+        yield list(items[start : start + size])

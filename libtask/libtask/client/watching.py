@@ -7,10 +7,10 @@ goes on with how the tasks are now (changes whose `what` is `seen`).
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from libtask.client.connection import Connection, ConnectionLostError
@@ -69,7 +69,8 @@ class Subscription:
     def _open(self) -> Connection:
         connection = Connection(self._path, self._tell, self._lost, self._catch_up)
         ids = self._ids or None
-        reply = connection.ask(Watch(request=0, ids=ids, progress=self._progress))
+        watch = Watch(request=0, ids=ids, progress=self._progress)
+        reply = connection.ask_until_served(watch)
         try:
             reply.result(REPLY_SECONDS)
         except BaseException:
@@ -89,21 +90,34 @@ class Subscription:
         if self._ids:
             starts = range(0, len(self._ids), PAGE)
             pages = [self._ids[start : start + PAGE] for start in starts]
-        with contextlib.suppress(ConnectionLostError):  # the next one catches up
-            for ids in pages:
-                asked = connection.ask(ListTasks(request=0, ids=ids, limit=PAGE))
-                asked.add_done_callback(self._caught_up)
+        for ids in pages:
+            self._ask_page(connection, ids, None)
 
-    def _caught_up(self, asked: Future[TaskList]) -> None:
+    def _ask_page(
+        self, connection: Connection, ids: list[int] | None, before: int | None
+    ) -> None:
+        page = ListTasks(request=0, ids=ids, limit=PAGE, before=before)
+        asked = connection.ask_until_served(page)
+        asked.add_done_callback(partial(self._caught_up, connection, ids))
+
+    def _caught_up(
+        self,
+        connection: Connection,
+        ids: list[int] | None,
+        asked: Future[TaskList],
+    ) -> None:
         error = asked.exception()
         if isinstance(error, HetError) and not isinstance(error, ConnectionLostError):
             self._sink(error)
         if error is not None:
             return
-        for info in reversed(asked.result().tasks):
+        found = asked.result()
+        for info in reversed(found.tasks):
             change = as_change(info)
             if self._ids or change.at >= self._heard:
                 self._sink(change)
+        if ids is not None and found.next is not None:
+            self._ask_page(connection, ids, found.next)
 
     # ------------------------------------------------------------ another daemon
 

@@ -99,7 +99,7 @@ class DaemonProcess:
     def command(self) -> list[str]:
         """Return the command line that it is started with."""
         policy = ["--policy", self._policy] if self._policy else []
-        hetd = [sys.executable, "-m", "hetd", *self.files.words()]
+        hetd = [sys.executable, "-P", "-m", "hetd", *self.files.words()]
         return [*self._wrapper, *hetd, *policy]
 
     def start(self, patience: float = START_S) -> None:

@@ -1,7 +1,7 @@
 """OpenCL platforms: tells the loader where the drivers of this machine are.
 
 Drivers come from three places: Python wheels (PoCL inside pyopencl, the FPGA
-vendor's emulator), the system (`/etc/OpenCL/vendors`) and, in containers, a bare
+vendor's emulator and CPU runtime), the system (`/etc/OpenCL/vendors`) and, in containers, a bare
 NVIDIA library. The loader reads one folder, so `prepare` makes one with them all.
 Called by whoever is about to make the process's first OpenCL call: the loader looks
 once. Imports no OpenCL itself. What is not installed is simply absent.
@@ -13,14 +13,19 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import importlib
 import importlib.metadata
 import importlib.util
 import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 SYSTEM_FOLDERS = (Path("/etc/OpenCL/vendors"), Path(sys.prefix, "etc/OpenCL/vendors"))
 """The second is where conda puts drivers."""
@@ -29,44 +34,109 @@ NVIDIA_LIBRARY = "libnvidia-opencl.so.1"
 NVIDIA_FOLDERS = (Path("/usr/local/nvidia/lib64"), Path("/usr/lib/wsl/lib"))
 """Where container runtimes and WSL mount the driver, outside the linker's cache."""
 
+VENDOR_WHEEL = "intel-opencl-rt"
 EMULATOR_LIBRARY = "libintelocl_emu.so"
-EMULATOR_NEEDS = ("libintlc.so.5", "libimf.so", "libirng.so", "libsvml.so")
-"""Loaded before the emulator: its own search path does not reach a wheel's folder."""
+VENDOR_CPU_LIBRARY = "libintelocl.so"
+"""The FPGA vendor's emulator and its OpenCL runtime for CPUs, both in one wheel."""
+
+VENDOR_NEEDS = ("libintlc.so.5", "libimf.so", "libirng.so", "libsvml.so")
+"""Loaded before the vendor's runtimes: their own search path does not reach a wheel."""
+
+CPU_TARGET = "CL_CONFIG_CPU_TARGET_ARCH"
+"""Environment variable that names the CPU for which the vendor's runtimes compile."""
+
+CPU_TARGETS = (
+    ("AVX512_SKX", "skx"),
+    ("AVX2", "core-avx2"),
+    ("AVX", "corei7-avx"),
+    ("SSE42", "corei7"),
+)
+"""CPU feature -> target with that feature, the widest first. All of these were seen to
+compile every kernel of ours."""
 
 
-@functools.cache
-def prepare() -> Path | None:
-    """Point the OpenCL loader of this process at every driver there is.
+class _Loader:
+    """Whether the OpenCL loader of this process was pointed at drivers; it looks once."""
 
-    Returns:
-        The folder of `.icd` files; None where the user chose one himself.
+    prepared = False
+
+
+def prepare(libraries: Sequence[str] = ()) -> None:
+    """Point the OpenCL loader of this process at drivers; only the first call counts.
+
+    Args:
+        libraries: the drivers to load; empty: every one there is, each once.
 
     """
-    _preload_emulator()
+    if _Loader.prepared:
+        return
+    _Loader.prepared = True
+    wanted = libraries or _without_second_builds(drivers().values())
+    chosen = {f"{number}.icd": path for number, path in enumerate(wanted)}
+    _prepare_vendor_runtimes(chosen.values())
     # PoCL's single-threaded device is the stand-in where no FPGA emulator is.
     os.environ.setdefault("POCL_DEVICES", "pthread basic")
     os.environ.setdefault("POCL_CACHE_DIR", str(_folder("pocl")))
-    if "OCL_ICD_VENDORS" in os.environ:
-        return None
-    folder = write_folder(drivers(), _folder("icd"))
-    os.environ["OCL_ICD_VENDORS"] = str(folder)
-    return folder
+    if libraries or "OCL_ICD_VENDORS" not in os.environ:
+        os.environ["OCL_ICD_VENDORS"] = str(write_folder(chosen, _folder("icd")))
 
 
 def drivers() -> dict[str, str]:
-    """Find the drivers: `.icd` file name -> the library to load."""
+    """Find the drivers: `.icd` file name -> the library to load.
+
+    Where the user set OCL_ICD_VENDORS, these are the only ones.
+    """
+    named = os.environ.get("OCL_ICD_VENDORS")
+    if named is not None:
+        return _drivers_named(Path(named))
     found: dict[str, str] = {}
-    pocl = _pocl()
-    if pocl is not None:
-        found["pocl.icd"] = str(pocl)
-    emulator = _emulator()
-    if emulator is not None:
-        found["fpga-emulator.icd"] = str(emulator)
-    found |= _system_drivers(present=set(found.values()))
+    for name, library in (
+        ("pocl.icd", _pocl()),
+        ("fpga-emulator.icd", _vendor_library(EMULATOR_LIBRARY)),
+        ("vendor-cpu.icd", _vendor_library(VENDOR_CPU_LIBRARY)),
+    ):
+        if library is not None:
+            found[name] = str(library)
+    found |= _system_drivers()
     nvidia = _nvidia()
     if nvidia and not any("nvidia" in library for library in found.values()):
         found["nvidia.icd"] = nvidia
     return found
+
+
+def cpu_target() -> str | None:
+    """Name the CPU for the vendor's runtimes, by the features that CPUID tells.
+
+    Left to themselves they take a CPU that is newer than they are for one that it is
+    not, and their compiler aborts the process (seen on an AMD EPYC of family 26).
+    """
+    # numpy asks CPUID, and whether the system saves the wide registers
+    compiled: Any = importlib.import_module("numpy._core._multiarray_umath")
+    features: dict[str, bool] = compiled.__cpu_features__
+    return next((target for name, target in CPU_TARGETS if features.get(name)), None)
+
+
+def _prepare_vendor_runtimes(libraries: Iterable[str]) -> None:
+    for library in libraries:
+        if not Path(library).name.startswith("libintelocl"):
+            continue
+        target = cpu_target()
+        if target is not None:
+            os.environ.setdefault(CPU_TARGET, target)
+        for name in VENDOR_NEEDS:
+            # Missing ones only make the loader skip the runtime.
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(_beside(Path(library), name), mode=ctypes.RTLD_GLOBAL)
+
+
+def _drivers_named(place: Path) -> dict[str, str]:
+    """Read the value of OCL_ICD_VENDORS: a folder, an `.icd` file, or a library."""
+    if place.is_dir():
+        files = {file.name: _first_line(file) for file in sorted(place.glob("*.icd"))}
+        return {name: library for name, library in files.items() if library}
+    if place.suffix == ".icd":
+        return {place.name: _first_line(place)} if place.is_file() else {}
+    return {f"{place.name}.icd": str(place)}
 
 
 def write_folder(files: dict[str, str], parent: Path) -> Path:
@@ -131,44 +201,43 @@ def _pocl() -> Path | None:
 
 
 @functools.cache
-def _emulator() -> Path | None:
+def _vendor_library(name: str) -> Path | None:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        wheel = importlib.metadata.distribution("intel-opencl-rt")
+        wheel = importlib.metadata.distribution(VENDOR_WHEEL)
         for file in wheel.files or []:
-            path = Path(str(wheel.locate_file(file))).resolve()
-            if path.name.startswith(EMULATOR_LIBRARY) and path.exists():
-                return path
+            path = Path(str(wheel.locate_file(file)))
+            if path.name == name and path.exists():
+                return path.resolve()
     return None
 
 
-def _preload_emulator() -> None:
-    library = _emulator()
-    for name in EMULATOR_NEEDS if library else ():
-        # Missing ones only make the loader skip the emulator.
-        with contextlib.suppress(OSError):
-            ctypes.CDLL(str(_beside(library, name)), mode=ctypes.RTLD_GLOBAL)
-
-
-def _beside(library: Path | None, name: str) -> Path | str:
+def _beside(library: Path, name: str) -> str:
     """Return the path of `name` in the library's folder, or else the bare name."""
-    path = library.parent / name if library else Path(name)
-    return path if path.exists() else name
+    path = library.parent / name
+    return str(path) if path.exists() else name
 
 
-def _system_drivers(present: set[str]) -> dict[str, str]:
-    """Read the system's `.icd` files, without second copies of drivers at hand."""
-    ours = {_family(library) for library in present}
+def _system_drivers() -> dict[str, str]:
+    """Read the system's `.icd` files."""
     found = {}
     for folder in SYSTEM_FOLDERS:
         for file in sorted(folder.glob("*.icd")):
             library = _first_line(file)
-            if library and _family(library) not in ours:
+            missing = library.startswith("/") and not Path(library).exists()
+            if library and not missing:
                 found[f"system-{file.name}"] = library
     return found
 
 
+def _without_second_builds(libraries: Iterable[str]) -> list[str]:
+    """Leave out other builds of a driver: two of PoCL in a process have LLVMs that clash."""
+    first: dict[str, str] = {}
+    for library in libraries:
+        first.setdefault(_family(library), library)
+    return list(first.values())
+
+
 def _family(library: str) -> str:
-    # Two builds of PoCL in one process carry two LLVMs that clash.
     name = Path(library).name
     return "libpocl" if name.startswith("libpocl") else name.partition(".so")[0]
 

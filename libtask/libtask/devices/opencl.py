@@ -8,9 +8,10 @@ ends, whatever ended it: the next task finds the memory of the device free.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyopencl
 
@@ -18,13 +19,21 @@ from libtask.devices.faults import opencl_errors
 from libtask.devices.icd import prepare
 from libtask.devices.programs import Program, Programs
 from libtask.errors import DeviceError, InputError
+from libtask.phase import Phase, own_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from libtask.messages import DeviceSpec
+
+Doing = Literal["copying in", "copying out", "copying a snapshot out"]
+PHASES: dict[Doing, Phase] = {
+    "copying in": Phase.COPYING_IN,
+    "copying out": Phase.COPYING_OUT,
+    "copying a snapshot out": Phase.SNAPSHOT,
+}
 
 
 class OpenCLDevice:
@@ -112,7 +121,7 @@ class OpenCLDevice:
             ProgramError: it does not compile, or holds no such kernel.
 
         """
-        return self._programs.package(package, source, defines).kernel(name)
+        return self._programs.package(package, source, defines, name).kernel(name)
 
     def program(self, text: str, **defines: object) -> Program:
         """Return the program of a source text; `.kernel(name)` gives its kernels.
@@ -122,6 +131,15 @@ class OpenCLDevice:
 
         """
         return self._programs.text(text, defines)
+
+    def compile(self, text: str, **defines: object) -> Program:
+        """Compile a source text for certain, past every cache; nothing is kept.
+
+        Raises:
+            ProgramError: it does not compile.
+
+        """
+        return self._programs.compile(text, defines)
 
     def mark(self) -> Callable[[], None]:
         """Return a wait for all work enqueued so far."""
@@ -193,9 +211,9 @@ class OpenCLDevice:
             zip(arrays, buffers, strict=True), "copying out"
         )
 
-    def _copy(self, pairs: Iterator[tuple[Any, Any]], doing: str) -> float:
+    def _copy(self, pairs: Iterator[tuple[Any, Any]], doing: Doing) -> float:
         """Copy each (to, from) pair; return the seconds of the copies alone."""
-        with opencl_errors(self.spec.name, doing):
+        with opencl_errors(self.spec.name, doing), own_page.during(PHASES[doing]):
             self.queue.finish()  # enqueued strips are no part of the transfer
             start = time.perf_counter()
             for target, origin in pairs:
@@ -210,7 +228,7 @@ def find(spec: DeviceSpec) -> pyopencl.Device:
         DeviceError: there is none; the text lists those there are.
 
     """
-    devices = every_device()
+    devices = every_device(spec.libraries)
     same = [
         device
         for device in devices
@@ -224,12 +242,18 @@ def find(spec: DeviceSpec) -> pyopencl.Device:
     raise DeviceError(f"{spec.name}: no OpenCL device {wanted}; there are: {listed}")
 
 
-def every_device() -> list[pyopencl.Device]:
+def every_device(libraries: Sequence[str] = ()) -> list[pyopencl.Device]:
     """List the OpenCL devices of this machine, each once.
 
-    The loader inside pyopencl's wheel lists its own PoCL a second time.
+    Args:
+        libraries: drivers to load, unless this process has loaded others before; empty:
+            every one there is.
+
     """
-    prepare()
+    prepare(libraries)
+    # Below it pyopencl's loader finds what lies in the wheel's .libs, PoCL and maybe
+    # Oclgrind, and loads it in any case; unset, the loader crashes.
+    os.environ["PYOPENCL_HOME"] = os.devnull
     found: dict[int, pyopencl.Device] = {}
     for platform in _platforms():
         # A platform whose devices are all gone answers with an error.

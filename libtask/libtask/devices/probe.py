@@ -1,13 +1,14 @@
-"""The probe: `python -m libtask.devices.probe` prints the OpenCL devices as JSON.
+"""The probe: `python -m libtask.devices.probe [LIBRARY]` prints OpenCL devices as JSON.
 
-hetd runs it in a process of its own, since asking a driver what it has can crash or
-hang. Only the report goes to standard output; whatever drivers print there is sent to
+LIBRARY is the driver to ask; without it, all there are are asked. Discovery runs it in a
+process of its own, since asking a driver what it has can crash or hang. Only the report goes to standard output; whatever drivers print there is sent to
 standard error.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 
 import msgspec
@@ -22,36 +23,39 @@ def main() -> None:
     output = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(output, "wb") as file:
-        file.write(msgspec.json.encode(probe()))
+        file.write(msgspec.json.encode(probe(*sys.argv[1:2])))
 
 
-def probe() -> Report:
-    """Ask every driver for its devices."""
+def probe(library: str = "") -> Report:
+    """Ask a driver, or every one, for its devices."""
     seen: Counter[tuple[str, str]] = Counter()
     found = []
-    for device in every_device():
+    for device in every_device([library] if library else []):
         name = (device.platform.name, device.name)
-        found.append(_describe(device, seen[name]))
+        found.append(_describe(device, seen[name], library))
         seen[name] += 1
     return Report(found)
 
 
-def _describe(device: pyopencl.Device, index: int) -> FoundDevice:
+def _describe(device: pyopencl.Device, index: int, library: str) -> FoundDevice:
     return FoundDevice(
         platform=device.platform.name,
         device=device.name,
         type=_type(device),
         index=index,
+        library=library,
+        version=device.driver_version,
     )
 
 
 def _type(device: pyopencl.Device) -> DeviceType:
     bits = device.type
+    # First, as simulators say that they are of every type.
+    if bits & pyopencl.device_type.CPU:
+        return "cpu"
     if bits & pyopencl.device_type.GPU:
         return "gpu"
-    if bits & pyopencl.device_type.ACCELERATOR:
-        return "accelerator"
-    return "cpu" if bits & pyopencl.device_type.CPU else "other"
+    return "accelerator" if bits & pyopencl.device_type.ACCELERATOR else "other"
 
 
 if __name__ == "__main__":

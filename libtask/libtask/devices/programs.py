@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.resources
+import os
 import re
 import warnings
 from contextlib import contextmanager
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 import pyopencl
 
 from libtask.devices.faults import opencl_errors
-from libtask.devices.icd import cache_folder, write_atomically
+from libtask.devices.icd import CPU_TARGET, cache_folder, write_atomically
 from libtask.errors import BinaryError, ProgramError
+from libtask.phase import own_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     from libtask.messages import DeviceSpec
 
 LOG_LINES = 3
-"""Lines of a build log that an error carries."""
+"""Lines of a build log that an error carries in its text."""
+EXCERPT_LINES, LINE_CHARACTERS = 15, 200
+"""Of a build log that a traceback shows below it."""
 
 DIGEST_BYTES = 32
 
@@ -78,13 +82,24 @@ class Programs:
         self._device = context.devices[0]
         self._loaded: dict[tuple[str, ...], Program] = {}
 
-    def package(self, package: str, source: str, defines: dict[str, object]) -> Program:
-        """Return the program of a package's source file, or its prebuilt binary."""
+    def package(
+        self, package: str, source: str, defines: dict[str, object], kernel: str = ""
+    ) -> Program:
+        """Return the program of a package's source file, or its prebuilt binary.
+
+        Args:
+            package: the package, and its file `source`.
+            defines: macros.
+            kernel: what is wanted of it, for those who read where this process died.
+
+        """
         options = format_defines(defines)
         key = (package, source, *options)
         program = self._loaded.get(key)
         if program is None:
-            program = self._load(package, source, options)
+            file = f"{package}/{source}"
+            with own_page.compiling(f"`{kernel}` of {file}" if kernel else file):
+                program = self._load(package, source, options)
             self._loaded[key] = program
         return program
 
@@ -94,9 +109,15 @@ class Programs:
         key = ("", text, *options)
         program = self._loaded.get(key)
         if program is None:
-            program = self._from_source(text, options, "program text")
+            with own_page.compiling("its program"):
+                program = self._from_source(text, options, "program text")
             self._loaded[key] = program
         return program
+
+    def compile(self, text: str, defines: dict[str, object]) -> Program:
+        """Return the program of a source text, compiled here and now."""
+        built = self._build(text, format_defines(defines), "program text")
+        return Program(built, self._spec.name)
 
     def _load(self, package: str, source: str, options: list[str]) -> Program:
         binary = self._spec.binaries.get(package)
@@ -141,7 +162,7 @@ class Programs:
             device.version,
             device.driver_version,
         )
-        identity = repr((text, options, device.name, driver))
+        identity = repr((text, options, device.name, driver, _processor()))
         digest = hashlib.sha256(identity.encode()).hexdigest()
         return cache_folder() / "programs" / f"{digest}.bin"
 
@@ -172,9 +193,13 @@ class Programs:
             with _quiet_compiler():
                 raw.build(" ".join(options).encode(), [self._device])
         except pyopencl.Error as error:
-            summary = summarise(self._log_of(raw)) or " ".join(str(error).split())
+            log = self._log_of(raw)
+            summary = summarise(log) or " ".join(str(error).split())
             where = f"{self._spec.name}: {title} does not compile"
-            raise ProgramError(f"{where}: {summary}") from error
+            failed = ProgramError(f"{where}: {summary}")
+            for line in excerpt(log):
+                failed.add_note(line)
+            raise failed from error
         return pyopencl.Program(raw)
 
     def _log_of(self, program: Any) -> str:
@@ -191,6 +216,17 @@ class Programs:
             binary = binaries[0]
             entry.parent.mkdir(exist_ok=True)
             write_atomically(entry, hashlib.sha256(binary).digest() + binary)
+
+
+def _processor() -> tuple[str, ...]:
+    """Return what decides for which processor a driver of the CPU compiles.
+
+    Users' home directories are shared by machines whose devices have the same name.
+    """
+    target = os.environ.get(CPU_TARGET, "")
+    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as file:
+        return (target, next((line for line in file if line.startswith("flags")), ""))
+    return (target,)
 
 
 def read_source(package: str, source: str) -> str:
@@ -225,7 +261,19 @@ def format_defines(defines: dict[str, object]) -> list[str]:
 
 def summarise(log: str) -> str:
     """Return the first telling lines of a build log, in one line."""
-    named = TEMPORARY_SOURCE.sub("line ", log)
-    lines = [" ".join(line.split()) for line in named.splitlines() if line.strip()]
+    lines = [" ".join(line.split()) for line in _lines(log)]
     errors = [line for line in lines if "error" in line.lower()]
     return " | ".join((errors or lines)[:LOG_LINES])
+
+
+def excerpt(log: str) -> list[str]:
+    """Return a build log from its first error on, as it is, some lines at most."""
+    lines = _lines(log)
+    errors = [place for place, line in enumerate(lines) if "error" in line.lower()]
+    begin = errors[0] if errors else 0
+    return [line[:LINE_CHARACTERS] for line in lines[begin : begin + EXCERPT_LINES]]
+
+
+def _lines(log: str) -> list[str]:
+    named = TEMPORARY_SOURCE.sub("line ", log)
+    return [line.rstrip() for line in named.splitlines() if line.strip()]

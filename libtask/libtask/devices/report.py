@@ -1,4 +1,4 @@
-"""What the probe reports: the OpenCL devices of a machine, as plain data.
+"""What the probe reports: the OpenCL devices of a driver, as plain data.
 
 Apart from the probe, so that hetd reads a report without loading any driver.
 """
@@ -20,6 +20,10 @@ class FoundDevice(msgspec.Struct, frozen=True):
     type: DeviceType
     index: int = 0
     """Which of several devices with the same platform and device name."""
+    library: str = ""
+    """The driver that has it: path or name of a shared library."""
+    version: str = ""
+    """Of the driver, in its own words."""
 
 
 class Report(msgspec.Struct, frozen=True):

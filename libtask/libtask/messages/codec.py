@@ -9,6 +9,7 @@ import msgspec
 
 from libtask.errors import InputError
 from libtask.messages.base import MAX_ANSWER, MAX_FRAME, Message
+from libtask.messages.bounds import check
 from libtask.messages.orders import (
     Abort,
     Aborted,
@@ -42,6 +43,7 @@ from libtask.messages.requests import (
     Explain,
     Explained,
     Forget,
+    Forgotten,
     Hello,
     Lagged,
     Learn,
@@ -62,6 +64,9 @@ from libtask.messages.requests import (
     Submitted,
     TaskChanged,
     TaskList,
+    TestDevices,
+    Usage,
+    UsageInfo,
     Watch,
     Welcome,
 )
@@ -80,12 +85,14 @@ ToDaemon = (
     | Watch
     | Devices
     | Status
+    | Usage
     | Policies
     | Learn
     | Models
     | Notes
     | Forget
     | Occupy
+    | TestDevices
     | Stop
     | WorkerExited
     | Leaving
@@ -110,6 +117,8 @@ FromDaemon = (
     | StatusInfo
     | PolicyInfo
     | ModelList
+    | Forgotten
+    | UsageInfo
     | NoteList
     | Error
     | TaskChanged
@@ -130,10 +139,18 @@ def encode(message: Message) -> bytes:
     """Encode a message into one frame.
 
     Raises:
-        InputError: the frame would exceed `MAX_FRAME`, or for hetd's `MAX_ANSWER`.
+        InputError: the frame would exceed `MAX_FRAME`, or for hetd's `MAX_ANSWER`; or
+            it holds what no message can.
 
     """
-    frame = msgspec.msgpack.encode(message)
+    try:
+        frame = msgspec.msgpack.encode(message)
+    except OverflowError as error:
+        text = f"{type(message).__name__}: a whole number has more than 64 bits"
+        raise InputError(text) from error
+    except RecursionError as error:
+        text = f"{type(message).__name__}: nested too deeply"
+        raise InputError(text) from error
     if len(frame) > MAX_FRAME:
         kind = type(message).__name__
         limit = MAX_ANSWER if kind in _FROM_DAEMON else MAX_FRAME
@@ -229,6 +246,11 @@ def decode_to_daemon(frame: bytes) -> ToDaemon:
 
     """
     message: ToDaemon = _decode(frame, _TO_DAEMON, _unpack)
+    try:
+        check(message, len(frame))
+    except InputError as error:
+        number = message.request if isinstance(message, Request) else 0
+        raise MalformedError(str(error), number) from error
     return message
 
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from libtask.messages.base import Message, Seconds, Whole
-from libtask.messages.parts import CheckpointRecord, DeviceSpec, TaskSpec
+from libtask.messages.base import (
+    MOST_NAMES,
+    MOST_RESOURCES,
+    TRACE_BYTES,
+    Message,
+    NameText,
+    Seconds,
+    Text,
+    Whole,
+    entries,
+    text_of,
+)
+from libtask.messages.parts import CheckpointRecord, DeviceSpec, LastOutput, TaskSpec
 
 
 class StartWorkers(Message, frozen=True):
@@ -24,12 +35,14 @@ class KillWorker(Message, frozen=True):
 class WorkerExited(Message, frozen=True):
     """A worker ended."""
 
-    name: str
+    name: NameText
     status: Whole
     """Exit status; negative: the signal that ended it."""
-    reason: str = ""
+    reason: Text = ""
     started: bool = True
     """Whether there was a process; else the system gave none, and may later."""
+    last: LastOutput | None = None
+    """What it wrote last of the task that it held; None: it held none."""
 
 
 class Stage(Message, frozen=True):
@@ -92,7 +105,7 @@ class DropSnapshots(Message, frozen=True):
 class SnapshotsHeld(Message, frozen=True):
     """Launcher: there are snapshots of these tasks; some may not be needed any more."""
 
-    names: list[str]
+    names: Annotated[list[NameText], entries(MOST_NAMES)]
 
 
 class Retire(Message, frozen=True):
@@ -131,7 +144,7 @@ class Progress(Message, frozen=True):
     """Computing since the last snapshot, or since the start, seconds."""
     complete: bool = False
     """All strips are done; what follows is saving."""
-    log: str = ""
+    log: Text = ""
     """Where the output of this stretch goes, and begins; in the first report only."""
     log_start: Whole = 0
 
@@ -150,7 +163,7 @@ class Account(Message, frozen=True, kw_only=True):
     """Processor time of the worker in this stretch, all threads."""
     ended: Seconds = 0.0
     """When the stretch ended (epoch seconds); 0: just now."""
-    log: str = ""
+    log: Text = ""
     log_start: Whole = 0
     log_end: Whole = 0
 
@@ -178,7 +191,7 @@ class SnapshotTaken(Message, frozen=True):
     bytes: Whole = 0
     seconds: Seconds = 0.0
     """What it took, with copying from the device."""
-    error: str = ""
+    error: Text = ""
     """Why there is none; the older ones are what they were."""
 
 
@@ -188,7 +201,7 @@ class Resumed(Message, frozen=True):
     task: Whole
     epoch: Whole
     checkpoint: CheckpointRecord
-    refused: list[str] = []
+    refused: Annotated[list[Text], entries(MOST_RESOURCES)] = []
     """Snapshots that were not used, and why."""
 
 
@@ -212,14 +225,19 @@ class Failed(Message, frozen=True):
 
     task: Whole
     epoch: Whole
-    error: str
+    error: Text
     """One line."""
-    code: str = "task-failed"
+    code: NameText = "task-failed"
     """`HetError.code` of the cause; `device` and `program` may succeed elsewhere."""
-    trace: str = ""
+    trace: Annotated[str, text_of(TRACE_BYTES)] = ""
+    last: LastOutput | None = None
+    """In which phase it failed, and what it wrote last."""
+    seconds: Seconds = 0.0
+    """Computing time of the strips of this stretch."""
+    strips: Whole = 0
     ended: Seconds = 0.0
     """When the stretch ended (epoch seconds); 0: just now."""
-    log: str = ""
+    log: Text = ""
     log_start: Whole = 0
     log_end: Whole = 0
 

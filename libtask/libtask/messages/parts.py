@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from libtask.messages.base import Amount, Kind, Record, TaskState, Whole
+from libtask.messages.base import (
+    EXTRA_BYTES,
+    MOST_IDS,
+    MOST_RESOURCES,
+    Amount,
+    Kind,
+    Name,
+    NameText,
+    Record,
+    TaskState,
+    Text,
+    TypeText,
+    Whole,
+    entries,
+    packed_in,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Reason = Annotated[str, msgspec.Meta(max_length=2000)]
+"""A line that is kept with a task."""
 
 
 class DeviceSpec(Record, frozen=True):
@@ -26,17 +48,23 @@ class DeviceSpec(Record, frozen=True):
     emulated: bool = False
     binaries: dict[str, str] = {}
     """Prebuilt programs of a board: kernel package name -> .aocx/.xclbin path."""
+    libraries: list[str] = []
+    """OpenCL drivers that passed their tests, for a process to load; empty: all there are."""
+    version: str = ""
+    """Of its driver, in the driver's own words."""
 
 
 class TaskSpec(Record, frozen=True):
     """A task as submitted: what to run, and what the scheduler should know."""
 
-    app: str
+    app: TypeText
     """Entry-point name, or `/abs/path/file.py:Class`."""
     params: dict[str, Any] = {}
-    type: str = ""
+    type: TypeText = ""
     """(app, size signature), e.g. `heat/4096`."""
-    kinds: list[Kind] = msgspec.field(default_factory=lambda: ["cpu"])
+    kinds: Annotated[list[Kind], entries(MOST_RESOURCES)] = msgspec.field(
+        default_factory=lambda: ["cpu"]
+    )
     """Kinds the app has an implementation for."""
     work: Amount = 1.0
     """Amount of work, in units the app chooses; same app, twice the work: about twice the time."""
@@ -44,21 +72,24 @@ class TaskSpec(Record, frozen=True):
     state_bytes: Whole = 0
     """Bytes that a migration moves."""
     priority: Whole = 0
-    after: list[Whole] = []
+    after: Annotated[list[Whole], entries(MOST_IDS)] = []
     """Ids of tasks that must complete first; `-k` means the k-th task before in the same submit."""
     hold: bool = False
-    resources: list[str] = []
+    resources: Annotated[list[NameText], entries(MOST_RESOURCES)] = []
     """Allowed resource names; empty: any."""
     strip: Whole | None = None
     """Fixed strip size in iterations; None: sized to the target interval."""
     iterations: Whole | None = None
     """Iterations of its outer loop, where they are known before it is loaded."""
-    name: str = ""
-    cwd: str = ""
+    name: NameText = ""
+    cwd: Text = ""
     deadline_s: float | None = None
     """Seconds from submission to the deadline; None: it has none."""
     overrun: Literal["continue", "stop"] = "continue"
     """What becomes of it at its deadline."""
+    version: Name = ""
+    """A digest of the application's code: with another one, what is known against the
+    application on a resource does not hold any more."""
 
 
 class CheckpointRecord(Record, frozen=True):
@@ -66,7 +97,7 @@ class CheckpointRecord(Record, frozen=True):
 
     done: Whole = 0
     total: Whole | None = None
-    extra: dict[str, Any] = {}
+    extra: Annotated[dict[str, Any], packed_in(EXTRA_BYTES)] = {}
     """What the app itself keeps there (residuals, flags): small plain values."""
 
 
@@ -95,6 +126,25 @@ class SnapshotInfo(Record, frozen=True):
     """What writing it took, with copying from the device."""
 
 
+class LastOutput(Record, frozen=True):
+    """What a worker wrote last before it died, or before its task failed in it."""
+
+    task: Whole
+    epoch: Whole
+    reason: Reason
+    """Why and in which phase it ended, with the line that tells most; one line."""
+    phase: Reason = ""
+    """"while compiling `blur_rows` for fpga0", "in its first strip on cpu"."""
+    lines: Annotated[list[Reason], msgspec.Meta(max_length=20)] = []
+    """The last lines of the task's output, without control characters."""
+    computed: bool = False
+    """Whether a strip of the stretch was finished."""
+    log: str = ""
+    """File that holds all of the output, and which part of it."""
+    log_start: Whole = 0
+    log_end: Whole = 0
+
+
 class Segment(Record, frozen=True):
     """A stretch of a task on one resource. Times are seconds since the epoch."""
 
@@ -104,6 +154,9 @@ class Segment(Record, frozen=True):
     seconds: float = 0.0
     """Computing time of the strips, without transfers."""
     strips: int = 0
+    """Strips finished; of a stretch whose worker was lost at least so many."""
+    error: str = ""
+    """What ended it, if that was a failure or the loss of its worker."""
     computing: float | None = None
     """When the first strip began, where the worker reported it."""
     computed: float | None = None
@@ -127,6 +180,38 @@ class Segment(Record, frozen=True):
     """Log file that holds the output of this stretch."""
     log_start: int = 0
     log_end: int | None = None
+
+    @property
+    def failed_attempt(self) -> bool:
+        """Whether an error ended it before its first strip was finished.
+
+        Such a stretch is no part of a migration, no busy time and no energy of the task.
+        """
+        return bool(self.error) and not self.strips
+
+    @property
+    def proven(self) -> bool:
+        """Whether it has computed something, or ended without an error."""
+        return self.strips > 0 or (self.finish is not None and not self.error)
+
+
+def counted(segments: Iterable[Segment]) -> list[Segment]:
+    """Return the stretches that count as such: those that are no failed attempts."""
+    return [each for each in segments if not each.failed_attempt]
+
+
+def migrations(segments: Sequence[Segment]) -> list[tuple[int, int]]:
+    """Return each migration of a task as the places of the two stretches that it joins.
+
+    Failed attempts are left out, and so is a stretch of which it is not known yet
+    whether it becomes one.
+    """
+    kept = [place for place, each in enumerate(segments) if each.proven]
+    return [
+        (before, after)
+        for before, after in pairwise(kept)
+        if segments[before].resource != segments[after].resource
+    ]
 
 
 class TaskInfo(Record, frozen=True):
@@ -170,9 +255,31 @@ class TaskInfo(Record, frozen=True):
     """Computing since the snapshot, or since the start, seconds."""
     attempts: int = 0
     """Workers that it lost since it last got further."""
+    last_output: LastOutput | None = None
+    """Of the last worker that it lost, or in which it failed; in full records."""
     expected: dict[str, float] = {}
     """Seconds that the whole task is now expected to take alone, by resource; in full
     records, for resources where its application was measured."""
+
+
+class AvoidedPair(Record, frozen=True):
+    """An application of a user that avoids a resource, as it failed there."""
+
+    app: str
+    resource: str
+    owner: str
+    failures: int
+    """In a row, without a checkpoint between them."""
+    cause: str
+    """`crash`, `hang`, `killed`, `stuck`, `program` or `binary`."""
+    reason: str
+    """Of the last failure."""
+    until: float
+    """When one task may try it (epoch seconds)."""
+    on_trial: bool = False
+    """That time has come; `task` is the one that may try it, where there is one."""
+    task: int | None = None
+    version: str = ""
 
 
 class DeviceInfo(Record, frozen=True):
@@ -180,9 +287,14 @@ class DeviceInfo(Record, frozen=True):
 
     spec: DeviceSpec
     slots: int = 1
-    state: Literal["up", "draining", "lost"] = "up"
+    state: Literal["up", "draining", "lost", "unusable"] = "up"
+    """Unusable: its driver did not pass the self-test."""
     reason: str = ""
-    """Why it is lost, and when it is tried again."""
+    """Why it is lost, and when it is tried again; or what its driver said."""
+    rejected: list[str] = []
+    """Drivers that could not be used in its place, each with what it said."""
+    testing: bool = False
+    """Whether its self-test is under way."""
     running: list[int] = []
     queued: int = 0
     busy_watts: float = 0.0
@@ -194,12 +306,19 @@ class DeviceInfo(Record, frozen=True):
     busy_joules: float = 0.0
     """Drawn since the daemon started while tasks ran; `idle_joules`: while none did."""
     idle_joules: float = 0.0
+    starting_joules: float = 0.0
+    """Drawn by stretches of tasks that have not finished a strip yet: it is not known if
+    they become failed attempts, of which neither energy nor time counts as busy."""
     metered_s: float = 0.0
     """Seconds over which these were drawn."""
     busy_s: float = 0.0
     """Seconds that its slots had tasks since the start, summed up over the slots."""
+    starting_s: float = 0.0
+    """The same of stretches that have not finished a strip yet."""
     measured: bool = False
     """Whether a meter says so; else they are modelled."""
+    avoided: list[AvoidedPair] = []
+    """Applications that avoid it: the asker's own, or everybody's for rulers."""
 
 
 class Prospect(Record, frozen=True):
@@ -236,11 +355,20 @@ class Note(Record, frozen=True):
     text: str = ""
 
 
+class SamplePlace(Record, frozen=True):
+    """Where a sample stands in the order of all that is known."""
+
+    type: TypeText
+    resource: NameText
+    grain: Whole
+    """Step of a logarithmic scale that the amount of work falls on."""
+
+
 class Sample(Record, frozen=True):
     """What is measured of one task type, at one amount of work, on one resource."""
 
-    type: str
-    resource: str
+    type: TypeText
+    resource: NameText
     seconds: float
     """Of a whole task, with set-up and transfers."""
     work: float = 1.0

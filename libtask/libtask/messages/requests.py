@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from libtask.messages.base import PROTOCOL, Message, Name, TaskState, Whole
+from libtask.messages.base import (
+    EXTRA_BYTES,
+    MOST_NAMES,
+    MOST_RESOURCES,
+    MOST_SAMPLES,
+    MOST_TASKS,
+    PROTOCOL,
+    Ids,
+    Message,
+    Name,
+    NameText,
+    TaskState,
+    TypeText,
+    Whole,
+    entries,
+    packed_in,
+)
 from libtask.messages.parts import (
+    AvoidedPair,
     DeviceInfo,
+    LastOutput,
     Note,
     Prospect,
     Sample,
+    SamplePlace,
     SnapshotTerms,
     TaskInfo,
     TaskSpec,
@@ -29,9 +48,9 @@ class Hello(Message, frozen=True):
     epoch: Whole = 0
     own: bool = False
     """Worker started by the user's own program: it runs just the task it submits."""
-    resource: str = ""
+    resource: NameText = ""
     """Worker: where the task that it holds runs; empty: it waits, or is about to end."""
-    workers: list[str] = []
+    workers: Annotated[list[NameText], entries(MOST_NAMES)] = []
     """Launcher: its workers of whom anything is there."""
 
 
@@ -64,7 +83,7 @@ class Request(Message, frozen=True):
 class Change(Request, frozen=True, kw_only=True):
     """Base of the requests that change something."""
 
-    key: str = ""
+    key: NameText = ""
     """Idempotency key: asked again with the same key, it is answered as at first."""
     expires: float | None = None
     """On the node's monotonic clock, seconds: what comes later is refused."""
@@ -73,20 +92,21 @@ class Change(Request, frozen=True, kw_only=True):
 class Submit(Change, frozen=True):
     """Accept these tasks, all or none."""
 
-    tasks: list[TaskSpec]
-    worker: str = ""
+    tasks: Annotated[list[TaskSpec], entries(MOST_TASKS)]
+    worker: NameText = ""
     """Name of the submitting worker that will run the single task itself."""
 
 
 class ListTasks(Request, frozen=True):
-    """List tasks, newest first."""
+    """List tasks, newest first, each once; a page ends at some size as well."""
 
-    ids: list[Whole] | None = None
+    ids: Ids | None = None
     """None: all that the caller may see."""
     mine: bool = False
     limit: Whole = 1000
+    """Tasks in one page, at most `MOST_IDS`."""
     before: Whole | None = None
-    """Page: only ids below this one. Newest first."""
+    """Page: only ids below this one."""
     detail: bool = False
     """With segments and parameters."""
 
@@ -101,13 +121,13 @@ class Control(Change, frozen=True):
     """Cancel, hold, release or snapshot tasks."""
 
     verb: Literal["cancel", "hold", "release", "snapshot"]
-    ids: list[Whole]
+    ids: Ids
 
 
 class Amend(Change, frozen=True):
     """Change what tasks that have not ended were submitted with."""
 
-    ids: list[Whole]
+    ids: Ids
     priority: Whole | None = None
     """None: as it was."""
     deadline_s: float | None = None
@@ -120,13 +140,13 @@ class Migrate(Change, frozen=True):
     """Move a task to this resource at its next checkpoint; it stays there."""
 
     id: Whole
-    resource: str
+    resource: NameText
 
 
 class Watch(Request, frozen=True):
     """Send `TaskChanged` for these tasks (None: all visible) from now on."""
 
-    ids: list[Whole] | None = None
+    ids: Ids | None = None
     progress: bool = True
 
 
@@ -140,8 +160,8 @@ class Policies(Change, frozen=True):
     What is set stays in force over restarts, whatever the configuration says.
     """
 
-    set: str | None = None
-    parameters: dict[str, Any] = {}
+    set: NameText | None = None
+    parameters: Annotated[dict[str, Any], packed_in(EXTRA_BYTES)] = {}
     configured: bool = False
     """Go back to the policy of the configuration."""
 
@@ -157,20 +177,34 @@ class Notes(Request, frozen=True):
 class Learn(Change, frozen=True):
     """Store characterisation samples."""
 
-    samples: list[Sample]
+    samples: Annotated[list[Sample], entries(MOST_SAMPLES)]
 
 
 class Models(Request, frozen=True):
-    """List the measured execution times."""
+    """List the measured execution times that the caller may see."""
+
+    after: SamplePlace | None = None
+    """Page: only what comes behind this place."""
+    limit: Whole = 1000
 
 
 class Forget(Change, frozen=True):
-    """Forget measured execution times; the reply is the list of those that are gone."""
+    """Forget measured execution times, and failures; the reply is what is gone.
 
-    names: list[str] = []
+    Who is no ruler forgets failures of their own applications only.
+    """
+
+    names: Annotated[list[TypeText], entries(MOST_SAMPLES)] = []
     """Applications or types; empty: all."""
-    resources: list[str] = []
-    """Only what was measured there; empty: everywhere."""
+    resources: Annotated[list[NameText], entries(MOST_RESOURCES)] = []
+    """Only what was measured, or failed, there; empty: everywhere."""
+
+
+class Usage(Request, frozen=True):
+    """Tell what is kept of a user, and what he may have."""
+
+    user: Whole | None = None
+    """Uid; None: the caller."""
 
 
 class Status(Request, frozen=True):
@@ -180,8 +214,17 @@ class Status(Request, frozen=True):
 class Occupy(Change, frozen=True):
     """Keep a resource free of tasks (drain), over restarts too, or give it back."""
 
-    resource: str
+    resource: NameText
     drain: bool
+
+
+class TestDevices(Change, frozen=True):
+    """Begin the self-test of resources; `Devices` tells what comes of it."""
+
+    __test__: ClassVar[bool] = False  # no test of pytest's
+
+    resources: Annotated[list[NameText], entries(MOST_RESOURCES)] = []
+    """Empty: all that an OpenCL driver serves."""
 
 
 class Stop(Change, frozen=True):
@@ -197,10 +240,12 @@ class Submitted(Request, frozen=True):
 
 
 class TaskList(Request, frozen=True):
-    """Tasks, as asked for; `total` counts those that have not ended."""
+    """A page of tasks, as asked for; `total` counts all those that have not ended."""
 
     tasks: list[TaskInfo]
     total: int = 0
+    next: int | None = None
+    """Where the next page begins: ask again, with this as `before`; None: that was all."""
 
 
 class Explained(Request, frozen=True):
@@ -280,9 +325,44 @@ class NoteList(Request, frozen=True):
 
 
 class ModelList(Request, frozen=True):
-    """The measured execution times."""
+    """A page of the measured execution times, in order."""
 
     samples: list[Sample]
+    next: SamplePlace | None = None
+    """The place of the last one, where more come behind it."""
+    hidden: int = 0
+    """How many were left out on the way: other users' own applications."""
+    avoided: list[AvoidedPair] = []
+    """What is known against applications: the asker's own, or everybody's for rulers."""
+
+
+class Forgotten(Request, frozen=True):
+    """What was forgotten: how many measured times, and some of the failures."""
+
+    count: int
+    avoided: list[AvoidedPair] = []
+
+
+class UsageInfo(Request, frozen=True):
+    """What is kept of a user, in bytes, and the limits; None: there is none."""
+
+    user: int
+    unended_tasks: int
+    unended_tasks_limit: int | None
+    unended_bytes: int
+    """Records of tasks that have not ended, mostly their parameters."""
+    unended_limit: int | None
+    history_bytes: int
+    """Records of tasks that have ended, with their results."""
+    answer_bytes: int
+    """Answers to requests, kept a day so that none is carried out twice."""
+    stored_limit: int | None
+    """Of all three; beyond it the oldest ended tasks leave."""
+    snapshot_bytes: int
+    """Newest snapshots of tasks that have not ended, in the user's own folder."""
+    log_bytes: int
+    """Output of tasks that have not ended, as far as it was reported; in their logs."""
+    priority_limit: int | None
 
 
 class Error(Request, frozen=True):
@@ -311,3 +391,5 @@ class TaskChanged(Message, frozen=True):
     what: str = ""
     """The event's name: submitted, placed, started, progress, yielded, finished…"""
     type: str = ""
+    last_output: LastOutput | None = None
+    """Of a task that has failed: what its last worker wrote last."""

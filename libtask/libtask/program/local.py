@@ -8,19 +8,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
+from libtask.devices.discovery import Offer, Verdict, discover_devices
 from libtask.errors import InputError, NotFoundError
-from libtask.messages import DeviceSpec, Kind
+from libtask.messages import DeviceSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from libtask.devices.report import FoundDevice
     from libtask.task import Task
-
-POCL = "Portable Computing Language"
-"""Runs OpenCL on the CPU: it stands in for a GPU where there is none."""
 
 
 def choose(task: Task, name: str | None) -> DeviceSpec:
@@ -35,10 +28,11 @@ def choose(task: Task, name: str | None) -> DeviceSpec:
         InputError: the task has no implementation for it, or for any there is.
 
     """
-    there = [cpu(), *(() if name == "cpu" else _opencl(task))]
+    offers = [Offer(cpu(), Verdict()), *(() if name == "cpu" else _opencl(task))]
     if name is not None:
-        return _named(task, name, there)
-    fitting = [spec for spec in there if spec.kind in task.implementations]
+        return _named(task, name, offers)
+    usable = [offer.spec for offer in offers if not offer.verdict.fault]
+    fitting = [spec for spec in usable if spec.kind in task.implementations]
     if not fitting:
         kinds = ", ".join(task.implementations) or "no kind"
         raise InputError(f"{type(task).__name__} runs on {kinds}; there is none here")
@@ -51,54 +45,20 @@ def cpu() -> DeviceSpec:
     return DeviceSpec("cpu", "cpu", threads=len(os.sched_getaffinity(0)))
 
 
-def name_devices(found: list[FoundDevice]) -> list[DeviceSpec]:
-    """Name OpenCL devices as resources; real ones come before emulated ones."""
-    specs: list[DeviceSpec] = []
-    for kind in ("gpu", "fpga"):
-        candidates = [spec for device in found for spec in _as(device, kind)]
-        candidates.sort(key=lambda spec: spec.emulated)
-        specs += [
-            replace(spec, name=f"{kind}{number}")
-            for number, spec in enumerate(candidates)
-        ]
-    return specs
-
-
-def _as(device: FoundDevice, kind: Kind) -> Iterator[DeviceSpec]:
-    """Yield the device as a resource of this kind, if it can be one."""
-    platform = device.platform.lower()
-    threaded_pocl = device.platform == POCL and not device.device.startswith("basic")
-    if kind == "gpu":
-        fits = device.type == "gpu" or threaded_pocl
-        emulated = device.type != "gpu"
-    else:
-        fits = device.type == "accelerator" and (
-            "fpga" in platform or "xilinx" in platform
-        )
-        emulated = "emulation" in platform
-    if fits:
-        yield DeviceSpec(
-            "", kind, "opencl", device.platform, device.device, device.index,
-            emulated=emulated,
-        )  # fmt: skip
-
-
-def _opencl(task: Task) -> list[DeviceSpec]:
+def _opencl(task: Task) -> list[Offer]:
     if not {"gpu", "fpga"} & set(task.implementations):
         return []  # asking drivers takes time
-    try:
-        from libtask.devices.probe import probe
-    except ImportError:
-        return []
-    return name_devices(probe().devices)
+    return discover_devices()
 
 
-def _named(task: Task, name: str, there: list[DeviceSpec]) -> DeviceSpec:
-    for spec in there:
-        if spec.name == name:
-            _check_kind(task, spec)
-            return spec
-    names = ", ".join(spec.name for spec in there)
+def _named(task: Task, name: str, offers: list[Offer]) -> DeviceSpec:
+    for offer in offers:
+        if offer.spec.name == name:
+            _check_kind(task, offer.spec)
+            if offer.verdict.fault:
+                raise InputError(f"{name} is unusable: {offer.verdict.fault}")
+            return offer.spec
+    names = ", ".join(offer.spec.name for offer in offers)
     raise NotFoundError(f"no resource {name!r} here; there are: {names}")
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from libtask.checkpoint import Checkpoint, StripSizer
 from libtask.errors import DeviceError, TaskFailedError
+from libtask.phase import Phase, own_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -91,6 +92,7 @@ class Course(Checkpoint):
         """Draw strips as `Checkpoint.strips` does; complain of a missing yield."""
         if not self.loop_began_ns:
             self.loop_began_ns = time.perf_counter_ns()
+            own_page.enter(Phase.FIRST_STRIP)
         for strip in super().strips(granule):
             if self.in_hand:
                 raise TaskFailedError(
@@ -188,6 +190,7 @@ class Execution:
         self.measures.cpu_began_ns = time.process_time_ns()
         self._epoch_ns = time.time_ns() - began_ns
         self._landed_ns = began_ns
+        own_page.enter(Phase.SETTING_UP)
         generator: Any = self._start(self._task, self._device, self.course)
         if not hasattr(generator, "throw"):
             raise TaskFailedError(
@@ -277,6 +280,8 @@ class Execution:
         self.course.sizer.measured(iterations, elapsed)
         measures = self.measures
         measures.strips += 1
+        if measures.strips == 1:
+            own_page.compute()
         measures.iterations += iterations
         measures.computing_ns += elapsed
         measures.last_strip_at_ns = self._epoch_ns + now

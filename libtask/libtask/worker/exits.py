@@ -22,6 +22,11 @@ SETTLED = 60.0
 """Seconds after which a hetd that was told and is still there has taken note."""
 
 
+MOST_EXITS = 1000
+"""Records that are kept, the newest: a launcher that is killed more often than once in
+`SETTLED` seconds would never remove one. hetd finds out by itself who is gone."""
+
+
 class ExitRecords:
     """The exits that hetd may not know of.
 
@@ -53,7 +58,10 @@ class ExitRecords:
     def to_tell(self) -> list[WorkerExited]:
         """Return what to tell a new hetd, oldest first."""
         paths = [path for path in self._folder.glob("*") if path.name[0] != "."]
-        found = [self._read(path) for path in sorted(paths, key=_changed)]
+        paths.sort(key=_changed)
+        for path in paths[:-MOST_EXITS]:
+            path.unlink(missing_ok=True)
+        found = [self._read(path) for path in paths[-MOST_EXITS:]]
         now = time.monotonic()
         self._told_at = {exited.name: now for exited in found if exited}
         return [exited for exited in found if exited]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from libtask.faultpoints import reach
+from libtask.phase import own_page
 from libtask.processes import become_subreaper
 from libtask.worker.cgroups import enter
 from libtask.worker.leftovers import Leftovers
@@ -59,6 +60,8 @@ def _leave_launcher(terms: Terms, group: Path | None) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _redirect(terms.log)
     _close_inherited()
+    if terms.page is not None:
+        own_page.write_to(terms.page)
     if terms.processes:
         _limit_processes(terms.processes)
     # Otherwise every worker would draw the same numbers; `random` sees to itself.

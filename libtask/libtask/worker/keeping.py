@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from libtask.apps import machine_memory
 from libtask.faultpoints import reach
-from libtask.messages import CheckpointRecord, Resumed, SnapshotTaken, SnapshotTerms
+from libtask.messages import (
+    CheckpointRecord,
+    Resumed,
+    SnapshotTaken,
+    SnapshotTerms,
+    cut,
+)
+from libtask.phase import Phase, own_page
 from libtask.snapshots import (
     Identity,
     Pace,
@@ -38,6 +45,8 @@ if TYPE_CHECKING:
 NEVER_NS = 1 << 62
 PARK_AGAIN_S = 60.0
 """After a task could not be written to disk that was to wait there."""
+REFUSED_TOLD = 64
+"""Snapshots of which hetd is told why they were not used: the last ones."""
 LOOK_AGAIN = 0.25
 """Part of an interval after which a task that was about to end is looked at again."""
 
@@ -130,6 +139,12 @@ class Keeping:
 
         """
         self.wanted = False
+        with own_page.during(Phase.SNAPSHOT):
+            return self._take(settle, measures)
+
+    def _take(
+        self, settle: Callable[[], CheckpointRecord], measures: Measures | None
+    ) -> SnapshotTaken:
         began = time.perf_counter()
         record = settle()
         reach("snapshot.settled")
@@ -138,7 +153,7 @@ class Keeping:
         try:
             size = self._write(record, at)
         except Exception as problem:  # noqa: BLE001  an attribute that cannot be pickled raises anything
-            error = _one_line(problem)
+            error = cut(_one_line(problem))
         seconds = time.perf_counter() - began
         stands = CheckpointRecord(record.done, record.total)
         held = self._held
@@ -175,7 +190,7 @@ class Keeping:
     def resume(self) -> Resumed:
         """Let the task, just loaded, go on from its newest good snapshot, if it has one."""
         found, refused = self._folder.newest(self._owner, self._use)
-        texts = [str(each) for each in refused]
+        texts = [cut(str(each)) for each in refused[-REFUSED_TOLD:]]
         for text in texts:
             sys.stderr.write(f"libtask: a snapshot is not used: {text}\n")
         held = self._held

@@ -15,24 +15,39 @@ if TYPE_CHECKING:
     from libtask.worker.link import Link
 
 
+SETTLED_S = 60.0
+"""Seconds after which a hetd that was told and is still there has taken note."""
+
+
 class LastWord:
     """What was said last of the task that a worker holds, or held.
 
     Attributes:
         message: None: nothing that a new hetd would miss.
+        settled: whether the hetd that it was told to has certainly taken note: it is
+            still said again, and nobody has to stay for that.
 
     """
 
     def __init__(self) -> None:
         self.message: Message | None = None
+        self.settled = False
+        self._told_at: float | None = None
 
-    def say(self, message: Message, link: Link) -> None:
+    def say(self, message: Message, link: Link, now: float) -> None:
         """Send what is said again to a new hetd.
+
+        Args:
+            message: what is said.
+            link: the line to hetd.
+            now: monotonic seconds.
 
         Raises:
             InputError: it holds a user's value that cannot travel.
 
         """
+        self.settled = False
+        self._told_at = now if link.welcome is not None else None
         if _holds_users_values(message):
             link.send_users_values(message)
         else:
@@ -48,9 +63,18 @@ class LastWord:
         """Take note that hetd ordered what makes it old."""
         self.message = None
 
-    def after(self, hello: Hello) -> list[Message]:
-        """Return what a new hetd hears first."""
-        return [hello] if self.message is None else [hello, self.message]
+    def after(self, hello: Hello, lost_at: float) -> list[Message]:
+        """Return what a new hetd hears first; the last one was there until `lost_at`."""
+        if self.message is None:
+            return [hello]
+        told_at = self._told_at
+        self.settled |= told_at is not None and lost_at - told_at >= SETTLED_S
+        self._told_at = None
+        return [hello, self.message]
+
+    def heard(self, now: float) -> None:
+        """Take note that a new hetd is there, and was told."""
+        self._told_at = now
 
     def concerns(self) -> tuple[int | None, int]:
         """Return task and epoch of an end that hetd may not know."""

@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ from libtask.messages import (
     StartWorkers,
     WorkerExited,
 )
+from libtask.phase import PhasePage
 from libtask.snapshots.shelf import Shelf
 from libtask.worker.exits import ExitRecords
 from libtask.worker.link import Link
@@ -97,6 +98,7 @@ class Launcher:
         self._busy_at = time.monotonic()
         self._exits = ExitRecords(folder / "exits")
         self._logs = LogCap(folder / "logs")
+        self._logs.trim(())
         self._shelf = Shelf(folder / "snapshots")
         wake = watch()
         self._shepherd = Shepherd(self._on_exit, wake)
@@ -181,18 +183,21 @@ class Launcher:
             processes=processes,
         )
         try:
-            self._shepherd.start(terms)
+            self._shepherd.start(replace(terms, page=PhasePage.shared()))
         except OSError as error:
             reason = f"no process for a worker: {error.strerror}"
             self._on_exit(WorkerExited(name, 1, reason, started=False))
 
     def _on_exit(self, exited: WorkerExited) -> None:
         self._busy_at = time.monotonic()
-        if NAME.fullmatch(exited.name):
+        named = NAME.fullmatch(exited.name) is not None
+        if named:
             self._exits.keep(exited)
         reach("exit.recorded")
         self._link.send(exited)
         reach("exit.told")
+        if named:
+            self._logs.ended(exited.name, self._shepherd.names())
 
     # ------------------------------------------------------------ leaving
 
@@ -215,6 +220,8 @@ def start_launcher(socket_path: str | Path) -> None:
     """Start this user's launcher for a socket, unless there is one; does not wait."""
     command = [
         sys.executable,
+        # nothing is imported from the folder that this happens to be started in
+        "-P",
         "-m",
         "libtask.worker.launcher",
         "--socket",

@@ -16,13 +16,17 @@ import stat
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
 LOG_BYTES = 64 << 20
 """Default cap of one worker's log."""
 FLOOD_BYTES = 1 << 20
 """Growth between two looks that is worth a sooner next one."""
+LOGS = 1000
+"""Logs of workers that are kept; each holds what thousands of tasks printed."""
+LOOKED_AT = 50
+"""Workers that end between two counts of the logs."""
 PAGE = 4096
 BLOCK = 512
 """Bytes of what `st_blocks` counts."""
@@ -44,6 +48,8 @@ class LogCap:
     def __init__(self, folder: Path) -> None:
         self.flooded = False
         self._folder = folder
+        self._ended = 0
+        """Workers that have ended since the logs were counted."""
         self._sizes: dict[str, int] = {}
 
     def path(self, worker: str) -> Path:
@@ -51,6 +57,34 @@ class LogCap:
         with contextlib.suppress(OSError):  # the worker goes without a log then
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._folder / f"{worker}.log"
+
+    def ended(self, worker: str, living: Collection[str]) -> None:
+        """Take note that a worker has ended: what it never wrote to goes, and the oldest.
+
+        Args:
+            worker: its name.
+            living: workers whose logs stay.
+
+        """
+        with contextlib.suppress(OSError):
+            path = self._folder / f"{worker}.log"
+            if not path.stat().st_size:
+                path.unlink()
+                return
+        self._ended += 1
+        if self._ended >= LOOKED_AT:
+            self._ended = 0
+            self.trim(living)
+
+    def trim(self, living: Collection[str], most: int = LOGS) -> None:
+        """Remove the logs that were written to longest ago, above so many."""
+        dated: list[tuple[int, Path]] = []
+        with contextlib.suppress(OSError):
+            others = [p for p in self._folder.glob("*.log") if p.stem not in living]
+            dated = sorted((path.stat().st_mtime_ns, path) for path in others)
+        for _, path in dated[: max(0, len(dated) - most)]:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def look(self, workers: Iterable[str], limit: int) -> None:
         """Cap the logs of these workers, at `limit` bytes each; 0: let them grow."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from libtask.faultpoints import reach
 from libtask.messages import WorkerExited
+from libtask.phase import Phase
 from libtask.processes import (
     become_subreaper,
     children_of,
@@ -24,6 +25,7 @@ from libtask.processes import (
 )
 from libtask.worker.cgroups import find_groups
 from libtask.worker.forked import be_worker
+from libtask.worker.last_output import of_ended
 from libtask.worker.memory import MemoryKills
 
 if TYPE_CHECKING:
@@ -39,11 +41,15 @@ GRACE = 2.0
 class Child:
     """A worker process."""
 
-    name: str
+    terms: Terms
     pid: int
     why_killed: str = ""
     kill_at: float | None = None
     """`time.monotonic()` when patience with it ends."""
+
+    @property
+    def name(self) -> str:
+        return self.terms.name
 
 
 class Shepherd:
@@ -99,7 +105,7 @@ class Shepherd:
         if pid == 0:
             be_worker(terms, group)
         reach("launcher.forked")
-        self._children[pid] = Child(terms.name, pid)
+        self._children[pid] = Child(terms, pid)
 
     def terminate(self, name: str, reason: str) -> None:
         """End a worker; for certain when the grace is over."""
@@ -140,19 +146,24 @@ class Shepherd:
         child = self._children.pop(pid, None)
         if child is None:
             return  # an orphan of a worker that has ended
-        reason = describe(status)
-        if child.why_killed:
-            reason = f"{reason}: {child.why_killed}"
-        elif status == -signal.SIGKILL:
-            reason = f"{reason}, {self._why_unasked()}"
-        exited = WorkerExited(name=child.name, status=status, reason=reason)
+        how, why = describe(status), self._why(child, status)
+        page = child.terms.page
+        record = page.read() if page is not None else None
+        last = None
+        if record is not None and record.phase is not Phase.IDLE:
+            last = of_ended(record, child.terms.log, how, why)
+        exited = WorkerExited(child.name, status, how + why, last=last)
         self._ended.append(exited)
 
-    def _why_unasked(self) -> str:
-        """Say who may have killed a worker that was not to be killed."""
+    def _why(self, child: Child, status: int) -> str:
+        """Say who ended a worker, as it follows on how it ended; empty: it did itself."""
+        if child.why_killed:
+            return f": {child.why_killed}"
+        if status != -signal.SIGKILL:
+            return ""
         if self._memory_kills.were_there():
-            return "as the system was out of memory"
-        return "which hetd did not send: perhaps the system is short of memory"
+            return ", as the system was out of memory"
+        return ", which hetd did not send: perhaps the system is short of memory"
 
     def _kill_overdue(self) -> None:
         now = time.monotonic()

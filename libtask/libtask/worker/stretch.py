@@ -12,11 +12,14 @@ import os
 import sys
 import time
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from libtask.errors import HetError
-from libtask.messages import Failed
+from libtask.messages import NAME_BYTES, Failed, cut
+from libtask.phase import own_page
 from libtask.worker.execution import NANOSECONDS
+from libtask.worker.last_output import of_failed
 
 if TYPE_CHECKING:
     from libtask.worker.execution import Measures
@@ -59,18 +62,27 @@ class Output:
             "log_end": log_end,
         }
 
-    def failed(self, task: int, epoch: int, error: BaseException) -> Failed:
+    def failed(
+        self, task: int, epoch: int, error: BaseException, measures: Measures
+    ) -> Failed:
         """Return how a stretch failed."""
         trace = trace_of(error)
         if self.path:  # a terminal shows it by itself
             self._print(trace)
         log, log_start, log_end = self._stretch()
+        text = one_line(error)
+        record = replace(own_page.read(), task=task, epoch=epoch, log_start=log_start)
         return Failed(
             task=task,
             epoch=epoch,
-            error=one_line(error),
-            code=error.code if isinstance(error, HetError) else "task-failed",
+            error=cut(text),
+            code=cut(error.code, NAME_BYTES)
+            if isinstance(error, HetError)
+            else "task-failed",
             trace=trace,
+            last=of_failed(record, log, text),
+            seconds=measures.computing_ns / NANOSECONDS,
+            strips=measures.strips,
             ended=time.time_ns() / NANOSECONDS,
             log=log,
             log_start=log_start,

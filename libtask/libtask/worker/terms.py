@@ -12,6 +12,7 @@ from libtask.worker.equipment import memory_in_use
 
 if TYPE_CHECKING:
     from libtask.messages import TaskSpec
+    from libtask.phase import PhasePage
 
 BIG = 64 << 20
 """Bytes of a task that are worth a garbage collection when it ends."""
@@ -35,6 +36,7 @@ class Terms:
             killed then, as it hears no order meanwhile; 0: any time. It takes SIGALRM and
             the interval timer, which only a process made for it can give.
         processes: processes and threads that its user may have; 0: any number.
+        page: where it says what it does just now; None: nobody wants to know.
 
     """
 
@@ -47,6 +49,7 @@ class Terms:
     snapshots: str = ""
     disposal_s: float = 0.0
     processes: int = 0
+    page: PhasePage | None = None
 
 
 class Age:

@@ -39,8 +39,10 @@ from libtask.messages import (
     Run,
     Stage,
     TakeSnapshot,
+    Welcome,
     Yielded,
 )
+from libtask.phase import Phase, own_page
 from libtask.worker.equipment import Folder, KnownApps, OpenDevices
 from libtask.worker.execution import (
     NANOSECONDS,
@@ -48,6 +50,7 @@ from libtask.worker.execution import (
     Completed,
     Course,
     Execution,
+    Measures,
     Stopped,
 )
 from libtask.worker.holding import Holding, staging_of
@@ -72,10 +75,13 @@ IDLE_MS = 2000
 """How often an idle worker looks whether anybody still needs it."""
 JOIN_SECONDS = 10.0
 """How long hetd may take to answer the hello of a user's own program."""
-PATIENCE = 600.0
-"""Seconds that an idle worker waits for a hetd that went away."""
+PATIENCE = 60.0
+"""Seconds that an idle worker waits for a hetd that went away, as its launcher does."""
 NEWS_PATIENCE = 86_400.0
-"""Seconds that one waits which has to tell how its last task ended."""
+"""Seconds that one waits which has to tell how its last task ended, or holds one; if
+the folder of the socket is gone, too, nobody comes back for it."""
+NO_STRIPS = Measures()
+"""Of a stretch that has not begun to run; nothing writes to it."""
 
 
 class Worker:
@@ -111,6 +117,7 @@ class Worker:
         self._folder = Folder()
         self._devices = OpenDevices()
         self._output = Output(terms.log)
+        self._measures = NO_STRIPS
         self._age = Age(terms)
         self._link = connect(terms.socket, self._greeting)
         self._keeper = Keeper(self._link, terms.snapshots)
@@ -156,7 +163,9 @@ class Worker:
             own=self._terms.own,
             resource=self._runs_on,
         )
-        return self._last_word.after(hello)
+        # no message before the first connection
+        lost_at = self._link.silent_since if self._last_word.message else 0.0
+        return self._last_word.after(hello, lost_at)
 
     def _concerns(self) -> tuple[int | None, int]:
         """Return the task held, or else the one whose end hetd may not know."""
@@ -176,12 +185,13 @@ class Worker:
                 self._take_snapshot(message)
             case Retire():
                 self._leaving = True
+            case Welcome():
+                self._last_word.heard(self._now())
             case Error():
                 sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")
                 self._leaving = message.request == 0
             case _:
-                # A Preempt that came too late, a Welcome (the link keeps it), or a
-                # client's message: nothing to do.
+                # A Preempt that came too late, or a client's message: nothing to do.
                 pass
 
     # ------------------------------------------------------------ staging
@@ -193,7 +203,7 @@ class Worker:
             return
         self._let_go()
         self._last_word.take_back()
-        self._output.begin()
+        self._begin_stretch(order, Phase.LOADING)
         reach("worker.loading")
         try:
             self._held = self._load(order)
@@ -201,10 +211,16 @@ class Worker:
             self._fail(order, error)
             return
         reach("worker.loaded")
+        own_page.enter(Phase.WAITING)
         if self._held is not None:
             self._keeper.take_in(self._held, order)
         if tell:
             self._tell_ready(order)
+
+    def _begin_stretch(self, order: Stage | Run | Holding, phase: Phase) -> None:
+        self._output.begin()
+        self._measures = NO_STRIPS
+        own_page.begin(order.task, order.epoch, self._output.start, phase)
 
     def _load(self, order: Stage) -> Holding:
         self._folder.enter(order.spec.cwd)
@@ -221,7 +237,7 @@ class Worker:
         held = self._held
         total = held.record.total if held else None
         ready = Ready(task=order.task, epoch=order.epoch, total=total)
-        self._last_word.say(ready, self._link)
+        self._last_word.say(ready, self._link, self._now())
 
     # ------------------------------------------------------------ running
 
@@ -258,12 +274,14 @@ class Worker:
     def _execute(self, held: Holding, order: Run) -> None:
         self._folder.enter(held.spec.cwd)
         implementation = held.implementation(order.device)
+        own_page.open(order.device.name)
         device = self._devices.open(order.device)
         course = self._course(held, order)
         lookout = Lookout(
             self._link, held.task, held.epoch, self._output, self._keeper.keeping
         )
         execution = Execution(implementation, held.app, device, course, lookout)
+        self._measures = execution.measures
         lookout.follow(execution, time.perf_counter_ns())
         self._runs_on = order.device.name
         copies_out = device.copies_out
@@ -301,6 +319,7 @@ class Worker:
 
     def _finish(self, held: Holding, execution: Execution) -> None:
         reach("worker.computed")
+        own_page.enter(Phase.SAVING)
         result = held.app.save(execution.course)
         finished = Finished(
             task=held.task,
@@ -321,9 +340,9 @@ class Worker:
             **self._output.account(execution.measures),
         )
         reach("worker.stopped")
-        self._last_word.say(yielded, self._link)
+        self._last_word.say(yielded, self._link, self._now())
         reach("worker.yielded")
-        self._output.begin()
+        self._begin_stretch(held, Phase.WAITING)
 
     def _take_snapshot(self, order: TakeSnapshot) -> None:
         held = self._held
@@ -338,7 +357,7 @@ class Worker:
             return
         if self._keeper.snapshot(held):
             parked = Parked(held.task, held.epoch)
-            self._last_word.say(parked, self._link)
+            self._last_word.say(parked, self._link, self._now())
             spec = held.spec
             del held
             self._let_go()
@@ -359,13 +378,13 @@ class Worker:
     # ------------------------------------------------------------ what is said
 
     def _fail(self, order: Stage | Run, error: BaseException) -> None:
-        failed = self._output.failed(order.task, order.epoch, error)
+        failed = self._output.failed(order.task, order.epoch, error, self._measures)
         self._end(failed)
 
     def _end(self, ended: Finished | Failed | Aborted) -> None:
         # First, as with the last word the resource is the next task's.
         self._leaving |= not self._clear_away()
-        self._last_word.say(ended, self._link)
+        self._last_word.say(ended, self._link, self._now())
         reach("worker.last-word")
         self.ended = ended
         self._let_go()
@@ -373,6 +392,7 @@ class Worker:
 
     def _let_go(self) -> None:
         """Hold no task any more: nothing may refer to its arrays."""
+        own_page.enter(Phase.IDLE)
         self._held = None
         self._keeper.let_go()
 
@@ -380,14 +400,27 @@ class Worker:
 
     def _is_forsaken(self) -> bool:
         """Say whether nobody needs this idle worker any more."""
-        if self._held is not None or self._terms.own:
+        if self._terms.own:
             return False
         alone = self._link.welcome is None
-        has_news = alone and self._last_word.message is not None
+        if alone and not self._may_come_back():
+            return self._silence() > PATIENCE
+        if self._held is not None:
+            return False
+        word = self._last_word
+        has_news = alone and word.message is not None and not word.settled
         if self._is_orphan() and not has_news:
             return True
         patience = NEWS_PATIENCE if has_news else PATIENCE
-        return alone and self._now() - self._link.silent_since > patience
+        return alone and self._silence() > patience
+
+    def _may_come_back(self) -> bool:
+        """Whether there can be a hetd at the socket again: its folder is there."""
+        return self._terms.socket.parent.is_dir()
+
+    def _silence(self) -> float:
+        """Return for how long there has been no hetd, seconds."""
+        return self._now() - self._link.silent_since
 
     def _is_orphan(self) -> bool:
         return os.getppid() != self._parent

@@ -18,6 +18,8 @@ from typing import Any
 from libtask.client.client import Client
 
 PATIENCE = 120.0
+BLOWS = 30
+"""More than any limit of starts that systemd has by itself."""
 CONFIG = Path("/etc/hetd/hetd.toml")
 SOCKET = Path("/run/hetd/hetd.sock")
 SEEN = Path("/out/seen.json")
@@ -139,6 +141,24 @@ def harm() -> None:
     seen["socket_after"] = socket_file()
 
 
+def hammer() -> None:
+    """Kill and abort the daemon again and again, as soon as it is there."""
+    sockets = set()
+    for number in range(BLOWS):
+        before = int(show("MainPID"))
+        os.kill(before, signal.SIGKILL if number % 3 else signal.SIGABRT)
+        until(lambda was=before: int(show("MainPID")) not in (0, was), "another one")
+        sockets.add(show("ActiveState", "hetd.socket"))
+        with Client(SOCKET, timeout=PATIENCE) as client:
+            client.devices()
+    seen["hammered"] = {
+        "sockets": sorted(sockets),
+        "restarts": int(show("NRestarts")) - seen["hung"]["restarts"],
+        "states": [show("ActiveState"), show("ActiveState", "hetd.socket")],
+    }
+    seen["after_hammer"] = grown(seen["after_hang"]["progress"])
+
+
 def share() -> None:
     """Come as another user, and as an administrator."""
     seen["foreign"] = hetctl("ben", "cancel", "1")
@@ -189,6 +209,12 @@ def stop() -> None:
     for pid in uids_of_workers():
         os.kill(pid, signal.SIGKILL)
     CONFIG.write_text('polcy = "mm"\n')
+    run("systemctl", "start", "hetd.socket")
+    # it knocks until it gives up: that must not take the socket down
+    asked = hetctl("zoe", "daemon", "status", "--timeout", "8s")
+    seen["bad_asked"] = [asked["status"], show("ActiveState", "hetd.socket")]
+    run("systemctl", "stop", "hetd.socket", "hetd.service")
+    run("systemctl", "reset-failed", "hetd.service")
     seen["bad_config"] = run("systemctl", "start", "hetd.service").returncode
     seen["bad_result"] = [show("Result"), show("ExecMainStatus"), show("NRestarts")]
 
@@ -230,7 +256,7 @@ def cgroup(pid: int) -> str:
 
 if __name__ == "__main__":
     try:
-        for part in (begin, harm, share, reload, stop, discover, serve_one):
+        for part in (begin, harm, hammer, share, reload, stop, discover, serve_one):
             part()
     except Exception as error:  # noqa: BLE001  whatever it is, the test outside tells it
         seen["broken"] = repr(error)

@@ -171,3 +171,22 @@ def test_daemon_that_stays_away_fails_the_waits(tmp_path: Path) -> None:
     with pytest.raises(DaemonUnreachableError):
         handle.result(10)
     client.close()
+
+
+def test_a_user_is_told_who_is_waited_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("libtask.client.session.QUIET_S", 0.0)
+    fake = FakeDaemon(tmp_path / "s")
+    client = Client(fake.path, patience=0.3)
+    handle = client.submit_specs(specs(1))[0]
+    fake.close()
+
+    with pytest.raises(DaemonUnreachableError):
+        handle.result(10)
+    client.close()
+
+    (line,) = set(caplog.messages)
+    assert line.endswith("; waiting 0.3 s for it")

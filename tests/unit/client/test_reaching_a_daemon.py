@@ -36,7 +36,9 @@ def test_socket_is_the_named_one_then_the_users(
 
 
 def test_a_runtime_directory_of_somebody_else_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     # a socket in there could be anybody's, and a launcher obeys whoever it reaches
     (tmp_path / "his").mkdir()
@@ -49,8 +51,18 @@ def test_a_runtime_directory_of_somebody_else_is_not_used(
         lambda unix: unix._temp_runtime_dir(),
     )
 
+    absent, system = tmp_path / "none", tmp_path / "system.sock"
+    system.touch()
+
+    monkeypatch.setattr("libtask.endpoint.SYSTEM_SOCKET", absent)
     with pytest.raises(InputError, match="runtime directory"):
         default_socket()
+    # another account's folder keeps nobody from the system's daemon
+    monkeypatch.setattr("libtask.endpoint.SYSTEM_SOCKET", system)
+    assert [default_socket(), default_socket()] == [system, system]
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert told.endswith(f"; using {system}\n")
 
 
 def test_absent_daemon(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from libtask.messages import DeviceInfo
+
 
 @pytest.fixture
 def hands() -> Hands:
@@ -21,8 +23,13 @@ def hands() -> Hands:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, hands: Hands) -> Iterator[Shell]:
+def devices() -> list[DeviceInfo]:
+    return TWINS
+
+
+@pytest.fixture
+def shell(tmp_path: Path, hands: Hands, devices: list[DeviceInfo]) -> Iterator[Shell]:
     limits = {"strip_limit_s": 10.0, "setup_limit_s": 50.0}
-    shell = Shell(tmp_path, hands.clock(), TWINS, **limits)
+    shell = Shell(tmp_path, hands.clock(), devices, **limits)
     yield shell
     shell.close()

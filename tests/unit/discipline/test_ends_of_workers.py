@@ -234,7 +234,7 @@ def test_a_worker_in_a_long_strip_is_waited_for(
 ) -> None:
     shell.launcher()
     shell.worker("w")
-    (task,) = shell.submit(a_spec())
+    (task,) = shell.submit(a_spec(kinds=["cpu"]))
     after = _restarted(shell, tmp_path, hands)
     after.node.restore()
     after.crew.launcher_came(a_peer(f"launcher{USER}"), ["w"])

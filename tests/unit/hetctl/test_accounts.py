@@ -88,7 +88,10 @@ def test_tasks_wait_where_they_are_on_no_resource() -> None:
     found = account([a_moved_task(), a_short_task()], a_node(), now=9999.0)
 
     assert [(each.waited, each.ran) for each in found.tasks] == [(1.5, 6.0), (0.0, 8.0)]
-    assert [each.places for each in found.tasks] == [["cpu", "gpu0"], ["cpu"]]
+    assert [each.places for each in found.tasks] == [
+        [("cpu", False), ("gpu0", False)],
+        [("cpu", False)],
+    ]
 
 
 def test_energy_is_modelled_when_any_part_is() -> None:
@@ -112,6 +115,37 @@ def test_an_overlap_in_a_hand_over_takes_no_idle_time() -> None:
     gpu = account(tasks, a_node(), now=9999.0).resources[1]
 
     assert (gpu.split.idle, gpu.busy) == (4.0, 0.6)
+
+
+def test_a_failed_attempt_is_neither_busy_nor_idle_nor_energy() -> None:
+    failed = Segment("gpu0", 1000.0, 1002.0, error="does not compile", joules=99.0)
+    done = Segment("cpu", 1002.0, 1008.0, seconds=6.0, strips=3, joules=12.0)
+    task = a_task(
+        1,
+        state="completed",
+        submitted=1000.0,
+        finished=1010.0,
+        segments=[failed, done],
+    )
+
+    found = account([task], a_node(), now=9999.0)
+
+    gpu = found.resources[1]
+    assert gpu.split == Split(0.0, 0.0, 0.0, 0.0, idle=8.0, failed=2.0)
+    assert (gpu.busy, gpu.energy.joules, gpu.energy.missing) == (0.0, None, 0)
+    (one,) = found.tasks
+    assert (one.ran, one.failed, one.waited) == (6.0, 2.0, 2.0)
+    assert (one.energy.joules, found.energy.joules) == (12.0, 12.0)
+    assert one.places == [("gpu0", True), ("cpu", False)]
+
+
+def test_a_stretch_that_computed_before_it_failed_counts() -> None:
+    lost = Segment("gpu0", 0.0, 4.0, seconds=3.0, strips=7, error="killed")
+    task = a_task(1, state="failed", finished=4.0, segments=[lost])
+
+    gpu = account([task], a_node(), now=9999.0).resources[1]
+
+    assert (gpu.split.computing, gpu.split.failed, gpu.busy) == (3.0, 0.0, 1.0)
 
 
 def test_what_runs_is_counted_until_now() -> None:
@@ -155,6 +189,23 @@ def test_nothing_is_idle_on_a_resource_that_is_gone() -> None:
 # ---------------------------------------------------------------- report
 
 
+def test_report_of_ones_own_tells_what_is_kept_and_the_limits(
+    daemon: FakeDaemon,
+) -> None:
+    daemon.tasks = {7: a_moved_task()}
+
+    printed = text("report", "--mine", "--no-bound")
+    found = document("report", "--mine", "--no-bound")
+
+    assert all(each.mine for each in daemon.requests(ListTasks))
+    rows = [" ".join(line.split()) for line in printed.splitlines()]
+    assert "records of unended tasks 2.9 KiB 256.0 MiB" in rows
+    assert "all that is stored 4.4 KiB 2.0 GiB" in rows
+    assert "±1000" in printed
+    assert found["usage"]["unended_bytes"] == 3000
+    assert found["usage"]["unended_tasks_limit"] is None
+
+
 def test_report_as_json(daemon: FakeDaemon) -> None:
     daemon.tasks = {7: a_moved_task(), 8: a_short_task()}
 
@@ -175,6 +226,7 @@ def test_report_as_json(daemon: FakeDaemon) -> None:
         "set_up_s": 0.5,
         "checkpoint_wait_s": 0.0,
         "other_s": 0.125,
+        "failed_s": 0.0,
         "idle_s": 6.0,
         "busy": 0.4,
         "joules": 40.0,
@@ -225,8 +277,8 @@ def test_history_as_json(daemon: FakeDaemon) -> None:
     (only,) = found["tasks"]
     assert (only["id"], only["app"], only["state"]) == (7, "heat", "completed")
     assert only["resources"] == [
-        {"resource": "cpu", "emulated": False},
-        {"resource": "gpu0", "emulated": True},
+        {"resource": "cpu", "emulated": False, "failed": False},
+        {"resource": "gpu0", "emulated": True, "failed": False},
     ]
     assert (only["waited_s"], only["ran_s"], only["migrations"]) == (1.5, 6.0, 1)
     assert (only["joules"], only["energy_source"]) == (50.0, "modelled")

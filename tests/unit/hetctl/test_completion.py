@@ -13,15 +13,7 @@ from unit.fake_daemon import FakeDaemon
 from unit.hetctl.typed_commands import text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
-    fake = FakeDaemon(tmp_path / "s")
-    yield fake
-    fake.close()
 
 
 def completed(line: str, socket: Path) -> set[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hetctl.lanes import laid_out
 from hetctl.moves import moves
-from libtask.messages import Segment
+from libtask.messages import LastOutput, Segment
 from unit.fake_daemon import FakeDaemon, a_node, a_task
 from unit.hetctl.recorded_tasks import a_moved_task
 from unit.hetctl.typed_commands import document, text
@@ -69,7 +69,7 @@ def test_moves_are_changes_of_resource() -> None:
     segments = [
         Segment("cpu", 0.0, 1.0),
         Segment("cpu", 2.0, 3.0),
-        Segment("gpu0", 4.0, None),
+        Segment("gpu0", 4.0, None, strips=1),
     ]
 
     _, stretches = laid_out([a_task(1, segments=segments)], a_node(), now=9.0)
@@ -77,6 +77,91 @@ def test_moves_are_changes_of_resource() -> None:
     ((before, after),) = moves(stretches)
     assert (before.segment, after.segment) == (segments[1], segments[2])
     assert after.finish == 9.0
+
+
+def a_task_that_failed_elsewhere() -> Any:
+    """Two attempts that failed, and a stretch that did not."""
+    failed = [
+        Segment("gpu0", at, at + 0.5, error="gpu0: a.cl does not compile")
+        for at in (1000.5, 1001.5)
+    ]
+    done = Segment("cpu", 1002.0, 1004.0, seconds=1.9, strips=4)
+    return a_task(
+        7,
+        state="completed",
+        resource="cpu",
+        kinds=["cpu", "gpu"],
+        submitted=1000.0,
+        started=1000.5,
+        finished=1004.0,
+        segments=[*failed, done],
+    )
+
+
+def test_failed_attempts_are_no_moves_and_have_a_mark(
+    daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    daemon.tasks = {7: a_task_that_failed_elsewhere()}
+    path = tmp_path / "g.svg"
+
+    document("gantt", "-o", str(path))
+
+    drawn = path.read_text()
+    assert "1 task, 0 migrations, 3.5 s" in drawn
+    assert ">failed attempt<" in drawn
+    daemon.tasks = {7: a_moved_task()}
+    document("gantt", "-o", str(path))
+    assert "failed attempt" not in path.read_text()
+
+
+def test_failed_attempts_are_told_by_events_history_show_and_trace(
+    daemon: FakeDaemon,
+) -> None:
+    daemon.tasks = {7: a_task_that_failed_elsewhere()}
+
+    lines = [json.loads(line) for line in text("events", "--json").splitlines()]
+    assert [(line["what"], line["reason"]) for line in lines[1:3]] == [
+        ("started", None),
+        ("retried", "gpu0: a.cl does not compile"),
+    ]
+    assert "gpu0 (emulated) (failed) → cpu" in text("history")
+    assert "failed attempt: gpu0: a.cl does not compile" in text("show", "7")
+    events = document("trace", "--format", "chrome")["traceEvents"]
+    names = [each["name"] for each in events if each["ph"] == "X"]
+    assert sum("failed attempt" in name for name in names) == 2
+    assert not [each for each in events if each["ph"] == "s"]
+    assert not [each for each in events if each["name"] == "running on gpu0"]
+
+
+def test_failed_attempts_are_no_part_of_a_scenario(daemon: FakeDaemon) -> None:
+    daemon.tasks = {7: a_task_that_failed_elsewhere()}
+
+    (task,) = document("trace")["tasks"]
+
+    assert task["actual_seconds"] == {"cpu": 2.0}
+
+
+def test_what_was_written_last_is_shown(daemon: FakeDaemon, tmp_path: Path) -> None:
+    log = tmp_path / "w.log"
+    log.write_text("of another\nno driver\n")
+    last = LastOutput(
+        1,
+        1,
+        "killed by signal 6 (SIGABRT) in `load()`: no driver",
+        "in `load()`",
+        ["\x1b[2J no driver"],
+        log=str(log),
+        log_start=11,
+        log_end=21,
+    )
+    daemon.tasks = {7: a_task(7, state="failed", last_output=last)}
+
+    shown = text("show", "7")
+
+    assert "last output in `load()`:\n              \\x1b[2J no driver\n" in shown
+    # it failed before it ran anywhere: no segment tells of its log
+    assert text("logs", "7") == "no driver\n"
+    assert document("show", "7")["last_output"]["lines"] == ["\x1b[2J no driver"]
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])

@@ -128,3 +128,30 @@ def test_what_a_task_started_ends_with_its_worker(
     assert launcher.daemon.expect(WorkerExited).name == "w1"
     assert not any(map(is_alive, below)), "its exit is told when nothing is left"
     assert children_of(launcher.process.pid) == [], "not even zombies"
+
+
+# ---------------------------------------------------------------- last output
+
+
+def test_how_a_worker_with_a_task_ended_is_told_with_its_phase(
+    launcher: Played,
+) -> None:
+    pids = launcher.start_workers("w1")
+    launcher.stage("w1")
+
+    os.kill(pids["w1"], signal.SIGKILL)
+
+    last = launcher.daemon.expect(WorkerExited).last
+    assert last is not None
+    assert (last.task, last.phase, last.computed) == (1, "while it waited", False)
+    assert last.reason.startswith("killed by signal 9 (SIGKILL) while it waited, which")
+    assert last.log.endswith("w1.log")
+
+
+def test_of_a_worker_whose_task_has_ended_no_phase_is_told(launcher: Played) -> None:
+    pids = launcher.start_workers("w1")
+    launcher.look("w1")
+
+    os.kill(pids["w1"], signal.SIGKILL)
+
+    assert launcher.daemon.expect(WorkerExited).last is None

@@ -10,7 +10,9 @@ import pytest
 
 from libtask.messages import Hello, Retire, WorkerExited
 from libtask.processes import children_of, is_alive
+from libtask.worker.exits import ExitRecords
 from libtask.worker.launcher import default_folder, start_launcher
+from libtask.worker.logs import LogCap
 from unit.launcher.played_launcher import Played
 from unit.scripted_daemon import PATIENCE, ScriptedDaemon, until
 
@@ -131,3 +133,46 @@ def test_starting_one_leaves_no_child(tmp_path: Path) -> None:
 def test_logs_never_fill_the_memory_behind_run(tmp_path: Path) -> None:
     assert default_folder(tmp_path / "hetd.sock") == tmp_path / "hetd.launcher"
     assert not default_folder(Path("/run/hetd.sock")).is_relative_to("/run")
+
+
+def test_a_worker_that_wrote_nothing_leaves_no_log(launcher: Played) -> None:
+    logs = launcher.folder / "logs"
+    pids = launcher.start_workers("quiet", "loud")
+    assert {path.name for path in logs.iterdir()} == {"quiet.log", "loud.log"}
+    with (logs / "loud.log").open("a", encoding="ascii") as log:
+        log.write("heard\n")
+
+    for pid in pids.values():
+        os.kill(pid, signal.SIGKILL)
+    for _ in pids:
+        launcher.daemon.expect(WorkerExited)
+
+    until(lambda: [path.name for path in logs.iterdir()] == ["loud.log"], "one log")
+
+
+def test_so_many_logs_are_kept_and_all_of_living_workers(tmp_path: Path) -> None:
+    logs = LogCap(tmp_path)
+    for number in range(10):
+        path = tmp_path / f"w{number}.log"
+        path.write_text("printed", encoding="ascii")
+        os.utime(path, (number, number))
+
+    logs.trim({"w0"}, most=3)
+
+    left = sorted(path.stem for path in tmp_path.iterdir())
+    assert left == ["w0", "w7", "w8", "w9"]
+
+
+def test_so_many_exits_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libtask.worker.exits.MOST_EXITS", 3)
+    records = ExitRecords(tmp_path)
+    for number in range(5):
+        records.keep(WorkerExited(f"w{number}", 0))
+        os.utime(tmp_path / f"w{number}", (number, number))
+
+    told = [exited.name for exited in records.to_tell()]
+
+    assert told == ["w2", "w3", "w4"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == told

@@ -85,7 +85,8 @@ def test_a_task_that_fails_on_one_resource_tries_another(a_scheduler: Start) -> 
         Record(ONE, State.QUEUED, "retried", None, "does not compile"),
         *ran(ONE, 2, "cpu"),
     ]
-    assert failed == [Record(ONE, State.FAILED, "failed", "cpu", "out of memory")]
+    why = "failed on 2 resources: gpu0: does not compile; cpu: out of memory"
+    assert failed == [Record(ONE, State.FAILED, "failed", "cpu", why)]
 
 
 def test_a_task_that_fails_where_its_owner_moved_it_goes_back(
@@ -122,7 +123,7 @@ def test_a_restart_elsewhere_is_no_move(a_scheduler: Start) -> None:
     node.handle(e.TaskFailed(ONE, 1, "does not compile", elsewhere=True))
 
     task = node.scheduler.system.tasks[ONE]
-    assert (task.moves, task.came_from) == (0, None)
+    assert task.came_from is None
 
 
 # ---------------------------------------------------------------- resources
@@ -178,7 +179,7 @@ def test_a_drained_resource_sends_its_tasks_away(a_scheduler: Start) -> None:
         Record(ONE, State.PREEMPTED, "preempted"),
         *ran(ONE, 1, "cpu"),
     ]
-    assert node.scheduler.system.tasks[ONE].moves == 1
+    assert node.scheduler.system.tasks[ONE].came_from == "gpu0"
 
 
 def test_a_preempted_task_without_a_destination_waits_first(a_scheduler: Start) -> None:

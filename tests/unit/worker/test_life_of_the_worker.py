@@ -111,7 +111,12 @@ class _Nobody:
 
 @pytest.mark.parametrize(
     ("news", "hours", "leaves"),
-    [(False, 0.1, False), (False, 0.2, True), (True, 23.0, False), (True, 25.0, True)],
+    [
+        (False, 0.01, False),
+        (False, 0.02, True),
+        (True, 23.0, False),
+        (True, 25.0, True),
+    ],
 )
 def test_a_result_waits_longer_for_a_hetd_than_an_idle_worker(
     news: bool,  # noqa: FBT001  drawn by name
@@ -126,3 +131,43 @@ def test_a_result_waits_longer_for_a_hetd_than_an_idle_worker(
         worker._last_word.message = Finished(1, 1)
 
     assert worker._is_forsaken() is leaves
+
+
+@pytest.mark.parametrize(("connected_s", "leaves"), [(59.0, False), (61.0, True)])
+def test_nobody_waits_to_tell_what_hetd_has_certainly_heard(
+    connected_s: float,
+    leaves: bool,  # noqa: FBT001  drawn by name
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line: Any = _Nobody()
+    worker = Worker(Terms("w", Path("nowhere"), ""), connect=lambda *_given: line)
+    monkeypatch.setattr(worker, "_now", lambda: 1000.0)
+    line.welcome = "a hetd"
+    worker._last_word.say(Finished(1, 1), line, 1000.0)
+
+    # the hetd that was told ends, and another connection is made
+    line.welcome, line.silent_since = None, 1000.0 + connected_s
+    worker._greeting()
+    monkeypatch.setattr(worker, "_now", lambda: 1000.0 + connected_s + 61.0)
+
+    assert worker._is_forsaken() is leaves
+
+
+@pytest.mark.parametrize("holds", ["nothing", "news", "a task"])
+def test_nobody_waits_for_a_hetd_whose_folder_is_gone(
+    holds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line: Any = _Nobody()
+    socket = tmp_path / "private" / "hetd.sock"
+    worker = Worker(Terms("w", socket, ""), connect=lambda *_given: line)
+    if holds == "news":
+        worker._last_word.message = Finished(1, 1)
+    elif holds == "a task":
+        worker._held = object()  # type: ignore[assignment]  # any
+    seen = []
+
+    for seconds in (59.0, 61.0):
+        monkeypatch.setattr(worker, "_now", lambda now=seconds: now)
+        seen.append(worker._is_forsaken())
+
+    assert seen == [False, True]

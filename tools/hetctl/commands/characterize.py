@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     help="Measure these sizes instead of the application's own: values of its parameter "
     "KEY, or of n.",
 )
-@click.option("--repeat", type=click.IntRange(1), help="Measured runs of each task.")
+@click.option(
+    "--repeat", type=click.IntRange(1, 1000), help="Measured runs of each task."
+)
 @click.option("--resume", is_flag=True, help="Leave out what was measured before.")
 @shared
 def characterize_command(

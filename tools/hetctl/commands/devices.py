@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from hetctl.avoidance import avoided_document, avoided_text
 from hetctl.options import connect, shared
 from hetctl.output import emit, table
 from hetctl.terminal import say
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
-    from hetctl.documents.node import DevicePart
+    from hetctl.documents.node import DevicePart, Devices
+    from libtask.client.client import Client
     from libtask.messages import DeviceInfo
 
 HEADINGS = (
@@ -31,15 +34,24 @@ HEADINGS = (
 LIVE = (
     "state",
     "reason",
+    "rejected",
+    "testing",
+    "libraries",
+    "version",
     "running",
     "queued",
     "busy_joules",
     "idle_joules",
+    "starting_joules",
     "metered_s",
     "busy_s",
+    "starting_s",
     "measured",
+    "avoided",
 )
 """What a configuration does not say of a resource."""
+LOOK_S = 0.1
+"""Between two looks at tests under way."""
 
 
 @click.command("devices")
@@ -50,28 +62,49 @@ LIVE = (
     help="Write them to a hetd.toml.",
 )
 @click.option("--force", is_flag=True, help="Write over an existing file.")
+@click.option("--test", is_flag=True, help="Test the drivers of OpenCL devices first.")
 @shared
 def devices_command(
-    *, path: Path | None, force: bool, socket: Path | None, as_json: bool
+    *, path: Path | None, force: bool, test: bool, socket: Path | None, as_json: bool
 ) -> None:
     """List the resources of the node."""
     with connect(socket) as client:
-        devices = client.devices()
+        devices = _tested(client) if test else client.devices()
     if path is not None:
         _write(path, devices, force=force)
         say(f"{path}: {len(devices)} resources written", err=as_json)
     if as_json:
-        emit(
-            {
-                "format": "hetctl/devices-1",
-                "devices": [_document(each) for each in devices],
-            }
-        )
+        emit(_documents(devices))
     elif path is None:
-        table(HEADINGS, [_row(each) for each in devices])
-        for each in devices:
-            if each.reason:
-                say(f"{each.spec.name}: {each.reason}")
+        _show(devices)
+
+
+def _tested(client: Client) -> list[DeviceInfo]:
+    """Have the drivers tested, and wait for what comes of it."""
+    client.test_devices()
+    devices = client.devices()
+    while any(device.testing for device in devices):
+        time.sleep(LOOK_S)
+        devices = client.devices()
+    return devices
+
+
+def _show(devices: list[DeviceInfo]) -> None:
+    table(HEADINGS, [_row(each) for each in devices])
+    for each in devices:
+        if each.reason:
+            say(f"{each.spec.name}: {each.reason}")
+        for rejected in each.rejected:
+            say(f"{each.spec.name}: not used for it: {rejected}")
+        for pair in each.avoided:
+            say(avoided_text(pair))
+
+
+def _documents(devices: list[DeviceInfo]) -> Devices:
+    return {
+        "format": "hetctl/devices-1",
+        "devices": [_document(each) for each in devices],
+    }
 
 
 def _document(device: DeviceInfo) -> DevicePart:
@@ -87,6 +120,8 @@ def _document(device: DeviceInfo) -> DevicePart:
         "slots": device.slots,
         "state": device.state,
         "reason": device.reason or None,
+        "rejected": device.rejected,
+        "version": device.spec.version or None,
         "running": device.running,
         "queued": device.queued,
         "busy_watts": device.busy_watts,
@@ -97,6 +132,7 @@ def _document(device: DeviceInfo) -> DevicePart:
         "idle_joules": device.idle_joules,
         "metered_s": device.metered_s,
         "energy_source": "measured" if device.measured else "modelled",
+        "avoided": [avoided_document(each) for each in device.avoided],
     }
 
 
@@ -134,5 +170,5 @@ def _resource(device: DeviceInfo) -> dict[str, Any]:
     """Write a resource as the configuration has it: one flat table."""
     known: dict[str, Any] = msgspec.structs.asdict(device)
     spec: dict[str, Any] = msgspec.structs.asdict(known.pop("spec"))
-    merged = spec | {key: value for key, value in known.items() if key not in LIVE}
-    return {key: value for key, value in merged.items() if value not in (None, "", {})}
+    told = {k: v for k, v in (spec | known).items() if k not in LIVE}
+    return {key: value for key, value in told.items() if value not in (None, "", {})}

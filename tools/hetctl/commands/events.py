@@ -78,7 +78,17 @@ def _story(info: TaskInfo) -> Iterator[TaskChanged]:
     for number, segment in enumerate(info.segments):
         what = "started" if number == 0 else "continued"
         yield change(segment.start, what, "running", resource=segment.resource)
-        if segment.finish is not None and number + 1 < len(info.segments):
+        if segment.finish is None or number + 1 == len(info.segments):
+            continue
+        if segment.error:
+            yield change(
+                segment.finish,
+                "retried",
+                "queued",
+                resource=segment.resource,
+                reason=segment.error,
+            )
+        else:
             yield change(
                 segment.finish, "yielded", "preempted", resource=segment.resource
             )

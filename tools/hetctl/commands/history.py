@@ -17,7 +17,7 @@ from hetctl.output import emit, iso, now, table
 from hetctl.output import moment as moment_text
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import MOST, listed
-from hetctl.units import parse_duration, readable_duration
+from hetctl.units import Whole, parse_duration, readable_duration
 from libtask.client.client import Selection
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import ENDED
@@ -98,7 +98,7 @@ def moment(text: str, now_s: float) -> float:
 @click.option("--since", type=Moment(), help="Only ended since; 14:30, or 2h ago: 2h.")
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=100,
     show_default=True,
     help="At most so many, the newest.",
@@ -191,13 +191,15 @@ def _document(account: TaskAccount, emulated: frozenset[str]) -> PastTaskPart:
         "owner": info.owner,
         "name": info.name,
         "resources": [
-            {"resource": name, "emulated": name in emulated} for name in account.places
+            {"resource": name, "emulated": name in emulated, "failed": failed}
+            for name, failed in account.places
         ],
         "submitted": moment_text(info.submitted),
         "started": iso(info.started),
         "finished": iso(info.finished),
         "waited_s": account.waited,
         "ran_s": account.ran,
+        "failed_s": account.failed,
         "migrations": info.migrations,
         **energy_document(account.energy),
         "reason": info.reason,
@@ -211,13 +213,18 @@ def _row(account: TaskAccount, emulated: frozenset[str]) -> tuple[str, ...]:
         info.app,
         info.type,
         info.state,
-        " → ".join(marked(name, emulated) for name in account.places) or "-",
+        " → ".join(_visit(*place, emulated) for place in account.places) or "-",
         _date_and_time(info.started),
         readable_duration(account.waited),
         readable_duration(account.ran),
         str(info.migrations),
         readable_energy(account.energy),
     )
+
+
+def _visit(name: str, failed: bool, emulated: frozenset[str]) -> str:  # noqa: FBT001  the two halves of a place
+    shown = marked(name, emulated)
+    return f"{shown} (failed)" if failed else shown
 
 
 def _date_and_time(seconds: float | None) -> str:

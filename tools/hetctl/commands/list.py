@@ -10,7 +10,7 @@ from hetctl.options import connect, shared
 from hetctl.output import clock_time, emit, table, tasks_document
 from hetctl.places import elapsed, emulated_names, place_of
 from hetctl.selectors import MOST, listed
-from hetctl.units import readable_duration
+from hetctl.units import Whole, readable_duration
 from libtask.client.client import Selection
 from libtask.messages import TaskState
 
@@ -44,7 +44,7 @@ HEADINGS = (
 @click.option("--mine", is_flag=True, help="Only my own tasks.")
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=1000,
     show_default=True,
     help="At most so many, the newest.",

@@ -12,13 +12,16 @@ from hetctl.options import connect, shared
 from hetctl.output import emit, on_terminal
 from hetctl.selectors import selected
 from libtask.errors import InputError
-from libtask.messages import ENDED
+from libtask.messages import ENDED, Segment
 from libtask.plaintext import visible
 from libtask.worker.logs import opened, read
 
 if TYPE_CHECKING:
     from libtask.client.client import Client
-    from libtask.messages import Segment, TaskInfo
+    from libtask.messages import TaskInfo
+
+NO_SEGMENT = -1
+"""Stands for the position of output that no segment tells of."""
 
 
 @click.command("logs")
@@ -67,8 +70,12 @@ class _Printer:
 
     def print_new(self, info: TaskInfo) -> None:
         for position, segment in enumerate(info.segments):
-            if segment.log:
+            # the log of a worker to which nothing was written is not kept
+            if segment.log and segment.log_end != segment.log_start:
                 self._print_segment(info, position, segment)
+        unrun = _before_running(info)
+        if unrun is not None:
+            self._print_segment(info, NO_SEGMENT, unrun)
 
     def _print_segment(self, info: TaskInfo, position: int, segment: Segment) -> None:
         printed = self._printed.get(position, 0)
@@ -87,6 +94,26 @@ class _Printer:
             # what one's own task printed may colour one's own terminal
             own = info.owner == f"uid:{os.getuid()}" or not on_terminal()
             click.echo(text if own else visible(text), nl=False)
+
+
+def _before_running(info: TaskInfo) -> Segment | None:
+    """Return the output of a task that failed, or lost its worker, while it waited.
+
+    It was loaded ahead, and no stretch on a resource tells of it.
+    """
+    last = info.last_output
+    if last is None or not last.log:
+        return None
+    place = (last.log, last.log_start)
+    if any((each.log, each.log_start) == place for each in info.segments):
+        return None
+    return Segment(
+        info.resource or "",
+        0.0,
+        log=last.log,
+        log_start=last.log_start,
+        log_end=last.log_end,
+    )
 
 
 def _read(owner: str, segment: Segment, skip: int) -> tuple[bytes, int]:

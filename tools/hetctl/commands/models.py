@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hetctl.avoidance import avoided_document, avoided_text
 from hetctl.options import connect, shared
 from hetctl.output import emit, table
 from hetctl.places import emulated_names, marked
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from libtask.messages import Sample
 
 SUFFIXES = (".png", ".svg", ".pdf")
-AT_ONCE = 1000
-"""Measurements in one message, which has its limits."""
 BAD_LINES = 2
 """Exit status when lines of a file were refused."""
 
@@ -33,9 +32,12 @@ def models_command() -> None:
 @models_command.command("list")
 @shared
 def list_all(*, socket: Path | None, as_json: bool) -> None:
-    """List the applications that were measured."""
+    """List the applications that were measured, and those that avoid a resource."""
     with connect(socket) as client:
-        samples = client.models()
+        pages = list(client.model_pages())
+    samples = [each for page in pages for each in page.samples]
+    hidden = sum(page.hidden for page in pages)
+    avoided = pages[0].avoided
     apps: dict[str, list[Sample]] = {}
     for each in samples:
         apps.setdefault(application(each.type), []).append(each)
@@ -43,12 +45,24 @@ def list_all(*, socket: Path | None, as_json: bool) -> None:
     if as_json:
         names = ("app", "sizes", "resources", "measurements")
         entries = [dict(zip(names, row, strict=True)) for row in rows]
-        emit({"format": "hetctl/model-list-1", "apps": entries})
+        documents = [avoided_document(each) for each in avoided]
+        emit(
+            {
+                "format": "hetctl/model-list-1",
+                "apps": entries,
+                "hidden": hidden,
+                "avoided": documents,
+            }
+        )
         return
     table(
         ("app", "sizes", "on", "measurements"),
         [(app, str(n), ", ".join(on), str(k)) for app, n, on, k in rows],
     )
+    for pair in avoided:
+        say(avoided_text(pair))
+    if hidden:
+        say(f"{_counted(hidden)} of other users' own applications are not shown")
 
 
 @models_command.command("show")
@@ -119,17 +133,23 @@ def forget(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Forget measured times."""
+    """Forget measured times, and on which resources applications failed.
+
+    Users who are no administrators forget failures of their own applications only.
+    """
     if not (names or resources or everything):
         raise click.UsageError("name what to forget: APP, TYPE, --resource or --all")
     with connect(socket) as client:
-        gone = client.forget(names, resources)
-    if not gone and not everything:
-        raise NotFoundError("nothing of that was measured")
+        gone, avoided = client.forget_failures(names, resources)
+    if not gone and not avoided and not everything:
+        raise NotFoundError("nothing of that was measured, and nothing of it failed")
     if as_json:
-        emit({"format": "hetctl/models-forgotten-1", "count": len(gone)})
-    else:
-        say(f"{_count(gone)} forgotten")
+        counts = {"count": gone, "failures": len(avoided)}
+        emit({"format": "hetctl/models-forgotten-1", **counts})
+        return
+    say(f"{_counted(gone)} forgotten")
+    for pair in avoided:
+        say(f"{pair.app} ({pair.owner}) may use {pair.resource} again")
 
 
 @models_command.command("export")
@@ -180,8 +200,8 @@ def import_file(*, file: Path, socket: Path | None, as_json: bool) -> int:
     with connect(socket) as client:
         names = [device.spec.name for device in client.devices()]
         samples, complaints = read(file, names)
-        for start in range(0, len(samples), AT_ONCE):
-            client.learn(samples[start : start + AT_ONCE])
+        if samples:
+            client.learn(samples)
     for complaint in complaints:
         say(f"hetctl: {complaint}", err=True)
     if as_json:
@@ -199,7 +219,11 @@ def application(task_type: str) -> str:
 
 
 def _count(samples: list[Sample]) -> str:
-    return f"{len(samples)} measurement{'s' * (len(samples) != 1)}"
+    return _counted(len(samples))
+
+
+def _counted(count: int) -> str:
+    return f"{count} measurement{'s' * (count != 1)}"
 
 
 def _extent(samples: list[Sample]) -> tuple[int, list[str], int]:

@@ -15,7 +15,7 @@ from hetctl.output import emit, moment, now, table
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import MOST, listed
 from hetctl.terminal import say
-from hetctl.units import readable_duration
+from hetctl.units import readable_bytes, readable_duration
 from libtask.client.client import Selection
 from libtask.errors import NotFoundError
 
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hetctl.accounting import Account, ResourceAccount, TaskAccount
-    from hetctl.documents.accounts import Report, ResourceAccountPart, TaskAccountPart
+    from hetctl.documents.accounts import (
+        Report,
+        ResourceAccountPart,
+        TaskAccountPart,
+        UsagePart,
+    )
+    from libtask.messages import UsageInfo
 
 RESOURCE_HEADINGS = (
     "resource",
@@ -33,11 +39,12 @@ RESOURCE_HEADINGS = (
     "stopping",
     "set-up",
     "other",
+    "failed",
     "idle",
     "busy",
     "energy",
 )
-TASK_HEADINGS = ("id", "type", "state", "waited", "ran", "moves", "energy")
+TASK_HEADINGS = ("id", "type", "state", "waited", "ran", "failed", "moves", "energy")
 
 
 @click.command("report")
@@ -48,24 +55,39 @@ TASK_HEADINGS = ("id", "type", "state", "waited", "ran", "moves", "energy")
     show_default=True,
     help="Work out the least makespan that these tasks could have had.",
 )
+@click.option("--mine", is_flag=True, help="My tasks only, and what is kept of me.")
 @shared
 def report_command(
-    *, selectors: tuple[str, ...], bound: bool, socket: Path | None, as_json: bool
+    *,
+    selectors: tuple[str, ...],
+    bound: bool,
+    mine: bool,
+    socket: Path | None,
+    as_json: bool,
 ) -> None:
     """Say where time and energy went, by resource and task; none named: all tasks.
 
     Times of a resource are added up over its slots, from the first submission to the
     last end. Set-up is what passes before a first strip, without transfers; other is
-    what a task held the resource for that no report of its worker explains. It is idle
-    where none of these tasks is on it; others may be. Stopping is the part of computing
+    what a task held the resource for that no report of its worker explains. Failed is the
+    time of attempts that an error ended before their first strip: they are no busy time,
+    no migrations, and have no energy. It is idle where none of these tasks is on it;
+    others may be. Stopping is the part of computing
     between an order to stop and the checkpoint. The bound is what no schedule of these
     tasks beats, by measured times where they ran and expected ones elsewhere; where
     expected times contradict what happened, it is not told.
+
+    --mine tells, too, what hetd keeps of you, and how much it may be: beyond the limit
+    the oldest tasks that have ended leave.
     """
     with connect(socket) as client:
-        tasks = listed(client, Selection(detail=True, limit=MOST), selectors)
+        selection = Selection(detail=True, limit=MOST, mine=mine)
+        tasks = listed(client, selection, selectors)
+        usage = client.usage() if mine else None
         devices = client.devices()
         emulated = emulated_names(client)
+        if usage is not None and not as_json:
+            _print_usage(usage)
         if not tasks:
             raise NotFoundError("there are no tasks; there is nothing to report")
         tasks.sort(key=lambda info: info.id)
@@ -74,9 +96,63 @@ def report_command(
     if least is not None and found.makespan is not None and least > found.makespan:
         least = None  # what happened is a schedule: the expected times must be off
     if as_json:
-        emit(_document(found, least, emulated))
+        kept = None if usage is None else _usage_document(usage)
+        emit(_document(found, least, emulated, kept))
     else:
         _print(found, least, emulated)
+
+
+def _print_usage(usage: UsageInfo) -> None:
+    """Print what is kept of a user beside the limits."""
+    stored = usage.unended_bytes + usage.history_bytes + usage.answer_bytes
+    rows = [
+        ("unended tasks", str(usage.unended_tasks), _limit(usage.unended_tasks_limit)),
+        (
+            "records of unended tasks",
+            readable_bytes(usage.unended_bytes),
+            _limit_of_bytes(usage.unended_limit),
+        ),
+        ("records of ended tasks", readable_bytes(usage.history_bytes), ""),
+        ("answers to requests", readable_bytes(usage.answer_bytes), ""),
+        (
+            "all that is stored",
+            readable_bytes(stored),
+            _limit_of_bytes(usage.stored_limit),
+        ),
+        ("snapshots of unended tasks", readable_bytes(usage.snapshot_bytes), "yours"),
+        ("output of unended tasks", readable_bytes(usage.log_bytes), "yours"),
+        (
+            "priority",
+            "",
+            "any" if usage.priority_limit is None else f"±{usage.priority_limit}",
+        ),
+    ]
+    table(("kept of you", "now", "limit"), rows)
+    say("")
+
+
+def _limit(count: int | None) -> str:
+    return "none" if count is None else str(count)
+
+
+def _limit_of_bytes(size: int | None) -> str:
+    return "none" if size is None else readable_bytes(size)
+
+
+def _usage_document(usage: UsageInfo) -> UsagePart:
+    return {
+        "user": usage.user,
+        "unended_tasks": usage.unended_tasks,
+        "unended_tasks_limit": usage.unended_tasks_limit,
+        "unended_bytes": usage.unended_bytes,
+        "unended_limit": usage.unended_limit,
+        "history_bytes": usage.history_bytes,
+        "answer_bytes": usage.answer_bytes,
+        "stored_limit": usage.stored_limit,
+        "snapshot_bytes": usage.snapshot_bytes,
+        "log_bytes": usage.log_bytes,
+        "priority_limit": usage.priority_limit,
+    }
 
 
 def _print(found: Account, least: float | None, emulated: frozenset[str]) -> None:
@@ -118,6 +194,7 @@ def _resource_row(each: ResourceAccount, emulated: frozenset[str]) -> tuple[str,
         readable_duration(split.checkpoint_wait),
         readable_duration(split.setting_up),
         readable_duration(split.other),
+        readable_duration(split.failed),
         readable_duration(split.idle),
         "-" if each.busy is None else f"{100 * each.busy:.0f} %",
         readable_energy(each.energy),
@@ -131,12 +208,18 @@ def _task_row(each: TaskAccount) -> tuple[str, ...]:
         each.task.state,
         readable_duration(each.waited),
         readable_duration(each.ran),
+        readable_duration(each.failed),
         str(each.task.migrations),
         readable_energy(each.energy),
     )
 
 
-def _document(found: Account, least: float | None, emulated: frozenset[str]) -> Report:
+def _document(
+    found: Account,
+    least: float | None,
+    emulated: frozenset[str],
+    usage: UsagePart | None,
+) -> Report:
     return {
         "format": "hetctl/report-1",
         "begin": moment(found.begin),
@@ -147,6 +230,7 @@ def _document(found: Account, least: float | None, emulated: frozenset[str]) -> 
         **energy_document(found.energy),
         "resources": [_resource_document(each, emulated) for each in found.resources],
         "tasks": [_task_document(each) for each in found.tasks],
+        "usage": usage,
     }
 
 
@@ -162,6 +246,7 @@ def _resource_document(
         "set_up_s": each.split.setting_up,
         "checkpoint_wait_s": each.split.checkpoint_wait,
         "other_s": each.split.other,
+        "failed_s": each.split.failed,
         "idle_s": each.split.idle,
         "busy": each.busy,
         **energy_document(each.energy),
@@ -176,6 +261,7 @@ def _task_document(each: TaskAccount) -> TaskAccountPart:
         "state": each.task.state,
         "waited_s": each.waited,
         "ran_s": each.ran,
+        "failed_s": each.failed,
         "migrations": each.task.migrations,
         **energy_document(each.energy),
     }

@@ -12,6 +12,7 @@ from hetctl.output import emit
 from hetctl.selectors import selected
 from hetctl.terminal import say
 from hetctl.units import parse_duration
+from libtask.documents import LARGEST_WHOLE
 from libtask.errors import InputError
 from libtask.parameters import suggestion
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEYS = ("priority", "deadline")
+LONGEST = 40
+"""Of a value that is repeated in a complaint."""
 
 
 _UNCHANGED = {"priority": None, "deadline_s": None, "no_deadline": False}
@@ -81,10 +84,13 @@ def wishes(texts: list[str]) -> Wanted:
 
 def _priority(value: str) -> int:
     try:
-        return int(value)
+        priority = int(value)
     except ValueError as error:
-        text = f"priority: expected a whole number, got {value!r}"
+        text = f"priority: expected a whole number, got {value[:LONGEST]!r}"
         raise InputError(text) from error
+    if abs(priority) > LARGEST_WHOLE:
+        raise InputError("priority: expected a whole number of 64 bits at most")
+    return priority
 
 
 def _deadline(value: str) -> float:

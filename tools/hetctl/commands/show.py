@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 NEXT_LINE = "\n" + 14 * " "
 LONGEST = 200
 """Characters of a parameter's or result's value; `--json` has them whole."""
+LONGEST_END = 60
+"""Characters of what ended a stretch."""
 
 
 @click.command("show")
@@ -60,14 +62,15 @@ def show_command(
 
 def _print(info: TaskInfo, emulated: frozenset[str]) -> None:
     say(one_line(f"task {info.id}  {info.type}  {info.state}"))
-    for name, value in [*_facts(info), ("where", place_of(info, emulated))]:
+    facts = [*_facts(info), ("where", place_of(info, emulated))]
+    for name, value in [*facts, ("last output", _last_output(info))]:
         if value not in (None, "", "-", "[]", "{}", "null"):
             # the lines of a reason stand below each other, and never at the margin
             say(f"  {name:<12}{(value or '').replace(chr(10), NEXT_LINE)}")
     if info.segments:
         say("")
         table(
-            ("on", "start", "took", "strips", "copied in", "copied out"),
+            ("on", "start", "took", "strips", "copied in", "copied out", "ended by"),
             [_segment_row(segment, emulated) for segment in info.segments],
         )
 
@@ -131,4 +134,22 @@ def _segment_row(segment: Segment, emulated: frozenset[str]) -> tuple[str, ...]:
         str(segment.strips),
         readable_duration(segment.transfer_in),
         readable_duration(segment.transfer_out),
+        _end(segment),
     )
+
+
+def _end(segment: Segment) -> str:
+    """Say what ended a stretch, where that was an error."""
+    if not segment.error:
+        return ""
+    text = one_line(segment.error)
+    text = text if len(text) <= LONGEST_END else text[: LONGEST_END - 1] + "…"
+    return f"failed attempt: {text}" if segment.failed_attempt else text
+
+
+def _last_output(info: TaskInfo) -> str | None:
+    """Show what the last worker that was lost wrote last, and in which phase."""
+    last = info.last_output
+    if last is None or not (last.lines or last.phase):
+        return None
+    return "\n".join([f"{last.phase or 'its end'}:", *map(one_line, last.lines)])

@@ -14,7 +14,7 @@ from hetctl.options import assignments, connect, submitting
 from hetctl.output import emit
 from hetctl.selectors import selected, split
 from hetctl.terminal import say
-from hetctl.units import Duration
+from hetctl.units import Duration, Whole
 from hetctl.variants import filled, indexes, member
 from hetctl.waiting import Manner, wait_for
 
@@ -48,7 +48,7 @@ class Submit(click.Command):
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter."
 )
 @click.option(
-    "--priority", type=int, default=0, help="Higher runs first within a queue."
+    "--priority", type=Whole(), default=0, help="Higher runs first within a queue."
 )
 @click.option(
     "--after", multiple=True, metavar="SELECTOR", help="Start when these completed."
@@ -62,7 +62,7 @@ class Submit(click.Command):
     shell_complete=resources,
     help="Only there.",
 )
-@click.option("--strip", type=click.IntRange(1), help="Iterations between checkpoints.")
+@click.option("--strip", type=Whole(1), help="Iterations between checkpoints.")
 @click.option(
     "--deadline", type=Duration(), help="Due so long after submission, e.g. 5s."
 )

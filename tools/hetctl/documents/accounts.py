@@ -22,6 +22,9 @@ class VisitPart(TypedDict):
 
     resource: str
     emulated: bool
+    failed: Annotated[
+        bool, Meta(description="an error ended it there before its first strip")
+    ]
 
 
 class PastTaskPart(EnergyPart):
@@ -39,6 +42,7 @@ class PastTaskPart(EnergyPart):
     finished: Moment | None
     waited_s: Seconds
     ran_s: Seconds
+    failed_s: Annotated[Seconds, Meta(description="in attempts that failed")]
     migrations: Count
     reason: str | None
 
@@ -64,6 +68,13 @@ class ResourceAccountPart(EnergyPart):
         Meta(description="of computing_s: between an order to stop and the checkpoint"),
     ]
     other_s: Seconds
+    failed_s: Annotated[
+        Seconds,
+        Meta(
+            description="in attempts that an error ended before their first strip: "
+            "neither busy nor idle"
+        ),
+    ]
     idle_s: Seconds | None
     busy: Share | None
 
@@ -77,7 +88,40 @@ class TaskAccountPart(EnergyPart):
     state: TaskState
     waited_s: Seconds
     ran_s: Seconds
+    failed_s: Annotated[Seconds, Meta(description="in attempts that failed")]
     migrations: Count
+
+
+Limit = Annotated[Count | None, Meta(description="null: none")]
+
+
+class UsagePart(TypedDict):
+    """What hetd keeps of a user, and the limits."""
+
+    user: Count
+    unended_tasks: Count
+    unended_tasks_limit: Limit
+    unended_bytes: Annotated[
+        Count, Meta(description="records of tasks that have not ended, with parameters")
+    ]
+    unended_limit: Limit
+    history_bytes: Annotated[
+        Count, Meta(description="records of tasks that have ended, with results")
+    ]
+    answer_bytes: Annotated[
+        Count, Meta(description="answers to requests, kept for a day")
+    ]
+    stored_limit: Annotated[
+        Limit, Meta(description="of all bytes above; then the oldest ended tasks leave")
+    ]
+    snapshot_bytes: Annotated[
+        Count,
+        Meta(description="newest snapshots of unended tasks, in the user's folder"),
+    ]
+    log_bytes: Annotated[
+        Count, Meta(description="output of unended tasks, in the user's folder")
+    ]
+    priority_limit: Limit
 
 
 class Report(EnergyPart):
@@ -97,6 +141,9 @@ class Report(EnergyPart):
     ]
     resources: list[ResourceAccountPart]
     tasks: list[TaskAccountPart]
+    usage: Annotated[
+        UsagePart | None, Meta(description="null: not asked for, by --mine")
+    ]
 
 
 class Gantt(TypedDict):
@@ -171,6 +218,16 @@ class ScenarioTaskPart(TypedDict):
     actual_seconds: NotRequired[dict[str, Seconds]]
 
 
+class ScenarioCrashPart(TypedDict):
+    """A type whose tasks crash on a resource, before their first strip there."""
+
+    type: str
+    resource: str
+    after: NotRequired[Seconds]
+    start: NotRequired[Seconds]
+    finish: NotRequired[Seconds | None]
+
+
 class Scenario(TypedDict):
     """What ran, for `hetsim run`: `trace`."""
 
@@ -181,3 +238,4 @@ class Scenario(TypedDict):
     resources: list[ScenarioResourcePart]
     types: list[ScenarioTypePart]
     tasks: list[ScenarioTaskPart]
+    crashes: NotRequired[list[ScenarioCrashPart]]

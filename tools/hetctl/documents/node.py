@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from msgspec import Meta
 
 from hetctl.documents.parts import (
+    AvoidedPart,
     Count,
     Id,
     Seconds,
@@ -29,8 +30,10 @@ class DevicePart(TypedDict):
     threads: Count
     emulated: bool
     slots: Annotated[int, Meta(ge=1)]
-    state: Literal["up", "draining", "lost"]
+    state: Literal["up", "draining", "lost", "unusable"]
     reason: str | None
+    rejected: list[str]
+    version: str | None
     running: list[Id]
     queued: Count
     busy_watts: Seconds
@@ -41,6 +44,7 @@ class DevicePart(TypedDict):
     idle_joules: Seconds
     metered_s: Seconds
     energy_source: Source
+    avoided: list[AvoidedPart]
 
 
 class Devices(TypedDict):
@@ -161,6 +165,10 @@ class ModelList(TypedDict):
 
     format: Literal["hetctl/model-list-1"]
     apps: list[ModelPart]
+    avoided: list[AvoidedPart]
+    hidden: Annotated[
+        Count, Meta(description="measurements of other users' own applications")
+    ]
 
 
 class SamplePart(TypedDict):
@@ -212,10 +220,11 @@ class ModelPlot(TypedDict):
 
 
 class ModelsForgotten(TypedDict):
-    """How many measurements are gone: `models forget`."""
+    """How many measurements, and known failures, are gone: `models forget`."""
 
     format: Literal["hetctl/models-forgotten-1"]
     count: Count
+    failures: Count
 
 
 class ModelsHeader(TypedDict):

@@ -21,6 +21,25 @@ Source: TypeAlias = Literal["measured", "modelled"]
 """Where a figure of energy comes from."""
 
 
+class AvoidedPart(TypedDict):
+    """An application of a user that avoids a resource, as it failed there."""
+
+    app: str
+    resource: str
+    owner: str
+    state: Annotated[
+        Literal["open", "half-open"],
+        Meta(description="half-open: the time is over, and one task may try it"),
+    ]
+    failures: Annotated[Count, Meta(description="in a row, without a checkpoint")]
+    cause: Annotated[
+        str, Meta(description="crash, hang, killed, stuck, program or binary")
+    ]
+    reason: str
+    until: Annotated[Moment, Meta(description="when one task may try it")]
+    task: Annotated[Id | None, Meta(description="the task that may try it")]
+
+
 class EnergyPart(TypedDict):
     """An energy and how far it is known; a part of other documents."""
 

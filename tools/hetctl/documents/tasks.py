@@ -42,6 +42,26 @@ class SegmentPart(TypedDict):
     log: str
     log_start: Count
     log_end: Count | None
+    error: Annotated[
+        str | None, Meta(description="what ended it, if that was an error")
+    ]
+    failed_attempt: Annotated[
+        bool,
+        Meta(
+            description="an error ended it before its first strip: no migration, no "
+            "busy time, no energy"
+        ),
+    ]
+
+
+class LastOutputPart(TypedDict):
+    """What the last worker that a task lost, or failed in, wrote last."""
+
+    phase: Annotated[
+        str | None, Meta(description="what it did: `while opening gpu0`, for example")
+    ]
+    reason: str
+    lines: list[str]
 
 
 class Task(TypedDict):
@@ -83,6 +103,10 @@ class Task(TypedDict):
     ]
     attempts: Annotated[
         Count, Meta(description="workers that it lost since it last got further")
+    ]
+    last_output: Annotated[
+        LastOutputPart | None,
+        Meta(description="null in listings: `show` has it; it stays with the task"),
     ]
     segments: Annotated[
         list[SegmentPart], Meta(description="empty in listings: `show` has them")

@@ -1,6 +1,7 @@
 "use strict";
 
 const EVERY = 1000, LANE = 26, LEFT = 130, TOP = 24;
+const FAILED = "#cc3311";
 const COLORS = ["#4477aa", "#ee8866", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#994455", "#bbbbbb"];
 const LIVE = ["running", "preempted", "queued", "waiting", "held"];
 const ENDED = ["completed", "failed", "cancelled", "dropped"];
@@ -139,6 +140,7 @@ function grouping() {
 function drawBar(pen, bar, shade, { x, y }) {
   const from = x(bar.start), to = Math.max(x(bar.finish), from + 1);
   pen.globalAlpha = chosen === null || chosen === bar.task ? 1 : 0.3;
+  if (bar.failed) { drawFailed(pen, from, to - from, y(bar.lane) + 3); return; }
   pen.fillStyle = shade;
   pen.fillRect(from, y(bar.lane) + 3, Math.max(1, to - from - 1), LANE - 6);
   const left = Math.max(from, LEFT);
@@ -147,6 +149,21 @@ function drawBar(pen, bar, shade, { x, y }) {
     pen.textAlign = "left";
     pen.fillText(`#${bar.task}`, left + 4, y(bar.lane) + LANE / 2 + 4, to - left - 6);
   }
+  pen.globalAlpha = 1;
+}
+
+/* A failed attempt: a frame with a cross, as nothing was computed. */
+function drawFailed(pen, left, wide, top) {
+  const tall = LANE - 6, middle = left + wide / 2, size = tall / 3;
+  pen.strokeStyle = FAILED;
+  pen.lineWidth = 1.5;
+  pen.strokeRect(left, top, Math.max(2, wide), tall);
+  pen.beginPath();
+  pen.moveTo(middle - size, top + tall / 2 - size);
+  pen.lineTo(middle + size, top + tall / 2 + size);
+  pen.moveTo(middle + size, top + tall / 2 - size);
+  pen.lineTo(middle - size, top + tall / 2 + size);
+  pen.stroke();
   pen.globalAlpha = 1;
 }
 
@@ -166,7 +183,8 @@ function showLegend() {
     mark.style.setProperty("background", color(group));
     entry.append(mark, group);
     return entry;
-  }), ...(seen.chart.moves.length ? [make("span", "— migration")] : []));
+  }), ...(seen.chart.moves.length ? [make("span", "— migration")] : []),
+  ...(seen.chart.bars.some((bar) => bar.failed) ? [make("span", "☒ failed attempt")] : []));
 }
 
 /* --------------------------------------------------------------- steering */

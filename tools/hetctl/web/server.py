@@ -9,6 +9,7 @@ so are orders unless the server was started to take them.
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -48,6 +49,8 @@ POLICY = (
 )
 """What the page may load, and that no other page shows it in a frame."""
 MOST_BODY = 4096
+LENGTH = re.compile("[0-9]{1,9}")
+EXPLAIN = re.compile("explain/([0-9]{1,18})")
 STATUS = (
     (NotFoundError, HTTPStatus.NOT_FOUND),
     (NotAllowedError, HTTPStatus.FORBIDDEN),
@@ -153,10 +156,9 @@ class Handler(BaseHTTPRequestHandler):
             )
         elif what == "state":
             self._json(self._state())
-        elif what.startswith("explain/") and what.removeprefix("explain/").isdecimal():
+        elif asked := EXPLAIN.fullmatch(what):
             with connect(self.server.socket_path) as client:
-                task = int(what.removeprefix("explain/"))
-                self._json({"text": explanation_text(client, task)})
+                self._json({"text": explanation_text(client, int(asked[1]))})
         else:
             raise NotFoundError(f"there is no {what!r} here")
 
@@ -178,11 +180,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _order(self) -> Order:
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > MOST_BODY:
+        if not LENGTH.fullmatch(length) or int(length) > MOST_BODY:
             raise InputError("an order is a JSON object of some bytes")
         try:
             order = msgspec.json.decode(self.rfile.read(int(length)), type=Order)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"not an order: {error}") from error
         if order.verb not in VERBS:
             raise InputError(f"no verb {order.verb!r}; there are: {', '.join(VERBS)}")

@@ -110,4 +110,5 @@ def _bar(each: Stretch, at: float) -> dict[str, Any]:
         "start": each.start - at,
         "finish": each.finish - at,
         "runs": each.segment.finish is None,
+        "failed": each.segment.failed_attempt,
     }

@@ -105,7 +105,9 @@ class Asking:
             "strip_s": chance.choice(weather.strips_s),
         }
         if self._likely(weather.device_failures):
-            params["fails_on"] = [chance.choice(kinds)]
+            # by what was drawn before: another draw would change all known seeds
+            fault = "crashes_on" if params["token"] % 2 else "fails_on"
+            params[fault] = [chance.choice(kinds)]
         if self._likely(weather.application_failures):
             params["raises_at"] = chance.randrange(size)
         return params

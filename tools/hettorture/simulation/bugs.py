@@ -45,8 +45,8 @@ BUGS = {
     "answer-early": Bug(
         "requests are answered before the commit",
         "hetd.loop",
-        "self._journal.batch.replies.append((route, reply))",
-        "self._tell(route, reply)",
+        "            self._journal.batch.replies.append((route, reply))",
+        "            self._tell(route, reply)",
     ),
     "no-fence": Bug(
         "reports count whoever sends them, and of whatever epoch",
@@ -123,7 +123,7 @@ BUGS = {
     "no-abort-fence": Bug(
         "what a worker gave up before frees it of the same task anew",
         "hetd.crew",
-        "if entry is not None and entry.epoch > message.epoch:",
+        "if entry is not None and entry.epoch != message.epoch:",
         "if not peer:",
     ),
     "slot-too-many": Bug(
@@ -147,20 +147,20 @@ BUGS = {
     "everybody-hears": Bug(
         "who watches is told of everybody's tasks",
         "hetd.watchers",
-        "if peer.uid != entry.owner and not may_rule(peer.uid):",
-        "if not peer:",
+        "rulers = [uid for uid in self._routes if may_rule(uid)]",
+        "rulers = list(self._routes)",
     ),
     "elsewhere-unseen": Bug(
         "where a worker says it computes is not looked at after a restart",
         "hetd.crew",
-        "if hello.resource:",
+        "if hello.resource and expected:",
         "if not hello:",
     ),
     "read-early": Bug(
         "what a full disk may still undo is listed",
         "hetd.journal",
-        "if stuck is not None:",
-        "if not entries:",
+        "if stuck is None:",
+        "if True:",
     ),
     "refused-and-kept": Bug(
         "tasks that are refused for want of room stay",

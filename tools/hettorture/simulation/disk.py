@@ -12,9 +12,10 @@ from hetd.store import Batch, Store, StoreError, StoreFullError
 from hettorture.simulation.world import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from hetd.estimates.point import Figures, Key
+    from hetd.store import Removed
     from hettorture.simulation.world import World
 
 
@@ -42,6 +43,7 @@ class Disk:
         self.tasks: dict[int, tuple[int, bytes, int]] = {}
         self.keys: dict[tuple[int, str], tuple[bytes, bytes]] = {}
         self.samples: dict[Key, Figures] = {}
+        self.circuits: dict[tuple[int, str, str], bytes] = {}
         self.settings: dict[tuple[str, str], bytes] = {}
         self.incarnation = 0
         self.full = False
@@ -71,6 +73,7 @@ class Disk:
             self.keys[owner, key] = (digest, answer)
         _replace(self.samples, batch.samples)
         _replace(self.settings, batch.settings)
+        _replace(self.circuits, batch.circuits)
 
 
 def _replace(kept: dict[Name, Value], news: dict[Name, Value | None]) -> None:
@@ -215,18 +218,34 @@ class SimulatedStore(Store):
         tasks = self._disk.tasks
         return [tasks[task][1] for task in sorted(tasks) if not tasks[task][0]]
 
+    def usage(self) -> dict[int, tuple[int, int]]:
+        return {}
+
+    def measurers(self) -> dict[str, set[int]]:
+        return {}
+
+    def trim(self, owner: int, tasks: int, keys: int) -> None:
+        """Nothing of what is simulated takes so much room."""
+
+    def freed(self) -> list[Removed]:
+        return []
+
     def ended(
         self, before: int, limit: int, owner: int | None = None
-    ) -> list[tuple[int, bytes]]:
+    ) -> Generator[tuple[int, bytes], None, None]:
         tasks = self._disk.tasks
         if owner is not None:
             tasks = {t: page for t, page in tasks.items() if page[2] == owner}
         found = sorted((t for t in tasks if tasks[t][0] and t < before), reverse=True)
-        return [(task, tasks[task][1]) for task in found[:limit]]
+        yield from [(task, tasks[task][1]) for task in found[:limit]]
 
     def task(self, task_id: int) -> bytes | None:
         found = self._disk.tasks.get(task_id)
         return found[1] if found is not None else None
+
+    def owner(self, task_id: int) -> int | None:
+        found = self._disk.tasks.get(task_id)
+        return found[2] if found is not None else None
 
     def last_id(self) -> int:
         return max(self._disk.tasks, default=0)
@@ -239,3 +258,6 @@ class SimulatedStore(Store):
 
     def settings(self) -> dict[tuple[str, str], bytes]:
         return dict(self._disk.settings)
+
+    def circuits(self) -> dict[tuple[int, str, str], bytes]:
+        return dict(self._disk.circuits)

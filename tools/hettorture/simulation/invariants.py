@@ -56,8 +56,9 @@ class Inspector:
         """
         try:
             node.scheduler.check()
+            node.pool.check()
         except BugError as error:
-            raise Violation(f"the scheduler's state: {error}") from error
+            raise Violation(f"the daemon's state: {error}") from error
         told = ((worker, worker.told) for worker in workers)
         computing = [(worker, each) for worker, each in told if each is not None]
         pool = _pool_workers(node)
@@ -70,6 +71,7 @@ class Inspector:
     ) -> Iterator[str]:
         """Complain of what may not be for a moment."""
         yield from _journal_and_scheduler(node)
+        yield from node.discipline.neglected(node.scheduler.system.tasks.values())
         yield from _shared(node, pool)
         yield from _misplaced(node, computing)
         yield from _doubled(node, computing)

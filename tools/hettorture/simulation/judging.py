@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hetd.journal import Journal
 from hettorture.history import Found, complaints
 from hettorture.simulation.disk import SimulatedStore
+from hettorture.simulation.workers import CRASHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,14 +15,20 @@ if TYPE_CHECKING:
     from hetd.entry import Entry
     from hettorture.simulation.scene import Scene
 
-PAGE = 50
+ALL = 1 << 30
 EXCUSES = {
-    "failed": ("as it was told to", "failed", "attempts are the limit"),
+    "failed": (
+        "as it was told to",
+        "failed",
+        "attempts are the limit",
+        f"status {CRASHED}",
+        "no strip was finished in",
+    ),
     "dropped": ("",),
     "cancelled": ("which it comes after", "stopped at its deadline"),
 }
 """State -> what the reason says where a task ended so for good cause: applications and
-devices fail, policies drop, and who depends on others shares their fate."""
+devices fail, tasks crash, policies drop, and who depends on others shares their fate."""
 
 
 def judged(scene: Scene) -> list[str]:
@@ -47,7 +54,7 @@ def _stored(scene: Scene) -> Iterator[Entry]:
     store = SimulatedStore(scene.daemon.disk, scene.world, lambda: None, lambda _: None)
     journal = Journal(store)
     journal.restore()
-    return journal.newest_first(None, PAGE)
+    return journal.newest(None, ALL)
 
 
 def _excuse(scene: Scene, entry: Entry) -> None:

@@ -208,6 +208,10 @@ class SimulatedRouter(Router):
         self.bugs: list[str] = []
         """What the daemon called its own bug."""
 
+    @property
+    def strained(self) -> bool:
+        return False
+
     # ------------------------------------------------------------ what the daemon does
 
     def receive(self) -> Iterator[Envelope]:

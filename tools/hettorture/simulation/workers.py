@@ -47,6 +47,8 @@ IDLE = 2 * SECOND
 """How often an idle worker looks whether anybody still needs it."""
 ENDLESS = 1_000_000
 """Iterations of a task that only an order ends."""
+CRASHED = -6
+"""Exit status of a worker whose task crashes: SIGABRT."""
 MODULUS = 2_147_483_647
 
 
@@ -72,6 +74,7 @@ class Sum(Task):
         iterations: of its loop.
         strip_s: seconds that an iteration takes.
         fails_on: kinds of resources where its device fails, at its first strip.
+        crashes_on: kinds of resources where its worker dies, before its first strip.
         raises_at: iteration at which the application itself fails; -1: never.
 
     """
@@ -80,6 +83,7 @@ class Sum(Task):
     iterations: int
     strip_s: float = 0.01
     fails_on: list[str] = field(default_factory=list)
+    crashes_on: list[str] = field(default_factory=list)
     raises_at: int = -1
 
     def load(self) -> None:
@@ -239,6 +243,10 @@ class SimulatedWorker(Worker):
         self.process.after(delay, self._end_strip, stretch, self._world.now)
 
     def _end_strip(self, stretch: Stretch, began: int) -> None:
+        if stretch.order.device.kind in stretch.app.crashes_on:
+            self._world.note(self.process.name, "crashes", stretch.order.task)
+            self.process.end(CRASHED)
+            return
         try:
             stretch.compute(began, self._world.now)
         except (DeviceError, TaskFailedError) as error:

@@ -1,0 +1,141 @@
+"""Bounds of what peers may send to hetd, beside the size of a frame: bytes and counts.
+
+Fields are bounded where they are declared (`text_of`, `entries`, `packed_in` in `base`);
+`check` finds the declarations by introspection. They hold for what arrives at hetd only:
+what hetd has stored is read whatever its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+
+from libtask.errors import InputError
+from libtask.messages.base import NAME_BYTES, TEXT_BYTES
+
+Check: TypeAlias = Callable[[Any, str], None]
+"""Raises InputError where a value exceeds a bound; the text is the value's place."""
+
+
+def check(message: msgspec.Struct, size: int) -> None:
+    """Refuse a message with a field beyond its bound.
+
+    Args:
+        message: what was decoded.
+        size: bytes of its frame; in a small one nothing can be too large.
+
+    Raises:
+        InputError: names the field and the bound.
+
+    """
+    if size <= NAME_BYTES:
+        return
+    checker = _of_struct(type(message))
+    if checker is not None:
+        checker(message, "")
+
+
+@cache
+def _of_struct(kind: type[msgspec.Struct]) -> Check | None:
+    """Return what checks the fields of a structure; None: none of them is bounded."""
+    hints = get_type_hints(kind, include_extras=True)
+    made = {name: _of_type(hints[name]) for name in kind.__struct_fields__}
+    checks = [(name, check) for name, check in made.items() if check is not None]
+    if not checks:
+        return None
+
+    def look(value: Any, place: str) -> None:
+        for name, check in checks:
+            check(getattr(value, name), f"{place}.{name}" if place else name)
+
+    return look
+
+
+def _of_type(hint: Any) -> Check | None:
+    """Return what checks a value of a type; None: nothing need be."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _of_bounded(arguments[0], arguments[1].extra or {})
+    if origin in (Union, UnionType):
+        return _of_optional(arguments)
+    if origin is list:
+        return _of_list(arguments[0], None)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return _of_struct(hint)
+    return None
+
+
+def _of_bounded(kind: Any, extra: dict[str, int]) -> Check | None:
+    if "bytes" in extra:
+        return _text(extra["bytes"])
+    if "packed" in extra:
+        return _packed(extra["packed"])
+    if "most" in extra:
+        return _of_list(get_args(kind)[0], extra["most"])
+    return None
+
+
+def _of_optional(kinds: tuple[Any, ...]) -> Check | None:
+    found = [check for check in map(_of_type, kinds) if check is not None]
+    if not found:
+        return None
+
+    def look(value: Any, place: str) -> None:
+        if value is not None:
+            found[0](value, place)
+
+    return look
+
+
+def _of_list(kind: Any, most: int | None) -> Check | None:
+    inner = _of_type(kind)
+    if inner is None and most is None:
+        return None
+
+    def look(value: Any, place: str) -> None:
+        if most is not None and len(value) > most:
+            raise InputError(f"{place}: {len(value)} entries, at most {most}")
+        if inner is not None:
+            for index, each in enumerate(value):
+                inner(each, f"{place}[{index}]")
+
+    return look
+
+
+def _text(limit: int) -> Check:
+    def look(value: Any, place: str) -> None:
+        size = len(value) if value.isascii() else len(value.encode())
+        if size > limit:
+            raise InputError(f"{place}: {size} bytes, at most {limit}")
+
+    return look
+
+
+def _packed(limit: int) -> Check:
+    def look(value: Any, place: str) -> None:
+        size = len(msgspec.msgpack.encode(value))
+        if size > limit:
+            raise InputError(f"{place}: {size} bytes, at most {limit}")
+
+    return look
+
+
+def cut(text: str, limit: int = TEXT_BYTES) -> str:
+    """Shorten a text to so many bytes, and say so at its end."""
+    if len(text) * 4 <= limit or len(text.encode(errors="replace")) <= limit:
+        return text
+    mark = " …"
+    whole = text.encode(errors="replace")[: limit - len(mark.encode())]
+    return whole.decode(errors="ignore") + mark

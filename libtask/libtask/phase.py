@@ -1,0 +1,178 @@
+"""The phase of a worker: what its task does just now, kept where it outlives the process.
+
+The launcher makes a page of shared memory for each worker before it forks it, and reads
+it when the worker has died. Entering a phase is a store of one byte, so that nothing
+is ever half written; phases change some ten times in a task and never with a strip.
+A process without such a page (a user's own program, a test) writes to memory of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE_BYTES = 4096
+TEXT_BYTES = 500
+"""Longest name of a resource, and of what is compiled."""
+_TASK = struct.Struct("<qqq")
+_PHASE, _COMPUTED, _TASK_AT, _PLACE, _PROGRAM = 0, 1, 8, 64, 1024
+
+
+class Phase(IntEnum):
+    """What a worker does for its task."""
+
+    IDLE = 0
+    LOADING = 1
+    WAITING = 2
+    OPENING = 3
+    SETTING_UP = 4
+    COMPILING = 5
+    COPYING_IN = 6
+    FIRST_STRIP = 7
+    STRIPS = 8
+    COPYING_OUT = 9
+    SNAPSHOT = 10
+    SAVING = 11
+
+
+TEXTS = {
+    Phase.LOADING: "in `load()`",
+    Phase.WAITING: "while it waited",
+    Phase.OPENING: "while opening {place}",
+    Phase.SETTING_UP: "before its first strip on {place}",
+    Phase.COMPILING: "while compiling {program} for {place}",
+    Phase.COPYING_IN: "while copying in to {place}",
+    Phase.FIRST_STRIP: "in its first strip on {place}",
+    Phase.STRIPS: "after its first strip on {place}",
+    Phase.COPYING_OUT: "while copying out of {place}",
+    Phase.SNAPSHOT: "while writing a snapshot",
+    Phase.SAVING: "in `save()`",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRecord:
+    """What a page says.
+
+    Attributes:
+        phase: the last one entered.
+        task: id of the task; `epoch`: of its binding to the worker.
+        log_start: byte of the worker's log at which the output of this stretch begins.
+        computed: whether a strip of this stretch was finished.
+        text: the phase in words; empty: the worker holds no task.
+
+    """
+
+    phase: Phase
+    task: int = 0
+    epoch: int = 0
+    log_start: int = 0
+    computed: bool = False
+    text: str = ""
+
+
+class PhasePage:
+    """A page that says what a worker does.
+
+    Args:
+        memory: `PAGE_BYTES` of it; shared, where another process is to read it.
+
+    """
+
+    def __init__(self, memory: mmap.mmap | bytearray) -> None:
+        self._memory = memory
+        self._place = ""
+
+    @classmethod
+    def shared(cls) -> PhasePage:
+        """Return a page that a process forked later shares.
+
+        Raises:
+            OSError: the system gives no memory for it.
+
+        """
+        return cls(mmap.mmap(-1, PAGE_BYTES))
+
+    def write_to(self, page: PhasePage) -> None:
+        """Use the memory of another page from now on."""
+        self._memory = page._memory
+        self._place = ""
+
+    def begin(self, task: int, epoch: int, log_start: int, phase: Phase) -> None:
+        """Begin a stretch of a task."""
+        memory = self._memory
+        memory[_PHASE] = Phase.IDLE  # until all of it is written
+        memory[_COMPUTED] = 0
+        _TASK.pack_into(memory, _TASK_AT, task, epoch, log_start)
+        memory[_PHASE] = phase
+
+    def enter(self, phase: Phase) -> None:
+        """Enter a phase."""
+        self._memory[_PHASE] = phase
+
+    def open(self, place: str) -> None:
+        """Begin to open a resource, of which the phases that follow are told."""
+        if place != self._place:
+            self._put(_PLACE, place)
+            self._place = place
+        self._memory[_PHASE] = Phase.OPENING
+
+    def compile(self, program: str) -> None:
+        """Begin to compile a program."""
+        self._put(_PROGRAM, program)
+        self._memory[_PHASE] = Phase.COMPILING
+
+    def compute(self) -> None:
+        """Take note that the first strip of this stretch is finished."""
+        self._memory[_COMPUTED] = 1
+        self._memory[_PHASE] = Phase.STRIPS
+
+    @contextlib.contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """Be in a phase for the block; after an error it stays the last one."""
+        before = self._memory[_PHASE]
+        self._memory[_PHASE] = phase
+        yield
+        self._memory[_PHASE] = before
+
+    @contextlib.contextmanager
+    def compiling(self, program: str) -> Iterator[None]:
+        """Compile a program in the block; after an error it stays the last phase."""
+        before = self._memory[_PHASE]
+        self.compile(program)
+        yield
+        self._memory[_PHASE] = before
+
+    def read(self) -> PhaseRecord:
+        """Return what the page says; any process that shares it may ask."""
+        memory = self._memory
+        try:
+            phase = Phase(memory[_PHASE])
+        except ValueError:  # whatever a task has written over it
+            phase = Phase.IDLE
+        if phase is Phase.IDLE:
+            return PhaseRecord(phase)
+        task, epoch, log_start = _TASK.unpack_from(memory, _TASK_AT)
+        text = TEXTS[phase].format(place=self._get(_PLACE), program=self._get(_PROGRAM))
+        computed = bool(memory[_COMPUTED])
+        return PhaseRecord(phase, task, epoch, log_start, computed, text)
+
+    def _put(self, at: int, text: str) -> None:
+        data = text.encode(errors="replace")[:TEXT_BYTES]
+        self._memory[at : at + len(data) + 2] = struct.pack("<H", len(data)) + data
+
+    def _get(self, at: int) -> str:
+        (size,) = struct.unpack_from("<H", self._memory, at)
+        data = bytes(self._memory[at + 2 : at + 2 + min(size, TEXT_BYTES)])
+        return data.decode(errors="replace")
+
+
+own_page = PhasePage(bytearray(PAGE_BYTES))
+"""The page of this process, to which devices and executions write."""

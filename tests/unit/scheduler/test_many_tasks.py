@@ -1,0 +1,181 @@
+"""What one event leads to for many tasks is dealt with bit by bit (`Limits.at_once`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builders import a_resource, a_task
+from hetd.core import events as e
+from hetd.core.actions import Record, SetTimer
+from hetd.core.events import TaskId
+from hetd.core.scheduler import Limits
+from hetd.policies import make_policy
+from unit.scheduler.expected_actions import ONE
+
+if TYPE_CHECKING:
+    from builders import Harness, Start
+    from hetd.core.actions import Action
+
+CPU, GPU = a_resource("cpu"), a_resource("gpu")
+MANY = 95
+AT_ONCE = 10
+LIMITS = Limits(stage=0, at_once=AT_ONCE)
+TIMES = {"any": {"cpu": 1.0, "gpu0": 2.0}}
+
+
+def told(actions: list[Action]) -> list[Record]:
+    return [each for each in actions if isinstance(each, Record)]
+
+
+def asked_again(actions: list[Action]) -> bool:
+    """Whether the timer is to fire at once."""
+    timers = [each.at for each in actions if isinstance(each, SetTimer)]
+    return bool(timers) and timers[-1] <= 1
+
+
+def settle(node: Harness) -> list[int]:
+    """Let the timer fire until nothing is left; return how much was told each time."""
+    told_of = []
+    while node.scheduler.ledger.unfinished:
+        actions = node.handle(e.TimerFired())
+        assert asked_again(actions) == node.scheduler.ledger.unfinished
+        told_of.append(len(told(actions)))
+        assert len(told_of) < 10 * MANY
+    return told_of
+
+
+def chain(node: Harness, count: int) -> None:
+    node.handle(a_task(1, hold=True))
+    for number in range(2, count + 1):
+        node.handle(a_task(number, after=[number - 1]))
+
+
+def fan(node: Harness, count: int) -> None:
+    node.handle(a_task(1, hold=True))
+    for number in range(2, count + 1):
+        node.handle(a_task(number, after=[1]))
+
+
+@pytest.mark.parametrize("grow", [chain, fan])
+def test_dependents_of_a_cancelled_task_are_cancelled_bit_by_bit(
+    a_scheduler: Start, grow: type
+) -> None:
+    node = a_scheduler([CPU], limits=LIMITS)
+    grow(node, MANY)
+
+    first = len(told(node.handle(e.TaskCancelled(ONE))))
+    rest = settle(node)
+
+    assert first == AT_ONCE + 1
+    assert max(rest) <= AT_ONCE
+    assert first + sum(rest) == MANY
+    assert not node.scheduler.system.tasks
+    assert not node.scheduler.system.ending
+
+
+def test_dependents_of_a_completed_task_go_on_bit_by_bit(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU], limits=LIMITS)
+    fan(node, MANY)
+    node.handle(e.TaskReleased(ONE))
+
+    node.handle(e.TaskFinished(ONE, 1))
+    assert len(settle(node)) >= MANY // AT_ONCE
+
+    states = {task.state.value for task in node.scheduler.system.tasks.values()}
+    assert states == {"running", "queued"}
+    assert len(node.scheduler.system.states["cpu"].queue) == MANY - 2
+
+
+def test_what_comes_after_an_ended_task_may_be_held_and_released_meanwhile(
+    a_scheduler: Start,
+) -> None:
+    node = a_scheduler([CPU], limits=LIMITS)
+    fan(node, MANY)
+    node.handle(e.TaskCancelled(ONE))
+
+    last = TaskId(MANY)
+    node.handle(e.TaskHeld(last))
+    node.handle(e.TaskReleased(last))
+    settle(node)
+
+    assert not node.scheduler.system.tasks
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        e.PolicyChanged(make_policy("migration", {})),
+        e.ResourceDrained("cpu"),
+        e.ResourceLost("cpu", "gone"),
+    ],
+)
+def test_displaced_tasks_are_placed_bit_by_bit(
+    a_scheduler: Start, event: e.Event
+) -> None:
+    node = a_scheduler([CPU, GPU], TIMES, limits=LIMITS)
+    for number in range(1, MANY + 1):
+        node.handle(a_task(number))
+    settle(node)
+
+    first = len(told(node.handle(event)))
+    rest = settle(node)
+
+    assert max([first, *rest]) <= 2 * AT_ONCE
+    placed = sum(
+        len(s.queue) + len(s.running) for s in node.scheduler.system.states.values()
+    )
+    assert placed == len(node.scheduler.system.tasks) == MANY
+
+
+def test_tasks_come_in_again_bit_by_bit(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU], TIMES, limits=LIMITS)
+    for number in range(1, MANY + 1):
+        node.handle(a_task(number, owner=7))
+    settle(node)
+
+    node.handle(e.OwnerUnattended(7))
+    settle(node)
+    assert len(node.scheduler.system.outside[7]) == MANY - 1  # one runs
+    node.handle(e.OwnerAttended(7))
+    settle(node)
+
+    assert not node.scheduler.system.outside
+    assert len(node.scheduler.system.states["cpu"].queue) == MANY - 1
+
+
+def test_a_free_slot_is_not_given_to_a_task_that_nobody_makes_a_worker_for(
+    a_scheduler: Start,
+) -> None:
+    node = a_scheduler([CPU], TIMES, limits=LIMITS)
+    for number in range(1, MANY + 1):
+        node.handle(a_task(number, owner=7))
+    settle(node)
+    node.handle(e.OwnerUnattended(7))  # most of them have not been kept out yet
+
+    node.handle(e.TaskFinished(ONE, 1))
+
+    assert not node.scheduler.system.states["cpu"].running
+
+
+def test_many_tasks_of_one_submit_are_all_there_before_they_are_placed(
+    a_scheduler: Start,
+) -> None:
+    node = a_scheduler([CPU], TIMES, limits=LIMITS)
+
+    actions = node.handle_all(*(a_task(number) for number in range(1, MANY + 1)))
+
+    assert len(node.scheduler.system.tasks) == MANY
+    assert asked_again(actions)
+    settle(node)
+    assert len(node.scheduler.system.states["cpu"].queue) == MANY - 1
+
+
+def test_a_start_places_everything(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU], TIMES, limits=LIMITS)
+
+    node.restart(*(a_task(number) for number in range(1, MANY + 1)))
+
+    assert not node.scheduler.ledger.unfinished
+    assert len(node.scheduler.system.states["cpu"].queue) == MANY - 1
