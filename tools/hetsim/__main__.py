@@ -17,6 +17,7 @@ COMMANDS = {
     "bound": "Bound the makespan of a scenario from below.",
     "map": "Run one mapping event under a heuristic.",
     "plan": "Plan a batch of jobs with transfers.",
+    "arena": "Run policies side by side on scenarios drawn at random.",
     "paper": "Re-make the tables and figures of a paper.",
 }
 """Name of each command and of its module, with the line that describes it."""

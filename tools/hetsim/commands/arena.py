@@ -1,0 +1,158 @@
+"""`hetsim arena`: policies side by side on scenarios drawn at random."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from hetsim.arena.contest import Entrant, Errors, hold_all
+from hetsim.arena.generator import draw, read_generator
+from hetsim.arena.standing import BASELINE, ArenaResult, standings_of
+from hetsim.settings import parse_settings
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from hetsim.arena.generator import Generator
+    from hetsim.arena.standing import Standing
+
+POLICIES = "affinity,work-conserving,migration,finish-time"
+
+
+@click.command("arena")
+@click.option(
+    "--policies", default=POLICIES, show_default=True, help="Their names, with commas."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="POLICY.KEY=VALUE",
+    help="A parameter of one of them.",
+)
+@click.option("--scenarios", type=click.IntRange(min=1), default=200, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Of the first scenario; the others have the numbers that follow.",
+)
+@click.option(
+    "--generator",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file with other parameters to draw from.",
+)
+@click.option(
+    "--noise",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    help="Expected times are wrong by up to this share.",
+)
+@click.option(
+    "--correct",
+    is_flag=True,
+    help="Strips correct the expected times while they run, as in the daemon.",
+)
+@click.option(
+    "--worst",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="List so many of the scenarios where a policy loses most.",
+)
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write these scenarios into this folder, for `hetsim run`.",
+)
+@click.option(
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw a PNG file."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(  # noqa: PLR0913  one argument an option
+    *,
+    policies: str,
+    settings: tuple[str, ...],
+    scenarios: int,
+    seed: int,
+    generator: Path | None,
+    noise: float,
+    correct: bool,
+    worst: int,
+    save: Path | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Run policies side by side on scenarios drawn at random."""
+    parameters = read_generator(generator)
+    entrants = _entrants(policies, settings)
+    began = time.perf_counter()
+    seeds = range(seed, seed + scenarios)
+    contests = hold_all(seeds, parameters, entrants, Errors(noise, correct))
+    took = time.perf_counter() - began
+    result = ArenaResult(standings_of(contests, worst), contests, took)
+    if save is not None:
+        _save(result.standings, parameters, save)
+    if plot is not None:
+        from hetsim.arena.drawing import draw_arena
+
+        draw_arena(contests, plot)
+        click.echo(f"drew {plot}", err=True)
+    if as_json:
+        click.echo(msgspec.json.encode(result))
+    else:
+        _print(result)
+
+
+def _entrants(policies: str, settings: tuple[str, ...]) -> list[Entrant]:
+    """List the policies with their parameters; `affinity` always takes part."""
+    names = [name.strip() for name in policies.split(",") if name.strip()]
+    parameters: dict[str, dict[str, str]] = {name: {} for name in [BASELINE, *names]}
+    for setting in settings:
+        policy, dot, rest = setting.partition(".")
+        if not dot or policy not in parameters:
+            raise InputError(f'--set: expected POLICY.KEY=VALUE, got "{setting}"')
+        parameters[policy].update(parse_settings([rest]))
+    return [Entrant(name, each) for name, each in parameters.items()]
+
+
+def _save(standings: list[Standing], generator: Generator, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for seed in {loss.seed for each in standings for loss in each.worst}:
+            scenario = draw(seed, generator).scenario
+            path = folder / f"arena-{seed}.json"
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(scenario)))
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror or error}") from error
+
+
+def _print(result: ArenaResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("policy")
+    for heading in ("over affinity", "over bound", "at most", "below 0.99", "moves"):
+        table.add_column(heading, justify="right")
+    table.add_column("worst: share of the best other, seed")
+    for each in result.standings:
+        worst = ", ".join(f"{loss.ratio:.3f} {loss.seed}" for loss in each.worst)
+        table.add_row(
+            each.policy,
+            f"{each.speed_up:.3f}",
+            f"{each.over_bound:.3f}",
+            f"{each.most_over_bound:.2f}",
+            str(each.clearly_lost),
+            f"{each.moves:.2f} ({each.most_moves})",
+            worst,
+        )
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=132)
+    console.print(table)
+    console.print(f"{len(result.contests)} scenarios in {result.seconds:.1f} s")
