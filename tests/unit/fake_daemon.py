@@ -61,7 +61,12 @@ class FakeDaemon:
     """
 
     def __init__(
-        self, path: Path, *, protocol: int = PROTOCOL, launcher: bool = True
+        self,
+        path: Path,
+        *,
+        protocol: int = PROTOCOL,
+        launcher: bool = True,
+        answers: dict[type, Answer] | None = None,
     ) -> None:
         self.path = path
         self.seen: list[Any] = []
@@ -69,7 +74,7 @@ class FakeDaemon:
         self.keys: dict[str, list[int]] = {}
         self.peers: list[bytes] = []
         self.mute: set[type] = set()
-        self.answers: dict[type, Answer] = {}
+        self.answers: dict[type, Answer] = dict(answers or {})
         self._welcome = Welcome(
             protocol=protocol, version="9.9", pid=42, launcher=launcher
         )

@@ -19,16 +19,18 @@ def test_the_oldest_stretches_of_a_task_that_moves_very_often_become_one(
 ) -> None:
     (task,) = shell.submit(a_spec(hold=True))
     entry = shell.journal.live[task]
+    submitted = entry.submitted
 
     for moment in range(MOST_SEGMENTS + 20):
         where = ("cpu", "gpu0")[moment % 2]
         moved = Record(TaskId(task), State.RUNNING, "dispatched", where)
-        shell.journal.record(moved, float(moment))
+        shell.journal.record(moved, submitted + moment)
         shell.journal.open_segment(entry, seconds=0.5, joules=2.0, strips=1)
 
     segments = entry.segments
     assert len(segments) == MOST_SEGMENTS
-    assert (segments[0].start, segments[0].finish) == (0.0, 21.0)
+    assert segments[0].start == submitted
+    assert segments[0].finish == submitted + 21
     assert sum(each.seconds for each in segments) == 0.5 * (MOST_SEGMENTS + 20)
     assert entry.info(detail=False).joules == 2.0 * (MOST_SEGMENTS + 20)
     assert entry.migrations == MOST_SEGMENTS + 19

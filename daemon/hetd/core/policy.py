@@ -63,13 +63,21 @@ def objective_of(policy: Policy) -> Objective:
     return objective
 
 
+def reacts_to_each(policy: Policy) -> bool:
+    """Return whether a policy decides once for each of several like events of an instant."""
+    return bool(getattr(policy, "each_event", False))
+
+
 Decision: TypeAlias = Place | Preempt | Drop | Wake
 
 
 class Policy(Protocol):
     """Decides which task goes where, and when one is preempted, moved or dropped.
 
-    One with a parameter `objective` has affinity measured by that.
+    One with a parameter `objective` has affinity measured by that. One with `each_event`
+    set is called for each of several events of one type at one instant, as long as it
+    decides something; any other once for them, with the last. `TaskYielded` is told of
+    each task.
     """
 
     def react(
@@ -77,6 +85,6 @@ class Policy(Protocol):
     ) -> Iterable[Decision]:
         """Decide after `event` has been taken into `system`.
 
-        Called for every event. `system` is read-only.
+        `system` is read-only.
         """
         ...

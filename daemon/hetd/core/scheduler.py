@@ -98,7 +98,8 @@ class Scheduler:
 
         No decision is made on half of it: tasks that arrive together are all there
         before the first one is placed. Of several events of one type the policy is told
-        the last: it looks at the system, which has taken in all of them.
+        the last, as the system has taken in all of them (of `TaskYielded` each); or one
+        after the other, if it decides for each.
 
         Raises:
             BugError: an event is impossible in the present state.
@@ -109,7 +110,7 @@ class Scheduler:
         self.ledger.begin(bounded=not starts)
         for event in events:
             self._intake.take(event)
-        self._decide(list({type(event): event for event in events}.values()))
+        self._decide(events)
         return self.ledger.finish()
 
     def take_up(
@@ -143,24 +144,37 @@ class Scheduler:
         """Go on with what earlier events led to, and carry the policy's decisions out."""
         self.ledger.carry_on()
         self.ledger.let_in()
-        for event in events:
-            self._react(event)
+        each = p.reacts_to_each(self.policy)
+        for same in _alike(events):
+            # where it decides nothing, it would decide nothing for the next one either
+            for event in same if each else same[-1:]:
+                if not self._react(event):
+                    break
         self._fill()
         self._stage()
 
-    def _react(self, event: Event) -> None:
+    def _react(self, event: Event) -> bool:
         """Apply what the policy decides, as many decisions as one handling may.
 
         A policy that is stopped short looks at the system anew, when the timer is due.
+
+        Returns:
+            Whether it decided something, and may decide more.
+
         """
+        decided = False
         for decision in self.policy.react(event, self.system, self.system.now):
             if self.ledger.interrupted:
-                return
-            number = None if isinstance(decision, p.Wake) else decision.task
-            task = self.system.tasks.get(number) if number is not None else None
+                return False
+            if isinstance(decision, p.Wake):
+                task = None
+            else:
+                task = self.system.tasks.get(decision.task)
+                decided = True
             self._apply(decision)
             if not self.ledger.spend(task):
                 self.ledger.interrupted = True
+        return decided
 
     def _apply(self, decision: Decision) -> None:
         match decision:
@@ -210,3 +224,12 @@ class Scheduler:
     def _worth_staging(self, row: Row, resource: Resource) -> bool:
         seconds = self.system.estimates.seconds(row, resource)
         return seconds >= self.ledger.limits.stage_above_s
+
+
+def _alike(events: Sequence[Event]) -> list[list[Event]]:
+    """Group the events that say the same to a policy; what yielded is there to be judged."""
+    groups: dict[object, list[Event]] = {}
+    for event in events:
+        which = event.task if isinstance(event, e.TaskYielded) else None
+        groups.setdefault((type(event), which), []).append(event)
+    return list(groups.values())

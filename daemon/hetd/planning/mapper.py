@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from hetd.core import events as e
 from hetd.core.deadlines import NEVER, DeadlineOrder
@@ -52,7 +52,12 @@ class Heuristic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MappingPolicy(Mapping, ABC):
-    """A heuristic as a policy; fields that a policy adds are its heuristic's own."""
+    """A heuristic as a policy; fields that a policy adds are its heuristic's own.
+
+    Each arrival is a mapping event, and one event maps at most one task to a machine.
+    """
+
+    each_event: ClassVar[bool] = True
 
     @abstractmethod
     def heuristic(self) -> Heuristic:

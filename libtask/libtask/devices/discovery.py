@@ -219,7 +219,11 @@ class Discovery:
             verdict = self.test(spec)
             if not verdict.fault:
                 return Offer(spec, verdict, tuple(rejected))
-            rejected.append(f"{device.platform}: {verdict.fault}")
+            fault = f"{device.platform}: {verdict.fault}"
+            if (
+                fault not in rejected
+            ):  # a driver may offer several devices that fail alike
+                rejected.append(fault)
         verdict = Verdict("; ".join(rejected), 0.0, hung=verdict.hung)
         return Offer(_spec(name, kind, candidates[0]), verdict)
 

@@ -384,6 +384,8 @@ class Worker:
     def _end(self, ended: Finished | Failed | Aborted) -> None:
         # First, as with the last word the resource is the next task's.
         self._leaving |= not self._clear_away()
+        # what kills the worker from here on has nothing to do with the task
+        own_page.enter(Phase.IDLE)
         self._last_word.say(ended, self._link, self._now())
         reach("worker.last-word")
         self.ended = ended

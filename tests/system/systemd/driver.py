@@ -192,7 +192,7 @@ def stop() -> None:
     seen["socket_gone"] = not Path("/run/hetd/hetd.sock").exists()
     seen["workers_without"] = uids_of_workers()
     run("systemctl", "start", "hetd.socket")
-    seen["after_stop"] = grown(seen["after_hang"]["progress"])
+    seen["after_stop"] = grown(seen["after_hammer"]["progress"])
     seen["cancelled"] = hetctl("zoe", "cancel", "1")
 
     # longer than systemd would wait, if it were not asked to

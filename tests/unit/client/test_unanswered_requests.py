@@ -95,7 +95,7 @@ def test_a_daemon_that_never_answers_is_given_up(daemon: FakeDaemon) -> None:
 def test_a_daemon_that_goes_away_whenever_it_is_asked_is_given_up(
     tmp_path: Path,
 ) -> None:
-    fakes = [FakeDaemon(tmp_path / "s")]
+    fakes: list[FakeDaemon] = []
 
     def crash(_: Control) -> list[Message]:
         again = threading.Thread(target=restart, args=(fakes[-1],))
@@ -104,10 +104,12 @@ def test_a_daemon_that_goes_away_whenever_it_is_asked_is_given_up(
 
     def restart(old: FakeDaemon) -> None:
         old.close()
-        fakes.append(FakeDaemon(tmp_path / "s"))
-        fakes[-1].answers[Control] = crash
+        start()
 
-    fakes[0].answers[Control] = crash
+    def start() -> None:
+        fakes.append(FakeDaemon(tmp_path / "s", answers={Control: crash}))
+
+    start()
     refused = pytest.raises(DaemonUnreachableError, match="went away 5 times")
     with Client(tmp_path / "s") as client, refused:
         client.cancel(1)
