@@ -290,6 +290,7 @@ class Ledger:
             for task in queue.tasks():
                 task.resource = None
             self.system.displaced.append(queue)
+            self._steps = 0  # that was as much as one handling may take
             return
         for task in list(state.queue):
             self.spend(task)
