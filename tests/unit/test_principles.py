@@ -126,6 +126,20 @@ def test_b_leaves_a_task_for_the_slot_that_is_free_for_it(a_scheduler: Start) ->
     assert node.handle(a_task(1, "G")) == [came(1), *ran(1, 1, "gpu0")]
 
 
+def test_b_takes_what_waits_behind_a_task_that_leaves_by_d(a_scheduler: Start) -> None:
+    node = a_scheduler(NODE, SECONDS, "migration")
+    node.handle_all(a_task(1, "G"), a_task(2, "G"), a_task(3, "G"))
+
+    left = node.handle(e.TaskFinished(TaskId(1), 2), at=1.0)
+    idle = node.handle(e.TaskFinished(TaskId(2), 3), at=1.1)
+    taken = node.handle(a_task(4, "C"), at=1.2)
+
+    # 3 is on its way from the CPU to the GPU; the FPGA need not stand idle until then
+    assert left == [finished(1, "gpu0"), Preempt(TaskId(3), 1)]
+    assert idle == [finished(2, "fpga0")]
+    assert taken == [came(4), *ran(4, 4, "fpga0")]
+
+
 def test_b_never_takes_what_cannot_run_there(a_scheduler: Start) -> None:
     node = a_scheduler(NODE, SECONDS, "work-conserving")
     node.handle(a_task(1, "G", kinds=["gpu"]))

@@ -136,7 +136,9 @@ class Ledger:
         self._push(task, resource, rank)
         self.tell_where(task)
 
-    def preempt(self, task_id: TaskId, destination: str | None) -> None:
+    def preempt(
+        self, task_id: TaskId, destination: str | None, *, makes_way: bool = False
+    ) -> None:
         """Ask a running task to yield; once more with another destination: redirect it."""
         task = self.system.tasks[task_id]
         if task.state is not State.RUNNING:
@@ -145,6 +147,7 @@ class Ledger:
             return
         # A task to be held goes nowhere, whatever a policy wants.
         task.destination = None if task.holding else destination
+        task.makes_way |= makes_way
         if not task.preempting:
             task.preempting = True
             self.system.departing[task.id] = task
@@ -305,7 +308,7 @@ class Ledger:
         elif task.state is State.RUNNING and task.resource is not None:
             del self.system.states[task.resource].running[task.id]
             self.system.departing.pop(task.id, None)
-            task.preempting = False
+            task.preempting = task.makes_way = False
 
     def hold(self, task: TaskRecord) -> None:
         """Let a task in no queue wait for its owner."""

@@ -36,12 +36,14 @@ class Place(msgspec.Struct, frozen=True):
 class Preempt(msgspec.Struct, frozen=True):
     """Stop a running task at its next checkpoint, to wait first in `destination`'s queue.
 
-    Without a destination the policy places it when it has yielded.
+    Without a destination the policy places it when it has yielded. With `makes_way` its
+    slot is meant for the task that waits first there, which no other resource takes then.
     """
 
     task: TaskId
     destination: str | None = None
     rule: str = ""
+    makes_way: bool = False
 
 
 class Drop(msgspec.Struct, frozen=True):

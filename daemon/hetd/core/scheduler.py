@@ -182,7 +182,9 @@ class Scheduler:
                 self.ledger.place(decision.task, decision.resource, decision.rank)
                 self.system.tasks[decision.task].rule = decision.rule
             case p.Preempt():
-                self.ledger.preempt(decision.task, decision.destination)
+                self.ledger.preempt(
+                    decision.task, decision.destination, makes_way=decision.makes_way
+                )
                 self.system.tasks[decision.task].rule = decision.rule
             case p.Drop():
                 self.ledger.drop(decision.task, decision.reason)

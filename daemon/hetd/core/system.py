@@ -190,10 +190,21 @@ class System:
     def waiting(self, resource: str) -> Iterator[TaskRecord]:
         """First waiting task of each row, but for those that a free slot takes next.
 
-        A slot counts as free when it is, or when its task was asked to leave it.
+        A slot counts as free when it is, or when its task was asked to make way.
         """
         state = self.states[resource]
-        return state.queue.heads(self.opening(resource) if state.usable else 0)
+        if not state.usable:
+            return state.queue.heads()
+        free = state.slots - len(state.running)
+        return state.queue.heads(free + self.making_way(resource))
+
+    def making_way(self, resource: str) -> int:
+        """Count the running tasks that were asked to yield for one that waits there."""
+        if not self.departing:
+            return 0
+        return sum(
+            t.makes_way and t.resource == resource for t in self.departing.values()
+        )
 
     def opening(self, resource: str) -> int:
         """Count the slots that are free or whose task was asked to leave."""

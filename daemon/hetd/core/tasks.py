@@ -116,6 +116,7 @@ class TaskRecord:
         bound: whether a worker holds it (staged, running or preempted).
         preempting: a yield was asked for.
         destination: where it goes once it has yielded.
+        makes_way: it was asked to yield for a task that waits where it runs.
         holding: it is to be held once it has yielded.
         cancelling: why it was asked to give up while running.
         pinned: the only resource its owner wants it on; `excluded`: where it failed.
@@ -148,6 +149,7 @@ class TaskRecord:
     holding: bool = False
     cancelling: str | None = None
     destination: str | None = None
+    makes_way: bool = False
     pinned: str | None = None
     excluded: frozenset[str] = frozenset()
     failures: dict[str, str] = field(default_factory=dict)

@@ -90,7 +90,7 @@ def preempt_for_better(system: System, overhead: Overhead) -> Iterator[Preempt]:
         for task, victim in zip(waiting, victims, strict=False):
             if system.affinity(task.row, name) <= system.affinity(victim.row, name):
                 break
-            yield Preempt(victim.id, system.best(victim.row), RULE_C)
+            yield Preempt(victim.id, system.best(victim.row), RULE_C, makes_way=True)
 
 
 def migrate_to_idle(system: System, overhead: Overhead) -> Iterator[Preempt]:

@@ -104,7 +104,7 @@ class FinishTime:
             worth = outlook.left(task, name) > self.caution * cost
             loaded = outlook.dry(name) > outlook.dry(best) + outlook.left(task, best)
             if worth and loaded and outlook.settled(task):
-                yield Preempt(task.id, best, RULE_BACK)
+                yield Preempt(task.id, best, RULE_BACK, makes_way=True)
 
     def _take_waiting(self, system: System, outlook: Outlook) -> Iterator[Place]:
         """Let idle resources help the one that has most to do, with what fits them best."""
@@ -157,7 +157,7 @@ class FinishTime:
             if not offers:
                 return
             _, task, name = max(offers, key=lambda offer: offer[0])
-            yield Preempt(task.id, name, RULE_HELP)
+            yield Preempt(task.id, name, RULE_HELP, makes_way=True)
 
     def _look_again(self, system: System, outlook: Outlook) -> Iterator[Wake]:
         """Look again when a task that a move brought has settled."""
