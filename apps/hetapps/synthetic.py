@@ -38,8 +38,9 @@ class Synthetic(Task):
         strips: iterations of the outer loop; each takes an equal part of the time.
         state_bytes: bytes that a migration moves.
         move_seconds: time that a move takes besides copying; `links`: bytes a second
-            to and from a resource; none named: copying there takes no time. Both are
-            waited out before the first strip after a move.
+            to and from a resource; none named: copying there takes no time. Copying
+            away is waited out at the checkpoint where the task stops, the rest before
+            the first strip after.
         fail_at: the iteration that raises an error, counted from 0; None: none does.
         label: size signature; tasks with the same label share their estimates.
 
@@ -109,12 +110,16 @@ class Synthetic(Task):
             f"seconds names neither {resource.name!r} nor its kind {resource.kind!r}"
         )
 
-    def seconds_to_move(self, source: str, destination: str) -> float:
-        """Return the seconds that bringing the state to another resource takes."""
-        if source == destination:
+    def seconds_to_copy(self, resource: str) -> float:
+        """Return the seconds that copying the state to or from a resource takes."""
+        return self.state_bytes / self.links.get(resource, math.inf)
+
+    def seconds_to_go_on(self, source: str | None, here: str) -> float:
+        """Return the seconds before the first strip; `source`: where it yielded, if so."""
+        if source is None:
             return 0.0
-        rates = [self.links.get(side, math.inf) for side in (source, destination)]
-        return self.move_seconds + sum(self.state_bytes / rate for rate in rates)
+        moved = self.move_seconds if source != here else 0.0
+        return moved + self.seconds_to_copy(here)
 
     def save(self, checkpoint: Checkpoint) -> dict[str, Any]:
         return {"strips": checkpoint.done, "state_bytes": self.state_bytes}
@@ -133,14 +138,18 @@ def synthetic(
     fail_at = task.strips if task.fail_at is None else task.fail_at
     with held:
         here = device.spec.name
-        late = wait(task.seconds_to_move(checkpoint.extra.get("on", here), here))
+        late = wait(task.seconds_to_go_on(checkpoint.extra.get("on"), here))
         checkpoint.extra["on"] = here
         for strip in checkpoint.strips():
             stop = min(strip.stop, fail_at)
             late = wait((stop - strip.start) * each - late)
             if stop < strip.stop:
                 raise RuntimeError(f"synthetic failure at strip {fail_at}")
-            yield
+            try:
+                yield
+            except GeneratorExit:
+                wait(task.seconds_to_copy(here))
+                raise
 
 
 def wait(seconds: float) -> float:

@@ -73,6 +73,64 @@ def test_d_a_task_moves_to_a_better_resource_that_has_nothing_left() -> None:
     }
 
 
+@pytest.mark.parametrize("sharing", [None, "processor"])
+def test_copying_out_holds_the_source(sharing: str | None) -> None:
+    # g2 makes way for c1 at 4 s; its slot is free when a GB is copied out, at 5 s
+    linked = a_node("fpga0", link_bytes_per_s=1e9, sharing=sharing) + a_node("gpu0")
+    scenario = a_scenario(
+        linked,
+        [
+            a_type("g", fpga0=20, gpu0=10, migration_s=0.5, state_bytes=1e9),
+            a_type("c", fpga0=10, gpu0=20),
+        ],
+        [("g1", "g", 0), ("g2", "g", 0), ("c1", "c", 3)],
+    )
+
+    assert run_trace(scenario, "migration") == {
+        "g1": "gpu0 0-10",
+        "g2": "fpga0 0-4, gpu0 10.5-18.5",
+        "c1": "fpga0 5-15",
+    }
+
+
+def test_what_yielded_is_copied_in_again_where_it_was() -> None:
+    # b1 makes way at 2 s, and again for 1 s of copying goes on where it was
+    scenario = a_scenario(
+        a_node("gpu0", link_bytes_per_s=1e9) + a_node("fpga0"),
+        [
+            a_type("both", fpga0=10, gpu0=20, state_bytes=1e9),
+            a_type("only", strips=1, gpu0=4),
+            a_type("blocks", strips=1, fpga0=50),
+        ],
+        [("x", "blocks", 0), ("b1", "both", 0), ("o1", "only", 2)],
+    )
+
+    assert run_trace(scenario, "migration") == {
+        "x": "fpga0 0-50",
+        "b1": "gpu0 0-2, gpu0 8-26",
+        "o1": "gpu0 3-7",
+    }
+
+
+def test_a_task_that_is_copied_out_can_be_lost() -> None:
+    # the GPU fails at 4.5 s, while g2 is copied out: it begins again
+    scenario = a_scenario(
+        a_node("gpu0", link_bytes_per_s=1e9) + a_node("cpu"),
+        [
+            a_type("g", gpu0=20, cpu=10, state_bytes=1e9),
+            a_type("c", gpu0=10, cpu=200),
+        ],
+        [("g1", "g", 0), ("g2", "g", 0), ("c1", "c", 3)],
+        outages=[{"resource": "gpu0", "start": 4.5, "finish": 30}],
+    )
+
+    assert run_trace(scenario, "migration") == {
+        "g1": "cpu 0-10",
+        "g2": "gpu0 0-4, cpu 10-20",
+        "c1": "cpu 20-40, gpu0 40-49",
+    }
+
+
 def test_strips_of_one_run_to_completion() -> None:
     scenario = a_scenario(
         CPU_GPU,

@@ -30,13 +30,13 @@ class SharedProcessor:
         self.name = name
         self.agenda = agenda
         self.clock = 0
-        self._preparation = preparation
+        self.preparation = preparation
         self._computing: dict[SharedRun, None] = {}
         self._seen: Nanoseconds = 0
         self._ticket = -1
 
     def start(self, job: Job, epoch: int, now: Nanoseconds) -> SharedRun:
-        begin = self._preparation.begin(job, self.name, now)
+        begin = self.preparation.begin(job, self.name, now)
         run = SharedRun(self, job, epoch, begin)
         if begin > now:
             run.ticket = self.agenda.add(begin, Order.WORKER, run)
@@ -88,7 +88,7 @@ class SharedRun:
 
     Attributes:
         stop: tick of the virtual clock at which it stops or reports next.
-        ticket: its entry in the agenda while its state is being moved here.
+        ticket: its entry in the agenda while its state is copied here, or away.
 
     """
 
@@ -105,6 +105,7 @@ class SharedRun:
         self._origin: int | None = None
         self._strips = job.done
         self._asked = False
+        self._copying = False
 
     def enter(self, clock: int) -> None:
         """Start to compute at this tick."""
@@ -115,10 +116,10 @@ class SharedRun:
         """Start to compute, or yield where that was asked for in the meantime."""
         if ticket != self.ticket:
             return None
+        if self._copying:
+            return self._yield()
         if self._asked:
-            job = self.job
-            job.run = None
-            return e.TaskYielded(job.id, self.epoch, job.done / job.strips)
+            return self._copy_out(now)
         self._processor.join(self, now)
         return None
 
@@ -131,11 +132,13 @@ class SharedRun:
 
     def abandon(self, now: Nanoseconds) -> None:
         self.ticket = -1
-        self._leave(now)
+        if not self._copying:
+            self._leave(now)
+        self.job.run = None
         self.job.done = 0
         self.job.home = None
 
-    def reach(self, now: Nanoseconds) -> Event:
+    def reach(self, now: Nanoseconds) -> Event | None:
         """Finish, yield or report: the clock has come to `stop`."""
         job = self.job
         share = self._strips / job.strips
@@ -145,11 +148,27 @@ class SharedRun:
         self._leave(now)
         job.done = self._strips
         if job.done == job.strips:
+            job.run = None
             return e.TaskFinished(job.id, self.epoch)
-        return e.TaskYielded(job.id, self.epoch, share)
+        return self._copy_out(now)
+
+    def _copy_out(self, now: Nanoseconds) -> Event | None:
+        """Yield when the state is copied out, which takes time where there is a link."""
+        processor = self._processor
+        took = processor.preparation.copying(self.job, processor.name)
+        if not took:
+            return self._yield()
+        self._copying = True
+        self.ticket = processor.agenda.add(now + took, Order.WORKER, self)
+        return None
+
+    def _yield(self) -> Event:
+        job = self.job
+        job.run = None
+        return e.TaskYielded(job.id, self.epoch, job.done / job.strips)
 
     def _leave(self, now: Nanoseconds) -> None:
-        self.job.run = None
+        """End the stretch in which it computed."""
         self._processor.leave(self, now)
         if now > self._begin:
             self.job.segments.append((self._processor.name, self._begin, now))

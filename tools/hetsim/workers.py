@@ -49,7 +49,11 @@ class Workers(Protocol):
 
 
 class Preparation:
-    """Time that passes before a task computes: moving its state, loading its program."""
+    """Time in which a slot is taken and nothing computed: copying state, loading programs.
+
+    As in the daemon a task that yields copies its state out before its slot is free, and
+    copies it in where it goes on, even if that is where it was.
+    """
 
     def __init__(self, resources: dict[str, Resource]) -> None:
         self._resources = resources
@@ -58,11 +62,20 @@ class Preparation:
     def begin(self, job: Job, name: str, now: Nanoseconds) -> Nanoseconds:
         """Return when the task starts to compute; it now lives on this resource."""
         at = now + self._loading(job, name)
-        if job.home is not None and job.home != name:
-            job.migrations += 1
-            at += self._moving(job, name)
+        if job.home is not None:
+            at += self.copying(job, name)
+            if job.home != name:
+                job.migrations += 1
+                at += nanoseconds(job.kind.migration_s or 0.0)
         job.home = name
         return at
+
+    def copying(self, job: Job, name: str) -> Nanoseconds:
+        """Time to copy the state of a task to a resource, or from it."""
+        link = self._resources[name].link_bytes_per_s
+        if link is None:
+            return 0
+        return nanoseconds((job.kind.state_bytes or 0) / link)
 
     def _loading(self, job: Job, name: str) -> Nanoseconds:
         program = application(job.kind.name)
@@ -70,14 +83,6 @@ class Preparation:
             return 0
         self._programs[name] = program
         return nanoseconds(self._resources[name].reconfigure_s)
-
-    def _moving(self, job: Job, name: str) -> Nanoseconds:
-        seconds = job.kind.migration_s or 0.0
-        for side in (job.home or name, name):
-            link = self._resources[side].link_bytes_per_s
-            if link is not None:
-                seconds += (job.kind.state_bytes or 0) / link
-        return nanoseconds(seconds)
 
 
 class CrashingRun:
@@ -115,10 +120,10 @@ class SlotWorkers:
     def __init__(self, name: str, preparation: Preparation, agenda: Agenda) -> None:
         self.name = name
         self.agenda = agenda
-        self._preparation = preparation
+        self.preparation = preparation
 
     def start(self, job: Job, epoch: int, now: Nanoseconds) -> SlotRun:
-        begin = self._preparation.begin(job, self.name, now)
+        begin = self.preparation.begin(job, self.name, now)
         return SlotRun(self, job, epoch, begin)
 
 
@@ -128,6 +133,7 @@ class SlotRun:
     __slots__ = (
         "_asked",
         "_begin",
+        "_copying",
         "_reported",
         "_stop",
         "_ticket",
@@ -146,6 +152,7 @@ class SlotRun:
         self._begin = begin
         self._total = job.actual[workers.name]
         self._asked = False
+        self._copying = False
         self._reported = (
             begin if self._total == job.expected.get(workers.name) else None
         )
@@ -160,7 +167,9 @@ class SlotRun:
 
     def abandon(self, now: Nanoseconds) -> None:
         self._ticket = -1
-        self._leave(now)
+        if not self._copying:
+            self._close(now)
+        self.job.run = None
         self.job.done = 0
         self.job.home = None
 
@@ -173,11 +182,26 @@ class SlotRun:
             share = self._stop / job.strips
             self._aim_at_next(now)
             return e.StripsDone(job.id, self.epoch, share)
-        self._leave(now)
+        if self._copying:
+            job.run = None
+            return e.TaskYielded(job.id, self.epoch, job.done / job.strips)
+        self._close(now)
         job.done = self._stop
         if self._stop == job.strips:
+            job.run = None
             return e.TaskFinished(job.id, self.epoch)
-        return e.TaskYielded(job.id, self.epoch, job.done / job.strips)
+        return self._copy_out(now)
+
+    def _copy_out(self, now: Nanoseconds) -> Event | None:
+        """Yield when the state is copied out, which takes time where there is a link."""
+        job, workers = self.job, self._workers
+        took = workers.preparation.copying(job, workers.name)
+        if not took:
+            job.run = None
+            return e.TaskYielded(job.id, self.epoch, job.done / job.strips)
+        self._copying = True
+        self._ticket = workers.agenda.add(now + took, Order.WORKER, self)
+        return None
 
     def _aim_at_next(self, now: Nanoseconds) -> None:
         """Go on to the end, or to the next report where one is needed."""
@@ -210,7 +234,7 @@ class SlotRun:
             strips += 1
         return min(strips, job.strips)
 
-    def _leave(self, now: Nanoseconds) -> None:
-        self.job.run = None
+    def _close(self, now: Nanoseconds) -> None:
+        """End the stretch in which it computed."""
         if now > self._begin:
             self.job.segments.append((self._workers.name, self._begin, now))
