@@ -12,6 +12,7 @@ from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hetd.core.deadlines import NEVER
+from hetd.planning.draws import drawn
 
 if TYPE_CHECKING:
     from hetd.core.events import Nanoseconds
@@ -119,7 +120,7 @@ def _machine(
     waiting = list(state.queue) if state.queue else []
     for task in waiting:
         machine.rank = max(machine.rank, task.rank)
-        queued = _queued(system, task, resource.name)
+        queued = _queued(system, task, resource.name, reading)
         if len(ends) < state.slots:
             ends.append(machine._end_of(queued, system.now))  # noqa: SLF001  same module
         else:
@@ -132,8 +133,10 @@ def _machine(
     return machine
 
 
-def _queued(system: System, task: TaskRecord, name: str) -> Queued[TaskRecord]:
-    expected = system.fit(task.row).expected.get(name, 0)
+def _queued(
+    system: System, task: TaskRecord, name: str, reading: Reading
+) -> Queued[TaskRecord]:
+    expected = _expected(system, task, name, reading)
     left = round(expected * (1.0 - task.progress)) if task.progress else expected
     deadline = task.submitted.deadline
     return Queued(task, task.row.type, left, NEVER if deadline is None else deadline)
@@ -142,9 +145,19 @@ def _queued(system: System, task: TaskRecord, name: str) -> Queued[TaskRecord]:
 def _end(system: System, task: TaskRecord, reading: Reading) -> Nanoseconds:
     """Tell when a running task is expected to free its slot."""
     name = task.resource or ""
-    expected = system.fit(task.row).expected.get(name, 0)
+    expected = _expected(system, task, name, reading)
     end = task.progress_at + round(expected * (1.0 - task.progress))
     deadline = task.submitted.deadline
     if deadline is not None and reading.cut:
         end = min(end, deadline)
     return max(end, system.now) if reading.clamped else end
+
+
+def _expected(
+    system: System, task: TaskRecord, name: str, reading: Reading
+) -> Nanoseconds:
+    """Time of a whole task as the mapper knows it."""
+    expected = system.fit(task.row).expected.get(name, 0)
+    if not reading.drawn:
+        return expected
+    return drawn(expected, reading.seed, task.id, list(system.resources).index(name))

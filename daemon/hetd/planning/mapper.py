@@ -140,20 +140,20 @@ def buckets_of(system: System, reading: Reading) -> list[Bucket[TaskRecord]]:
             buckets.append(Bucket(row.type, expected, order))
     if not reading.drawn:
         return buckets
-    now, seed = system.now, reading.seed
-    return [one for bucket in buckets for one in _drawn(bucket, now, seed)]
+    return [one for bucket in buckets for one in _drawn(bucket, system, reading.seed)]
 
 
 def _drawn(
-    bucket: Bucket[TaskRecord], now: Nanoseconds, seed: int
+    bucket: Bucket[TaskRecord], system: System, seed: int
 ) -> Iterator[Bucket[TaskRecord]]:
-    """Make a bucket for each task, with times drawn for this look."""
+    """Make a bucket for each task; its time on each machine is drawn once for all looks."""
+    machines = {name: index for index, name in enumerate(system.resources)}
     for deadline, number, task in bucket.order.entries():
         order: DeadlineOrder[TaskRecord] = DeadlineOrder()
         order.add(task, number, deadline)
         times = {
-            name: drawn(expected, seed, now, number, index)
-            for index, (name, expected) in enumerate(bucket.expected.items())
+            name: drawn(expected, seed, task.id, machines[name])
+            for name, expected in bucket.expected.items()
         }
         yield replace(bucket, expected=times, order=order)
 

@@ -29,7 +29,8 @@ class Mapping:
             now (`clamped`), or when it was to end (`unclamped`).
         mappings: tasks mapped in one event: one `per-machine` or one in all (`single`).
         knowledge: what the mapper takes for the time of a task: what is `expected`, or
-            a value that is `drawn` for each look, evenly within 10 % x sqrt(3) of it.
+            a value that is `drawn` once for each task and machine, evenly within
+            10 % x sqrt(3) of it.
         full: whether a machine without a free place can be `chosen` in Phase I (the
             task then waits for it), or is `left-out`.
         cut: whether tasks ahead are taken to stop at their deadlines.
