@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgpack
 import msgspec
@@ -13,6 +21,10 @@ from hypothesis import strategies as st
 
 from libtask import messages as m
 from libtask.errors import InputError
+from libtask.messages import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TO_DAEMON = get_args(m.ToDaemon)
 FROM_DAEMON = get_args(m.FromDaemon)
@@ -190,3 +202,84 @@ def test_what_hetd_itself_sends_may_be_larger() -> None:
 def test_strange_values_raise_only_our_error(frame: bytes) -> None:
     with pytest.raises(m.MalformedError):
         m.decode_to_daemon(frame)
+
+
+STRANGE = [msgpack.ExtType(5, b"x"), msgpack.Timestamp(1), {1: 2}, {"deep": {3: 4}}]
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=repr)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        lambda value: {"t": "Finished", "task": 1, "epoch": 1, "result": value},
+        lambda value: {
+            "t": "Submit",
+            "request": 1,
+            "tasks": [{"app": "a"}, {"app": "a", "params": {"p": value}}],
+        },
+        lambda value: {
+            "t": "Progress",
+            "task": 1,
+            "epoch": 1,
+            "checkpoint": {"extra": {"e": value}},
+            "seconds": 1.0,
+            "iterations": 1,
+        },
+        lambda value: {"t": "Policies", "request": 1, "parameters": {"p": value}},
+    ],
+    ids=["result", "params", "extra", "parameters"],
+)
+def test_values_of_any_type_are_still_plain_ones(
+    fields: Callable[[Any], dict[str, Any]], value: object
+) -> None:
+    m.decode_to_daemon(msgpack.packb(fields({"plain": [1, 2.5, "x", None]})))
+
+    with pytest.raises(m.MalformedError):
+        m.decode_to_daemon(msgpack.packb(fields(value)))
+
+
+def _by_plain_values(frame: bytes) -> m.Message | None:
+    """Decode as large frames are; None: refused."""
+    try:
+        message: m.Message = codec._decode(frame, codec._TO_DAEMON, codec._unpack)
+    except m.MalformedError:
+        return None
+    return message
+
+
+@pytest.mark.parametrize("kind", TO_DAEMON)
+@given(data=st.data())
+def test_small_frames_are_decoded_as_large_ones_are(
+    kind: type[m.Message], data: st.DataObject
+) -> None:
+    fields = msgspec.to_builtins(data.draw(structures(kind)))
+    name = data.draw(st.sampled_from([*fields, "other"]))
+    frame = msgpack.packb({**fields, name: data.draw(PLAIN)})
+
+    straight = codec._straight(frame)
+
+    assert straight is None or straight == _by_plain_values(frame)
+
+
+def _has_any(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _has_any(kind.type)
+    if isinstance(kind, msgspec.inspect.StructType):
+        return any(_has_any(field.type) for field in kind.fields)
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return any(map(_has_any, kind.types))
+    if isinstance(kind, msgspec.inspect.DictType):
+        return _has_any(kind.value_type)
+    if isinstance(kind, msgspec.inspect.ListType):
+        return _has_any(kind.item_type)
+    return isinstance(kind, msgspec.inspect.AnyType)
+
+
+def test_each_message_with_values_of_any_type_is_known() -> None:
+    with_any = {
+        kind.__name__ for kind in TO_DAEMON if _has_any(msgspec.inspect.type_info(kind))
+    }
+
+    # what `codec._holds_any_values` looks into
+    looked_into = {"Finished", "Submit", "Policies"}
+    assert with_any == looked_into | {k.__name__ for k in codec._WITH_CHECKPOINT}

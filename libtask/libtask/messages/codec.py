@@ -238,6 +238,42 @@ def _decode(frame: bytes, kinds: dict[str, Any], unpack: Callable[[bytes], Any])
         ) from error
 
 
+_STRAIGHT_TO_DAEMON = msgspec.msgpack.Decoder(ToDaemon)
+_STRAIGHT_FROM_DAEMON = msgspec.msgpack.Decoder(FromDaemon)
+_UNREADABLE = (ValueError, RecursionError, msgspec.MsgspecError)
+"""What a decoder raises; the way by plain values then says what is wrong, and where."""
+_WITH_CHECKPOINT = frozenset({Progress, Yielded, SnapshotTaken, Resumed})
+
+
+def _straight(frame: bytes) -> ToDaemon | None:
+    """Decode a small frame straight into a message: a fifth of the time.
+
+    Returns:
+        None where it has to go by plain values: it is large, not well-formed, or holds
+        values of any type, of which msgspec lets through some that msgpack refuses.
+
+    """
+    if len(frame) > UNCOUNTED:
+        return None
+    try:
+        message: ToDaemon = _STRAIGHT_TO_DAEMON.decode(frame)
+    except _UNREADABLE:
+        return None
+    return None if _holds_any_values(message) else message
+
+
+def _holds_any_values(message: Any) -> bool:
+    """Whether a message to hetd holds values of any type (a field with `Any` in it)."""
+    kind = type(message)
+    if kind is Finished:
+        return message.result is not None
+    if kind is Submit:
+        return any(task.params for task in message.tasks)
+    if kind in _WITH_CHECKPOINT:
+        return bool(message.checkpoint.extra)
+    return kind is Policies and bool(message.parameters)
+
+
 def decode_to_daemon(frame: bytes) -> ToDaemon:
     """Decode and validate what a peer sent to hetd.
 
@@ -245,7 +281,9 @@ def decode_to_daemon(frame: bytes) -> ToDaemon:
         InputError: not a well-formed, known message.
 
     """
-    message: ToDaemon = _decode(frame, _TO_DAEMON, _unpack)
+    message = _straight(frame)
+    if message is None:
+        message = _decode(frame, _TO_DAEMON, _unpack)
     try:
         check(message, len(frame))
     except InputError as error:
@@ -281,5 +319,8 @@ def decode_from_daemon(frame: bytes) -> FromDaemon:
         InputError: not a well-formed, known message.
 
     """
-    message: FromDaemon = _decode(frame, _FROM_DAEMON, _unpack_trusted)
+    try:
+        message: FromDaemon = _STRAIGHT_FROM_DAEMON.decode(frame)
+    except _UNREADABLE:
+        message = _decode(frame, _FROM_DAEMON, _unpack_trusted)
     return message
