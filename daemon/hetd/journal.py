@@ -21,7 +21,7 @@ from hetd.usage import Usage
 from libtask.messages import ENDED, Segment, TaskChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
     from hetd.core.actions import Record
@@ -81,6 +81,8 @@ class Journal:
         """Of pages on disk, since the start: it tells what a step has cost."""
         self.changes: list[tuple[Entry, TaskChanged]] = []
         """What the watchers have not been told yet."""
+        self.is_watched: Callable[[], bool] = lambda: True
+        """Whether anybody watches; else only the ends of tasks are told, to submitters."""
 
     # ------------------------------------------------------------ finding
 
@@ -248,8 +250,11 @@ class Journal:
         self.tell(entry, record.event, now)
 
     def tell(self, entry: Entry, event: str, now: float) -> None:
-        """Note a change for the watchers."""
+        """Note a change for the watchers, where one of them hears of it."""
         if entry.id in self._refused:
+            return
+        ends = bool(entry.submitter) and entry.state in ENDED
+        if not ends and not self.is_watched():
             return
         changed = TaskChanged(
             id=entry.id,

@@ -71,6 +71,7 @@ class Loop:
         self._now = node.clock.now
         self._journal: Journal = node.journal
         self._watchers = Watchers()
+        self._journal.is_watched = self._watchers.__bool__
         self._shares = Shares()
         self._requests = RequestQueue()
         self._outbox = Outbox()

@@ -48,6 +48,9 @@ class Watchers:
     def __len__(self) -> int:
         return len(self._watches)
 
+    def __bool__(self) -> bool:
+        return bool(self._watches)
+
     def remove(self, route: bytes) -> None:
         """Forget a connection that is no more."""
         known = self._watches.pop(route, None)

@@ -262,17 +262,19 @@ def test_small_frames_are_decoded_as_large_ones_are(
 
 
 def _has_any(kind: msgspec.inspect.Type) -> bool:
-    if isinstance(kind, msgspec.inspect.Metadata):
-        return _has_any(kind.type)
-    if isinstance(kind, msgspec.inspect.StructType):
-        return any(_has_any(field.type) for field in kind.fields)
-    if isinstance(kind, msgspec.inspect.UnionType):
-        return any(map(_has_any, kind.types))
-    if isinstance(kind, msgspec.inspect.DictType):
-        return _has_any(kind.value_type)
-    if isinstance(kind, msgspec.inspect.ListType):
-        return _has_any(kind.item_type)
-    return isinstance(kind, msgspec.inspect.AnyType)
+    match kind:
+        case msgspec.inspect.StructType():
+            return any(_has_any(field.type) for field in kind.fields)
+        case msgspec.inspect.UnionType():
+            return any(map(_has_any, kind.types))
+        case (
+            msgspec.inspect.Metadata(type=inner)
+            | msgspec.inspect.DictType(value_type=inner)
+            | msgspec.inspect.ListType(item_type=inner)
+        ):
+            return _has_any(inner)
+        case _:
+            return isinstance(kind, msgspec.inspect.AnyType)
 
 
 def test_each_message_with_values_of_any_type_is_known() -> None:

@@ -26,8 +26,9 @@ SECONDS = {
 """Capital letter: where it runs best. `g` fits the GPU, and all others worse than `G`."""
 
 
-def came(task: int) -> Record:
-    return Record(TaskId(task), State.QUEUED, "submitted")
+def came(task: int, resource: str) -> Record:
+    """Expect it to wait where it fits best at once (principle A)."""
+    return Record(TaskId(task), State.QUEUED, "submitted", resource)
 
 
 def ran(task: int, epoch: int, resource: str) -> list[Action]:
@@ -35,10 +36,6 @@ def ran(task: int, epoch: int, resource: str) -> list[Action]:
         Run(TaskId(task), epoch, resource),
         Record(TaskId(task), State.RUNNING, "dispatched", resource),
     ]
-
-
-def placed(task: int, resource: str) -> Record:
-    return Record(TaskId(task), State.QUEUED, "placed", resource)
 
 
 def finished(task: int, resource: str) -> Record:
@@ -56,10 +53,10 @@ def test_a_each_task_goes_to_the_resource_with_the_highest_affinity(
     actions = [node.handle(a_task(n, t)) for n, t in enumerate("CGFG", start=1)]
 
     assert actions == [
-        [came(1), *ran(1, 1, "cpu")],
-        [came(2), *ran(2, 2, "gpu0")],
-        [came(3), *ran(3, 3, "fpga0")],
-        [came(4), placed(4, "gpu0")],
+        [came(1, "cpu"), *ran(1, 1, "cpu")],
+        [came(2, "gpu0"), *ran(2, 2, "gpu0")],
+        [came(3, "fpga0"), *ran(3, 3, "fpga0")],
+        [came(4, "gpu0")],
     ]
 
 
@@ -74,10 +71,13 @@ def test_a_chooses_among_what_the_task_may_use(a_scheduler: Start) -> None:
     node = a_scheduler(NODE, SECONDS, "affinity")
 
     assert node.handle(a_task(1, "G", resources=["cpu", "fpga0"])) == [
-        came(1),
+        came(1, "fpga0"),
         *ran(1, 1, "fpga0"),
     ]
-    assert node.handle(a_task(2, "G", kinds=["cpu"])) == [came(2), *ran(2, 2, "cpu")]
+    assert node.handle(a_task(2, "G", kinds=["cpu"])) == [
+        came(2, "cpu"),
+        *ran(2, 2, "cpu"),
+    ]
 
 
 # ---------------------------------------------------------------- B
@@ -115,15 +115,15 @@ def test_b_of_several_idle_resources_the_best_fitting_takes_the_task(
     node.handle(a_task(1, "G"))
 
     # Affinities of G: CPU 1/4, FPGA 1/2.
-    assert node.handle(a_task(2, "G")) == [came(2), *ran(2, 2, "fpga0")]
-    assert node.handle(a_task(3, "G")) == [came(3), *ran(3, 3, "cpu")]
-    assert node.handle(a_task(4, "G")) == [came(4), placed(4, "gpu0")]
+    assert node.handle(a_task(2, "G")) == [came(2, "gpu0"), *ran(2, 2, "fpga0")]
+    assert node.handle(a_task(3, "G")) == [came(3, "gpu0"), *ran(3, 3, "cpu")]
+    assert node.handle(a_task(4, "G")) == [came(4, "gpu0")]
 
 
 def test_b_leaves_a_task_for_the_slot_that_is_free_for_it(a_scheduler: Start) -> None:
     node = a_scheduler(NODE, SECONDS, "work-conserving")
 
-    assert node.handle(a_task(1, "G")) == [came(1), *ran(1, 1, "gpu0")]
+    assert node.handle(a_task(1, "G")) == [came(1, "gpu0"), *ran(1, 1, "gpu0")]
 
 
 def test_b_takes_what_waits_behind_a_task_that_leaves_by_d(a_scheduler: Start) -> None:
@@ -144,7 +144,7 @@ def test_b_never_takes_what_cannot_run_there(a_scheduler: Start) -> None:
     node = a_scheduler(NODE, SECONDS, "work-conserving")
     node.handle(a_task(1, "G", kinds=["gpu"]))
 
-    assert node.handle(a_task(2, "G", kinds=["gpu"])) == [came(2), placed(2, "gpu0")]
+    assert node.handle(a_task(2, "G", kinds=["gpu"])) == [came(2, "gpu0")]
 
 
 # ---------------------------------------------------------------- C
@@ -165,7 +165,7 @@ def test_c_a_task_makes_way_for_one_that_fits_better(a_scheduler: Start) -> None
     asked = node.handle(a_task(3, "C"), at=1.0)
     yielded = node.handle(e.TaskYielded(TaskId(2), 2, 0.1), at=1.1)
 
-    assert asked == [came(3), Preempt(TaskId(2), 2), placed(3, "cpu")]
+    assert asked == [came(3, "cpu"), Preempt(TaskId(2), 2)]
     assert yielded == [
         Record(TaskId(2), State.PREEMPTED, "preempted", "gpu0"),
         *ran(3, 3, "cpu"),
@@ -188,7 +188,7 @@ def test_c_spares_a_task_where_it_fits_best(a_scheduler: Start) -> None:
     node.handle(a_task(1, "F"))
 
     # The GPU is the best that is left for F, so its affinity is 1.
-    assert node.handle(a_task(2, "G")) == [came(2), placed(2, "gpu0")]
+    assert node.handle(a_task(2, "G")) == [came(2, "gpu0")]
 
 
 def test_c_one_task_makes_way_for_one_task(a_scheduler: Start) -> None:
@@ -200,9 +200,9 @@ def test_c_one_task_makes_way_for_one_task(a_scheduler: Start) -> None:
     second = node.handle(a_task(5, "C"), at=1.1)
     third = node.handle(a_task(6, "C"), at=1.2)
 
-    assert first == [came(4), Preempt(TaskId(2), 2), placed(4, "cpu")]
-    assert second == [came(5), Preempt(TaskId(3), 3), placed(5, "cpu")]
-    assert third == [came(6), placed(6, "cpu")]
+    assert first == [came(4, "cpu"), Preempt(TaskId(2), 2)]
+    assert second == [came(5, "cpu"), Preempt(TaskId(3), 3)]
+    assert third == [came(6, "cpu")]
 
 
 def test_c_each_victim_is_weighed_against_the_task_that_replaces_it(
@@ -226,7 +226,7 @@ def test_c_a_cancelled_task_makes_way_already(a_scheduler: Start) -> None:
         node.handle(a_task(number, "G"))
     node.handle(e.TaskCancelled(TaskId(2)), at=0.9)
 
-    assert node.handle(a_task(4, "C"), at=1.0) == [came(4), placed(4, "cpu")]
+    assert node.handle(a_task(4, "C"), at=1.0) == [came(4, "cpu")]
 
 
 # ---------------------------------------------------------------- D
@@ -339,7 +339,7 @@ def test_a_task_just_moved_does_not_make_way_before_it_has_settled(
     early = node.handle(a_task(3, "C"), at=2.0)
     late = node.handle(e.TimerFired(), at=3.0)
 
-    assert early == [came(3), SetTimer(3 * SECOND), placed(3, "cpu")]
+    assert early == [came(3, "cpu"), SetTimer(3 * SECOND)]
     assert late == [Preempt(TaskId(1), 1)]
 
 

@@ -189,7 +189,7 @@ class DropsPlaced:
 
 def test_a_policy_that_gives_a_task_up_is_told_of_the_next() -> None:
     node = a_node(Quotas(Quota(running=1)))
-    node.scheduler.policy = DropsPlaced()
+    node.handle(e.PolicyChanged(DropsPlaced()))
 
     actions = node.handle_all(a_task(1, owner=ANN), a_task(2, owner=ANN))
 

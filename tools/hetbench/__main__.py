@@ -16,6 +16,7 @@ import psutil
 
 BENCHES = {
     "tasks": "no-op tasks through the real daemon: rate and latency",
+    "loop": "processor time of hetd's main thread for a no-op task, without sockets",
     "checkpoints": "cost of a checkpoint, and of being preemptible",
     "moves": "time of a migration by bytes moved",
     "snapshots": "writing and reading snapshots by bytes, and what they cost",

@@ -72,17 +72,20 @@ class Intake:
     # ------------------------------------------------------------ events of users
 
     def _on_submitted(self, event: e.TaskSubmitted) -> None:
-        self.ledger.record(self._submit(event), "submitted")
-
-    def _submit(self, event: e.TaskSubmitted) -> TaskRecord:
         task = self.ledger.admit(event)
-        if event.hold:
+        if not self._waits_for_others(task):
+            self.ledger.arrive(task)
+        self.ledger.record(task, "submitted")
+
+    def _waits_for_others(self, task: TaskRecord) -> bool:
+        """Let a new task wait for its owner or other tasks, if it has to."""
+        if task.submitted.hold:
             self.ledger.hold(task)
         elif task.unmet:
             task.advance("DependenciesAwaited", self.system.now)
         else:
-            self.ledger.enqueue(task)
-        return task
+            return False
+        return True
 
     def _on_cancelled(self, event: e.TaskCancelled) -> None:
         task = self.system.tasks.get(event.task)
@@ -379,7 +382,9 @@ class Intake:
     def take_up(self, event: e.TaskSubmitted | e.TaskRestored) -> None:
         """Apply what was known of a task before the start."""
         if isinstance(event, e.TaskSubmitted):
-            task = self._submit(event)
+            task = self.ledger.admit(event)
+            if not self._waits_for_others(task):
+                self.ledger.enqueue(task)  # no resource is known to be usable yet
         else:
             task = self._restore(event)
         if task.state.placeable:
@@ -414,14 +419,11 @@ class Intake:
             task.checkpointed = event.checkpointed
 
     def _restore_waiting(self, task: TaskRecord) -> None:
-        if task.submitted.hold:
-            self.ledger.hold(task)
-        elif task.unmet:
-            task.advance("DependenciesAwaited", self.system.now)
-        else:
-            if task.bound:
-                task.advance("RestoredWaiting", self.system.now)
-            self.ledger.enqueue(task)
+        if self._waits_for_others(task):
+            return
+        if task.bound:
+            task.advance("RestoredWaiting", self.system.now)
+        self.ledger.enqueue(task)
 
     def _on_found(self, event: e.TaskFound) -> None:
         task = self.ledger.current(event.task, event.epoch)

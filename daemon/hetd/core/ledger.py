@@ -14,7 +14,6 @@ from hetd.core import actions as a
 from hetd.core.breaker import LONGEST_REASON, Fault, Pair, key_of
 from hetd.core.queues import RunQueue
 from hetd.core.quotas import Gate, Turns
-from hetd.core.system import SECOND
 from hetd.core.tasks import Row, State, TaskRecord
 from libtask.errors import BugError
 
@@ -61,6 +60,8 @@ class Ledger:
         self._steps = UNBOUNDED
         self.interrupted = False
         """Whether the policy had more to decide than could be applied at once."""
+        self.arrival_rule = ""
+        """See `policy.arrival_rule_of`."""
 
     def begin(self, *, bounded: bool = True) -> None:
         """Start a new list of actions.
@@ -233,13 +234,19 @@ class Ledger:
         task.checkpointed = False
         state.running[task.id] = task
 
+    def arrive(self, task: TaskRecord) -> None:
+        """Let a new task wait: at once where it fits best, if the policy says so."""
+        if not self._comes_in(task):
+            return
+        resource = None
+        if self.arrival_rule:
+            resource = self.system.fit(task.row).best
+            task.rule = "" if resource is None else self.arrival_rule
+        self._push(task, resource, task.rank)
+
     def enqueue(self, task: TaskRecord, resource: str | None = None) -> None:
         """Let a task in no queue wait for `resource`; else for the policy to place it."""
-        if self.system.breaker:
-            self._offer_trial(task)
-        if not self.gate.admits(task):
-            task.resource = None
-            self.gate.keep_out(task)
+        if not self._comes_in(task):
             return
         if resource is not None and resource not in self.system.affinities(task.row):
             resource = None
@@ -453,6 +460,16 @@ class Ledger:
         self.reconsider({pair[:2] for pair in gone})
         self.rerow(task)
 
+    def _comes_in(self, task: TaskRecord) -> bool:
+        """Whether a task that begins to wait may have a slot; else it waits outside."""
+        if self.system.breaker:
+            self._offer_trial(task)
+        if self.gate.admits(task):
+            return True
+        task.resource = None
+        self.gate.keep_out(task)
+        return False
+
     def _reconsider(self, task: TaskRecord) -> None:
         before, where = task.row, task.resource
         if not task.state.placeable:
@@ -562,8 +579,7 @@ class Ledger:
 
     def _draw_turn(self, task: TaskRecord) -> float:
         owner = task.submitted.owner
-        expected = self.system.fit(task.row).expected.values()
-        seconds = min(expected, default=SECOND) / SECOND
+        seconds = self.system.fit(task.row).least_s
         return self._turns.draw(owner, seconds, self.gate.quotas.of(owner).share)
 
     def _keep_out_row(self, row: Row) -> None:

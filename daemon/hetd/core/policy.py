@@ -70,6 +70,15 @@ def reacts_to_each(policy: Policy) -> bool:
     return bool(getattr(policy, "each_event", False))
 
 
+def arrival_rule_of(policy: Policy) -> str:
+    """Return the rule by which tasks that arrive go at once where they fit best.
+
+    Empty: the policy is to see each of them before it waits for a resource.
+    """
+    rule: str = getattr(policy, "arrival_rule", "")
+    return rule
+
+
 Decision: TypeAlias = Place | Preempt | Drop | Wake
 
 
@@ -79,7 +88,8 @@ class Policy(Protocol):
     One with a parameter `objective` has affinity measured by that. One with `each_event`
     set is called for each of several events of one type at one instant, as long as it
     decides something; any other once for them, with the last. `TaskYielded` is told of
-    each task.
+    each task. One with an `arrival_rule` would place each task that arrives where its
+    affinity is highest, with that rule, before anything else: the scheduler does it at once.
     """
 
     def react(

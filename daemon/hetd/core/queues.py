@@ -81,16 +81,17 @@ class RunQueue:
         if self._orders is not None and task.row in self._orders:
             self._orders[task.row].remove(task, task.submitted.deadline)
         self._settle(task.row)
-        if self._stale[task.row]:
-            share = _SHARES[len(self._stale) % len(_SHARES)]
-            if self._stale[task.row] > len(self._buckets[task.row]) // share + _SLACK:
-                self._compact(task.row)
         self.touched = True
 
     def pop(self) -> TaskRecord:
         """Take the first task out of a queue that is not empty. O(rows)."""
-        task = self._first()
-        self.remove(task)
+        row = self._first().row
+        task = heappop(self._buckets[row])[1]  # the top of a bucket was not removed
+        del self._entries[task]
+        if self._orders is not None and row in self._orders:
+            self._orders[row].remove(task, task.submitted.deadline)
+        self._settle(row)
+        self.touched = True
         return task
 
     def head(self) -> TaskRecord | None:
@@ -147,6 +148,9 @@ class RunQueue:
         return self._walk(list(self._buckets.values()), count)
 
     def _first(self) -> TaskRecord:
+        if len(self._buckets) == 1:
+            for bucket in self._buckets.values():
+                return bucket[0][1]
         tops: map[Entry] = map(_top, self._buckets.values())
         return min(tops)[1]
 
@@ -182,7 +186,7 @@ class RunQueue:
         return self._entries.get(entry[1]) is entry
 
     def _settle(self, row: Row) -> None:
-        """Drop removed tasks from the top of a bucket, and the bucket when empty."""
+        """Drop removed tasks from the top of a bucket; the bucket when it is empty."""
         bucket = self._buckets[row]
         while bucket and self._entries.get(bucket[0][1]) is not bucket[0]:
             heappop(bucket)
@@ -192,6 +196,10 @@ class RunQueue:
             del self._stale[row]
             if self._orders is not None:
                 self._orders.pop(row, None)
+        elif row in self._stale:
+            share = _SHARES[len(self._stale) % len(_SHARES)]
+            if self._stale[row] > len(bucket) // share + _SLACK:
+                self._compact(row)
 
     def _compact(self, row: Row) -> None:
         """Make a bucket anew without the removed tasks."""

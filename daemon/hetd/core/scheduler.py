@@ -70,9 +70,8 @@ class Scheduler:
     ) -> None:
         limits = limits or Limits()
         self.system = System(resources, estimates, Breaker(limits.avoid_ns))
-        self.policy = policy
-        self.system.aim_at(p.objective_of(policy))
         self.ledger = Ledger(self.system, limits, first_epoch)
+        self._adopt(policy)
         self._intake = Intake(self.ledger)
 
     def handle(self, event: Event, now: Nanoseconds) -> list[Action]:
@@ -87,8 +86,7 @@ class Scheduler:
         # at the start nobody waits for answers yet
         ledger.begin(bounded=not isinstance(event, e.NodeStarted))
         if isinstance(event, e.PolicyChanged):
-            self.policy = event.policy
-            self.system.aim_at(p.objective_of(event.policy))
+            self._adopt(event.policy)
         self._intake.take(event)
         self._decide([event])
         return ledger.finish()
@@ -139,6 +137,11 @@ class Scheduler:
     def check(self) -> None:
         """Raise `BugError` where an invariant of the state does not hold."""
         check(self.system)
+
+    def _adopt(self, policy: Policy) -> None:
+        self.policy = policy
+        self.system.aim_at(p.objective_of(policy))
+        self.ledger.arrival_rule = p.arrival_rule_of(policy)
 
     def _decide(self, events: Sequence[Event]) -> None:
         """Go on with what earlier events led to, and carry the policy's decisions out."""

@@ -108,12 +108,14 @@ class Fit:
         affinities: resource name -> affinity, in [0, 1].
         best: the one with the highest; None: no resource can run the row now.
         expected: resource name -> EET in whole nanoseconds, so that sums compare exactly.
+        least_s: the least of these, in seconds; a second where no resource can run it.
 
     """
 
     affinities: dict[str, float]
     best: str | None
     expected: dict[str, Nanoseconds]
+    least_s: float
 
 
 class System:
@@ -324,7 +326,8 @@ class System:
         whole = {
             name: round(min(expected[name], LONGEST_S) * SECOND) for name in affinities
         }
-        return Fit(affinities, best, whole)
+        least_s = min(whole.values(), default=SECOND) / SECOND
+        return Fit(affinities, best, whole, least_s)
 
     def _cost(self, seconds: float, name: str) -> float:
         """Weigh an execution time by the objective."""

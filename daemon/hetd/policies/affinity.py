@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hetd.core.system import Objective
-from hetd.planning.principles import enqueue_at_best
+from hetd.planning.principles import RULE_A, enqueue_at_best
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,8 @@ class Affinity:
     """
 
     objective: Objective = "performance"
+
+    arrival_rule: ClassVar[str] = RULE_A
 
     def react(
         self,

@@ -8,12 +8,12 @@ sides, the work that waits there, the time of a move and until the next checkpoi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hetd.core import events as e
 from hetd.core.policy import Place, Preempt, Wake
 from hetd.planning.outlook import Outlook
-from hetd.planning.principles import enqueue_at_best
+from hetd.planning.principles import RULE_A, enqueue_at_best
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +52,8 @@ class FinishTime:
     amortize: float = 10.0
     least_gain: float = 0.02
     short_share: float = 0.01
+
+    arrival_rule: ClassVar[str] = RULE_A
 
     def react(
         self, event: Event, system: System, now: Nanoseconds

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hetd.core.system import Objective
 from hetd.planning.principles import (
+    RULE_A,
     Overhead,
     any_misfit,
     enqueue_at_best,
@@ -39,6 +40,8 @@ class Migration:
     minimum_remaining_s: float = 0.0
     objective: Objective = "performance"
     least_affinity: float = 0.0
+
+    arrival_rule: ClassVar[str] = RULE_A
 
     def react(
         self, event: Event, system: System, now: Nanoseconds

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hetd.core.system import Objective
-from hetd.planning.principles import enqueue_at_best, fill_idle
+from hetd.planning.principles import RULE_A, enqueue_at_best, fill_idle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,8 @@ class WorkConserving:
 
     objective: Objective = "performance"
     least_affinity: float = 0.0
+
+    arrival_rule: ClassVar[str] = RULE_A
 
     def react(
         self, event: Event, system: System, now: Nanoseconds

@@ -11,12 +11,18 @@ from hetd.core import events as e
 from hetd.core.actions import Record, SetTimer
 from hetd.core.events import TaskId
 from hetd.core.scheduler import Limits
+from hetd.planning.principles import enqueue_at_best
 from hetd.policies import make_policy
 from unit.scheduler.expected_actions import ONE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from builders import Harness, Start
     from hetd.core.actions import Action
+    from hetd.core.events import Nanoseconds
+    from hetd.core.policy import Decision
+    from hetd.core.system import System
 
 CPU, GPU = a_resource("cpu"), a_resource("gpu")
 MANY = 95
@@ -159,16 +165,38 @@ def test_a_free_slot_is_not_given_to_a_task_that_nobody_makes_a_worker_for(
     assert not node.scheduler.system.states["cpu"].running
 
 
+class LooksAtEach:
+    """Affinity, by a policy that is to see each task before it is placed."""
+
+    def react(
+        self, event: e.Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        yield from enqueue_at_best(system)
+
+
 def test_many_tasks_of_one_submit_are_all_there_before_they_are_placed(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU], TIMES, limits=LIMITS)
+    node.handle(e.PolicyChanged(LooksAtEach()))
 
     actions = node.handle_all(*(a_task(number) for number in range(1, MANY + 1)))
 
     assert len(node.scheduler.system.tasks) == MANY
     assert asked_again(actions)
     settle(node)
+    assert len(node.scheduler.system.states["cpu"].queue) == MANY - 1
+
+
+def test_tasks_that_arrive_are_in_their_queue_at_once_where_the_policy_says_so(
+    a_scheduler: Start,
+) -> None:
+    node = a_scheduler([CPU], TIMES, limits=LIMITS)
+
+    actions = node.handle_all(*(a_task(number) for number in range(1, MANY + 1)))
+
+    assert not asked_again(actions)
+    assert [each.resource for each in told(actions)] == ["cpu"] * (MANY + 1)
     assert len(node.scheduler.system.states["cpu"].queue) == MANY - 1
 
 

@@ -22,7 +22,10 @@ def test_a_free_slot_takes_a_task_at_once(a_scheduler: Start) -> None:
 
     actions = node.handle(a_task(1))
 
-    assert actions == [Record(ONE, State.QUEUED, "submitted"), *ran(ONE, 1, "gpu0")]
+    assert actions == [
+        Record(ONE, State.QUEUED, "submitted", "gpu0"),
+        *ran(ONE, 1, "gpu0"),
+    ]
 
 
 def test_a_finished_task_makes_room_for_the_next(a_scheduler: Start) -> None:
@@ -33,8 +36,7 @@ def test_a_finished_task_makes_room_for_the_next(a_scheduler: Start) -> None:
     actions = node.handle(e.TaskFinished(ONE, 1))
 
     assert queued == [
-        Record(TWO, State.QUEUED, "submitted"),
-        Record(TWO, State.QUEUED, "placed", "cpu"),
+        Record(TWO, State.QUEUED, "submitted", "cpu"),
     ]
     assert actions == [
         Record(ONE, State.COMPLETED, "completed", "cpu"),
@@ -48,10 +50,9 @@ def test_slots_run_tasks_side_by_side(a_scheduler: Start) -> None:
     actions = node.handle_all(a_task(1), a_task(2), a_task(3))
 
     assert actions == [
-        *(Record(TaskId(n), State.QUEUED, "submitted") for n in (1, 2, 3)),
+        *(Record(TaskId(n), State.QUEUED, "submitted", "cpu") for n in (1, 2, 3)),
         *ran(ONE, 1, "cpu"),
         *ran(TWO, 2, "cpu"),
-        Record(THREE, State.QUEUED, "placed", "cpu"),
     ]
 
 
@@ -71,10 +72,9 @@ def test_what_arrives_together_is_placed_together(a_scheduler: Start) -> None:
     actions = node.handle_all(a_task(1), a_task(2, priority=1))
 
     assert actions == [
-        Record(ONE, State.QUEUED, "submitted"),
-        Record(TWO, State.QUEUED, "submitted"),
+        Record(ONE, State.QUEUED, "submitted", "cpu"),
+        Record(TWO, State.QUEUED, "submitted", "cpu"),
         *ran(TWO, 1, "cpu"),
-        Record(ONE, State.QUEUED, "placed", "cpu"),
     ]
 
 
@@ -87,13 +87,11 @@ def test_the_next_long_task_of_a_busy_resource_is_staged(a_scheduler: Start) -> 
     short = node.handle(a_task(3, "short", priority=1))
 
     assert long == [
-        Record(TWO, State.QUEUED, "submitted"),
+        Record(TWO, State.QUEUED, "submitted", "cpu"),
         Stage(TWO, 2),
-        Record(TWO, State.QUEUED, "placed", "cpu"),
     ]
     assert short == [
-        Record(THREE, State.QUEUED, "submitted"),
-        Record(THREE, State.QUEUED, "placed", "cpu"),
+        Record(THREE, State.QUEUED, "submitted", "cpu"),
     ]
     node.handle(e.TaskFinished(ONE, 1))
     assert node.handle(e.TaskFinished(THREE, 3))[1:] == ran(TWO, 2, "cpu")

@@ -1,0 +1,224 @@
+"""Processor time of hetd's main thread for a no-op task: the daemon's loop without sockets.
+
+The loop, the node, the store and the codec are the daemon's own; frames come from and go
+to lists, and workers answer at once. Time is that of the thread, so that what else runs
+counts little; the ratio to a loop of plain Python, measured in turns with it, tells
+machines (and moments) of different speed apart.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import statistics
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hetbench.noop import Noop
+from hetbench.resources import CPU_ONLY
+from hetd.config import read_config
+from hetd.estimates.table import EstimateTable
+from hetd.journal import Journal
+from hetd.loop import Loop
+from hetd.node import Node
+from hetd.policies import make_policy
+from hetd.store import Store
+from hetd.transport.router import Envelope, Peer
+from hetd.workers import WorkerPool
+from libtask import messages as m
+from libtask.apps import Options, describe, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetd.wakes import Guarded
+
+TASKS = 3000
+SUBMIT = 500
+ROUNDS = 15
+WORKERS = 2
+STEPS = 200_000
+AT_ONCE = 256
+"""Messages that the loop takes in one turn, as from the socket."""
+
+
+class ListRouter:
+    """A router whose peers are lists of frames."""
+
+    def __init__(self) -> None:
+        self.inbox: deque[tuple[Peer, bytes]] = deque()
+        self.sent: list[tuple[bytes, m.Message]] = []
+        self.frames = 0
+        self.is_put_off: Any = None
+        self.strained = False
+        self.full: frozenset[bytes] = frozenset()
+
+    def receive(self) -> Iterator[Envelope]:
+        for _ in range(AT_ONCE):
+            if not self.inbox:
+                return
+            peer, frame = self.inbox.popleft()
+            known = Peer(peer.route, peer.uid, peer.pid)
+            yield Envelope(known, m.decode_to_daemon(frame), len(frame))
+
+    def send(self, route: bytes, *messages: m.Message) -> bool:
+        for message in messages:
+            self.frames += len(m.encode(message)) > 0
+            self.sent.append((route, message))
+        return True
+
+    def waiting(self) -> bool:
+        return bool(self.inbox)
+
+
+class NoWakes:
+    """Watches over no process."""
+
+    def guard(self, guarded: Guarded) -> None:
+        pass
+
+
+class Replay:
+    """A daemon's loop with one client, its launcher and its workers."""
+
+    def __init__(self, folder: Path, policy: str) -> None:
+        (folder / "hetd.toml").write_text(CPU_ONLY, encoding="utf-8")
+        config = read_config(folder / "hetd.toml")
+        router: Any = ListRouter()
+        self.router = router
+        self.store = Store(folder / "hetd.db")
+        wakes: Any = NoWakes()
+        self.node = Node(
+            [each.device_info() for each in config.resource],
+            config,
+            make_policy(policy, {}),
+            EstimateTable(config.probing),
+            Journal(self.store),
+            WorkerPool(router.send, prefix="1"),
+            first_epoch=1 << 32,
+        )
+        self.node.restore()
+        self.loop = Loop(router, self.store, self.node, wakes)
+        self.spent_ns = self.turns = self._requests = 0
+        self._spec = describe(Noop(), name_of(Noop), Options())
+        self._client = self._peer("client")
+        self._workers: dict[bytes, Peer] = {}
+        self._say(self._peer("launcher"), m.Hello(role="launcher"))
+        self._say(self._client, m.Hello(role="client"))
+        self.turn()
+
+    def through(self, tasks: int, at_once: int) -> None:
+        """Have so many tasks run, submitted so many at once, and all made durable."""
+        before = self.node.journal.counts["completed"]
+        for _ in range(tasks // at_once):
+            self._requests += 1
+            key, expires = f"{self._requests:032x}", time.monotonic() + 100
+            specs = [self._spec] * at_once
+            submit = m.Submit(self._requests, specs, key=key, expires=expires)
+            self._say(self._client, submit)
+            self.turn()
+        while (
+            self.node.journal.counts["completed"] - before < tasks
+            or not self.store.idle
+            or self.node.journal.dirty
+        ):
+            self._wait()
+            self.turn()
+
+    def _wait(self) -> None:
+        """Wait as the daemon does: for a message, the end of a commit, or a deadline."""
+        timeout_ms = self.loop.timeout_ms()
+        if not self.router.inbox and timeout_ms:
+            select.select([self.store.wake_fd], [], [], timeout_ms / 1e3)
+
+    def turn(self) -> None:
+        """Let the loop turn once, and its peers answer."""
+        begin = time.thread_time_ns()
+        self.loop.turn([])
+        self.spent_ns += time.thread_time_ns() - begin
+        self.turns += 1
+        sent, self.router.sent = self.router.sent, []
+        for route, message in sent:
+            self._answer(route, message)
+
+    def _answer(self, route: bytes, message: m.Message) -> None:
+        if isinstance(message, m.StartWorkers):
+            for name in message.names:
+                worker = self._workers[name.encode()] = self._peer(name)
+                hello = m.Hello(role="worker", pid=worker.pid, worker=name)
+                self._say(worker, hello)
+        elif isinstance(message, m.Run):
+            self._say(self._workers[route], _finished(message))
+
+    def _peer(self, name: str) -> Peer:
+        return Peer(name.encode(), os.getuid(), os.getpid())
+
+    def _say(self, peer: Peer, message: m.Message) -> None:
+        self.router.inbox.append((peer, m.encode(message)))
+
+
+def _finished(run: m.Run) -> m.Finished:
+    return m.Finished(
+        task=run.task,
+        epoch=run.epoch,
+        seconds=2e-6,
+        iterations=1,
+        strips=1,
+        set_up=1e-5,
+        cpu_seconds=5e-5,
+        log="/run/hetd/launcher/logs/1-1.log",
+    )
+
+
+def calibrate() -> int:
+    """Return nanoseconds of processor time of a loop of what Python programs do."""
+    begin = time.thread_time_ns()
+    found: dict[int, tuple[int, str]] = {}
+    for step in range(STEPS):
+        found[step % 977] = (step, "text")
+        if found[step * 31 % (step % 977 + 1)][0] < 0:
+            found.clear()
+    return time.thread_time_ns() - begin
+
+
+def run() -> list[dict[str, Any]]:
+    """Measure; return one row a case."""
+    cases = {"stream, submits of 500": (TASKS, SUBMIT), "one at a time": (300, 1)}
+    with tempfile.TemporaryDirectory() as folder:
+        replay = Replay(Path(folder), "finish-time")
+        replay.through(TASKS, SUBMIT)
+        rows = [_row(case, replay, *how) for case, how in cases.items()]
+        replay.store.close()
+    return rows
+
+
+def _row(case: str, replay: Replay, tasks: int, at_once: int) -> dict[str, Any]:
+    """Measure a case; it and the loop that it is compared with take turns."""
+    spent, ratios = [], []
+    commits, turns = replay.node.counters.commits, replay.turns
+    frames = replay.router.frames
+    for _ in range(ROUNDS):
+        base = calibrate()
+        replay.spent_ns = 0
+        gc.collect()
+        if at_once == 1:
+            for _ in range(tasks):
+                replay.through(1, 1)
+        else:
+            replay.through(tasks, at_once)
+        spent.append(replay.spent_ns / tasks / 1e3)
+        ratios.append(1e3 * STEPS * spent[-1] / base)
+    done = tasks * ROUNDS
+    return {
+        "case": case,
+        "microseconds_cpu": round(statistics.median(spent), 1),
+        "least": round(min(spent), 1),
+        "calibration_steps": round(statistics.median(ratios)),
+        "turns": round((replay.turns - turns) / done, 3),
+        "commits": round((replay.node.counters.commits - commits) / done, 4),
+        "frames_sent": round((replay.router.frames - frames) / done, 2),
+    }
