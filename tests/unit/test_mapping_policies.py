@@ -1,10 +1,15 @@
-"""Mapping policies: each arrival is a mapping event, also among those of one instant."""
+"""Policies that go by deadlines: which events they heed, and which they do not."""
 
 from __future__ import annotations
 
 import pytest
 
 from builders import Harness, a_resource, a_task
+from hetd.core import events as e
+from hetd.core.events import TaskId
+from hetd.core.system import SECOND
+from hetd.core.tasks import State
+from hetd.policies import make_policy
 
 LATE = 10**15
 SECONDS = {"any": {"cpu": 1.0, "gpu0": 4.0}}
@@ -30,3 +35,17 @@ def test_tasks_that_arrive_together_are_mapped_as_if_one_by_one(policy: str) -> 
     # a slot and two places each
     places = [resource for _, resource in kept["together"]]
     assert (places.count("cpu"), places.count("gpu0")) == (3, 3)
+
+
+def test_fair_deadline_heeds_no_yield_of_a_worker_that_has_lost_the_task() -> None:
+    node = Harness([a_resource("cpu")], {"any": {"cpu": 1.0}})
+    node.handle(a_task(1, deadline=SECOND))
+    task = node.scheduler.system.tasks[TaskId(1)]
+    lost = task.epoch
+    node.handle(e.PolicyChanged(make_policy("fair-deadline", {})), at=0.1)
+    node.handle(e.TaskAborted(TaskId(1), lost), at=0.1)
+    assert task.state is State.QUEUED, "it may hardly make its deadline, and waits"
+
+    node.handle(e.TaskYielded(TaskId(1), lost, 0.75), at=0.2)
+
+    assert task.state is State.QUEUED

@@ -95,6 +95,8 @@ def _give_up_yielded(event: e.TaskYielded, system: System) -> Iterator[Drop]:
     task = system.tasks.get(event.task)
     if task is None or task not in system.unplaced:
         return
+    if not task.bound or task.epoch != event.epoch:
+        return  # a worker says so that has lost it: it has to begin anew, and may wait
     left = {
         name: round(expected * (1.0 - task.progress))
         for name, expected in system.fit(task.row).expected.items()
