@@ -137,7 +137,7 @@ def test_b_takes_what_waits_behind_a_task_that_leaves_by_d(a_scheduler: Start) -
     # 3 is on its way from the CPU to the GPU; the FPGA need not stand idle until then
     assert left == [finished(1, "gpu0"), Preempt(TaskId(3), 1)]
     assert idle == [finished(2, "fpga0")]
-    assert taken == [came(4), *ran(4, 4, "fpga0")]
+    assert taken == [came(4, "cpu"), *ran(4, 4, "fpga0")]
 
 
 def test_b_never_takes_what_cannot_run_there(a_scheduler: Start) -> None:
