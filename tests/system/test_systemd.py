@@ -29,6 +29,8 @@ REPOSITORY = Path(__file__).parents[2]
 SYSTEMD = Path("/lib/systemd/systemd")
 LIMIT_S = 280.0
 """Some seconds are enough on a quiet machine."""
+ATTACKS = int(os.environ.get("HETD_ATTACKS", "6"))
+"""Of a member of the group on the service, in a row; `make torture` makes 30."""
 ANN = 4001
 """uid of the first user in the box."""
 ROOTS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
@@ -46,7 +48,7 @@ FailureAction=exit-force
 [Service]
 Type=oneshot
 TimeoutStartSec=infinity
-Environment=PYTHONPATH={path}
+Environment=PYTHONPATH={path} ATTACKS={attacks}
 ExecStart={python} /out/driver.py
 StandardOutput=file:/out/driver.log
 StandardError=file:/out/driver.log
@@ -93,14 +95,14 @@ for name in bin/hetd bin/hetctl lib/hetd/bin/python; do
 done
 chroot "$root" systemd-sysusers >/dev/null 2>&1
 n=4001
-for name in ann ben zoe eve; do
+for name in ann ben zoe eve mal; do
     echo "$name:x:$n:$n::/home/$name:/bin/sh" >> "$root/etc/passwd"
     echo "$name:x:$n:" >> "$root/etc/group"
     mkdir -p "$root/home/$name"
     chown $n:$n "$root/home/$name"
     n=$((n + 1))
 done
-sed -i 's/^hetd:\\(.*\\):$/hetd:\\1:ann,ben,zoe/; s/^hetd-admin:\\(.*\\):$/hetd-admin:\\1:zoe/' \\
+sed -i 's/^hetd:\\(.*\\):$/hetd:\\1:ann,ben,zoe,mal/; s/^hetd-admin:\\(.*\\):$/hetd-admin:\\1:zoe/' \\
     "$root/etc/group"
 """
 
@@ -166,7 +168,7 @@ def _furnish(out: Path) -> Path:
     files = {
         "test.target": TARGET,
         "user-of-ben.service": USER,
-        "driver.service": DRIVER.format(path=path, python=python),
+        "driver.service": DRIVER.format(path=path, python=python, attacks=ATTACKS),
         "test.conf": DROP_IN,
         "hetd.toml": CONFIG,
         "furnish.sh": FURNISH.format(
@@ -241,6 +243,11 @@ def test_the_service_holds_under_systemd(cgroup: Path, tmp_path: Path) -> None:
         "restarts": 30,
         "states": ["active", "active"],
     }
+    # nor does a member of the group take either down, or keep others from being served
+    attacked = seen["attacked"]
+    assert min(attacked["asked"]) > 0
+    assert attacked["served"] == [0] * ATTACKS
+    assert (attacked["sockets"], attacked["same_process"]) == (["active"], True)
     assert seen["bad_asked"][1] == "active"
     assert seen["workers_after"] == workers
     assert seen["socket_after"] == "660 root hetd"

@@ -5,7 +5,9 @@ Writes what it saw to /out/seen.json; the test outside judges it.
 
 from __future__ import annotations
 
+import itertools
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -15,11 +17,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+from hettorture.attacks import (
+    Attacker,
+    amend_many,
+    list_large_history,
+    list_one_often,
+)
 from libtask.client.client import Client
 
 PATIENCE = 120.0
 BLOWS = 30
 """More than any limit of starts that systemd has by itself."""
+ATTACKS = (list_one_often, amend_many, list_large_history)
+"""What once ended the service: F1, F2 and F4 of the attacks, in turns."""
+ATTACKED = int(os.environ["ATTACKS"])
+ATTACK_S = 1.0
+MAL = 4005
 CONFIG = Path("/etc/hetd/hetd.toml")
 SOCKET = Path("/run/hetd/hetd.sock")
 SEEN = Path("/out/seen.json")
@@ -159,6 +172,45 @@ def hammer() -> None:
     seen["after_hammer"] = grown(seen["after_hang"]["progress"])
 
 
+def attack() -> None:
+    """Let a member of the group attack, one attack after the other."""
+    main, restarts = show("MainPID"), show("NRestarts")
+    sockets, served, asked = set(), [], []
+    for make in itertools.islice(itertools.cycle(ATTACKS), ATTACKED):
+        fork = multiprocessing.get_context("fork")
+        mine, theirs = fork.Pipe(duplex=False)
+        attacker = fork.Process(target=attack_as_mal, args=(make, theirs))
+        attacker.start()
+        mine.poll(PATIENCE)  # it begins
+        served.append(hetctl("ann", "list", "--limit", "5")["status"])
+        sockets.add(show("ActiveState", "hetd.socket"))
+        asked.append(mine.recv() if mine.poll(PATIENCE) else 0)
+        attacker.join()
+    hetctl("mal", "cancel", "all")
+    seen["attacked"] = {
+        "asked": asked,
+        "served": served,
+        "sockets": sorted(sockets),
+        "same_process": [show("MainPID"), show("NRestarts")] == [main, restarts],
+    }
+
+
+def attack_as_mal(make: Any, report: Any) -> None:
+    """Send requests of one attack for some time; report how many were answered."""
+    os.setgroups([int(run("getent", "group", "hetd").stdout.split(":")[2])])
+    os.setgid(MAL)
+    os.setuid(MAL)
+    attacker, asked = Attacker(SOCKET), 0
+    ends = None
+    for request in make(attacker):
+        ends = ends or time.monotonic() + ATTACK_S  # not before it is prepared
+        attacker.ask(request)
+        asked += 1
+        if time.monotonic() > ends:
+            break
+    report.send(asked)
+
+
 def share() -> None:
     """Come as another user, and as an administrator."""
     seen["foreign"] = hetctl("ben", "cancel", "1")
@@ -256,7 +308,17 @@ def cgroup(pid: int) -> str:
 
 if __name__ == "__main__":
     try:
-        for part in (begin, harm, hammer, share, reload, stop, discover, serve_one):
+        for part in (
+            begin,
+            harm,
+            hammer,
+            attack,
+            share,
+            reload,
+            stop,
+            discover,
+            serve_one,
+        ):
             part()
     except Exception as error:  # noqa: BLE001  whatever it is, the test outside tells it
         seen["broken"] = repr(error)
