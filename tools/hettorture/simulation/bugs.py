@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-SEEDS = 500
+SEEDS = 2000
 EVENTS = 1000
 
 
