@@ -56,6 +56,14 @@ GATHER_NS = 2_000_000
 and a wait for the disk. Without load nobody waits for it."""
 
 
+SOON_S = 0.0005
+"""Tasks that are expected to take less, end soon."""
+HOLD_NS = 1_000_000
+"""So long a commit waits for tasks that end soon, where nothing else is to be done: one
+commit serves for the acknowledgement and the end. Where they do not end, the
+acknowledgement is late by so much."""
+
+
 class Loop:
     """Runs the daemon until it is told to stop.
 
@@ -83,6 +91,8 @@ class Loop:
         self._shortage = Shortage(node, store, self._service)
         self.running = True
         self._next_commit = self._ordered = self._next_telling = 0
+        self._held_since = 0
+        """Since when a commit waits for the ends of tasks; 0: none does."""
 
     def finish(self) -> None:
         """Make durable what the last turn changed, and tell of it.
@@ -115,11 +125,12 @@ class Loop:
         if self._watchers.lagging and self._now() >= self._next_telling:
             self._tell_laggards()
         self._outbox.put(self._committed())
-        self._answer()
         if self._store.stuck is not None:
             self._shortage.turn()
-        elif self._store.idle and not self._may_gather():
+        elif self._store.idle and not self._may_gather() and not self._may_hold():
+            # before the answers leave: the disk is at work meanwhile
             self._commit()
+        self._answer()
 
     def _receive(self) -> None:
         """Handle what has arrived, until this turn has taken long enough.
@@ -232,8 +243,9 @@ class Loop:
 
     def timeout_ms(self) -> int:
         """How long to wait for the next turn, if nothing happens."""
-        if (self._store.idle and self._journal.dirty) or self._outbox:
-            return 0
+        commits = self._store.idle and self._journal.dirty
+        if self._outbox or commits:
+            return 1 if self._held_since and not self._outbox else 0
         if any(not self._is_put_off(uid) for uid in self._requests.users()):
             return 0
         if self._requests:  # their users have had their shares for now
@@ -248,8 +260,21 @@ class Loop:
         """Whether the next commit may wait for more: it is early, and messages wait."""
         return self._now() < self._next_commit and self._router.waiting()
 
+    def _may_hold(self) -> bool:
+        """Whether the next commit may wait for the end of what has just been ordered."""
+        if not self._journal.dirty or not self.running:
+            return False
+        now = self._now()
+        if self._held_since and now - self._held_since >= HOLD_NS:
+            return False
+        if self._requests or not self._node.scheduler.system.ends_within(SOON_S):
+            return False
+        self._held_since = self._held_since or now
+        return True
+
     def _commit(self) -> None:
         """Hand what this turn changed to the writer, and what to tell afterwards."""
+        self._held_since = 0
         if not self._journal.dirty:
             return
         self._ordered = self._now()

@@ -226,6 +226,22 @@ class System:
             return 0
         return sum(task.destination == resource for task in self.departing.values())
 
+    def ends_within(self, seconds: float) -> bool:
+        """Whether no task waits, and one that runs is expected to take less than this.
+
+        One that was to be done before now is not expected to end soon any more.
+        """
+        states = self.states.values()
+        if self.unplaced or any(state.queue for state in states):
+            return False
+        limit = self.now - 2 * int(seconds * SECOND)
+        return any(
+            task.since >= limit
+            and self.estimates.seconds(task.row, state.resource) < seconds
+            for state in states
+            for task in state.running.values()
+        )
+
     # ------------------------------------------------------------ estimates
 
     def feasible(self, row: Row) -> list[str]:
