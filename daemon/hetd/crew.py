@@ -225,6 +225,14 @@ class CrewDesk:
             self._lose(waiting[0], reason)
         discipline.ask_later(uid, times)
 
+    def attachments_held(self, peer: Peer, message: m.AttachmentsHeld) -> None:
+        """Have a launcher remove the attachments that no task of its user needs."""
+        needed = self._node.journal.attachments
+        spare = [name for name in message.names if (peer.uid, name) not in needed]
+        if spare:
+            replies = self._node.journal.batch.replies
+            replies.append((peer.route, m.DropAttachments(spare)))
+
     def worker_leaves(self, peer: Peer) -> None:
         """Give another worker what this one was ordered when it had decided to leave."""
         task = self._node.pool.leaves(peer.route)
@@ -396,6 +404,7 @@ class CrewDesk:
     def _on_finished(self, entry: Entry, message: m.Finished) -> None:
         reach("report.finished")
         entry.result = message.result
+        entry.exit_code = message.exit_code
         ended = self._close_segment(entry, message, None)
         self._learner.finished(entry, message)
         self._node.pool.release(entry.id)
@@ -418,6 +427,7 @@ class CrewDesk:
             log_end=message.log_end,
         )
         entry.last_output = message.last
+        entry.exit_code = message.exit_code
         self._node.pool.release(entry.id)
         failed = e.TaskFailed(
             TaskId(entry.id),

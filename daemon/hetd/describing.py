@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from libtask import messages as m
 
 
-CALLS = "call"
-"""The application behind executors, which runs any function."""
+GENERIC = frozenset({"call", "command"})
+"""Applications that run any function, or any program: their types tell which."""
 LONGEST_NAME = 1024
 """Characters of an application's path that tell it from others, from the end."""
 WEIGHTY = 8192
@@ -54,13 +54,14 @@ def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitte
         migration_s=migration_s,
         app=_application(spec),
         version=spec.version,
+        preemptible=spec.preemptible,
         weight=1 + len(msgspec.msgpack.encode(spec.params)) // WEIGHTY,
     )
 
 
 def _application(spec: m.TaskSpec) -> str:
-    """Name what a task runs: its application; of calls, the function."""
-    name = spec.type if spec.app == CALLS else spec.app
+    """Name what a task runs: its application; of calls the function, of commands the program."""
+    name = spec.type if spec.app in GENERIC else spec.app
     return name[-LONGEST_NAME:]
 
 

@@ -130,6 +130,7 @@ class Discipline:
         size = self._node.journal.live[task].spec.state_bytes
         # a user's program may be stopped by a debugger, between strips too
         self._vigil.begin(task, epoch, size, self._now(), patient=worker.own)
+        self._vigil.allow(task, self._node.journal.live[task].spec.grace_s)
 
     def progressed(self, entry: Entry, message: m.Progress) -> None:
         """Take note of strips."""

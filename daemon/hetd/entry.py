@@ -67,6 +67,13 @@ class Entry(msgspec.Struct, omit_defaults=True):
     holding: bool = False
     cancelling: str | None = None
     """Its owner wants it held, or gone, and it still runs."""
+    suspended: bool = False
+    """It is stopped where it runs; `requeuing`: it is to leave, and to begin anew."""
+    requeuing: bool = False
+    slot: int | None = None
+    """Which slot of its resource a command has, or had last."""
+    exit_code: int | None = None
+    """Of a command that has ended; negative: the signal that ended it."""
 
     @property
     def progress(self) -> float:
@@ -136,6 +143,8 @@ class Entry(msgspec.Struct, omit_defaults=True):
             at_risk=self.at_risk,
             attempts=self.attempts,
             last_output=self.last_output if detail else None,
+            exit_code=self.exit_code,
+            suspended=self.suspended,
         )
 
 

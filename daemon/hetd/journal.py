@@ -64,6 +64,8 @@ class Journal:
         self.live: dict[int, Entry] = {}
         self.live_of: dict[int, dict[int, Entry]] = {}
         """uid -> those of `live` that are that user's."""
+        self.attachments: Counter[tuple[int, str]] = Counter()
+        """(uid, name of an attachment) -> how many of `live` need it."""
         self.counts: Counter[str] = Counter()
         """State -> tasks in it; of the states in which tasks end: since the start."""
         self.migrations = 0
@@ -181,6 +183,8 @@ class Journal:
             entry.submitter = b""  # that connection is no more
             self.live[entry.id] = entry
             self.live_of.setdefault(entry.owner, {})[entry.id] = entry
+            names = entry.spec.attachments
+            self.attachments.update((entry.owner, name) for name in names)
         self.counts.update(entry.state for entry in entries)
         return entries
 
@@ -212,6 +216,7 @@ class Journal:
         self._next += 1
         self.live[entry.id] = entry
         self.live_of.setdefault(owner, {})[entry.id] = entry
+        self.attachments.update((owner, name) for name in spec.attachments)
         self.counts[entry.state] += 1
         self.save(entry)
         return entry
@@ -398,6 +403,10 @@ class Journal:
         self.close_segment(entry, now)
         del self.live[entry.id]
         del self.live_of[entry.owner][entry.id]
+        for name in entry.spec.attachments:
+            self.attachments[entry.owner, name] -= 1
+            if not self.attachments[entry.owner, name]:
+                del self.attachments[entry.owner, name]
         self._recent[entry.id] = entry
 
 

@@ -370,6 +370,8 @@ class Loop:
                 self._ask(peer, message)
             case m.WorkerExited():
                 self._crew.worker_exited(peer, message)
+            case m.AttachmentsHeld():
+                self._crew.attachments_held(peer, message)
             case m.SnapshotsHeld():
                 self._crew.snapshots.held(peer, message)
             case m.Leaving():

@@ -300,6 +300,8 @@ class Node:
                 self.orders.stage(action)
             case a.Preempt() | a.Abort():
                 self._stop(action, at)
+            case a.Suspend():
+                self.orders.suspend(action)
             case a.SetTimer():
                 self.timer = action.at
             case a.KeepCircuit():

@@ -7,6 +7,8 @@ tell the scheduler.
 
 from __future__ import annotations
 
+import signal
+from itertools import count
 from typing import TYPE_CHECKING
 
 from hetd.core import events as e
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from hetd.entry import Entry
     from hetd.journal import Journal
     from hetd.workers import WorkerPool
+
+COMMAND = "command"
+"""The application whose tasks are programs."""
 
 
 class Orders:
@@ -63,9 +68,11 @@ class Orders:
     def run(self, action: a.Run) -> None:
         entry = self._journal.live[action.task]
         device = self._devices[action.resource].spec
-        run = m.Run(action.task, action.epoch, device)
+        attempt = len(entry.segments) + 1  # the one that begins now is not noted yet
+        entry.slot = self._slot(entry, action.resource)
+        run = m.Run(action.task, action.epoch, device, attempt=attempt, slot=entry.slot)
         if entry.epoch != action.epoch:
-            run = _load_and_run(entry, action.epoch, device)
+            run = _load_and_run(entry, action.epoch, device, attempt)
             self._bind(entry, action.epoch)
         self._discipline.runs(action.task, action.epoch)
         reach("run.before")
@@ -74,9 +81,25 @@ class Orders:
 
     def preempt(self, action: a.Preempt) -> None:
         reach("preempt.before")
-        self._pool.send(action.task, m.Preempt(action.task, action.epoch))
+        preempt = m.Preempt(action.task, action.epoch, action.requeue)
+        self._pool.send(action.task, preempt)
         self._discipline.is_to_yield(action.task)
         reach("preempt.sent")
+
+    def suspend(self, action: a.Suspend) -> None:
+        self.send_signal(
+            action.task, action.epoch, signal.SIGSTOP if action.on else signal.SIGCONT
+        )
+
+    def send_signal(self, task: TaskId, epoch: int, number: int) -> None:
+        """Have a signal sent to the command that a task is."""
+        self._pool.send(task, m.Signal(task, epoch, number))
+
+    def pass_signal(self, task: TaskId, number: int) -> None:
+        """Pass a signal of its owner to the command that a task is, where it runs."""
+        record = self._system.tasks.get(task)
+        if record is not None and record.state is State.RUNNING:
+            self.send_signal(task, record.epoch, number)
 
     def abort(self, action: a.Abort) -> e.TaskAborted | None:
         """Have a task given up; say so at once where no worker has begun it."""
@@ -118,7 +141,8 @@ class Orders:
         if record.state is State.RUNNING and record.resource is not None:
             device = self._devices[record.resource].spec
             self._discipline.runs(task, record.epoch)
-            self._pool.send(task, _load_and_run(entry, record.epoch, device))
+            run = _load_and_run(entry, record.epoch, device, len(entry.segments))
+            self._pool.send(task, run)
             self.repeat_stop(record)
         else:
             self._pool.send(task, _load(entry, record.epoch))
@@ -129,13 +153,30 @@ class Orders:
         if record.cancelling is not None:
             self._pool.send(record.id, m.Abort(record.id, record.epoch))
         elif record.preempting:
-            self._pool.send(record.id, m.Preempt(record.id, record.epoch))
+            preempt = m.Preempt(record.id, record.epoch, record.requeuing)
+            self._pool.send(record.id, preempt)
+        elif record.suspended:
+            self.send_signal(record.id, record.epoch, signal.SIGSTOP)
 
     def repeat_run(self, record: TaskRecord) -> None:
         """Say again where a task is to run whose worker still waits to hear it."""
         if record.state is State.RUNNING and record.resource is not None:
             device = self._devices[record.resource].spec
-            self._pool.send(record.id, m.Run(record.id, record.epoch, device))
+            entry = self._journal.live[record.id]
+            attempt = len(entry.segments)
+            run = m.Run(
+                record.id, record.epoch, device, attempt=attempt, slot=entry.slot
+            )
+            self._pool.send(record.id, run)
+
+    def _slot(self, entry: Entry, resource: str) -> int | None:
+        """Choose a slot of a resource for a command, which may be bound to its processors."""
+        if entry.spec.app != COMMAND:
+            return None
+        running = self._system.states[resource].running
+        others = (self._journal.live[task] for task in running if task != entry.id)
+        taken = {other.slot for other in others}
+        return next(number for number in count() if number not in taken)
 
     def _bind(self, entry: Entry, epoch: int) -> None:
         """Give a task a new binding; who held it under an older one is nobody to wait for."""
@@ -145,7 +186,9 @@ class Orders:
         self._pool.bind(entry.id, entry.owner)
 
 
-def _load_and_run(entry: Entry, epoch: int, device: m.DeviceSpec) -> m.Run:
+def _load_and_run(
+    entry: Entry, epoch: int, device: m.DeviceSpec, attempt: int
+) -> m.Run:
     """Order a task to be loaded and run; anew, where a worker had it before."""
     return m.Run(
         entry.id,
@@ -154,6 +197,8 @@ def _load_and_run(entry: Entry, epoch: int, device: m.DeviceSpec) -> m.Run:
         entry.spec,
         snapshots=entry.snapshots_name,
         resume=entry.epoch > 0,
+        attempt=attempt,
+        slot=entry.slot,
     )
 
 

@@ -60,7 +60,7 @@ def wishes(entry: Entry, resources: frozenset[str]) -> Iterator[e.Event]:
     if entry.pinned is not None and entry.pinned in resources:
         yield e.TaskMoved(task, entry.pinned)
     if entry.holding:
-        yield e.TaskHeld(task)
+        yield e.TaskHeld(task, entry.requeuing)
     if entry.cancelling is not None:
         yield e.TaskCancelled(task, entry.cancelling)
 
@@ -69,6 +69,7 @@ def note(entry: Entry, record: TaskRecord) -> None:
     """Note in the journal what restoring needs and no change of state tells."""
     entry.pinned = record.pinned
     entry.holding = record.holding
+    entry.suspended, entry.requeuing = record.suspended, record.requeuing
     entry.cancelling = record.cancelling
     entry.attempts = record.attempts
     entry.failures, entry.excluded = record.failures, record.excluded

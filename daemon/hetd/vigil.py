@@ -94,6 +94,12 @@ class Vigil:
         deadline = now + self._setup + copying
         self._watched[task] = Watched(epoch, copying, least, now, deadline)
 
+    def allow(self, task: TaskId, seconds: float) -> None:
+        """Let a task take so much longer to reach a checkpoint: it has to save its state."""
+        watched = self._watched[task]
+        watched.copying += int(seconds * SECOND)
+        watched.deadline += int(seconds * SECOND)
+
     def await_worker(self, task: TaskId, epoch: int, now: Nanoseconds) -> None:
         """Watch a task that was told to run, and for which a worker has still to come."""
         known = self._watched.get(task)

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["Options", "available", "build", "describe", "name_of", "resolve", "size_of"]
 
 GROUP = "libtask.apps"
-BUILT_IN = {"call": "libtask.client.call:Call"}
+BUILT_IN = {
+    "call": "libtask.client.call:Call",
+    "command": "libtask.commands.command:Command",
+}
 """Applications that are part of libtask itself and hidden from listings."""
 
 _NAMES: dict[type[Task], str] = {}
@@ -254,6 +257,7 @@ def describe(task: Task, app: str, options: Options) -> TaskSpec:
         overrun=options.overrun,
         cwd=str(Path.cwd()),
         version=version_of(type(task)),
+        **task.described(),
     )
 
 

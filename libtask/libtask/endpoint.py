@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import functools
 import grp
+import hashlib
 import os
 import socket
 import stat
@@ -67,6 +68,19 @@ def default_socket() -> Path:
 def _note(text: str) -> None:
     """Tell a user something on standard error, once."""
     sys.stderr.write(f"hetd: {text}\n")
+
+
+def launcher_folder(socket: Path) -> Path:
+    """Return where a user's launcher keeps logs and records: beside a private socket.
+
+    Sockets below /run lie in memory, and logs would fill it: they go to the user's
+    state directory.
+    """
+    home = socket.parent
+    if home.stat().st_uid == os.getuid() and not home.is_relative_to("/run"):
+        return socket.with_suffix(".launcher")
+    digest = hashlib.sha256(os.fsencode(socket)).hexdigest()[:12]
+    return platformdirs.user_state_path("hetd") / f"launcher-{digest}"
 
 
 def check_length(path: Path) -> None:

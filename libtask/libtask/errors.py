@@ -117,6 +117,22 @@ class TaskFailedError(HetError):
             self.add_note(f"  {line}")
 
 
+class CommandFailedError(TaskFailedError):
+    """A command ended with another exit status than 0.
+
+    Args:
+        text: how it ended.
+        exit_code: its exit status; negative: the signal that ended it.
+
+    """
+
+    code = "exit-status"
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
 class BugError(HetError):
     """An impossible state: our own fault. Carries the story of what happened."""
 

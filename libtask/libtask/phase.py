@@ -40,6 +40,7 @@ class Phase(IntEnum):
     COPYING_OUT = 9
     SNAPSHOT = 10
     SAVING = 11
+    COMMAND = 12
 
 
 TEXTS = {
@@ -54,6 +55,7 @@ TEXTS = {
     Phase.COPYING_OUT: "while copying out of {place}",
     Phase.SNAPSHOT: "while writing a snapshot",
     Phase.SAVING: "in `save()`",
+    Phase.COMMAND: "while its command ran on {place}",
 }
 
 

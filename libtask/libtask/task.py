@@ -70,6 +70,11 @@ class Task:
     """Attributes that strips change: what a snapshot holds; empty: all of them. The
     others must be what `load()` makes them."""
 
+    needs_device: ClassVar[bool] = True
+    """Whether its implementations compute on the device that they are given."""
+    keeps_snapshots: ClassVar[bool] = True
+    """Whether its progress can be written to disk."""
+
     def __init_subclass__(cls) -> None:
         cls.implementations = dict(cls.implementations)
 
@@ -103,6 +108,10 @@ class Task:
     def kinds(self) -> list[Kind]:
         """List the kinds that can run it; fewer than implemented where parameters say."""
         return list(self.implementations)
+
+    def described(self) -> dict[str, Any]:
+        """Return further fields of its `TaskSpec`; for applications of libtask itself."""
+        return {}
 
     def load(self) -> None:
         """Read the inputs and allocate the state arrays. Called once, in the worker."""

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMANDS = {
-    "submit": ("submit", "Submit a task of an application."),
+    "submit": ("submit", "Submit a task of an application, a program or a script."),
+    "run": ("run", "Run a program as a task, as if it ran here."),
     "batch": ("batch", "Submit the tasks of a TOML file."),
     "list": ("list", "List tasks."),
     "show": ("show", "Show all about tasks."),

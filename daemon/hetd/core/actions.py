@@ -28,10 +28,22 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Preempt(msgspec.Struct, frozen=True):
-    """Ask the running task to yield at its next checkpoint."""
+    """Ask the running task to yield at its next checkpoint.
+
+    `requeue`: whatever it has not saved may be lost.
+    """
 
     task: TaskId
     epoch: int
+    requeue: bool = False
+
+
+class Suspend(msgspec.Struct, frozen=True):
+    """Stop a running task where it is; not `on`: let it go on."""
+
+    task: TaskId
+    epoch: int
+    on: bool
 
 
 class Abort(msgspec.Struct, frozen=True):
@@ -70,4 +82,6 @@ class KeepCircuit(msgspec.Struct, frozen=True):
     circuit: Circuit | None
 
 
-Action: TypeAlias = Stage | Run | Preempt | Abort | Record | SetTimer | KeepCircuit
+Action: TypeAlias = (
+    Stage | Run | Preempt | Suspend | Abort | Record | SetTimer | KeepCircuit
+)

@@ -35,6 +35,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         migration_s: time that a move takes besides that for `state_bytes`, in seconds.
         app: its application, as the circuit breaker knows it; empty: its type.
         version: of that application.
+        preemptible: whether it may be stopped, to go on elsewhere.
         weight: what a change of it counts, where many are dealt with bit by bit: its
             record may be large.
 
@@ -58,6 +59,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
     app: str = ""
     version: str = ""
     weight: int = 1
+    preemptible: bool = True
 
 
 class TaskRestored(msgspec.Struct, frozen=True):
@@ -199,9 +201,14 @@ class TaskCancelled(msgspec.Struct, frozen=True):
 
 
 class TaskHeld(msgspec.Struct, frozen=True):
-    """The user wants the task to wait, from its next checkpoint on."""
+    """The user wants the task to wait, from its next checkpoint on.
+
+    One that is not preemptible stays where it runs, stopped; with `requeue` it leaves, too,
+    and begins anew when it is released.
+    """
 
     task: TaskId
+    requeue: bool = False
 
 
 class TaskReleased(msgspec.Struct, frozen=True):

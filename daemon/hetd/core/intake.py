@@ -106,7 +106,10 @@ class Intake:
             return
         if task.state is State.RUNNING:
             task.holding = True
-            self.ledger.preempt(task.id, None)
+            if task.preemptible or event.requeue:
+                self.ledger.preempt(task.id, None, requeue=event.requeue)
+            else:
+                self._suspend(task, on=True)
             return
         self.ledger.withdraw(task)
         self.ledger.hold(task)
@@ -117,6 +120,8 @@ class Intake:
         if task is None:
             return
         task.holding = False
+        if task.suspended:
+            self._suspend(task, on=False)
         if task.state is not State.HELD:
             return
         if task.unmet:
@@ -126,6 +131,13 @@ class Intake:
             self.ledger.enqueue(task)
         self.ledger.record(task, "released")
 
+    def _suspend(self, task: TaskRecord, *, on: bool) -> None:
+        """Stop a task where it runs, and keep its place; or let it go on."""
+        if task.suspended is not on and task.cancelling is None:
+            task.suspended = on
+            self.ledger.actions.append(a.Suspend(task.id, task.epoch, on))
+            self.ledger.record(task, "suspended" if on else "resumed")
+
     def _on_moved(self, event: e.TaskMoved) -> None:
         task = self.system.tasks.get(event.task)
         if task is None:
@@ -133,6 +145,8 @@ class Intake:
         task.pinned = event.resource
         if task.state is State.RUNNING:
             self.ledger.rerow(task)
+            if not task.preemptible:
+                return  # it goes there if it is to begin anew
             if task.preempting or task.resource != event.resource:
                 self.ledger.preempt(task.id, event.resource)
             return
@@ -210,6 +224,8 @@ class Intake:
         task.get_to(event.progress)
         task.rank = FRONT
         task.advance("TaskYielded", self.system.now)
+        if not task.preemptible:
+            self.ledger.rerow(task)  # it may go anywhere again
         if task.cancelling is not None:
             self.ledger.end(task, "TaskCancelled", task.cancelling)
             return

@@ -138,21 +138,32 @@ class Ledger:
         self.tell_where(task)
 
     def preempt(
-        self, task_id: TaskId, destination: str | None, *, makes_way: bool = False
+        self,
+        task_id: TaskId,
+        destination: str | None,
+        *,
+        makes_way: bool = False,
+        requeue: bool = False,
     ) -> None:
-        """Ask a running task to yield; once more with another destination: redirect it."""
+        """Ask a running task to yield; once more with another destination: redirect it.
+
+        One that is not preemptible goes on, unless its owner wants it to begin anew.
+        """
         task = self.system.tasks[task_id]
         if task.state is not State.RUNNING:
             raise BugError(f"task {task_id} is {task.state}: it cannot be preempted")
         if task.cancelling is not None:
             return
+        if not (task.preemptible or requeue or task.requeuing):
+            return
+        task.requeuing |= requeue
         # A task to be held goes nowhere, whatever a policy wants.
         task.destination = None if task.holding else destination
         task.makes_way |= makes_way
         if not task.preempting:
             task.preempting = True
             self.system.departing[task.id] = task
-            self.actions.append(a.Preempt(task.id, task.epoch))
+            self.actions.append(a.Preempt(task.id, task.epoch, task.requeuing))
 
     def drop(self, task_id: TaskId, reason: str) -> None:
         """Give a waiting task up."""
@@ -213,7 +224,9 @@ class Ledger:
     def rerow(self, task: TaskRecord) -> None:
         """Take up a changed set of allowed resources; the task is in no queue."""
         allowed = task.submitted.resources
-        if task.pinned is not None:
+        if task.resource and task.state is State.RUNNING and not task.preemptible:
+            allowed = frozenset({task.resource})  # no policy sees a better place for it
+        elif task.pinned is not None:
             allowed = frozenset({task.pinned})
         elif task.excluded:
             allowed = (allowed or frozenset(self.system.resources)) - task.excluded
@@ -233,6 +246,8 @@ class Ledger:
         task.progress_then = task.progress
         task.checkpointed = False
         state.running[task.id] = task
+        if not task.preemptible:
+            self.rerow(task)
 
     def arrive(self, task: TaskRecord) -> None:
         """Let a new task wait: at once where it fits best, if the policy says so."""
@@ -315,7 +330,11 @@ class Ledger:
         elif task.state is State.RUNNING and task.resource is not None:
             del self.system.states[task.resource].running[task.id]
             self.system.departing.pop(task.id, None)
+<<<<<<< HEAD
             task.preempting = task.makes_way = False
+=======
+            task.preempting = task.suspended = task.requeuing = False
+>>>>>>> d707416 (Run programs as tasks: the application command, hetctl run, scripts with #HET lines)
 
     def hold(self, task: TaskRecord) -> None:
         """Let a task in no queue wait for its owner."""

@@ -118,6 +118,7 @@ class TaskRecord:
         destination: where it goes once it has yielded.
         makes_way: it was asked to yield for a task that waits where it runs.
         holding: it is to be held once it has yielded.
+        suspended: it is stopped where it runs; `requeuing`: it is to leave, and to begin anew.
         cancelling: why it was asked to give up while running.
         pinned: the only resource its owner wants it on; `excluded`: where it failed.
         failures: resource -> why it failed there, last.
@@ -147,6 +148,8 @@ class TaskRecord:
     bound: bool = False
     preempting: bool = False
     holding: bool = False
+    suspended: bool = False
+    requeuing: bool = False
     cancelling: str | None = None
     destination: str | None = None
     makes_way: bool = False
@@ -184,6 +187,11 @@ class TaskRecord:
             return reason
         each = (f"{name}: {why}" for name, why in self.failures.items())
         return f"failed on {len(self.failures)} resources: {'; '.join(each)}"
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether it may be stopped, to go on elsewhere."""
+        return self.submitted.preemptible
 
     @property
     def priority(self) -> int:

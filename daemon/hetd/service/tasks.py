@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -194,24 +196,31 @@ class TaskDesk:
     # ------------------------------------------------------------ change
 
     def control(self, peer: Peer, request: m.Control) -> Work:
+        _refuse_odd(request)
         ids = yield from self._own_ids(peer, request.ids)
         live = [task for task in ids if task in self._node.journal.live]
         for number, some in enumerate(slices_of_pages(self._node.journal, live)):
             if number:
                 yield
             reach("control.before")
-            self._control(request.verb, some)
+            self._control(request, some)
             reach("control.done")
         return m.Done(request.request, live)
 
-    def _control(self, verb: str, tasks: Sequence[int]) -> None:
+    def _control(self, request: m.Control, tasks: Sequence[int]) -> None:
         # those before them may have been cancelled meanwhile, and they with them
         live = [TaskId(task) for task in tasks if task in self._node.journal.live]
-        if verb == "snapshot":
+        if request.verb == "snapshot":
             for task in live:
                 self._node.orders.want_snapshot(task)
             return
-        event: Callable[[TaskId], e.Event] = _EVENTS[verb]
+        if request.verb == "signal":
+            for task in live:
+                self._node.orders.pass_signal(task, request.signal)
+            return
+        event: Callable[[TaskId], e.Event] = _EVENTS[request.verb]
+        if request.requeue:
+            event = partial(e.TaskHeld, requeue=True)
         self._node.happen(*map(event, live))
         for task in live:
             self._node.keep(task)
@@ -273,11 +282,31 @@ class TaskDesk:
                 f"task {request.id} cannot run on {request.resource}: {entry.spec.app} "
                 f"has implementations for {', '.join(entry.spec.kinds)}"
             )
+        _demand_movable(entry)
         reach("migrate.before")
         self._node.happen(e.TaskMoved(TaskId(request.id), request.resource))
         self._node.keep(TaskId(request.id))
         reach("migrate.done")
         return m.Done(request.request, [request.id])
+
+
+def _demand_movable(entry: Entry) -> None:
+    """Refuse to move what runs and cannot save its state."""
+    if entry.state == "running" and not entry.spec.preemptible:
+        raise InputError(
+            f"task {entry.id} runs on {entry.resource} and cannot save its state: `hetctl "
+            "hold --requeue` stops it, and it begins anew where you move and release it"
+        )
+
+
+def _refuse_odd(request: m.Control) -> None:
+    """Refuse what a verb does not go with."""
+    if request.requeue and request.verb != "hold":
+        raise InputError(f"requeue: goes with hold, not with {request.verb}")
+    if (request.verb == "signal") != (request.signal > 0):
+        raise InputError(f"signal: {request.signal} does not go with {request.verb}")
+    if request.signal in (signal.SIGSTOP, signal.SIGCONT):
+        raise InputError("signal: hold and release stop a command and let it go on")
 
 
 _EVENTS: dict[str, Callable[[TaskId], e.Event]] = {

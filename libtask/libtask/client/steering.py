@@ -33,9 +33,13 @@ class Steering:
         """Cancel tasks; a running one ends at its next checkpoint."""
         return self._control("cancel", ids)
 
-    def hold(self, *ids: int) -> list[int]:
-        """Keep waiting tasks from starting."""
-        return self._control("hold", ids)
+    def hold(self, *ids: int, requeue: bool = False) -> list[int]:
+        """Keep waiting tasks from starting, and have running ones leave their places.
+
+        A command that cannot save its state is stopped where it runs, and keeps its
+        place; with `requeue` it leaves, too, and begins anew when it is released.
+        """
+        return self._control("hold", ids, requeue=requeue)
 
     def release(self, *ids: int) -> list[int]:
         """Let held tasks start."""
@@ -45,12 +49,23 @@ class Steering:
         """Have tasks write a snapshot, each at its next checkpoint; does not wait."""
         return self._control("snapshot", ids)
 
+    def signal(self, number: int, *ids: int) -> list[int]:
+        """Send a signal to commands that run."""
+        return self._control("signal", ids, signal=number)
+
     def _control(
-        self, verb: Literal["cancel", "hold", "release", "snapshot"], ids: Sequence[int]
+        self,
+        verb: Literal["cancel", "hold", "release", "snapshot", "signal"],
+        ids: Sequence[int],
+        *,
+        requeue: bool = False,
+        signal: int = 0,
     ) -> list[int]:
         done: list[int] = []
         for some in _pages(ids, MOST_IDS):
-            message = messages.Control(request=0, verb=verb, ids=some)
+            message = messages.Control(
+                request=0, verb=verb, ids=some, requeue=requeue, signal=signal
+            )
             done += self._session.request(message).ids
         return done
 

@@ -31,6 +31,10 @@ MOST_SAMPLES = 1000
 """Measurements in one message."""
 MOST_NAMES = 10_000
 """Workers or snapshots that a launcher names in one message."""
+MOST_ATTACHMENTS = 8
+"""Files kept by content that a task refers to."""
+LONGEST_GRACE_S = 86_400.0
+"""Seconds that a task may take to leave when it is asked to."""
 MOST_RESOURCES = 64
 """Resources and kinds that a task, or a request, names."""
 

@@ -13,6 +13,8 @@ from libtask.messages.bounds import check
 from libtask.messages.orders import (
     Abort,
     Aborted,
+    AttachmentsHeld,
+    DropAttachments,
     DropSnapshots,
     Failed,
     Finished,
@@ -25,6 +27,7 @@ from libtask.messages.orders import (
     Resumed,
     Retire,
     Run,
+    Signal,
     SnapshotsHeld,
     SnapshotTaken,
     Stage,
@@ -106,6 +109,7 @@ ToDaemon = (
     | Resumed
     | Parked
     | SnapshotsHeld
+    | AttachmentsHeld
 )
 FromDaemon = (
     Welcome
@@ -132,6 +136,8 @@ FromDaemon = (
     | Retire
     | TakeSnapshot
     | DropSnapshots
+    | DropAttachments
+    | Signal
 )
 
 

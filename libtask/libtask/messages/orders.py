@@ -71,6 +71,10 @@ class Run(Message, frozen=True):
     checkpoint: CheckpointRecord = CheckpointRecord()
     snapshots: str = ""
     resume: bool = False
+    attempt: Whole = 1
+    """How often the task is started with this."""
+    slot: Whole | None = None
+    """Which slot of the resource it has; None: any."""
     strip: Whole | None = None
     """First strip's size, from the estimates; None: start with the smallest."""
 
@@ -80,6 +84,16 @@ class Preempt(Message, frozen=True):
 
     task: Whole
     epoch: Whole
+    requeue: bool = False
+    """Whatever it has not saved may be lost: its owner wants it out of its place."""
+
+
+class Signal(Message, frozen=True):
+    """Send a signal to what the task started; SIGSTOP and SIGCONT suspend and resume it."""
+
+    task: Whole
+    epoch: Whole
+    number: Whole
 
 
 class Abort(Message, frozen=True):
@@ -106,6 +120,18 @@ class SnapshotsHeld(Message, frozen=True):
     """Launcher: there are snapshots of these tasks; some may not be needed any more."""
 
     names: Annotated[list[NameText], entries(MOST_NAMES)]
+
+
+class AttachmentsHeld(Message, frozen=True):
+    """Launcher: there are attachments of these names; some may not be needed any more."""
+
+    names: Annotated[list[NameText], entries(MOST_NAMES)]
+
+
+class DropAttachments(Message, frozen=True):
+    """Launcher: remove these attachments; no task that has not ended needs them."""
+
+    names: list[str]
 
 
 class Retire(Message, frozen=True):
@@ -218,6 +244,8 @@ class Finished(Account, frozen=True):
     task: Whole
     epoch: Whole
     result: Any = None
+    exit_code: Whole | None = None
+    """Of the command that it was."""
 
 
 class Failed(Message, frozen=True):
@@ -230,6 +258,8 @@ class Failed(Message, frozen=True):
     code: NameText = "task-failed"
     """`HetError.code` of the cause; `device` and `program` may succeed elsewhere."""
     trace: Annotated[str, text_of(TRACE_BYTES)] = ""
+    exit_code: Whole | None = None
+    """Of the command that it was; negative: the signal that ended it."""
     last: LastOutput | None = None
     """In which phase it failed, and what it wrote last."""
     seconds: Seconds = 0.0

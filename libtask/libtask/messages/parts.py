@@ -9,6 +9,8 @@ import msgspec
 
 from libtask.messages.base import (
     EXTRA_BYTES,
+    LONGEST_GRACE_S,
+    MOST_ATTACHMENTS,
     MOST_IDS,
     MOST_RESOURCES,
     Amount,
@@ -52,6 +54,8 @@ class DeviceSpec(Record, frozen=True):
     """OpenCL drivers that passed their tests, for a process to load; empty: all there are."""
     version: str = ""
     """Of its driver, in the driver's own words."""
+    uuid: str = ""
+    """Of the device, 32 hexadecimal digits, where its driver tells; the same for all its drivers."""
 
 
 class TaskSpec(Record, frozen=True):
@@ -90,6 +94,12 @@ class TaskSpec(Record, frozen=True):
     version: Name = ""
     """A digest of the application's code: with another one, what is known against the
     application on a resource does not hold any more."""
+    attachments: Annotated[list[Name], entries(MOST_ATTACHMENTS)] = []
+    """Files that its user keeps by content, and that it needs to start; see `attachments`."""
+    preemptible: bool = True
+    """Whether it may be stopped, to go on elsewhere; else it runs where it began."""
+    grace_s: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_GRACE_S)] = 0.0
+    """Seconds that it may take to leave when it is asked to, besides finishing a strip."""
 
 
 class CheckpointRecord(Record, frozen=True):
@@ -257,6 +267,10 @@ class TaskInfo(Record, frozen=True):
     """Workers that it lost since it last got further."""
     last_output: LastOutput | None = None
     """Of the last worker that it lost, or in which it failed; in full records."""
+    exit_code: int | None = None
+    """Of a command that has ended; negative: the signal that ended it."""
+    suspended: bool = False
+    """Whether it was stopped where it runs, and keeps its place there."""
     expected: dict[str, float] = {}
     """Seconds that the whole task is now expected to take alone, by resource; in full
     records, for resources where its application was measured."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
+
 from libtask.messages.base import (
     EXTRA_BYTES,
     MOST_NAMES,
@@ -118,10 +120,14 @@ class Explain(Request, frozen=True):
 
 
 class Control(Change, frozen=True):
-    """Cancel, hold, release or snapshot tasks."""
+    """Cancel, hold, release or snapshot tasks, or send a signal to their commands."""
 
-    verb: Literal["cancel", "hold", "release", "snapshot"]
+    verb: Literal["cancel", "hold", "release", "snapshot", "signal"]
     ids: Ids
+    requeue: bool = False
+    """Hold: commands leave their places, too, and begin again when they are released."""
+    signal: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    """Number of the signal to send."""
 
 
 class Amend(Change, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import resource
 import time
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -21,6 +22,7 @@ from libtask.phase import Phase, own_page
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    from libtask.commands.situation import Situation
     from libtask.devices import Device
     from libtask.messages import CheckpointRecord
     from libtask.task import Implementation
@@ -77,12 +79,19 @@ class Course(Checkpoint):
     Args:
         record: where the execution starts.
         sizer: how long the strips are.
+        situation: of a command, which computes elsewhere; None: of any other application.
 
     """
 
-    def __init__(self, record: CheckpointRecord, sizer: StripSizer) -> None:
+    def __init__(
+        self,
+        record: CheckpointRecord,
+        sizer: StripSizer,
+        situation: Situation | None = None,
+    ) -> None:
         super().__init__(record, sizer)
         self.sizer = sizer
+        self.situation = situation
         self.in_hand = 0
         """Iterations drawn since the last checkpoint."""
         self.loop_began_ns = 0
@@ -101,6 +110,22 @@ class Course(Checkpoint):
                 )
             self.in_hand = strip.stop - strip.start
             yield strip
+
+    # ------------------------------------------------------------ for commands
+
+    def begin(self) -> None:
+        """Note that the command runs from now on."""
+        self.loop_began_ns = time.perf_counter_ns()
+        own_page.enter(Phase.COMMAND)
+
+    def draw_to(self, done: int) -> None:
+        """Draw the strip that has just ended: what was done since the last one."""
+        self.in_hand = done - self._drawn
+        self._drawn = done
+
+    def begin_again(self) -> None:
+        """Forget the progress: what was done is lost."""
+        self.done = self._drawn = self.in_hand = 0
 
 
 @dataclass(slots=True)
@@ -131,8 +156,8 @@ class Measures:
     cpu_began_ns: int = 0
 
     def cpu_ns_so_far(self) -> int:
-        """CPU time of this process since the execution began, all threads."""
-        return time.process_time_ns() - self.cpu_began_ns if self.cpu_began_ns else 0
+        """CPU time of this process and those below it since the execution began."""
+        return cpu_time_ns() - self.cpu_began_ns if self.cpu_began_ns else 0
 
     def copy(self) -> Measures:
         return dataclasses.replace(self)
@@ -177,6 +202,7 @@ class Execution:
         self._landed_ns = 0
         self._epoch_ns = 0
         self._paused = False
+        self._suspended_ns = 0
 
     def run(self) -> Outcome:
         """Run until the implementation returns, raises, or is told to stop.
@@ -187,7 +213,7 @@ class Execution:
 
         """
         began_ns = time.perf_counter_ns()
-        self.measures.cpu_began_ns = time.process_time_ns()
+        self.measures.cpu_began_ns = cpu_time_ns()
         self._epoch_ns = time.time_ns() - began_ns
         self._landed_ns = began_ns
         own_page.enter(Phase.SETTING_UP)
@@ -201,7 +227,14 @@ class Execution:
             return self._drive(generator, began_ns)
         except BaseException:
             _end_without_copies(generator)
+            self._count_command(began_ns)
             raise
+
+    def _count_command(self, began_ns: int) -> None:
+        """Book the time of a command that ended before all of it was done."""
+        if self.course.situation is not None and self.course.loop_began_ns:
+            self.course.in_hand = 0
+            self._land_without_yield(began_ns)
 
     def settle(self) -> CheckpointRecord:
         """Bring the host's arrays up to date, in the middle, and say where they stand.
@@ -224,9 +257,32 @@ class Execution:
             if not self.measures.first_strip_at_ns:
                 self._note_first_strip(began_ns)
             demand = self._reach_checkpoint()
-            if demand is not None:
+            if demand is not None and not self._leaves_by_itself(demand):
                 return self._stop(generator, demand)
+        situation = self.course.situation
+        if situation is not None and situation.left:
+            self._count_command(began_ns)
+            return Stopped(self.course.record())
         return self._complete(began_ns)
+
+    def _leaves_by_itself(self, demand: Demand) -> bool:
+        """Have a command leave its place; it takes its time, and is heard meanwhile."""
+        situation = self.course.situation
+        if situation is None or demand is not Demand.PREEMPT:
+            return False
+        situation.leaving = True
+        return True
+
+    def suspend(self) -> None:
+        """Note that the command is stopped: no time of it counts from now on."""
+        if self._suspended_ns == 0:
+            self._suspended_ns = time.perf_counter_ns()
+
+    def resume(self) -> None:
+        """Note that the command goes on."""
+        if self._suspended_ns:
+            self._landed_ns += time.perf_counter_ns() - self._suspended_ns
+            self._suspended_ns = 0
 
     def _note_first_strip(self, began_ns: int) -> None:
         loop_began_ns = self.course.loop_began_ns or began_ns
@@ -241,6 +297,8 @@ class Execution:
         """Account for the strip just enqueued, then ask whether to go on."""
         course = self.course
         iterations = course.in_hand
+        if not iterations and course.situation is not None:
+            return self._watch(time.perf_counter_ns())  # it only shows that it is there
         if not iterations:
             raise TaskFailedError(
                 f"the implementation {_name(self._start)} yielded without a strip; "
@@ -273,6 +331,7 @@ class Execution:
 
     def _land(self, iterations: int) -> None:
         """Book a finished strip; its time is that since the strip before it ended."""
+        self.resume()
         now = time.perf_counter_ns()
         elapsed = now - self._landed_ns
         self._landed_ns = now
@@ -339,6 +398,12 @@ def _end_without_copies(generator: Any) -> None:
         generator.throw(AbandonedError())
     with contextlib.suppress(BaseException):
         generator.close()
+
+
+def cpu_time_ns() -> int:
+    """CPU time of this process, all threads, and of those below it that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time_ns() + int((ended.ru_utime + ended.ru_stime) * NANOSECONDS)
 
 
 def _no_complaint(_course: Course) -> str:

@@ -267,7 +267,7 @@ class Keeper:
     def take_in(self, held: Holding, order: Stage) -> None:
         """Begin with a task that was just loaded; let it go on where it was, if ordered."""
         welcome = self._link.welcome
-        if not order.snapshots or not self._shelf:
+        if not order.snapshots or not self._shelf or not held.app.keeps_snapshots:
             return
         terms = welcome.snapshots if welcome else SnapshotTerms()
         self.keeping = Keeping(held, self._shelf, order.snapshots, terms)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import hashlib
 import importlib
 import os
 import re
@@ -26,10 +25,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platformdirs
-
+from libtask.attachments import FOLDER as ATTACHMENTS
+from libtask.attachments import Attachments
+from libtask.endpoint import launcher_folder
 from libtask.faultpoints import reach
 from libtask.messages import (
+    AttachmentsHeld,
+    DropAttachments,
     DropSnapshots,
     Error,
     Hello,
@@ -100,6 +102,7 @@ class Launcher:
         self._logs = LogCap(folder / "logs")
         self._logs.trim(())
         self._shelf = Shelf(folder / "snapshots")
+        self._attachments = Attachments(folder / ATTACHMENTS)
         wake = watch()
         self._shepherd = Shepherd(self._on_exit, wake)
         self._link = Link(socket, self._greeting)
@@ -116,7 +119,7 @@ class Launcher:
                 self._logs.look(self._shepherd.names(), self._log_bytes())
             if self._link.welcome is not None:
                 self._exits.forget_settled()
-                self._ask_for_snapshots()
+                self._ask_what_may_go()
         self._link.close()
 
     def _tick_ms(self) -> int:
@@ -127,11 +130,14 @@ class Launcher:
             1000 * (min(self._tick_s, TICK_OF_LOGS) if watched else self._tick_s)
         )
 
-    def _ask_for_snapshots(self) -> None:
-        """Ask which of the snapshots are of tasks that have ended."""
+    def _ask_what_may_go(self) -> None:
+        """Ask which snapshots and attachments no task needs any more."""
         names = self._shelf.to_ask_for()
         if names:
             self._link.send(SnapshotsHeld(names))
+        idle = self._attachments.to_ask_for()
+        if idle:
+            self._link.send(AttachmentsHeld(idle))
 
     def _log_bytes(self) -> int:
         welcome = self._link.welcome
@@ -150,8 +156,8 @@ class Launcher:
                     self._start(name)
             case KillWorker():
                 self._shepherd.terminate(message.name, message.reason)
-            case DropSnapshots(names):
-                self._shelf.drop(names)
+            case DropSnapshots() | DropAttachments():
+                self._drop(message)
             case Retire():
                 reach("launcher.retiring")
                 self._retired = True
@@ -161,6 +167,13 @@ class Launcher:
                 sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")
             case _:
                 pass  # a Welcome, or what is meant for workers and clients
+
+    def _drop(self, message: DropSnapshots | DropAttachments) -> None:
+        """Remove what no task needs any more."""
+        if isinstance(message, DropSnapshots):
+            self._shelf.drop(message.names)
+        else:
+            self._attachments.drop(message.names)
 
     # ------------------------------------------------------------ workers
 
@@ -239,24 +252,11 @@ def start_launcher(socket_path: str | Path) -> None:
     )
 
 
-def default_folder(socket: Path) -> Path:
-    """Return where a launcher keeps logs and records: beside a private socket.
-
-    Sockets below /run lie in memory, and logs would fill it: they go to the user's
-    state directory.
-    """
-    home = socket.parent
-    if home.stat().st_uid == os.getuid() and not home.is_relative_to("/run"):
-        return socket.with_suffix(".launcher")
-    digest = hashlib.sha256(os.fsencode(socket)).hexdigest()[:12]
-    return platformdirs.user_state_path("hetd") / f"launcher-{digest}"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the launcher; return its exit status."""
     options = _options(arguments)
     socket = options.socket.absolute()
-    folder = (options.directory or default_folder(socket)).absolute()
+    folder = (options.directory or launcher_folder(socket)).absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not take_lock(folder, socket):
         return 0

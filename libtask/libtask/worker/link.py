@@ -76,6 +76,16 @@ class Link:
             self._take()
         return self._inbox.popleft() if self._inbox else None
 
+    def wait_beside(self, descriptor: int, seconds: float) -> None:
+        """Wait until a message, or the descriptor, can be read; at most so long."""
+        if self._inbox:
+            return
+        self._poller.register(descriptor, zmq.POLLIN)
+        try:
+            self._poller.poll(int(1000 * seconds))
+        finally:
+            self._poller.unregister(descriptor)
+
     def await_welcome(self, timeout: float) -> None:
         """Wait until hetd has answered the Hello; what it orders already is kept.
 

@@ -6,10 +6,11 @@ of clocks; the socket is looked at once a millisecond at most.
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 from libtask.faultpoints import reach
-from libtask.messages import Abort, Preempt, Progress, TakeSnapshot
+from libtask.messages import Abort, Preempt, Progress, Signal, TakeSnapshot
 from libtask.worker.execution import NANOSECONDS, Demand, Measures
 from libtask.worker.keeping import no_snapshot
 
@@ -24,6 +25,8 @@ LOOK_NS = 1_000_000
 """A look costs about 5 µs, so it is 0.5 % of this interval; a preemption is late by
 this much at most, which is little beside a strip of 50 ms."""
 REPORT_NS = 100_000_000
+BEAT_NS = 900_000_000
+"""Between two reports of a command that says nothing of its progress."""
 REPORTS = 2
 """After so many hetd expects the next strip in a time that fits strips, not set-up."""
 
@@ -57,9 +60,12 @@ class Lookout:
         self._deferred: list[FromDaemon] = []
         self._reported = Measures()
         self._reports = 0
+        self._introduced = False
+        """Whether hetd was told when this run began, and where its output goes."""
         self._look_at_ns = 0
         self._report_at_ns = 0
         self._cpu_reported_ns = 0
+        self._beat_at_ns = 0
 
     def follow(self, execution: Execution, now_ns: int) -> None:
         """Watch this execution, which begins now (`time.perf_counter_ns`)."""
@@ -102,11 +108,14 @@ class Lookout:
     def _hear(self) -> Demand | None:
         while (message := self._link.receive(0)) is not None:
             if isinstance(message, Preempt) and self._is_for_this_run(message):
+                self._note_requeue(message)
                 return Demand.PREEMPT
             if isinstance(message, Abort) and self._is_for_this_run(message):
                 return Demand.ABANDON
             if isinstance(message, TakeSnapshot):
                 self._want_snapshot(message)
+            elif isinstance(message, Signal):
+                self._pass_on(message)
             elif not isinstance(message, Preempt):
                 self._deferred.append(message)
         if self._link.connections != self._connections:
@@ -121,7 +130,25 @@ class Lookout:
         else:
             self._keeping.wanted = True
 
-    def _is_for_this_run(self, message: Preempt | Abort | TakeSnapshot) -> bool:
+    def _note_requeue(self, message: Preempt) -> None:
+        situation = self._course.situation
+        if situation is not None and message.requeue:
+            situation.requeue = True
+
+    def _pass_on(self, message: Signal) -> None:
+        """Have a signal sent to the command; it is, before it is waited for again."""
+        situation, execution = self._course.situation, self._execution
+        if situation is None or execution is None or not self._is_for_this_run(message):
+            return
+        situation.signals.append(message.number)
+        if message.number == signal.SIGSTOP:
+            execution.suspend()
+        elif message.number == signal.SIGCONT:
+            execution.resume()
+
+    def _is_for_this_run(
+        self, message: Preempt | Abort | TakeSnapshot | Signal
+    ) -> bool:
         return message.task == self._task and message.epoch == self._epoch
 
     def _start_over(self) -> None:
@@ -129,6 +156,7 @@ class Lookout:
         self._connections = self._link.connections
         self._deferred.clear()
         self._reported = Measures()
+        self._introduced = False
         self._report_at_ns = 0
         self._cpu_reported_ns = 0
         if self._keeping is not None and self._keeping.last is not None:
@@ -136,9 +164,12 @@ class Lookout:
 
     def _report(self, now_ns: int) -> None:
         news = self._measures.strips > self._reported.strips
+        if not news and self._course.situation is not None:
+            news = not self._introduced or now_ns >= self._beat_at_ns
         if not news or now_ns < self._report_at_ns or self._link.welcome is None:
             return
         self._report_at_ns = now_ns + REPORT_NS
+        self._beat_at_ns = now_ns + BEAT_NS
         self._link.send_users_values(self._progress())
         reach("worker.reported")
         self._reports += 1
@@ -153,7 +184,7 @@ class Lookout:
 
     def _progress(self, *, complete: bool = False) -> Progress:
         done, reported = self._measures, self._reported
-        first = reported.strips == 0
+        first, self._introduced = not self._introduced, True
         return Progress(
             task=self._task,
             epoch=self._epoch,

@@ -15,7 +15,7 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from libtask.errors import HetError
+from libtask.errors import CommandFailedError, HetError
 from libtask.messages import NAME_BYTES, Failed, cut
 from libtask.phase import own_page
 from libtask.worker.execution import NANOSECONDS
@@ -66,7 +66,8 @@ class Output:
         self, task: int, epoch: int, error: BaseException, measures: Measures
     ) -> Failed:
         """Return how a stretch failed."""
-        trace = trace_of(error)
+        command = isinstance(error, CommandFailedError)
+        trace = "" if command else trace_of(error)
         if self.path:  # a terminal shows it by itself
             self._print(trace)
         log, log_start, log_end = self._stretch()
@@ -80,6 +81,9 @@ class Output:
             if isinstance(error, HetError)
             else "task-failed",
             trace=trace,
+            exit_code=error.exit_code
+            if isinstance(error, CommandFailedError)
+            else None,
             last=of_failed(record, log, text),
             seconds=measures.computing_ns / NANOSECONDS,
             strips=measures.strips,

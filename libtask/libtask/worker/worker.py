@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.checkpoint import StripSizer
+from libtask.commands.situation import Situation
+from libtask.devices.null import NullDevice
 from libtask.errors import DeviceError
 from libtask.faultpoints import reach
 from libtask.messages import (
@@ -64,6 +66,7 @@ from libtask.worker.terms import Age
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from libtask.devices import Device
     from libtask.messages import FromDaemon, Message
     from libtask.task import Task
     from libtask.worker.execution import Outcome
@@ -80,6 +83,8 @@ PATIENCE = 60.0
 NEWS_PATIENCE = 86_400.0
 """Seconds that one waits which has to tell how its last task ended, or holds one; if
 the folder of the socket is gone, too, nobody comes back for it."""
+COMMAND = "command"
+"""The application whose tasks have an exit status."""
 NO_STRIPS = Measures()
 """Of a stretch that has not begun to run; nothing writes to it."""
 
@@ -275,7 +280,12 @@ class Worker:
         self._folder.enter(held.spec.cwd)
         implementation = held.implementation(order.device)
         own_page.open(order.device.name)
-        device = self._devices.open(order.device)
+        needs_device = held.app.needs_device
+        device: Device = (
+            self._devices.open(order.device)
+            if needs_device
+            else NullDevice(order.device)
+        )
         course = self._course(held, order)
         lookout = Lookout(
             self._link, held.task, held.epoch, self._output, self._keeper.keeping
@@ -302,7 +312,12 @@ class Worker:
         welcome = self._link.welcome
         interval_ns = welcome.interval_ns if welcome else INTERVAL_NS
         sizer = StripSizer(interval_ns, fixed=held.spec.strip, first=order.strip)
-        return Course(held.record, sizer)
+        situation = None
+        if not held.app.needs_device:
+            situation = Situation(
+                held.task, order.attempt, order.slot, self._link.wait_beside
+            )
+        return Course(held.record, sizer, situation)
 
     def _report(
         self, held: Holding, execution: Execution, outcome: Outcome, lookout: Lookout
@@ -325,6 +340,7 @@ class Worker:
             task=held.task,
             epoch=held.epoch,
             result=result,
+            exit_code=0 if held.spec.app == COMMAND else None,
             **self._output.account(execution.measures),
         )
         reach("worker.saved")

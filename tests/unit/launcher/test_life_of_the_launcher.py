@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from libtask.endpoint import launcher_folder
 from libtask.messages import Hello, Retire, WorkerExited
 from libtask.processes import children_of, is_alive
 from libtask.worker.exits import ExitRecords
-from libtask.worker.launcher import default_folder, start_launcher
+from libtask.worker.launcher import start_launcher
 from libtask.worker.logs import LogCap
 from unit.launcher.played_launcher import Played
 from unit.scripted_daemon import PATIENCE, ScriptedDaemon, until
@@ -131,8 +132,8 @@ def test_starting_one_leaves_no_child(tmp_path: Path) -> None:
 
 
 def test_logs_never_fill_the_memory_behind_run(tmp_path: Path) -> None:
-    assert default_folder(tmp_path / "hetd.sock") == tmp_path / "hetd.launcher"
-    assert not default_folder(Path("/run/hetd.sock")).is_relative_to("/run")
+    assert launcher_folder(tmp_path / "hetd.sock") == tmp_path / "hetd.launcher"
+    assert not launcher_folder(Path("/run/hetd.sock")).is_relative_to("/run")
 
 
 def test_a_worker_that_wrote_nothing_leaves_no_log(launcher: Played) -> None:

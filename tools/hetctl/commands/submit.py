@@ -1,10 +1,12 @@
-"""`hetctl submit`: a task of an application, its parameters as options."""
+"""`hetctl submit`: a task of an application, a program or a script."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import secrets
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,11 +14,22 @@ import click
 from hetctl.completing import applications, resources
 from hetctl.options import assignments, connect, submitting
 from hetctl.output import emit
+from hetctl.programs import (
+    KINDS,
+    NAMES,
+    Program,
+    able_kinds,
+    program_options,
+    read_script,
+    variant_of,
+)
+from hetctl.scripts import content_of, is_script, options_in
 from hetctl.selectors import selected, split
 from hetctl.terminal import say
 from hetctl.units import Duration, Whole
 from hetctl.variants import filled, indexes, member
 from hetctl.waiting import Manner, wait_for
+from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from hetctl.documents.tasks import Submitted
@@ -29,50 +42,102 @@ if TYPE_CHECKING:
 MOST = 1_000_000
 
 
+WORDS = "hetctl.words"
+"""Where the words after `--` are kept."""
+
+
 class Submit(click.Command):
-    """Tells with `submit APP --help` what the application takes."""
+    """Tells with `submit APP --help` what the application takes.
+
+    The words after `--` are a program's, or a script's. Options that only programs have
+    may be parameters of applications, and are theirs then.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and not args[0].startswith("-") and {"-h", "--help"} & set(args):
+        args, words = parted(args)
+        ctx.meta[WORDS] = words
+        helps = {"-h", "--help"} & set(args)
+        if args and not args[0].startswith("-") and helps and not is_script(args[0]):
             say(usage(args[0]))
             ctx.exit()
-        return super().parse_args(ctx, args)
+        app = self._app_in(ctx, args)
+        if app is None or is_script(app):
+            return super().parse_args(ctx, args)
+        params = self.params
+        self.params = [each for each in params if each.name not in NAMES]
+        try:
+            return super().parse_args(ctx, args)
+        finally:
+            self.params = params
+
+    def _app_in(self, ctx: click.Context, args: list[str]) -> str | None:
+        """Find the application among the words; None: there is none."""
+        try:
+            found, _, _ = self.make_parser(ctx).parse_args(list(args))
+        except click.UsageError:
+            return None  # it is told when all is parsed
+        app = found.get("app")
+        return app if isinstance(app, str) else None
+
+
+def parted(args: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Part the options from the words of a program."""
+    if "--" not in args:
+        return args, ()
+    place = args.index("--")
+    return args[:place], tuple(args[place + 1 :])
+
+
+def scheduled(function: Any) -> Any:
+    """Add the options that say how a task is to be scheduled."""
+    options = [
+        click.option(
+            "--priority",
+            type=Whole(),
+            default=0,
+            help="Higher runs first within a queue.",
+        ),
+        click.option(
+            "--after",
+            multiple=True,
+            metavar="SELECTOR",
+            help="Start when these completed.",
+        ),
+        click.option("--hold", is_flag=True, help="Wait for `hetctl release`."),
+        click.option(
+            "--on",
+            "resources",
+            multiple=True,
+            metavar="RESOURCE",
+            shell_complete=resources,
+            help="Only there; a kind, such as gpu, is all resources of it.",
+        ),
+        click.option(
+            "--deadline", type=Duration(), help="Due so long after submission, e.g. 5s."
+        ),
+        click.option(
+            "--overrun",
+            type=click.Choice(["continue", "stop"]),
+            default="continue",
+            help="What to do at the deadline.  [default: continue]",
+        ),
+        click.option("--name", default="", help="A label of your own."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 @click.command("submit", cls=Submit, context_settings={"ignore_unknown_options": True})
-@click.argument("app", shell_complete=applications)
+@click.argument("app", shell_complete=applications, required=False)
 @click.argument(
     "rest", nargs=-1, type=click.UNPROCESSED, metavar="[--PARAMETER VALUE]..."
 )
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter."
 )
-@click.option(
-    "--priority", type=Whole(), default=0, help="Higher runs first within a queue."
-)
-@click.option(
-    "--after", multiple=True, metavar="SELECTOR", help="Start when these completed."
-)
-@click.option("--hold", is_flag=True, help="Wait for `hetctl release`.")
-@click.option(
-    "--on",
-    "resources",
-    multiple=True,
-    metavar="RESOURCE",
-    shell_complete=resources,
-    help="Only there.",
-)
+@scheduled
 @click.option("--strip", type=Whole(1), help="Iterations between checkpoints.")
-@click.option(
-    "--deadline", type=Duration(), help="Due so long after submission, e.g. 5s."
-)
-@click.option(
-    "--overrun",
-    type=click.Choice(["continue", "stop"]),
-    default="continue",
-    help="What to do at the deadline.  [default: continue]",
-)
-@click.option("--name", default="", help="A label of your own.")
 @click.option(
     "--count", type=click.IntRange(1, MOST), default=1, help="So many of them."
 )
@@ -81,15 +146,27 @@ class Submit(click.Command):
     metavar="INDEXES",
     help="One for each index, e.g. 0-99; {index} stands for it in values and names.",
 )
+@program_options
 @submitting
-def submit_command(app: str, rest: tuple[str, ...], **given: Any) -> int:
-    """Submit a task of APP: an installed application, or path/to/file.py:Class.
+@click.pass_context
+def submit_command(
+    ctx: click.Context, app: str | None, rest: tuple[str, ...], **given: Any
+) -> int:
+    """Submit a task of APP, a program (-- COMMAND...), or a script (FILE, or - for standard input).
 
+    APP is an installed application, or path/to/file.py:Class.
     Parameters of the application are options: hetctl submit heat --n 4096 --steps 100.
     One that has the name of an option here is given as --set name=value.
     hetctl submit heat --help tells which there are. The tasks of an array share a name,
     and @NAME selects them all: hetctl cancel @NAME.
     """
+    if app is None:
+        return _submit_program(_typed(ctx, rest), given)
+    if is_script(app):
+        return _submit_script(ctx, app, rest)
+    if ctx.meta[WORDS]:
+        raise click.UsageError(f"either the application {app}, or a program after --")
+    _explain_missing(app)
     texts = _texts(app, rest, given["settings"])
     variants = _variants(given["array"])
     name = given["name"] or (_own_name(app) if given["array"] else "")
@@ -106,6 +183,87 @@ def submit_command(app: str, rest: tuple[str, ...], **given: Any) -> int:
         )
         given["label"] = name if given["array"] else None
         return finish(client, handles, given)
+
+
+# ---------------------------------------------------------------- programs
+
+
+def _typed(ctx: click.Context, rest: tuple[str, ...]) -> Program:
+    """Read a program from the command line."""
+    words = ctx.meta[WORDS]
+    if rest:
+        raise click.UsageError(
+            f"no option {rest[0]!r}; a program's words come after --"
+        )
+    if not words and not any(ctx.params[f"on_{kind}"] for kind in KINDS):
+        raise click.UsageError("say what to submit: APP, a script, or -- COMMAND...")
+    return Program(words, ctx.params)
+
+
+def _submit_script(ctx: click.Context, app: str, rest: tuple[str, ...]) -> int:
+    content = content_of(app)
+    name = "standard input" if app == "-" else app
+    given = options_in(name, content, ctx.command, ctx)
+    script = read_script(app, content, (*rest, *ctx.meta[WORDS]))
+    return _submit_program(dataclasses.replace(script, given=given), given)
+
+
+def _submit_program(program: Program, given: dict[str, Any]) -> int:
+    if given["settings"] or given["strip"]:
+        raise click.UsageError("--set and --strip are for applications")
+    variants = _variants(given["array"])
+    name = given["name"] or (
+        f"{program.label}-{secrets.token_hex(3)}" if given["array"] else ""
+    )
+    split(given["after"])
+    with connect(given["socket"], start=given["start"]) as client:
+        specs = program_specs(client, program, given, variants, name)
+        handles = client.submit_specs(
+            [spec for spec in specs for _ in range(given["count"])]
+        )
+        return finish(
+            client, handles, given | {"label": name if given["array"] else None}
+        )
+
+
+def program_specs(
+    client: Client,
+    program: Program,
+    given: dict[str, Any],
+    variants: list[dict[str, Any]],
+    name: str,
+) -> list[TaskSpec]:
+    """Describe a program, once for each member of its array."""
+    options = _options(client, given)
+    kinds = {each.spec.name: each.spec.kind for each in client.devices()}
+    command = program.command(client, able_kinds(kinds, options.resources))
+    return [
+        describe_one(
+            "command",
+            variant_of(command, each),
+            options,
+            member(name, each, each.get("index")),
+        )
+        for each in variants
+    ]
+
+
+def _explain_missing(app: str) -> None:
+    """Tell what else could have been meant by what is no application."""
+    from libtask.apps import resolve
+
+    try:
+        resolve(app)
+    except NotFoundError as error:
+        if shutil.which(app):
+            hint = f"; to run the program: hetctl submit -- {app} ..."
+            raise NotFoundError(f"{error}{hint}") from error
+        raise
+    except InputError as error:
+        if app.endswith(".py") and Path(app).is_file():
+            hint = f"; to run it as a program: hetctl submit -- python {app}"
+            raise InputError(f"{error}{hint}") from error
+        raise
 
 
 def finish(client: Client, handles: list[TaskHandle], given: dict[str, Any]) -> int:
@@ -246,15 +404,31 @@ def describe_one(app: str, task: Task, options: Options, name: str) -> TaskSpec:
 def _options(client: Client, given: dict[str, Any]) -> Options:
     from libtask.apps import Options
 
-    resources = [
-        name.strip() for text in given["resources"] for name in text.split(",")
-    ]
+    words = [name.strip() for text in given["resources"] for name in text.split(",")]
+    resources = _expanded(client, words)
     return Options(
         priority=given["priority"],
         after=tuple(selected(client, given["after"], live=True)),
         hold=given["hold"],
         resources=tuple(resources),
-        strip=given["strip"],
+        strip=given.get("strip"),
         deadline_s=given["deadline"],
         overrun=given["overrun"],
     )
+
+
+def _expanded(client: Client, words: list[str]) -> list[str]:
+    """Put the resources of a kind for its name, unless a resource is called so."""
+    if not set(words) & set(KINDS):
+        return words
+    kinds = {each.spec.name: each.spec.kind for each in client.devices()}
+    found: dict[str, None] = {}
+    for word in words:
+        if word in kinds or word not in KINDS:
+            found[word] = None
+            continue
+        alike = [name for name, kind in kinds.items() if kind == word]
+        if not alike:
+            raise InputError(f"--on {word}: this node has {', '.join(kinds)}")
+        found |= dict.fromkeys(alike)
+    return list(found)

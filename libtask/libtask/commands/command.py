@@ -1,0 +1,185 @@
+"""The application `command`: any program as a task.
+
+Clients describe a command with it (`hetctl submit -- CMD`), workers run it. What it is
+told of its place, and what becomes of its exit status, is in docs/how-to/commands.md.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from libtask.attachments import Attachments
+from libtask.commands.running import run
+from libtask.messages import LONGEST_GRACE_S
+from libtask.task import Size, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from libtask.messages import Kind
+
+ARGUMENT_BYTES = 64 << 10
+"""Bytes of the words of a command, of all kinds together; longer text belongs in a file."""
+LABEL_CHARACTERS = 100
+TOTAL = 1_000_000
+"""Iterations that stand for a whole command."""
+INTERPRETERS = ("python", "sh", "bash", "dash", "perl", "Rscript", "julia", "node")
+FIELDS = ("{id}", "{index}", "{name}", "{attempt}", "{resource}")
+"""What stands for something in the names of output files."""
+
+
+@dataclass
+class Command(Task):
+    """A program, run as a task.
+
+    Attributes:
+        argv: the program and its arguments.
+        by_kind: the same for some kinds of resources only, in place of `argv`.
+        able: kinds of resources that `argv` can use.
+        script: name of the attachment that is put after the first words of `argv`.
+        words_before: how many words of `argv` come before the script.
+        environment: name of the attachment that holds its variables.
+        folder: of the attachments.
+        name: its label, by which its execution times are learned; empty: the program's.
+        index: its place in an array.
+        umask: mask of the modes of files that it makes; -1: the worker's.
+        output: file of its standard output; empty: the task's log.
+        error: file of its standard error; empty: that of the output.
+        stop_signal: number of the signal that asks it to save and leave; 0: it cannot.
+        grace_s: seconds that it has for that.
+        resumable: it has saved whatever its exit status; else 75 (EX_TEMPFAIL) says so.
+
+    """
+
+    argv: list[str] = field(default_factory=list)
+    by_kind: dict[str, list[str]] = field(default_factory=dict)
+    able: list[str] = field(default_factory=lambda: ["cpu"])
+    script: str = ""
+    words_before: int = 0
+    environment: str = ""
+    folder: str = ""
+    name: str = ""
+    index: int | None = None
+    umask: int = -1
+    output: str = ""
+    error: str = ""
+    stop_signal: int = 0
+    grace_s: float = 60.0
+    resumable: bool = False
+
+    needs_device: ClassVar[bool] = False
+    keeps_snapshots: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        every = [self.argv, *self.by_kind.values()]
+        if not self.by_kind and not self.argv:
+            raise ValueError("a command needs a program")
+        if any(not words or not words[0] for words in self.by_kind.values()):
+            raise ValueError("a command needs a program")
+        if self.argv and not self.argv[0]:
+            raise ValueError("a command needs a program, not an empty word")
+        _check_size(word for words in every for word in words)
+        if not 0 <= self.stop_signal < signal.NSIG:
+            raise ValueError(f"stop_signal: no signal {self.stop_signal}")
+        if not 0 <= self.grace_s <= LONGEST_GRACE_S:
+            raise ValueError(f"grace_s: expected 0 to {LONGEST_GRACE_S:g} seconds")
+
+    def kinds(self) -> list[Kind]:
+        kinds: Any = (
+            list(self.by_kind) if not self.argv else [*self.by_kind, *self.able]
+        )
+        return list(dict.fromkeys(kinds))
+
+    def size(self) -> Size:
+        label = self.name or label_of(self.argv or next(iter(self.by_kind.values())))
+        return Size(label[:LABEL_CHARACTERS])
+
+    @property
+    def movable(self) -> bool:
+        """Whether it can save its state and go on elsewhere."""
+        return self.stop_signal > 0 or self.resumable
+
+    def described(self) -> dict[str, Any]:
+        names = [name for name in (self.environment, self.script) if name]
+        return {
+            "attachments": names,
+            "preemptible": self.movable,
+            "grace_s": self.grace_s,
+        }
+
+    def load(self) -> None:
+        """Read its variables, so that a missing file is told before it starts."""
+        self.variables: dict[str, str] | None = None
+        if self.environment:
+            content = self.attachments.read(self.environment)
+            pairs = (each.partition(b"=") for each in content.split(b"\0") if each)
+            self.variables = {
+                key.decode(errors="surrogateescape"): value.decode(
+                    errors="surrogateescape"
+                )
+                for key, _, value in pairs
+            }
+        if self.script:
+            self.attachments.read(self.script)
+
+    def total(self) -> int:
+        return TOTAL
+
+    @property
+    def attachments(self) -> Attachments:
+        return Attachments(Path(self.folder))
+
+    def words(self, kind: str) -> list[str]:
+        """Return the program and its arguments for a kind of resource."""
+        words = self.by_kind.get(kind, self.argv)
+        if not self.script or words is not self.argv:
+            return words
+        place = self.words_before
+        return [*words[:place], str(self.attachments.file(self.script)), *words[place:]]
+
+
+Command.on("cpu")(run)
+Command.on("gpu")(run)
+Command.on("fpga")(run)
+
+
+def label_of(words: list[str]) -> str:
+    """Name a command as its user would: by its script, where it has an interpreter."""
+    program = Path(words[0]).name
+    if program.rstrip("0123456789.") in INTERPRETERS and len(words) > 1:
+        script = words[1]
+        if not script.startswith("-"):
+            return Path(script).name
+    return program
+
+
+def split(text: str) -> list[str]:
+    """Read a command in one text: words, or, where it has more to it, for a shell."""
+    plain = not any(mark in text for mark in "|&;<>()$`\n*?[#~{}!")
+    if plain and "=" not in text.split(maxsplit=1)[0]:
+        return shlex.split(text)
+    return ["/bin/sh", "-c", text]
+
+
+def _check_size(words: Iterable[str]) -> None:
+    """Refuse what is longer than what hetd keeps with a task.
+
+    Raises:
+        ValueError: says what the bound is.
+
+    """
+    length = 0
+    for word in words:
+        if "\0" in word:
+            raise ValueError("a word of a command holds a zero byte")
+        try:
+            length += len(word.encode()) + 1
+        except UnicodeEncodeError as error:
+            raise ValueError(f"a word of a command is not UTF-8: {word!r}") from error
+    if length > ARGUMENT_BYTES:
+        text = f"the words of a command have {length} bytes, at most {ARGUMENT_BYTES}"
+        raise ValueError(f"{text}; put long input into a file")

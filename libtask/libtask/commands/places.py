@@ -1,0 +1,79 @@
+"""What a command is told of its place: variables that runtimes of devices read.
+
+One processor of a node is the command's, and the others are hidden from it where its
+runtime knows how.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from libtask.devices import icd
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from libtask.messages import DeviceSpec
+
+THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+"""Read by OpenMP, and by libraries that start threads without it."""
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "-1"}
+"""As CUDA and ROCm are told that there is no device."""
+
+
+def variables(device: DeviceSpec) -> dict[str, str]:
+    """Return the variables that make a device the only one of its kind in sight."""
+    found = dict.fromkeys(THREADS, str(device.threads))
+    found |= HIDDEN
+    if device.kind == "cpu":
+        return found
+    found |= _visible(device)
+    if device.libraries:
+        found["OCL_ICD_VENDORS"] = str(_drivers(device))
+    return found
+
+
+def cores(device: DeviceSpec, slot: int | None) -> set[int] | None:
+    """Return the processors of a slot of the CPU; None: any.
+
+    Slots are counted off over the processors that this process may use; where they do
+    not all fit, each may use any.
+    """
+    if device.kind != "cpu" or slot is None:
+        return None
+    allowed = sorted(os.sched_getaffinity(0))
+    own = allowed[slot * device.threads : (slot + 1) * device.threads]
+    return set(own) if len(own) == device.threads else None
+
+
+def _visible(device: DeviceSpec) -> Mapping[str, str]:
+    platform = device.platform.lower()
+    if "cuda" in platform or "nvidia" in platform:
+        return {"CUDA_VISIBLE_DEVICES": _cuda_name(device)}
+    if "amd" in platform:
+        return {"ROCR_VISIBLE_DEVICES": str(device.index)}
+    if "intel" in platform and device.kind == "gpu":
+        return {"ZE_AFFINITY_MASK": str(device.index)}
+    return {}
+
+
+def _cuda_name(device: DeviceSpec) -> str:
+    """Name a device for CUDA: by its UUID, as indexes depend on what else is visible."""
+    each = device.uuid
+    if not each:
+        return str(device.index)
+    parts = (each[:8], each[8:12], each[12:16], each[16:20], each[20:])
+    return "GPU-" + "-".join(parts)
+
+
+def _drivers(device: DeviceSpec) -> Path:
+    """Return a folder that names the device's OpenCL drivers and no other."""
+    chosen = {f"{number}.icd": path for number, path in enumerate(device.libraries)}
+    return icd.write_folder(chosen, icd.cache_folder() / "icd")

@@ -1,0 +1,222 @@
+"""How a worker runs a command: the implementation of the application, for every kind.
+
+The generator is driven as any other. It yields when its process has said how far it is,
+when hetd has something to say, and once in a while, so that hetd knows that it is there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from libtask.commands.places import cores, variables
+from libtask.commands.process import Process, Start, describe
+from libtask.commands.progress import ProgressFile
+from libtask.commands.situation import Situation
+from libtask.errors import CommandFailedError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from libtask.commands.command import Command
+    from libtask.messages import DeviceSpec
+
+SAVED = os.EX_TEMPFAIL
+"""Exit status of a command that has saved its state, and is to be started again."""
+FIRST_BEAT_S = 0.05
+BEAT_S = 1.0
+"""Seconds for which a worker has nothing to say of a command."""
+CANCEL_S = 2.0
+"""Seconds that a cancelled command has to end by itself; hetd waits for 5."""
+
+
+def run(task: Command, device: Any, checkpoint: Any) -> Iterator[None]:
+    """Run the command until it ends, or has left as it was asked to."""
+    situation: Situation = checkpoint.situation or Situation()
+    with ExitStack() as stack:
+        running = Running(task, device.spec, checkpoint, situation, stack)
+        checkpoint.begin()
+        try:
+            yield from running.follow()
+        except BaseException:
+            # cancelled, or its worker is at its end
+            running.process.end(task.stop_signal or signal.SIGTERM, CANCEL_S)
+            raise
+
+
+class Running:
+    """One execution of a command.
+
+    Args:
+        task: what to run.
+        device: where.
+        checkpoint: where its progress is kept.
+        situation: what its worker tells it.
+        stack: closes what is opened.
+
+    """
+
+    def __init__(
+        self,
+        task: Command,
+        device: DeviceSpec,
+        checkpoint: Any,
+        situation: Situation,
+        stack: ExitStack,
+    ) -> None:
+        self._task = task
+        self._device = device
+        self._checkpoint = checkpoint
+        self._situation = situation
+        self._asked_at: float | None = None
+        self._killed = False
+        folder = Path(task.folder or "/nonexistent").parent / "progress"
+        name = f"{os.getpid()}-{situation.task}-{situation.attempt}"
+        self._progress = ProgressFile(folder / name)
+        stack.callback(self._progress.remove)
+        self.process = Process(self._start(stack))
+        stack.callback(self.process.close)
+
+    def follow(self) -> Iterator[None]:
+        """Wait for the end of the process; a checkpoint each time that it is looked at."""
+        beat = FIRST_BEAT_S
+        while True:
+            self._send_signals()
+            self._heed()
+            self._situation.wait(self.process.descriptor, beat)
+            beat = BEAT_S
+            code = self.process.poll()
+            if code is not None:
+                break
+            self._note_progress()
+            yield
+        self._conclude(code)
+
+    # ------------------------------------------------------------ start
+
+    def _start(self, stack: ExitStack) -> Start:
+        task = self._task
+        output = self._open(task.output, stack)
+        same = not task.error or task.error == task.output
+        error = output if same else self._open(task.error, stack)
+        return Start(
+            task.words(self._device.kind),
+            self._environment(),
+            task.umask,
+            output,
+            error,
+            cores(self._device, self._situation.slot),
+        )
+
+    def _environment(self) -> dict[str, str]:
+        own = self._task.variables
+        environment = dict(os.environ if own is None else own)
+        for name in [name for name in environment if name.startswith("HETD_")]:
+            if name != "HETD_SOCKET":
+                del environment[name]
+        situation, index = self._situation, self._task.index
+        return environment | {
+            **variables(self._device),
+            "HETD_TASK": str(situation.task),
+            "HETD_INDEX": "" if index is None else str(index),
+            "HETD_RESOURCE": self._device.name,
+            "HETD_KIND": self._device.kind,
+            "HETD_ATTEMPT": str(situation.attempt),
+            "HETD_PROGRESS": str(self._progress.path),
+        }
+
+    def _open(self, pattern: str, stack: ExitStack) -> int | None:
+        """Open an output file; it goes on where the command has been started before.
+
+        Raises:
+            InputError: it cannot be opened.
+
+        """
+        if not pattern:
+            return None
+        path = Path(self._filled(pattern))
+        anew = os.O_TRUNC if self._situation.attempt == 1 else os.O_APPEND
+        try:
+            mask = os.umask(self._task.umask) if self._task.umask >= 0 else None
+            try:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | anew, 0o666)
+            finally:
+                if mask is not None:
+                    os.umask(mask)
+        except OSError as error:
+            raise InputError(f"output file {path}: {error.strerror}") from error
+        stack.callback(os.close, descriptor)
+        return descriptor
+
+    def _filled(self, pattern: str) -> str:
+        index = self._task.index
+        for mark, value in (
+            ("{id}", self._situation.task),
+            ("{index}", "" if index is None else index),
+            ("{name}", self._task.name),
+            ("{attempt}", self._situation.attempt),
+            ("{resource}", self._device.name),
+        ):
+            pattern = pattern.replace(mark, str(value))
+        return pattern
+
+    # ------------------------------------------------------------ while it runs
+
+    def _send_signals(self) -> None:
+        while self._situation.signals:
+            self.process.send(self._situation.signals.pop(0))
+
+    def _heed(self) -> None:
+        """Ask the process to leave, where hetd wants that; kill it when its time is over."""
+        if not self._situation.leaving:
+            return
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+            self.process.ask(self._task.stop_signal or signal.SIGTERM)
+        elif now > self._asked_at + self._task.grace_s and not self._killed:
+            self._killed = True
+            self.process.kill()
+
+    def _note_progress(self) -> None:
+        share = self._progress.share()
+        course = self._checkpoint
+        if share is not None and course.total:
+            # the last part is that of its end
+            done = min(int(share * course.total), course.total - 1)
+            if done > course.done:
+                course.draw_to(done)
+
+    # ------------------------------------------------------------ the end
+
+    def _conclude(self, code: int) -> None:
+        """Make of an exit status what it means.
+
+        Raises:
+            CommandFailedError: the command failed.
+
+        """
+        if code == 0:
+            self._checkpoint.draw_to(self._checkpoint.total)
+        elif self._asked_at is not None and self._has_saved(code):
+            self._situation.left = True
+            if not self._task.movable:
+                self._checkpoint.begin_again()
+        elif self._asked_at is not None:
+            raise CommandFailedError(self._why_not_saved(code), code)
+        else:
+            raise CommandFailedError(describe(code), code)
+
+    def _has_saved(self, code: int) -> bool:
+        kept = self._task.resumable or code == SAVED
+        return kept or self._situation.requeue or not self._task.movable
+
+    def _why_not_saved(self, code: int) -> str:
+        name = signal.Signals(self._task.stop_signal).name
+        if self._killed:
+            return f"did not leave in {self._task.grace_s:g} s after {name}: killed"
+        return f"{describe(code)} after {name}: not {SAVED}, so its state is not saved"

@@ -1,0 +1,302 @@
+"""Programs: what users type after `hetctl submit --`, made into tasks of `command`.
+
+The environment and a script's text go into the user's attachments, and never into a
+message. Called by `submit` and `run`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hetctl.units import Duration
+from hetctl.variants import filled
+from libtask.attachments import FOLDER, Attachments
+from libtask.commands.command import FIELDS, Command, label_of, split
+from libtask.endpoint import launcher_folder
+from libtask.errors import InputError
+from libtask.parameters import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from libtask.client.client import Client
+
+KINDS = ("cpu", "gpu", "fpga")
+ENVIRONMENT_BYTES = 256 << 10
+SCRIPT_BYTES = 1 << 20
+"""Bounds of what is kept of one environment, and of one script."""
+ALWAYS = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER")
+"""Variables that a command has whatever is exported."""
+
+
+class Signal(click.ParamType):
+    """The name or number of a signal: TERM, SIGUSR1, 10."""
+
+    name = "signal"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        if value.isdecimal() and 0 < int(value) < signal.NSIG:
+            return int(value)
+        word = value.upper()
+        word = word if word.startswith("SIG") else f"SIG{word}"
+        try:
+            return int(signal.Signals[word])
+        except KeyError:
+            self.fail(f"expected a signal such as TERM or USR1, got {value!r}")
+
+
+def _options() -> list[Callable[[Any], Any]]:
+    """Return the options that only programs have."""
+    own = [
+        click.option(
+            f"--{kind}",
+            f"on_{kind}",
+            metavar="COMMAND",
+            help=f"The program for resources of kind {kind}, in one text.",
+        )
+        for kind in KINDS
+    ]
+    return [
+        *own,
+        click.option(
+            "--output",
+            metavar="FILE",
+            default="",
+            help="Its output, e.g. log-{id}.txt.  [default: the task's log]",
+        ),
+        click.option(
+            "--error",
+            metavar="FILE",
+            default="",
+            help="Its errors, apart.  [default: as the output]",
+        ),
+        click.option(
+            "--env",
+            "variables",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A variable of its environment.",
+        ),
+        click.option(
+            "--export",
+            default="all",
+            metavar="all|none|A,B",
+            help="What it has of this environment.  [default: all]",
+        ),
+        click.option(
+            "--stop-signal",
+            type=Signal(),
+            help="It can move: this asks it to save its state and exit with 75.",
+        ),
+        click.option(
+            "--grace",
+            type=Duration(),
+            default="60s",
+            help="How long that may take.  [default: 60s]",
+        ),
+        click.option(
+            "--resumable",
+            is_flag=True,
+            help="It can move, whatever it exits with when it is asked to leave.",
+        ),
+    ]
+
+
+def program_options(function: Any) -> Any:
+    """Add the options that only programs have."""
+    for option in reversed(_options()):
+        function = option(function)
+    return function
+
+
+NAMES = frozenset(
+    {f"on_{kind}" for kind in KINDS}
+    | {
+        "output",
+        "error",
+        "variables",
+        "export",
+        "stop_signal",
+        "grace",
+        "resumable",
+    }
+)
+"""What these are called among the parameters of a command of hetctl."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What was typed of a program.
+
+    Attributes:
+        words: program and arguments; empty: only those by kind.
+        script: text of a script; its interpreter is in `words`.
+        script_name: what it is called; empty: it came from standard input.
+        given: the options.
+
+    """
+
+    words: tuple[str, ...]
+    given: Mapping[str, Any]
+    script: bytes = b""
+    script_name: str = ""
+    words_before: int = 0
+
+    @property
+    def label(self) -> str:
+        """What its user would call it."""
+        if self.script:
+            return Path(self.script_name).name or "script"
+        if self.words:
+            return label_of(list(self.words))
+        return label_of(next(iter(self.by_kind().values())))
+
+    def by_kind(self) -> dict[str, list[str]]:
+        """Return the programs for some kinds."""
+        texts = {kind: self.given[f"on_{kind}"] for kind in KINDS}
+        try:
+            return {kind: split(text) for kind, text in texts.items() if text}
+        except ValueError as error:
+            raise click.UsageError(f"{one_line(error)} in a command") from error
+
+    def command(self, client: Client, able: Sequence[str]) -> Command:
+        """Make a task of it; its environment is kept from now on.
+
+        Args:
+            client: whose daemon it is for.
+            able: kinds of resources that the program may use which is for any kind.
+
+        """
+        given = self.given
+        for each in (given["output"], given["error"]):
+            _check_pattern(each)
+        attachments = attachments_of(client)
+        fields: dict[str, Any] = {
+            "argv": list(self.words),
+            "by_kind": self.by_kind(),
+            "able": list(able),
+            "environment": attachments.keep(environment(given)),
+            "folder": str(attachments.path),
+            "name": given["name"] or self.label,
+            "umask": _umask(),
+            "output": given["output"],
+            "error": given["error"],
+            "stop_signal": given["stop_signal"] or 0,
+            "grace_s": given["grace"],
+            "resumable": given["resumable"],
+        }
+        if self.script:
+            fields["script"] = attachments.keep(self.script)
+            fields["words_before"] = self.words_before
+        try:
+            return Command(**fields)
+        except ValueError as error:
+            raise InputError(one_line(error)) from error
+
+
+def attachments_of(client: Client) -> Attachments:
+    """Return where a client's user keeps what commands need."""
+    return Attachments(launcher_folder(client.path.absolute()) / FOLDER)
+
+
+def variant_of(command: Command, variant: Mapping[str, Any]) -> Command:
+    """Return the member of an array: `{index}` in its words is its index."""
+    if not variant:
+        return command
+    return replace(
+        command,
+        argv=filled(command.argv, variant),
+        by_kind=filled(command.by_kind, variant),
+        index=variant.get("index"),
+    )
+
+
+def environment(given: Mapping[str, Any]) -> bytes:
+    """Return the variables that a program has, as they are kept.
+
+    Raises:
+        click.UsageError: an option that is no variable, or too many of them.
+
+    """
+    found = _exported(given["export"])
+    for text in given["variables"]:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"--env: expected KEY=VALUE, got {text!r}")
+        found[key] = value
+    pairs = sorted(f"{key}={value}" for key, value in found.items())
+    content = b"\0".join(os.fsencode(pair) for pair in pairs)
+    if len(content) > ENVIRONMENT_BYTES:
+        raise click.UsageError(
+            f"the environment has {len(content)} bytes, at most {ENVIRONMENT_BYTES}; "
+            "hand on less of it: --export A,B"
+        )
+    return content
+
+
+def _exported(export: str) -> dict[str, str]:
+    if export == "all":
+        return dict(os.environ)
+    names = () if export == "none" else tuple(map(str.strip, export.split(",")))
+    absent = [name for name in names if name not in os.environ]
+    if absent:
+        raise click.UsageError(f"--export: there is no variable {absent[0]!r}")
+    return {key: os.environ[key] for key in (*ALWAYS, *names) if key in os.environ}
+
+
+def able_kinds(kinds: Mapping[str, str], resources: Iterable[str]) -> list[str]:
+    """Return the kinds that a program is for: those of the resources that it is to use.
+
+    Args:
+        kinds: the kind of each resource of the node.
+        resources: the names that its user gave; none: the CPU.
+
+    """
+    found = [kinds[name] for name in resources if name in kinds]
+    return list(dict.fromkeys(found)) or ["cpu"]
+
+
+def read_script(name: str, content: bytes, arguments: Sequence[str]) -> Program:
+    """Make a program of a script, as it is now.
+
+    Raises:
+        InputError: it is too large, or says not what runs it.
+
+    """
+    if len(content) > SCRIPT_BYTES:
+        text = f"{name}: {len(content)} bytes, a script has at most {SCRIPT_BYTES}"
+        raise InputError(text)
+    first = content.split(b"\n", 1)[0].decode(errors="replace")
+    words = shlex.split(first[2:]) if first.startswith("#!") else []
+    if not words:
+        expected = "its first line says what runs it, such as #!/bin/sh"
+        raise InputError(f"{name}: {expected}")
+    shown = "" if name == "-" else name
+    return Program((*words, *arguments), {}, content, shown, len(words))
+
+
+def _check_pattern(pattern: str) -> None:
+    left = pattern
+    for known in FIELDS:
+        left = left.replace(known, "")
+    if "{" in left or "}" in left:
+        listing = ", ".join(FIELDS)
+        raise click.UsageError(f"{pattern}: in the names of files there are {listing}")
+
+
+def _umask() -> int:
+    """Return the mask that files made here get; it can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,102 @@
+"""Scripts: files whose `#HET` lines hold options of `hetctl submit`.
+
+    #!/bin/sh
+    #HET --on gpu0 --name train
+    #HET --stop-signal USR1
+    python train.py
+
+Such lines are read down to the first line that is no comment. What is typed goes before
+what the file says, and a later line before an earlier one.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from libtask.errors import InputError
+from libtask.parameters import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MARK = "#HET"
+NOT_IN_FILES = frozenset({"app", "rest", "as_json", "socket", "start"})
+"""What is decided where the script is submitted."""
+
+
+def is_script(app: str) -> bool:
+    """Whether what was typed is a script, and no application."""
+    if app == "-":
+        return True
+    if ":" in app or not Path(app).is_file():
+        return False
+    try:
+        with Path(app).open("rb") as file:
+            head = file.read(2)
+    except OSError:
+        return False
+    return head == b"#!"
+
+
+def content_of(app: str) -> bytes:
+    """Read a script; `-` is standard input."""
+    return sys.stdin.buffer.read() if app == "-" else Path(app).read_bytes()
+
+
+def options_in(
+    name: str, content: bytes, command: click.Command, given: click.Context
+) -> dict[str, Any]:
+    """Return the options of a script, with those that were typed in their place.
+
+    Raises:
+        InputError: an option that there is not; names the line.
+
+    """
+    found: dict[str, Any] = {}
+    for number, words in _lines(name, content):
+        found |= _parsed(f"{name}: line {number}", words, command, given)
+    typed = {key: given.params[key] for key in given.params if _is_typed(given, key)}
+    return {**given.params, **found, **typed}
+
+
+def _lines(name: str, content: bytes) -> Iterator[tuple[int, list[str]]]:
+    """Find the words of each line of options, with its number."""
+    for number, line in enumerate(content.decode(errors="replace").split("\n"), 1):
+        text = line.strip()
+        if text and not text.startswith("#"):
+            return
+        if not text.startswith(MARK) or text[len(MARK) :][:1].strip():
+            continue
+        try:
+            yield number, shlex.split(text[len(MARK) :], comments=True)
+        except ValueError as error:
+            raise InputError(f"{name}: line {number}: {one_line(error)}") from error
+
+
+def _parsed(
+    place: str, words: list[str], command: click.Command, given: click.Context
+) -> dict[str, Any]:
+    try:
+        with command.make_context("submit", list(words), parent=given.parent) as line:
+            odd = [word for word in (line.params["app"], *line.params["rest"]) if word]
+            found = {
+                key: line.params[key] for key in line.params if _is_typed(line, key)
+            }
+    except click.UsageError as error:
+        raise InputError(f"{place}: {error.format_message()}") from error
+    if odd:
+        raise InputError(f"{place}: no option {odd[0]!r}; see hetctl submit --help")
+    refused = NOT_IN_FILES & found.keys()
+    if refused:
+        raise InputError(f"{place}: an option that no script has: {min(refused)}")
+    return found
+
+
+def _is_typed(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
