@@ -39,6 +39,7 @@ class EventfulWorld(World):
         owner=OWNERS,
         deadline=st.one_of(st.none(), st.floats(0, 20)),
         version=st.sampled_from(["", "", "", "2"]),
+        preemptible=st.sampled_from([True, True, False]),
     )
     def submit(  # noqa: PLR0913, PLR0917  a task has that many independent properties
         self,
@@ -51,6 +52,7 @@ class EventfulWorld(World):
         owner: int,
         deadline: float | None,
         version: str,
+        preemptible: bool,  # noqa: FBT001  drawn by name
     ) -> None:
         number = len(self.submitted) + 1
         able = {name for name in names if RESOURCES[name].kind in kinds}
@@ -65,6 +67,7 @@ class EventfulWorld(World):
             owner=owner,
             deadline=None if deadline is None else self.now + int(deadline * SECOND),
             version=version,
+            preemptible=preemptible,
         )
         self.submitted[event.task] = event
         self.happen(event)
@@ -75,9 +78,9 @@ class EventfulWorld(World):
         self.happen(e.TaskCancelled(self.any_task(pick)))
 
     @precondition(lambda self: self.submitted)
-    @rule(pick=PICK)
-    def hold(self, pick: int) -> None:
-        self.happen(e.TaskHeld(self.any_task(pick)))
+    @rule(pick=PICK, requeue=st.booleans())
+    def hold(self, pick: int, requeue: bool) -> None:  # noqa: FBT001  drawn by name
+        self.happen(e.TaskHeld(self.any_task(pick), requeue))
 
     @precondition(lambda self: self.submitted)
     @rule(pick=PICK)

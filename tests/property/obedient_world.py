@@ -49,6 +49,7 @@ class Binding:
     epoch: int
     resource: str | None = None
     asked_to_yield: bool = False
+    suspended: bool = False
     aborted: bool = False
     checkpointed: bool = False
     strips: list[int] = field(default_factory=list)
@@ -98,11 +99,8 @@ class World(RuleBasedStateMachine):
                 self.bind(action.task, action.epoch)
             case a.Run():
                 self.run(action)
-            case a.Preempt():
-                binding = self.held(action.task, action.epoch)
-                assert binding.resource is not None
-                assert not binding.asked_to_yield
-                binding.asked_to_yield = True
+            case a.Preempt() | a.Suspend():
+                self.stop(action)
             case a.Abort():
                 self.give_up(self.held(action.task, action.epoch))
             case a.Record():
@@ -114,6 +112,20 @@ class World(RuleBasedStateMachine):
                 self.timer = action.at
             case _:
                 assert_never(action)
+
+    def stop(self, action: a.Preempt | a.Suspend) -> None:
+        """Ask a worker to yield; or stop its task, or let it go on, where it is."""
+        binding = self.held(action.task, action.epoch)
+        preemptible = self.submitted[action.task].preemptible
+        assert binding.resource is not None
+        if isinstance(action, a.Suspend):
+            assert not preemptible
+            assert binding.suspended is not action.on
+            binding.suspended = action.on
+            return
+        assert not binding.asked_to_yield
+        assert preemptible or action.requeue, "it cannot go on elsewhere"
+        binding.asked_to_yield = True
 
     def bind(self, task: TaskId, epoch: int) -> Binding:
         assert task not in self.bindings, "two workers for one task"
@@ -139,7 +151,7 @@ class World(RuleBasedStateMachine):
         assert self.can_run(action.task, action.resource)
         self.demand_no_avoided(action)
         binding.resource = action.resource
-        binding.asked_to_yield = binding.checkpointed = False
+        binding.asked_to_yield = binding.checkpointed = binding.suspended = False
         taken = Counter(running.resource for running in self.running())
         assert taken[action.resource] <= self.slots(action.resource)
 

@@ -49,7 +49,12 @@ class Terminal:
     """Runs commands against one daemon."""
 
     def __init__(self, daemon: PrivateDaemon) -> None:
+        self._daemon = daemon
         self._environment = os.environ | {"HETD_SOCKET": str(daemon.socket)}
+
+    def anew(self) -> Terminal:
+        """Return one with the present environment."""
+        return Terminal(self._daemon)
 
     def __call__(self, *words: str, status: int = 0) -> str:
         done = self.completed(*words)
@@ -57,7 +62,11 @@ class Terminal:
         return done.stdout
 
     def json(self, *words: str, status: int = 0) -> Any:
-        return json.loads(self(*words, "--json", status=status))
+        before = (
+            ("--json",) if "--" in words else ()
+        )  # what follows that is a program's
+        after = () if before else ("--json",)
+        return json.loads(self(*before, *words, *after, status=status))
 
     def completed(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -69,8 +78,12 @@ class Terminal:
             timeout=LONGEST_S,
         )
 
-    def opened(self, *words: str) -> subprocess.Popen[str]:
+    def opened(self, *words: str, stdin: int | None = None) -> subprocess.Popen[str]:
         command = [*HETCTL, *words]
         return subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=self._environment
+            command,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self._environment,
         )

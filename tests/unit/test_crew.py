@@ -340,7 +340,7 @@ def test_a_yield_that_is_told_again_ends_no_other_stretch(shell: Shell) -> None:
 
     assert _stretches(shell, task) == [("cpu", 2, False), ("gpu0", 0, True)]
     device = shell.node.devices["gpu0"].spec
-    assert shell.sent.to("again", m.Run) == [m.Run(task, run.epoch, device)]
+    assert shell.sent.to("again", m.Run) == [m.Run(task, run.epoch, device, attempt=2)]
 
 
 def test_a_yield_that_is_told_again_is_known_though_the_clock_was_put_back(

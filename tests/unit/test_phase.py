@@ -40,6 +40,7 @@ def test_each_phase_is_told_with_its_resource() -> None:
         "while copying out of gpu0",
         "while writing a snapshot",
         "in `save()`",
+        "while its command ran on gpu0",
     ]
     record = page.read()
     assert (record.task, record.epoch, record.log_start) == (7, 9, 1234)

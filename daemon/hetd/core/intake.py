@@ -332,7 +332,7 @@ class Intake:
         """Leave out where a task failed; whether it can still run somewhere."""
         task.excluded |= failed_on
         task.pinned = None
-        self.ledger.rerow(task)
+        self.ledger.rerow(task, leaves=True)
         return task.cancelling is None and self.system.possible(task.row)
 
     def _avoid(self, task: TaskRecord, name: str) -> None:
@@ -340,7 +340,7 @@ class Intake:
         before = task.excluded, task.pinned
         if not self._goes_on(task, frozenset({name})):
             task.excluded, task.pinned = before
-            self.ledger.rerow(task)
+            self.ledger.rerow(task, leaves=True)
 
     def _on_aborted(self, event: e.TaskAborted) -> None:
         task = self.ledger.current(event.task, event.epoch)
@@ -384,7 +384,7 @@ class Intake:
         """
         first = resource not in task.failures
         self._blame(task, resource, event)
-        self.ledger.rerow(task)
+        self.ledger.rerow(task, leaves=True)
         others = self.ledger.alternatives(task) - {resource}
         self.ledger.lose(task, event.reason, begun=not (first and others))
 

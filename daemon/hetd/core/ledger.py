@@ -221,11 +221,16 @@ class Ledger:
         task = self.system.tasks.get(task_id)
         return task if task and task.bound and task.epoch == epoch else None
 
-    def rerow(self, task: TaskRecord) -> None:
-        """Take up a changed set of allowed resources; the task is in no queue."""
+    def rerow(self, task: TaskRecord, *, leaves: bool = False) -> None:
+        """Take up a changed set of allowed resources; the task is in no queue.
+
+        One that runs and is not preemptible may use nothing but what it runs on, so that
+        no policy finds a better place for it, unless it leaves that.
+        """
         allowed = task.submitted.resources
-        if task.resource and task.state is State.RUNNING and not task.preemptible:
-            allowed = frozenset({task.resource})  # no policy sees a better place for it
+        stays = not leaves and not task.preemptible and self._runs(task)
+        if stays and task.resource is not None:
+            allowed = frozenset({task.resource})
         elif task.pinned is not None:
             allowed = frozenset({task.pinned})
         elif task.excluded:
@@ -237,6 +242,11 @@ class Ledger:
             left = self.alternatives(task)
             if left and left != self.system.able(task.row):
                 task.row = self._row(task.submitted, left)
+
+    def _runs(self, task: TaskRecord) -> bool:
+        """Whether a task has a slot."""
+        state = self.system.states.get(task.resource or "")
+        return state is not None and task.id in state.running
 
     def occupy(self, task: TaskRecord, state: ResourceState) -> None:
         """Let a task have a slot from now on."""

@@ -213,7 +213,7 @@ def movable(system: System) -> Iterator[TaskRecord]:
     """Running tasks with a deadline that come to a checkpoint before their end."""
     for state in system.states.values():
         for task in state.running.values():
-            divisible = task.submitted.strips != 1
+            divisible = task.submitted.strips != 1 and task.preemptible
             if divisible and due(task) < NEVER and task.id not in system.departing:
                 yield task
 

@@ -41,12 +41,19 @@ def cancel_command(
 
 @click.command("hold")
 @selectors_argument
+@click.option(
+    "--requeue", is_flag=True, help="Commands leave, too, and begin again later."
+)
 @shared
 def hold_command(
-    *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
+    *, selectors: tuple[str, ...], requeue: bool, socket: Path | None, as_json: bool
 ) -> None:
-    """Keep tasks from starting; running ones stop at their next checkpoint."""
-    _control("hold", selectors, socket, as_json=as_json)
+    """Keep tasks from starting; running ones stop at their next checkpoint.
+
+    A command that cannot save its state is stopped (SIGSTOP) where it runs, and keeps
+    its place there; with --requeue it is ended, and begins again when it is released.
+    """
+    _control("hold", selectors, socket, as_json=as_json, requeue=requeue)
 
 
 @click.command("release")
@@ -99,13 +106,18 @@ def resume_command(*, resource: str, socket: Path | None, as_json: bool) -> None
 
 
 def _control(
-    verb: str, selectors: tuple[str, ...], socket: Path | None, *, as_json: bool
+    verb: str,
+    selectors: tuple[str, ...],
+    socket: Path | None,
+    *,
+    as_json: bool,
+    **how: bool,
 ) -> None:
     with connect(socket) as client:
         ask = getattr(client, verb)
         ids = selected(client, selectors, live=True)
         pages = [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)]
-        done = [task for page in pages for task in ask(*page)]
+        done = [task for page in pages for task in ask(*page, **how)]
     if as_json:
         emit({"format": "hetctl/control-1", "verb": verb, "ids": done})
         return

@@ -162,6 +162,8 @@ def submit_command(
     """
     if app is None:
         return _submit_program(_typed(ctx, rest), given)
+    if app.startswith("-") and app != "-":
+        raise click.UsageError(f"no option {app!r}; a program's words come after --")
     if is_script(app):
         return _submit_script(ctx, app, rest)
     if ctx.meta[WORDS]:
@@ -201,10 +203,10 @@ def _typed(ctx: click.Context, rest: tuple[str, ...]) -> Program:
 
 
 def _submit_script(ctx: click.Context, app: str, rest: tuple[str, ...]) -> int:
-    content = content_of(app)
+    content, words = content_of(app), ctx.meta[WORDS]
     name = "standard input" if app == "-" else app
     given = options_in(name, content, ctx.command, ctx)
-    script = read_script(app, content, (*rest, *ctx.meta[WORDS]))
+    script = read_script(app, content, (*rest, *words))
     return _submit_program(dataclasses.replace(script, given=given), given)
 
 
