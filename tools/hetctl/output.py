@@ -96,6 +96,8 @@ def task_document(
         "snapshot_s": None if kept is None else kept.seconds,
         "snapshot_error": info.snapshot_error or None,
         "work_at_risk_s": info.at_risk,
+        "exit_code": info.exit_code,
+        "suspended": info.suspended,
         "attempts": info.attempts,
         "last_output": _last_output(info.last_output),
         "segments": [segment_document(each, emulated) for each in info.segments],

@@ -25,6 +25,8 @@ def marked(resource: str, emulated: frozenset[str]) -> str:
 def place_of(info: TaskInfo, emulated: frozenset[str]) -> str:
     """Where the task is, and where it goes next."""
     here = marked(info.resource, emulated) if info.resource else "-"
+    if info.suspended:
+        return f"{here} (stopped)"
     if info.destination and info.destination != info.resource:
         return f"{here} → {marked(info.destination, emulated)}"
     return here

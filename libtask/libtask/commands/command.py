@@ -6,6 +6,7 @@ told of its place, and what becomes of its exit status, is in docs/how-to/comman
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 from dataclasses import dataclass, field
@@ -28,6 +29,9 @@ LABEL_CHARACTERS = 100
 TOTAL = 1_000_000
 """Iterations that stand for a whole command."""
 INTERPRETERS = ("python", "sh", "bash", "dash", "perl", "Rscript", "julia", "node")
+QUOTED = re.compile(r"'[^']*'")
+"""What a shell takes as it stands."""
+FOR_SHELL = re.compile(r"[|&;<>()$`*?\[#~{}!\n]")
 FIELDS = ("{id}", "{index}", "{name}", "{attempt}", "{resource}")
 """What stands for something in the names of output files."""
 
@@ -158,11 +162,15 @@ def label_of(words: list[str]) -> str:
 
 
 def split(text: str) -> list[str]:
-    """Read a command in one text: words, or, where it has more to it, for a shell."""
-    plain = not any(mark in text for mark in "|&;<>()$`\n*?[#~{}!")
-    if plain and "=" not in text.split(maxsplit=1)[0]:
-        return shlex.split(text)
-    return ["/bin/sh", "-c", text]
+    """Read a command in one text: words, or, where a shell makes more of it, for that.
+
+    Without a shell between, its signals and exit status are the program's own.
+    """
+    bare = QUOTED.sub("", text)
+    first = bare.split(maxsplit=1)[0] if bare.split() else ""
+    if FOR_SHELL.search(bare) or "=" in first:
+        return ["/bin/sh", "-c", text]
+    return shlex.split(text)
 
 
 def _check_size(words: Iterable[str]) -> None:

@@ -93,6 +93,7 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("energy", _energy(info)),
         ("snapshot", _snapshot(info)),
         ("params", _value(info.params)),
+        ("exit code", None if info.exit_code is None else str(info.exit_code)),
         ("reason", info.reason),
         ("result", _value(info.result)),
     ]

@@ -101,6 +101,13 @@ class Task(TypedDict):
     work_at_risk_s: Annotated[
         Seconds, Meta(description="computing since the snapshot, or since the start")
     ]
+    exit_code: Annotated[
+        int | None,
+        Meta(description="of a command that has ended; negative: a signal ended it"),
+    ]
+    suspended: Annotated[
+        bool, Meta(description="stopped by `hold` where it runs, and keeps its place")
+    ]
     attempts: Annotated[
         Count, Meta(description="workers that it lost since it last got further")
     ]

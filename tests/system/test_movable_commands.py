@@ -1,0 +1,176 @@
+"""Programs that save their state and go on elsewhere."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from system.private_daemon import PATIENCE, eventually
+from system.terminal import Terminal
+
+if TYPE_CHECKING:
+    from system.private_daemon import PrivateDaemon
+
+TRAIN = Path(__file__).parents[2] / "docs" / "examples" / "train.py"
+STEPS = 60_000
+"""Some seconds of training."""
+CASES = [
+    ("--stop-signal TERM", 75, "completed"),
+    ("--resumable", 3, "completed"),
+    ("--stop-signal TERM", 3, "failed"),
+]
+"""Options, the exit status of who is asked to leave, and how the task ends."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _train(*more: str) -> str:
+    return shlex.join([sys.executable, str(TRAIN), "--steps", str(STEPS), *more])
+
+
+def _saving(status: int) -> str:
+    """Return a shell's script that says where it runs, and leaves so when asked to."""
+    loop = "while [ ! -e gate ]; do sleep 0.01; done"
+    says = 'echo "$HETD_RESOURCE $HETD_ATTEMPT" >> places'
+    return f"trap 'exit {status}' TERM; {says}; {loop}"
+
+
+def _places(folder: Path) -> list[str]:
+    path = folder / "places"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_training_that_is_moved_gives_the_same_weights(
+    hetctl: Terminal, daemon: PrivateDaemon, folder: Path
+) -> None:
+    alone = [*shlex.split(_train("--state", "s.npz", "--weights", "alone.npy"))]
+    with subprocess.Popen(alone, stdout=subprocess.DEVNULL) as unmoved:
+        words = ("--cpu", _train("--device", "cpu"), "--gpu", _train("--device", "gpu"))
+        asked = hetctl.json(
+            "submit", "--stop-signal", "TERM", "--name", "train", *words
+        )
+        (task,) = asked["ids"]
+        reached = 0.0
+        for place in ("cpu", "gpu0", "cpu"):
+            hetctl("migrate", str(task), "--to", place)
+            eventually(
+                lambda p=place, r=reached: (
+                    (info := daemon.info(task)).resource == p and info.progress > r
+                ),
+                f"progress on {place}",
+            )
+            reached = daemon.info(task).progress
+        hetctl("wait", str(task))
+        unmoved.wait(PATIENCE)
+
+    info = daemon.info(task)
+    on = [each.resource for each in info.segments]
+    assert on[-3:] == ["cpu", "gpu0", "cpu"]
+    assert 0.0 < reached < 1.0
+    moved, expected = np.load(folder / "weights.npy"), np.load(folder / "alone.npy")
+    assert np.array_equal(moved, expected)
+    starts = hetctl("logs", str(task)).splitlines()
+    assert len(starts) == len(on)
+    steps = [int(line.split()[2]) for line in starts]
+    assert steps == sorted(steps)
+
+
+def test_a_drained_resource_is_left_by_what_can_save_its_state(
+    hetctl: Terminal, daemon: PrivateDaemon, folder: Path
+) -> None:
+    script = shlex.join(["sh", "-c", _saving(75)])
+    words = ("--on", "cpu,gpu0", "--cpu", script, "--gpu", script)
+    daemon.client.drain("gpu0")
+    (stays,) = hetctl.json("submit", *words)["ids"]
+    (moves,) = hetctl.json("submit", "--stop-signal", "TERM", *words)["ids"]
+    eventually(lambda: len(_places(folder)) == 2, "both starts")
+    daemon.client.resume("gpu0")
+
+    daemon.client.drain("cpu")
+    eventually(lambda: len(_places(folder)) == 3, "the move")
+    (folder / "gate").touch()
+    hetctl("wait", str(stays), str(moves))
+
+    assert sorted(_places(folder)) == ["cpu 1", "cpu 1", "gpu0 2"]
+    on = {
+        task: [s.resource for s in daemon.info(task).segments]
+        for task in (stays, moves)
+    }
+    assert on == {stays: ["cpu"], moves: ["cpu", "gpu0"]}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_program_leaves_with_says_whether_it_goes_on(
+    hetctl: Terminal, daemon: PrivateDaemon, folder: Path, case: tuple[str, int, str]
+) -> None:
+    option, status, state = case
+    script = shlex.join(["sh", "-c", _saving(status)])
+    words = ("--on", "cpu,gpu0", *option.split(), "--cpu", script, "--gpu", script)
+    (task,) = hetctl.json("submit", *words)["ids"]
+    eventually(lambda: len(_places(folder)) == 1, "its start")
+    start = daemon.info(task).resource
+    other = "gpu0" if start == "cpu" else "cpu"
+
+    hetctl("migrate", str(task), "--to", other)
+    if state == "completed":
+        eventually(lambda: len(_places(folder)) == 2, "its second start")
+        (folder / "gate").touch()
+    daemon.await_state(task, state)
+
+    expected = [f"{start} 1", f"{other} 2"][: 2 if state == "completed" else 1]
+    assert _places(folder) == expected
+    if state == "failed":
+        reason = "exit status 3 after SIGTERM: not 75, so its state is not saved"
+        assert daemon.info(task).reason == reason
+
+
+def test_a_program_that_ignores_its_signal_is_killed_after_the_grace(
+    hetctl: Terminal, daemon: PrivateDaemon, folder: Path
+) -> None:
+    script = 'trap "" USR1; touch ready; while :; do sleep 0.01; done'
+    options = ("--stop-signal", "USR1", "--grace", "50ms")
+    (task,) = hetctl.json("submit", *options, "--", "sh", "-c", script)["ids"]
+    eventually((folder / "ready").exists, "its start")
+
+    hetctl("hold", str(task))
+
+    daemon.await_state(task, "failed")
+    assert daemon.info(task).reason == "did not leave in 0.05 s after SIGUSR1: killed"
+
+
+def test_a_program_that_was_done_when_it_was_asked_to_leave_is_done(
+    hetctl: Terminal, daemon: PrivateDaemon, folder: Path
+) -> None:
+    script = _saving(0)
+    options = ("--stop-signal", "TERM")
+    (task,) = hetctl.json("submit", *options, "--", "sh", "-c", script)["ids"]
+    eventually(lambda: len(_places(folder)) == 1, "its start")
+
+    hetctl("hold", str(task))
+
+    daemon.await_state(task, "completed")
+    assert len(_places(folder)) == 1
+
+
+def test_times_are_learned_by_name_and_kind(
+    hetctl: Terminal, daemon: PrivateDaemon
+) -> None:
+    for place in ("cpu", "gpu0"):
+        hetctl(
+            *("submit", "--name", "naps", "--on", place, "--wait"),
+            *("--", "sleep", "0.02"),
+        )
+
+    known = hetctl("models", "show", "command/naps")
+    assert "cpu" in known
+    assert "gpu0" in known
