@@ -340,11 +340,8 @@ class Ledger:
         elif task.state is State.RUNNING and task.resource is not None:
             del self.system.states[task.resource].running[task.id]
             self.system.departing.pop(task.id, None)
-<<<<<<< HEAD
             task.preempting = task.makes_way = False
-=======
-            task.preempting = task.suspended = task.requeuing = False
->>>>>>> d707416 (Run programs as tasks: the application command, hetctl run, scripts with #HET lines)
+            task.suspended = task.requeuing = False
 
     def hold(self, task: TaskRecord) -> None:
         """Let a task in no queue wait for its owner."""
