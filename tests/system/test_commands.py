@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -180,7 +181,7 @@ def test_commands_side_by_side_have_processors_of_their_own(
     words = ("submit", "--array", "0-1", "--", "sh", "-c", script, "sh", "gate")
     terminal(*words)
 
-    found = [eventually(lambda n=n: _read(folder / f"on-{n}"), "it") for n in (0, 1)]
+    found = [eventually(partial(_read, folder / f"on-{n}"), "it") for n in (0, 1)]
     (folder / "gate").touch()
     terminal("wait", "all")
 
@@ -414,7 +415,7 @@ def test_nothing_stays_of_a_command(
     script = f"{ESCAPES}\n{waits}\n{last}"
     (task,) = hetctl.json("submit", "--", "sh", "-c", script)["ids"]
     files = [folder / name for name in ("first", "second", "third")]
-    pids = [int(eventually(lambda f=f: _read(f), "a process")) for f in files]
+    pids = [int(eventually(partial(_read, file), "a process")) for file in files]
 
     if end == "cancel":
         hetctl("cancel", str(task))
@@ -495,7 +496,7 @@ def test_hold_stops_a_command_where_it_is(
     script = f"sleep 1000 & echo $! > child; echo $$ > pid; {UNTIL}"
     (task,) = hetctl.json("submit", "--", "sh", "-c", script, "sh", "gate")["ids"]
     pids = [
-        int(eventually(lambda n=n: _read(folder / n), "its start"))
+        int(eventually(partial(_read, folder / n), "its start"))
         for n in ("child", "pid")
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,12 @@ def _saving(status: int) -> str:
     return f"trap 'exit {status}' TERM; {says}; {loop}"
 
 
+def _gets_on(daemon: PrivateDaemon, task: int, place: str, reached: float) -> bool:
+    """Whether a task is where it is to be, and has got further there."""
+    info = daemon.info(task)
+    return info.resource == place and info.progress > reached
+
+
 def _places(folder: Path) -> list[str]:
     path = folder / "places"
     return path.read_text().splitlines() if path.exists() else []
@@ -63,12 +70,7 @@ def test_training_that_is_moved_gives_the_same_weights(
         reached = 0.0
         for place in ("cpu", "gpu0", "cpu"):
             hetctl("migrate", str(task), "--to", place)
-            eventually(
-                lambda p=place, r=reached: (
-                    (info := daemon.info(task)).resource == p and info.progress > r
-                ),
-                f"progress on {place}",
-            )
+            eventually(partial(_gets_on, daemon, task, place, reached), place)
             reached = daemon.info(task).progress
         hetctl("wait", str(task))
         unmoved.wait(PATIENCE)

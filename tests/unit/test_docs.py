@@ -35,6 +35,8 @@ def shown() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "line"), sorted(set(shown())))
 def test_a_command_that_a_page_shows_exists(page: str, line: str) -> None:
     words = [ALIASES.get(word, word) for word in shlex.split(line)[1:]]
+    if "--" in words:  # what follows that is a program's
+        words = words[: words.index("--")]
     found = next(
         (n for n in (" ".join(words[:2]), words[0], "") if n in KNOWN or not n), ""
     )

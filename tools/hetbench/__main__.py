@@ -16,6 +16,7 @@ import psutil
 
 BENCHES = {
     "tasks": "no-op tasks through the real daemon: rate and latency",
+    "commands": "1,000 times `true` as tasks, beside `xargs -P2`",
     "loop": "processor time of hetd's main thread for a no-op task, without sockets",
     "checkpoints": "cost of a checkpoint, and of being preemptible",
     "moves": "time of a migration by bytes moved",

@@ -36,7 +36,7 @@ ALWAYS = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER")
 """Variables that a command has whatever is exported."""
 
 
-class Signal(click.ParamType):
+class Signal(click.ParamType[int]):
     """The name or number of a signal: TERM, SIGUSR1, 10."""
 
     name = "signal"

@@ -66,7 +66,7 @@ class Run(click.Command):
 @start_option
 @shared
 @click.pass_context
-def run_command(ctx: click.Context, **given: Any) -> int:
+def run_command(ctx: click.Context, /, **given: Any) -> int:
     """Run a program as a task: hetctl run -- make -j2.
 
     Shows what it writes, passes signals on, and ends with its exit status (128 and the

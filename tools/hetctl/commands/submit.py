@@ -150,7 +150,7 @@ def scheduled(function: Any) -> Any:
 @submitting
 @click.pass_context
 def submit_command(
-    ctx: click.Context, app: str | None, rest: tuple[str, ...], **given: Any
+    ctx: click.Context, /, app: str | None, rest: tuple[str, ...], **given: Any
 ) -> int:
     """Submit a task of APP, a program (-- COMMAND...), or a script (FILE, or - for standard input).
 
