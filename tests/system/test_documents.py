@@ -82,7 +82,10 @@ class Judge:
         self.seen: set[tuple[str, str]] = set()
 
     def __call__(self, command: str, *words: str, status: int = 0) -> list[Any]:
-        result = self._runner.invoke(main, [*command.split(), *words, "--json"])
+        typed = [*command.split(), *words, "--json"]
+        if command == "run":  # what follows is the program's
+            typed = [command, "--json", "--", *words]
+        result = self._runner.invoke(main, typed)
         assert result.exit_code == status, result.output
         printed = result.stdout
         lines = printed.splitlines() if command in STREAMS else [printed]
@@ -136,6 +139,7 @@ def _tasks(judge: Judge, daemon: PrivateDaemon, folder: Path) -> None:
     for shown in ("1", "1,2"):
         judge("explain", shown)
     gate.touch()
+    judge("run", "true")
     judge("wait", "1-2")
     judge("logs", "1")
     judge("events", "all")

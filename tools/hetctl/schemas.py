@@ -18,6 +18,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "submit": SUBMITTED,
     "batch": (*SUBMITTED, "hetctl/batch-check-1"),
     "list": TASKS,
+    "run": ("hetctl/task-1",),
     "show": ("hetctl/task-1", *TASKS),
     "explain": ("hetctl/explanation-1", "hetctl/explanations-1"),
     "wait": TASKS,
