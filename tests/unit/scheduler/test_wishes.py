@@ -167,6 +167,44 @@ def test_a_running_task_moves_where_its_owner_wants(a_scheduler: Start) -> None:
     ]
 
 
+@pytest.mark.parametrize("policy", ["affinity", "migration", "finish-time"])
+def test_a_held_task_that_is_moved_stays_there_after_its_release(
+    a_scheduler: Start, policy: str
+) -> None:
+    # it waits for the CPU, and runs there to its end, though the GPU is idle and better
+    node = a_scheduler([CPU, GPU], BOTH, policy)
+    node.handle(a_task(1, resources=["cpu"]))
+    node.handle(a_task(2, hold=True))
+
+    moved = node.handle(e.TaskMoved(TWO, "cpu"))
+    released = node.handle(e.TaskReleased(TWO))
+    started = node.handle(e.TaskFinished(ONE, 1))
+    runs_on = node.handle(e.StripsDone(TWO, 2, 0.1), at=5.0)
+
+    assert moved == []
+    assert released == [
+        Record(TWO, State.QUEUED, "released"),
+        Record(TWO, State.QUEUED, "placed", "cpu"),
+    ]
+    assert started[1:] == ran(TWO, 2, "cpu")
+    assert runs_on == []
+
+
+def test_a_running_task_that_is_held_and_moved_goes_on_where_it_was_moved(
+    a_scheduler: Start,
+) -> None:
+    node = a_scheduler([CPU, GPU], BOTH, "finish-time")
+    node.handle(a_task(1))
+
+    asked = node.handle(e.TaskHeld(ONE))
+    moved = node.handle(e.TaskMoved(ONE, "cpu"))
+    node.handle(e.TaskYielded(ONE, 1, 0.5))
+    released = node.handle(e.TaskReleased(ONE))
+
+    assert (asked, moved) == ([Preempt(ONE, 1)], [])
+    assert released == [Record(ONE, State.QUEUED, "released"), *ran(ONE, 1, "cpu")]
+
+
 def test_a_waiting_task_is_moved_to_the_front(a_scheduler: Start) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
     for number, name in ((1, "cpu"), (2, "cpu"), (3, "gpu0"), (4, "gpu0")):
