@@ -230,12 +230,18 @@ class Node:
         """Tell the scheduler of a task that the journal knows."""
         return submission(entry, self.config.migration_ms / 1e3, self.clock)
 
-    def expected(self, spec: m.TaskSpec) -> dict[str, float]:
-        """Seconds that a task is expected to take where its application was measured."""
+    def expected(self, spec: m.TaskSpec) -> dict[str, tuple[float, float]]:
+        """Seconds that a task is expected to take, and their relative deviation.
+
+        Of the resources where its application was measured.
+        """
         kinds, allowed = frozenset(spec.kinds), frozenset(spec.resources)
         row = Row(spec.type or spec.app, kinds, allowed, spec.work)
         return {
-            name: self.estimates.seconds(row, resource)
+            name: (
+                self.estimates.seconds(row, resource),
+                self.estimates.spread(row, resource),
+            )
             for name, resource in self.scheduler.system.resources.items()
             if resource.kind in kinds
             and (not allowed or name in allowed)

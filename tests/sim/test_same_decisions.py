@@ -17,6 +17,7 @@ from hetd.clock import Clock
 from hetd.config import Config
 from hetd.core import actions as a
 from hetd.core import events as e
+from hetd.estimates.series import PRIOR_SPREAD
 from hetd.estimates.table import application
 from hetd.journal import Journal
 from hetd.node import Node
@@ -116,6 +117,8 @@ def _a_mixed_type(name: str, generator: random.Random) -> dict[str, Any]:
         fpga0=generator.uniform(1, 10),
         migration_s=0.5,
         state_bytes=generator.choice([0, 10**9]),
+        # what a table of estimates reckons with before it has seen anything
+        spread=dict.fromkeys(NAMES, PRIOR_SPREAD),
     )
 
 

@@ -332,3 +332,25 @@ def test_a_trace_is_compared_with_what_was_measured() -> None:
     result = simulate(scenario, "affinity")
 
     assert (result.measured_makespan, result.makespan_error) == (8.0, 0.25)
+
+
+@pytest.mark.parametrize("sharing", [None, "processor"])
+def test_strips_that_vary_add_up_to_the_time_of_the_task(sharing: str | None) -> None:
+    def stop(variation: float) -> tuple[float, float]:
+        """Return when the task leaves the CPU, which is drained at 3.3 s, and ends."""
+        scenario = a_scenario(
+            a_node("cpu", sharing=sharing) + a_node("gpu0"),
+            [a_type("a", cpu=10, gpu0=11, strip_variation=variation)],
+            [("a", "a", 0)],
+            outages=[{"resource": "cpu", "start": 3.3, "drain": True}],
+        )
+        (first, second) = simulate(scenario, "affinity").tasks[0].segments
+        done = first.finish / 10
+        assert second.finish - second.start == pytest.approx(11 * (1 - done))
+        return first.finish, second.finish
+
+    equal, varying = stop(0.0), stop(1.0)
+
+    assert equal[0] == pytest.approx(4.0)
+    assert varying[0] != pytest.approx(round(varying[0]), abs=1e-3)
+    assert stop(1.0) == varying

@@ -71,6 +71,7 @@ class ScenarioWriter:
         return {
             "name": name,
             "seconds": self._seconds(name, tasks[0], measured),
+            "spread": tasks[0].spread,
             "strips": max(_strips(info) for info in tasks),
             "input_bytes": max(info.input_bytes for info in tasks),
             "state_bytes": max(info.state_bytes for info in tasks),

@@ -49,16 +49,21 @@ class CorrectedExpectations:
         """Return the relative standard deviation of that expectation."""
         return self._table.spread(row, resource)
 
-    def take_in(self, job: Job, system: System) -> None:
+    def take_in(
+        self, job: Job, event: e.StripsDone | e.TaskFinished, system: System
+    ) -> None:
         """Learn from strips that are reported, before the scheduler hears of them.
 
-        A task's strips are equal: any of them tells how long the whole takes.
+        A task's strips are equal, or else taken to be.
         """
         record = system.tasks.get(job.id)
         if record is None or record.resource is None or record.preempting:
             return
         resource = system.resources[record.resource]
-        self._table.observe(record.row, resource, job.actual[resource.name] / SECOND)
+        whole = job.actual[resource.name] / SECOND
+        if job.ends and isinstance(event, e.StripsDone) and event.share > 0:
+            whole = event.seconds / event.share
+        self._table.observe(record.row, resource, whole)
 
 
 TELLING = e.StripsDone | e.TaskFinished

@@ -2,7 +2,7 @@
 
 Times are seconds, sizes bytes, powers watts. Unknown keys are ignored; `null` and an
 absent key mean the default. Beside the fixed keys there are some of our own: `bursts`,
-`outages`, `crashes`, `measured_makespan`, `policy` and `policy_parameters`.
+`outages`, `crashes`, `strip_variation`, `spread`, `measured_makespan`, `policy`, `policy_parameters`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,14 @@ class ResourceModel(Struct, frozen=True):
 
 
 class TypeModel(Struct, frozen=True):
-    """A task type. `seconds` is what the scheduler expects (EET)."""
+    """A task type. `seconds` is what the scheduler expects (EET).
+
+    Attributes:
+        spread: relative standard deviation of what is expected, as the scheduler knows it.
+        strip_variation: coefficient of variation of the times of a task's strips, which
+            add up to its time.
+
+    """
 
     name: str
     seconds: Seconds
@@ -56,6 +63,8 @@ class TypeModel(Struct, frozen=True):
     state_bytes: Bytes | None = 0
     migration_s: Amount | None = 0.0
     overrun: Literal["continue", "stop_at_deadline"] | None = "continue"
+    strip_variation: Amount | None = 0.0
+    spread: dict[str, Amount] = {}
 
 
 class TaskModel(Struct, frozen=True):

@@ -7,9 +7,12 @@ serves the whole processor.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from hetd.core import events as e
+from hetd.core.system import SECOND
 from hetsim.agenda import Order
 from hetsim.workers import REPORT_NS, REPORTS_PER_RUN
 
@@ -103,13 +106,14 @@ class SharedRun:
         self._begin = begin
         self._work = job.actual[processor.name] * TICKS
         self._origin: int | None = None
-        self._strips = job.done
+        self._strips = self._told = job.done
+        self._told_at = 0
         self._asked = False
         self._copying = False
 
     def enter(self, clock: int) -> None:
         """Start to compute at this tick."""
-        self._origin = clock
+        self._origin = self._told_at = clock
         self._aim(self._next_report(clock))
 
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
@@ -143,8 +147,12 @@ class SharedRun:
         job = self.job
         share = self._strips / job.strips
         if not self._asked and self._strips < job.strips:
-            self._aim(self._next_report(self._processor.clock))
-            return e.StripsDone(job.id, self.epoch, share)
+            clock = self._processor.clock
+            done = (self._strips - self._told) / job.strips
+            seconds = (clock - self._told_at) / TICKS / SECOND
+            self._told, self._told_at = self._strips, clock
+            self._aim(self._next_report(clock))
+            return e.StripsDone(job.id, self.epoch, share, done, seconds)
         self._leave(now)
         job.done = self._strips
         if job.done == job.strips:
@@ -184,6 +192,9 @@ class SharedRun:
     def _tick_of(self, strips: int) -> int:
         """Tell at which tick so many strips will be done."""
         job = self.job
+        if job.ends:
+            share = job.ends[strips] - job.ends[job.done]
+            return (self._origin or 0) + math.ceil(share * self._work)
         work = (strips - job.done) * self._work
         return (self._origin or 0) - (-work // job.strips)
 
@@ -191,5 +202,11 @@ class SharedRun:
         """Count the strips done at the first checkpoint from this tick on."""
         job = self.job
         elapsed = max(clock - (self._origin or 0), 0)
+        if job.ends:
+            share = job.ends[job.done] + elapsed / max(self._work, 1)
+            strips = max(bisect_left(job.ends, share), job.done)
+            while strips < job.strips and self._tick_of(strips) < clock:
+                strips += 1
+            return min(strips, job.strips)
         strips = job.done - (-elapsed * job.strips // max(self._work, 1))
         return min(strips, job.strips)

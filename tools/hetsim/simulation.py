@@ -65,7 +65,9 @@ class Simulation:
         self.agenda = Agenda()
         self.recorder = recorder
         self._corrected = CorrectedExpectations(expected) if correct else None
-        estimates = self._corrected or Expectations(expected)
+        estimates = self._corrected or Expectations(
+            expected, {kind.name: kind.spread for kind in scenario.types}
+        )
         self.scheduler = Scheduler(resources, estimates, policy, limits=LIMITS)
         self.kinds = frozenset(resource.kind for resource in resources)
         self._by_id = {job.id: job for job in self.jobs}
@@ -122,7 +124,7 @@ class Simulation:
         for event in events:
             if isinstance(event, TELLING):
                 job = self._by_id[event.task]
-                estimates.take_in(job, self.scheduler.system)
+                estimates.take_in(job, event, self.scheduler.system)
 
     # ------------------------------------------------------------ before the start
 

@@ -1,11 +1,12 @@
 """Modelled workers: how long tasks take on a resource, and where their checkpoints lie.
 
 No strip is an event of its own: the next checkpoint is computed when somebody wants it.
-Strips of a task are equal. A checkpoint that falls on this very instant counts.
+Strips of a task are equal unless its type says otherwise. A checkpoint that falls on this very instant counts.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Protocol
 
 from hetd.core import events as e
@@ -137,6 +138,8 @@ class SlotRun:
         "_reported",
         "_stop",
         "_ticket",
+        "_told",
+        "_told_at",
         "_total",
         "_workers",
         "epoch",
@@ -153,8 +156,12 @@ class SlotRun:
         self._total = job.actual[workers.name]
         self._asked = False
         self._copying = False
+        self._told = job.done
+        self._told_at = begin
         self._reported = (
-            begin if self._total == job.expected.get(workers.name) else None
+            begin
+            if self._total == job.expected.get(workers.name) and not job.ends
+            else None
         )
         if self._reported is None:
             self._aim_at_next(begin)
@@ -179,9 +186,14 @@ class SlotRun:
             return None
         job = self.job
         if not self._asked and self._stop < job.strips:
-            share = self._stop / job.strips
+            share = (self._stop - self._told) / job.strips
+            seconds = (now - self._told_at) / SECOND
+            done = e.StripsDone(
+                job.id, self.epoch, self._stop / job.strips, share, seconds
+            )
+            self._told, self._told_at = self._stop, now
             self._aim_at_next(now)
-            return e.StripsDone(job.id, self.epoch, share)
+            return done
         if self._copying:
             job.run = None
             return e.TaskYielded(job.id, self.epoch, job.done / job.strips)
@@ -222,6 +234,9 @@ class SlotRun:
         job = self.job
         if not job.done and strips == job.strips:
             return self._begin + self._total
+        if job.ends:
+            share = job.ends[strips] - job.ends[job.done]
+            return self._begin + round(share * self._total)
         work = (strips - job.done) * self._total
         return self._begin + (2 * work + job.strips) // (2 * job.strips)
 
@@ -229,7 +244,11 @@ class SlotRun:
         """Count the strips done at the first checkpoint from now on."""
         job = self.job
         elapsed = max(now - self._begin, 0)
-        strips = job.done + elapsed * job.strips // max(self._total, 1)
+        if job.ends:
+            share = job.ends[job.done] + elapsed / max(self._total, 1)
+            strips = max(bisect_left(job.ends, share) - 1, job.done)
+        else:
+            strips = job.done + elapsed * job.strips // max(self._total, 1)
         while strips < job.strips and self._instant_of(strips) < now:
             strips += 1
         return min(strips, job.strips)

@@ -7,8 +7,10 @@ expectations are made, with errors where those are asked for.
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from hetd.core import events as e
@@ -17,8 +19,6 @@ from hetd.core.system import SECOND, Resource
 from hetd.estimates.table import application
 
 if TYPE_CHECKING:
-    import random
-
     from hetd.core.events import Nanoseconds
     from hetd.core.tasks import Row, State
     from hetsim.scenario import ResourceModel, Scenario, TaskModel, TypeModel
@@ -35,6 +35,7 @@ class Job:
         depth: length of the longest chain of tasks that it comes after.
         actual: nanoseconds of the whole task on each resource that can run it.
         expected: nanoseconds that the scheduler expects there.
+        ends: shares of its time after which its strips end; empty: they are equal.
         done: strips computed.
         home: resource where its state lies; None: not started, or lost.
         run: the stretch that it is in; None: it does not run.
@@ -57,6 +58,7 @@ class Job:
     stop_at_deadline: bool
     told_at: Nanoseconds
     depth: int = 0
+    ends: list[float] = field(default_factory=list)
     done: int = 0
     home: str | None = None
     run: Run | None = None
@@ -94,16 +96,19 @@ class Expectations:
 
     version = 0
 
-    def __init__(self, seconds: dict[str, dict[str, float]]) -> None:
+    def __init__(
+        self, seconds: dict[str, dict[str, float]], spreads: dict[str, dict[str, float]]
+    ) -> None:
         self._seconds = seconds
+        self._spreads = spreads
 
     def seconds(self, row: Row, resource: Resource) -> float:
         """Return the expected seconds of a whole task; infinite: cannot run there."""
         return self._seconds[row.type].get(resource.name, math.inf)
 
     def spread(self, row: Row, resource: Resource) -> float:
-        """Scenarios say nothing of it: 0."""
-        return 0.0
+        """Return the relative standard deviation; 0 where the scenario has none."""
+        return self._spreads[row.type].get(resource.name, 0.0)
 
 
 def nanoseconds(seconds: float) -> Nanoseconds:
@@ -181,9 +186,22 @@ def _job(
         actual={r: nanoseconds(s) for r, s in seconds.items() if s is not None},
         expected=told,
         strips=kind.strips,
+        ends=_ends_of_strips(number, kind),
         stop_at_deadline=kind.overrun == "stop_at_deadline",
         told_at=nanoseconds(task.arrival or 0.0),
     )
+
+
+def _ends_of_strips(number: int, kind: TypeModel) -> list[float]:
+    """Draw how long the strips of a task take: a Gamma distribution, always the same."""
+    variation = kind.strip_variation or 0.0
+    if not variation or kind.strips == 1:
+        return []
+    generator = random.Random(f"strips {kind.name} {number}")
+    shape = 1.0 / variation**2
+    times = [generator.gammavariate(shape, 1.0) for _ in range(kind.strips)]
+    whole = sum(times) or 1.0
+    return [0.0, *(min(end / whole, 1.0) for end in accumulate(times[:-1])), 1.0]
 
 
 def _link(scenario: Scenario, jobs: dict[str | int, Job]) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 COUNTED = 10_000
 """Waiting tasks that one step of an explanation counts: some 2 ms."""
 
-Expected = dict[Any, dict[str, float]]
+Expected = dict[Any, dict[str, tuple[float, float]]]
 """What tasks are expected to take; asked once for tasks that are alike."""
 
 
@@ -110,7 +110,12 @@ class TaskDesk:
         alike = (spec.type, spec.app, spec.work, *spec.kinds, *spec.resources)
         if alike not in expected:
             expected[alike] = self._node.expected(spec)
-        return msgspec.structs.replace(info, expected=expected[alike])
+        known = expected[alike]
+        return msgspec.structs.replace(
+            info,
+            expected={name: seconds for name, (seconds, _) in known.items()},
+            spread={name: spread for name, (_, spread) in known.items()},
+        )
 
     # ------------------------------------------------------------ explain
 

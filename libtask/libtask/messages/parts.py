@@ -274,6 +274,8 @@ class TaskInfo(Record, frozen=True):
     expected: dict[str, float] = {}
     """Seconds that the whole task is now expected to take alone, by resource; in full
     records, for resources where its application was measured."""
+    spread: dict[str, float] = {}
+    """Relative standard deviation of these times."""
 
 
 class AvoidedPair(Record, frozen=True):

@@ -199,6 +199,7 @@ class ScenarioTypePart(TypedDict):
 
     name: str
     seconds: dict[str, Seconds | None]
+    spread: NotRequired[dict[str, Seconds]]
     strips: Annotated[int, Meta(ge=1)]
     input_bytes: Count
     state_bytes: Count

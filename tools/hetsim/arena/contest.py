@@ -9,6 +9,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hetd.policies import make_policy
 from hetsim.arena.generator import draw
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetsim.arena.generator import Arrivals, Generator, Matrix
+    from hetsim.scenario import Scenario
 
 FEW = 4
 """So few scenarios are not worth a second process."""
@@ -32,10 +34,19 @@ class Entrant(Struct, frozen=True):
 
 
 class Errors(Struct, frozen=True):
-    """How wrong the scheduler's expectations are; see `hetsim run --help`."""
+    """How wrong the scheduler's expectations are; see `hetsim arena --help`."""
 
     noise: float = 0.0
     correct: bool = False
+    strip_variation: float = 0.0
+
+    def put_into(self, scenario: Scenario) -> Scenario:
+        """Let the strips of all types vary."""
+        types = [
+            replace(kind, strip_variation=self.strip_variation)
+            for kind in scenario.types
+        ]
+        return replace(scenario, types=types)
 
 
 class Score(Struct, frozen=True):
@@ -99,10 +110,11 @@ def hold(
 ) -> Contest:
     """Hold the contest of one seed."""
     drawn = draw(seed, generator)
+    scenario = errors.put_into(drawn.scenario)
     scores = {}
     for entrant in entrants:
         result = simulate(
-            drawn.scenario,
+            scenario,
             entrant.policy,
             dict(entrant.parameters),
             noise=errors.noise,

@@ -58,6 +58,12 @@ POLICIES = "affinity,work-conserving,migration,finish-time"
     help="Strips correct the expected times while they run, as in the daemon.",
 )
 @click.option(
+    "--strip-variation",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Coefficient of variation of the times of a task's strips.",
+)
+@click.option(
     "--worst",
     type=click.IntRange(min=0),
     default=3,
@@ -82,6 +88,7 @@ def command(  # noqa: PLR0913  one argument an option
     generator: Path | None,
     noise: float,
     correct: bool,
+    strip_variation: float,
     worst: int,
     save: Path | None,
     plot: Path | None,
@@ -92,7 +99,8 @@ def command(  # noqa: PLR0913  one argument an option
     entrants = _entrants(policies, settings)
     began = time.perf_counter()
     seeds = range(seed, seed + scenarios)
-    contests = hold_all(seeds, parameters, entrants, Errors(noise, correct))
+    errors = Errors(noise, correct, strip_variation)
+    contests = hold_all(seeds, parameters, entrants, errors)
     took = time.perf_counter() - began
     result = ArenaResult(standings_of(contests, worst), contests, took)
     if save is not None:
