@@ -208,7 +208,7 @@ class Intake:
         task = self._running(event)
         if task is not None:
             task.get_to(event.progress)
-            task.progress_at = self.system.now
+            self.ledger.note_instant(task)
             if not task.checkpointed:
                 self.ledger.reaches_checkpoint(task)
 
@@ -256,7 +256,7 @@ class Intake:
         task = self.ledger.current(event.task, event.epoch)
         if task is not None:
             task.progress = task.kept = event.progress
-            task.progress_at = self.system.now
+            self.ledger.note_instant(task)
             task.progress_then = event.progress
 
     def _on_parked(self, event: e.TaskParked) -> None:

@@ -177,6 +177,7 @@ class Ledger:
         self._turns.take(task.turn)
         if task.last_resource is not None and task.last_resource != name:
             task.came_from = task.last_resource
+            task.moves += 1
         task.advance("Dispatched", self.system.now)
         self.occupy(task, state)
         if self.system.breaker.trial_of(task.id) not in (None, name):
@@ -252,12 +253,20 @@ class Ledger:
         """Let a task have a slot from now on."""
         self.gate.enter(task)
         task.resource = task.last_resource = state.resource.name
-        task.since = task.progress_at = self.system.now
+        task.since = self.system.now
+        self.note_instant(task)
         task.progress_then = task.progress
         task.checkpointed = False
         state.running[task.id] = task
         if not task.preemptible:
             self.rerow(task)
+
+    def note_instant(self, task: TaskRecord) -> None:
+        """Take it that the progress of a task was told now; it has, or gets, a slot."""
+        task.progress_at = self.system.now
+        state = self.system.states.get(task.resource or "")
+        if state is not None and state.resource.shared:
+            task.turned = state.turn(self.system.now)
 
     def arrive(self, task: TaskRecord) -> None:
         """Let a new task wait: at once where it fits best, if the policy says so."""
@@ -338,7 +347,10 @@ class Ledger:
         if task.state.placeable:
             self._queue_of(task).remove(task)
         elif task.state is State.RUNNING and task.resource is not None:
-            del self.system.states[task.resource].running[task.id]
+            state = self.system.states[task.resource]
+            if state.resource.shared:
+                state.turn(self.system.now)
+            del state.running[task.id]
             self.system.departing.pop(task.id, None)
             task.preempting = task.makes_way = False
             task.suspended = task.requeuing = False

@@ -70,9 +70,18 @@ class ResourceState:
     draining: bool = False
     slots: int = field(init=False)
     """Those that tasks may take: no process that nothing can end holds on to them."""
+    turned: Nanoseconds = 0
+    """Time at full speed that each of its tasks was given by `turned_at`, if it is shared."""
+    turned_at: Nanoseconds = 0
 
     def __post_init__(self) -> None:
         self.slots = self.resource.slots
+
+    def turn(self, now: Nanoseconds) -> Nanoseconds:
+        """Return `turned` as of now; called before the number of running tasks changes."""
+        self.turned += (now - self.turned_at) // max(len(self.running), 1)
+        self.turned_at = now
+        return self.turned
 
     @property
     def usable(self) -> bool:

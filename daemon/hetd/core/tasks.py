@@ -125,12 +125,14 @@ class TaskRecord:
         checkpointed: whether it has reached a checkpoint since it came to its resource.
         unmet: unfinished tasks that must complete first.
         progress: share done, 0 to 1, as last reported at `progress_at`.
+        turned: `ResourceState.turned` of its resource at `progress_at`, if that is shared.
         kept: the part of it that a snapshot holds: what a lost worker does not take along.
         furthest: the largest share that was ever done.
         attempts: bindings to a worker lost since it last got further.
         since: instant at which it came to its present resource; `progress_then`: the
             share done by then.
-        last_resource: where it runs, or ran last; `came_from`: where it ran before that.
+        last_resource: where it runs, or ran last; `came_from`: where it ran before that;
+            `moves`: how often it went on elsewhere.
         rule: the rule that put it where it is, or sends it away, for users.
 
     """
@@ -160,12 +162,14 @@ class TaskRecord:
     unmet: set[TaskId] | frozenset[TaskId] = frozenset()
     progress: float = 0.0
     progress_at: Nanoseconds = 0
+    turned: Nanoseconds = 0
     kept: float = 0.0
     furthest: float = 0.0
     since: Nanoseconds = 0
     progress_then: float = 0.0
     last_resource: str | None = None
     came_from: str | None = None
+    moves: int = 0
     rule: str = ""
     attempts: int = 0
     story: list[tuple[Nanoseconds, State, str, State]] = field(default_factory=list)

@@ -3,6 +3,8 @@
 As in loesch-2016, a task waits for the resource that fits it best. Beyond the paper's
 principles, every step looks at what it saves and what it costs: remaining time on both
 sides, the work that waits there, the time of a move and until the next checkpoint.
+Where there are not too many tasks, the future is played by these rules, by the paper's
+and with other first steps, and what is done soonest is done (`planning/lookahead.py`).
 """
 
 from __future__ import annotations
@@ -12,8 +14,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from hetd.core import events as e
 from hetd.core.policy import Place, Preempt, Wake
+from hetd.planning.lookahead import Aim, affordable, decide, settles_at
 from hetd.planning.outlook import Outlook
-from hetd.planning.principles import RULE_A, enqueue_at_best
+from hetd.planning.principles import (
+    RULE_A,
+    RULE_B,
+    RULE_C,
+    RULE_D,
+    enqueue_at_best,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,18 +42,35 @@ RULE_BACK = "back to where it fits best: its helper has more to do itself"
 RULE_HELP = "an idle resource helps the one that has most to do"
 RULE_SOONER = "it is done sooner there, also counting the move"
 
+RULES = {
+    "next": RULE_NEXT,
+    "back": RULE_BACK,
+    "help": RULE_HELP,
+    "sooner": RULE_SOONER,
+    "B": RULE_B,
+    "C": RULE_C,
+    "D": RULE_D,
+}
+"""What users are told of the steps of a rollout."""
+
 
 @dataclass(frozen=True, slots=True)
 class FinishTime:
     """Default: moves work, started or not, wherever it is expected to be done sooner.
 
     Attributes:
-        caution: a move must save so many times what it costs.
-        amortize: a moved task stays for so many times what its move cost.
-        least_gain: a move must save this share of the time at least.
+        caution: a move must save so many standard deviations of what it is expected to
+            save: a quarter of that at first, and half of it more with each move that the
+            task has made. By rules: so many times what it costs.
+        amortize: by rules, a moved task stays for so many times what its move cost.
+        least_gain: a move must save this share of the time at least; twice that with
+            each move that the task has made.
         short_share: tasks below this share of all the work that a resource has go first,
             in order of arrival; of the others the longest goes first, so that no long
             task is left alone at the end.
+        mean_weight: what the mean end of all tasks counts beside the end of the last.
+        look_ahead: tasks times rollouts that a decision may play. With more tasks than
+            a quarter of that it goes by rules; 0: always.
 
     """
 
@@ -52,6 +78,8 @@ class FinishTime:
     amortize: float = 10.0
     least_gain: float = 0.02
     short_share: float = 0.01
+    mean_weight: float = 0.02
+    look_ahead: int = 600
 
     arrival_rule: ClassVar[str] = RULE_A
 
@@ -62,8 +90,37 @@ class FinishTime:
         yield from enqueue_at_best(system)
         # Progress alone changes nothing where every resource is busy.
         progress = isinstance(event, e.StripsDone | e.TaskReady | e.TaskStarted)
-        if progress and not system.idle():
+        if (progress and not system.idle()) or not _is_open(system):
             return
+        budget = affordable(system, self.look_ahead)
+        if not budget:
+            yield from self._go_by_rules(system)
+        elif not progress or self._tempts(system):
+            yield from self._look_ahead(system, budget)
+
+    def _tempts(self, system: System) -> bool:
+        """Whether a running task seems to be done sooner elsewhere, as it gets on now."""
+        outlook = Outlook(system, self.caution, self.amortize)
+        return next(self._finish_sooner(system, outlook), None) is not None
+
+    def _look_ahead(self, system: System, budget: int) -> Iterator[Decision]:
+        """Play the future by several rules, and do what the best of them does now."""
+        aim = Aim(self.mean_weight, self.caution, self.least_gain, budget)
+        view, steps = decide(system, aim)
+        for step in steps:
+            task, name = view.tasks[step.item].id, view.names[step.resource]
+            why = RULES[step.rule]
+            if step.preempts:
+                yield Preempt(task, name, why, makes_way=step.makes_way)
+            else:
+                rank = NEXT if step.rule == "next" else 0.0
+                yield Place(task, name, rank, why)
+        at = settles_at(system)
+        if at is not None:
+            yield Wake(at)
+
+    def _go_by_rules(self, system: System) -> Iterator[Decision]:
+        """Decide by rules alone: there is too much, or too little, to play."""
         outlook = Outlook(system, self.caution, self.amortize)
         yield from self._choose_next(system, outlook)
         yield from self._make_way(system, outlook)
@@ -168,6 +225,18 @@ class FinishTime:
         at = min((at for at in settles if at > system.now), default=None)
         if at is not None:
             yield Wake(at)
+
+
+def _is_open(system: System) -> bool:
+    """Whether anything can be decided: a slot is free, or a task could make way."""
+    for state in system.usable_states():
+        if len(state.running) < state.slots:
+            return True
+        if state.queue and state.running:
+            name = state.resource.name
+            if any(system.best(t.row) != name for t in state.running.values()):
+                return True
+    return False
 
 
 def _helpers(system: System) -> list[str]:

@@ -1,0 +1,60 @@
+"""`finish-time` on the scheduler itself: how often a task moves when estimates change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builders import a_resource, a_task
+from hetd.core import events as e
+from hetd.core.actions import Preempt, Run
+from hetd.core.events import TaskId
+from hetd.planning.lookahead import MOST_MOVES
+
+if TYPE_CHECKING:
+    from builders import Start
+
+TASK = TaskId(1)
+NODE = [a_resource("cpu"), a_resource("gpu")]
+
+
+def moves_under_changing_estimates(a_scheduler: Start, ratio: float) -> list[float]:
+    """Let the resource where a task runs become slower each time it has run a while.
+
+    Returns the shares of the task done at which it was moved.
+    """
+    node = a_scheduler(NODE, {"t": {"cpu": 100.0, "gpu0": 101.0}}, "finish-time")
+    node.handle(a_task(1, "t"))
+    epoch, where, moved = 1, "cpu", []
+    for strip in range(1, 200):
+        share, at = strip / 200, float(strip)
+        other = "gpu0" if where == "cpu" else "cpu"
+        table = node.scheduler.system.estimates
+        table.learn("t", where, 100.0 * ratio, 1.0)  # type: ignore[attr-defined]  # the table of the builders
+        table.learn("t", other, 100.0, 1.0)  # type: ignore[attr-defined]
+        actions = node.handle(e.StripsDone(TASK, epoch, share), at=at)
+        if Preempt(TASK, epoch) in actions:
+            moved.append(share)
+            run = next(
+                action
+                for action in node.handle(
+                    e.TaskYielded(TASK, epoch, share), at=at + 0.1
+                )
+                if isinstance(action, Run)
+            )
+            epoch, where = run.epoch, run.resource
+    return moved
+
+
+def test_estimates_that_change_all_the_time_move_a_task_few_times(
+    a_scheduler: Start,
+) -> None:
+    moved = moves_under_changing_estimates(a_scheduler, ratio=2.0)
+
+    # it saves 1.8 standard deviations each time; a third move would have to save 2.5
+    assert moved == [0.005, 0.01]
+
+
+def test_no_task_moves_more_often_than_the_most(a_scheduler: Start) -> None:
+    moved = moves_under_changing_estimates(a_scheduler, ratio=50.0)
+
+    assert 1 < len(moved) <= MOST_MOVES
