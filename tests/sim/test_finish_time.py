@@ -157,6 +157,27 @@ def test_a_helper_takes_what_it_is_good_at() -> None:
     assert run_trace(scenario, "migration")["g4"] == "fpga0 24-52"
 
 
+def test_of_several_that_share_a_processor_all_but_one_leave_it() -> None:
+    # no single move makes the last of them end sooner, as two would still share
+    scenario = a_scenario(
+        a_node("cpu", slots=3, sharing="processor") + a_node("gpu0", slots=3),
+        [
+            a_type("g", strips=200, cpu=20, gpu0=20, migration_s=0.5),
+            a_type("blocks", strips=1, gpu0=10),
+        ],
+        [(f"{kind[0]}{n}", kind, 0) for kind in ("blocks", "g") for n in (1, 2, 3)],
+    )
+
+    assert run_trace(scenario, "finish-time") == {
+        "b1": "gpu0 0-10",
+        "b2": "gpu0 0-10",
+        "b3": "gpu0 0-10",
+        "g1": "cpu 0-26.8",
+        "g2": "cpu 0-10.2, gpu0 10.7-27.3",
+        "g3": "cpu 0-10.2, gpu0 10.7-27.3",
+    }
+
+
 @pytest.mark.parametrize("seed", [8, 19, 25, 1075])
 def test_it_is_not_worse_than_the_rules_that_it_plays(seed: int) -> None:
     # all tasks are there at once: what it foresees is what happens

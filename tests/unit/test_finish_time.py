@@ -8,7 +8,8 @@ from builders import a_resource, a_task
 from hetd.core import events as e
 from hetd.core.actions import Preempt, Run
 from hetd.core.events import TaskId
-from hetd.planning.lookahead import MOST_MOVES
+from hetd.core.system import Resource
+from hetd.planning.lookahead import MOST_MOVES, View
 
 if TYPE_CHECKING:
     from builders import Start
@@ -58,3 +59,17 @@ def test_no_task_moves_more_often_than_the_most(a_scheduler: Start) -> None:
     moved = moves_under_changing_estimates(a_scheduler, ratio=50.0)
 
     assert 1 < len(moved) <= MOST_MOVES
+
+
+def test_what_shared_a_processor_is_as_far_as_it_got(a_scheduler: Start) -> None:
+    # half of 40 s beside another task, and 20 s alone
+    node = a_scheduler(
+        [Resource("cpu", "cpu", slots=2, shared=True)], {"t": {"cpu": 100.0}}
+    )
+    node.handle_all(a_task(1, "t"), a_task(2, "t"))
+    node.handle(e.TaskFinished(TaskId(2), 2), at=40.0)
+    node.handle(e.TimerFired(), at=60.0)
+
+    (item,) = View(node.scheduler.system).picture.items
+
+    assert item.times == [60.0]

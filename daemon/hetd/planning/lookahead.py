@@ -241,13 +241,18 @@ class LookAhead:
                     least, self.best = self.score(tried), tried
 
     def doubtful(self) -> list[int]:
-        """List the started tasks that the best would move for a gain that is not sure."""
+        """Find the started task whose move is surest not to be worth it.
+
+        One at a time: of several that would leave a shared resource, one may stay. All
+        that move, where the budget was spent twice.
+        """
         moving = [step for step in self.best.steps if self._moves(step)]
-        return [
-            step.item
-            for step in moving
-            if self.left < 0 or self._gain(step) <= self._sure_gain(step)
+        if self.left < -self.aim.budget:
+            return [step.item for step in moving]
+        doubts = [
+            (self._gain(step) - self._sure_gain(step), step.item) for step in moving
         ]
+        return [item for worth, item in sorted(doubts)[:1] if worth <= 0]
 
     def _moves(self, step: Step) -> bool:
         """Whether a step brings a started task to another resource."""
