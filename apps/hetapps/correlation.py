@@ -1,7 +1,8 @@
 """Pearson correlation of the columns of a table.
 
-The table is standardised once, while loading; then the outer loop computes the upper
-triangle of Z^T Z (hetkernels.correlation.plan). A move carries the matrix only. Means
+Means and lengths of the columns are taken while loading; then the outer loop computes the
+upper triangle of Z^T Z of the standardised table Z (hetkernels.correlation.plan). A move
+carries the matrix only. Means
 and lengths are float64 always. In float32, the default for its speed on every kind,
 correlations differ from float64 by less than 1e-5; in float64 by less than 1e-12. On one
 device any cut into strips gives the same bits; kinds differ within these tolerances.
@@ -114,14 +115,14 @@ class Correlation(Task):
     def load(self) -> None:
         """Read or generate the table, and standardise it."""
         from hetkernels.correlation.plan import Plan
-        from hetkernels.correlation.standardise import standardise
+        from hetkernels.correlation.standardise import Standardised
 
         table = self._table()
         real = np.dtype(self.dtype)
         self.names = table.names
-        self.table, squares = standardise(table.values, real)
-        self._refuse_values(table, squares)
-        self.constant: NDArray[np.bool_] = squares == 0
+        self.table = Standardised(table.values, real)
+        self._refuse_values(table, self.table.squares)
+        self.constant: NDArray[np.bool_] = self.table.squares == 0
         rows, columns = self.table.shape
         self.plan = Plan(rows, columns, real)
         self.matrix: NDArray[Any] = np.zeros((self.plan.columns,) * 2, real)
@@ -204,9 +205,9 @@ class Correlation(Task):
 def _advance(
     task: Correlation, device: Device, checkpoint: Checkpoint, multiply: Multiply
 ) -> Iterator[None]:
-    """Multiply strip by strip."""
+    """Multiply strip by strip on a device that takes the whole table."""
     with (
-        device.inputs(task.table) as (table,),
+        device.inputs(task.table.table) as (table,),
         device.resident(task.matrix) as (matrix,),
     ):
         for strip in checkpoint.strips():
@@ -221,7 +222,10 @@ def correlation_cpu(
     """Multiply with BLAS."""
     from hetkernels.correlation.cpu import multiply
 
-    return _advance(task, device, checkpoint, multiply)
+    with device.resident(task.matrix) as (matrix,):
+        for strip in checkpoint.strips():
+            multiply(device, task.plan, (task.table, matrix), strip)
+            yield
 
 
 @Correlation.on("gpu")

@@ -127,7 +127,7 @@ def test_size_knows_what_load_allocates(tmp_path: Path) -> None:
 
     assert size.signature == "1000x2/float32"
     assert size == task.size()
-    assert size.input_bytes == task.table.nbytes
+    assert size.input_bytes == task.table.table.nbytes
     assert size.state_bytes == task.matrix.nbytes
 
 

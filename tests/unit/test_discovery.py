@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from hetd.discovery import cpu, discover, with_verdicts
+from libtask.devices import cache as verdict_cache
 from libtask.devices import discovery
 from libtask.devices.discovery import (
     Discovery,
@@ -374,7 +375,7 @@ def test_configured_devices_are_tested_too(drivers: Drivers) -> None:
 def test_the_cache_does_not_grow_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "ENTRIES", 3)
+    monkeypatch.setattr(verdict_cache, "ENTRIES", 3)
     cache = Discovery(1, tmp_path / "verdicts")._cache
 
     for number in range(9):

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import get_num_threads, set_num_threads
 
 from hetkernels.correlation.cpu import multiply
 from hetkernels.correlation.finish import finish, strongest
+from hetkernels.correlation.narrow import NARROW
 from hetkernels.correlation.plan import BLOCK, DEPTH, ONE_BLOCK, Plan
 from hetkernels.correlation.reference import correlation
-from hetkernels.correlation.standardise import BAND, standardise
+from hetkernels.correlation.standardise import BAND, Standardised, standardise
 from libtask.devices import open_device
 from libtask.messages import DeviceSpec
 
@@ -36,13 +38,13 @@ def multiplied(
     table: NDArray[Any], real: np.dtype[Any], cuts: list[int]
 ) -> NDArray[Any]:
     """Compute the upper triangle in strips that end at `cuts` and at the end."""
-    scaled, _ = standardise(table, real)
-    plan = Plan(scaled.shape[0], scaled.shape[1], real)
+    standardised = Standardised(table, real)
+    plan = Plan(*standardised.shape, real)
     matrix = np.zeros((plan.columns, plan.columns), real)
     device = open_device(DeviceSpec(name="cpu", kind="cpu"))
     ends = sorted({0, plan.total, *(cut % (plan.total + 1) for cut in cuts)})
     for start, stop in itertools.pairwise(ends):
-        multiply(device, plan, (scaled, matrix), range(start, stop))
+        multiply(device, plan, (standardised, matrix), range(start, stop))
     return matrix
 
 
@@ -56,8 +58,10 @@ def multiplied(
         (BAND + 1, 300),
         (20, ONE_BLOCK),
         (20, ONE_BLOCK + 9),  # an odd number of blocks
-        (20, 3 * BLOCK + 1),
-        (2 * DEPTH + 5, 7),  # three chunks
+        (20, 5 * BLOCK + 1),  # an even one
+        (2 * DEPTH + 5, 7),  # three chunks, without BLAS
+        (2 * DEPTH + 5, NARROW),
+        (2 * DEPTH + 5, NARROW + 1),  # with BLAS
     ],
 )
 def test_agrees_with_reference(rows: int, columns: int, real: np.dtype[Any]) -> None:
@@ -79,14 +83,16 @@ def test_large_offsets_cost_no_digits() -> None:
     np.testing.assert_allclose(matrix, expected, rtol=0, atol=1e-5)
 
 
-TALL, WIDE = a_table(3 * DEPTH + 100, 300), a_table(30, 2100)
+TABLES = (
+    a_table(3 * DEPTH + 100, 7),
+    a_table(3 * DEPTH + 100, 300),
+    a_table(30, 2100),
+)
 
 
-@given(st.booleans(), st.lists(st.integers(0, 20), max_size=5))
-@settings(max_examples=20, deadline=None)
-def test_cutting_changes_no_bit(wide: bool, cuts: list[int]) -> None:  # noqa: FBT001  hypothesis draws it
-    table = WIDE if wide else TALL
-
+@given(st.sampled_from(TABLES), st.lists(st.integers(0, 20), max_size=5))
+@settings(max_examples=30, deadline=None)
+def test_cutting_changes_no_bit(table: NDArray[np.float64], cuts: list[int]) -> None:
     cut = multiplied(table, FLOAT32, cuts)
 
     np.testing.assert_array_equal(cut, multiplied(table, FLOAT32, []))
@@ -111,7 +117,7 @@ def test_pieces_cover_each_iteration_once(
 
 
 @pytest.mark.parametrize(
-    "columns", [1, BLOCK, ONE_BLOCK, ONE_BLOCK + 1, 4 * BLOCK, 9 * BLOCK]
+    "columns", [1, BLOCK, ONE_BLOCK, ONE_BLOCK + 1, 6 * BLOCK, 9 * BLOCK]
 )
 def test_pairs_hold_each_block_once(columns: int) -> None:
     plan = Plan(1, columns, FLOAT32)
@@ -119,6 +125,26 @@ def test_pairs_hold_each_block_once(columns: int) -> None:
     blocks = [block for pair in range(plan.pairs) for block in plan.pair(pair)]
 
     assert sorted(blocks) == list(range(plan.blocks))
+
+
+def test_rows_are_the_same_bits_by_themselves_and_in_the_table() -> None:
+    standardised = Standardised(a_table(700, 9), FLOAT32)
+
+    some = standardised.rows(300, 650, np.empty((400, 9), np.float32))
+
+    np.testing.assert_array_equal(some, standardised.table[300:650])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_change_no_bit(threads: int) -> None:
+    before = get_num_threads()
+    set_num_threads(threads)
+    try:
+        narrow = multiplied(TABLES[0], FLOAT32, [])
+    finally:
+        set_num_threads(before)
+
+    np.testing.assert_array_equal(narrow, multiplied(TABLES[0], FLOAT32, []))
 
 
 def test_constant_columns_are_found_exactly() -> None:
@@ -141,8 +167,8 @@ def test_squares_show_values_that_are_not_finite(value: float) -> None:
     assert np.isfinite(squares).tolist() == [True, True, False]
 
 
-def test_finish_mirrors_limits_and_marks_constants() -> None:
-    n = 300
+@pytest.mark.parametrize("n", [3, 300, 700])  # the last one with threads
+def test_finish_mirrors_limits_and_marks_constants(n: int) -> None:
     matrix = np.triu(np.random.default_rng(0).uniform(-1, 1, (n, n)))
     matrix[0, 2] = -1.0000001
     constant = np.zeros(n, bool)

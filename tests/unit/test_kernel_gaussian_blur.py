@@ -73,15 +73,31 @@ def test_any_cut_into_strips_gives_the_same_bits(
     np.testing.assert_array_equal(blurred(image, sigma, cuts), blurred(image, sigma))
 
 
-def test_tiles_of_any_size_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    image = an_image(2, 90, 170, "float32")
-    whole = blurred(image, 2.5)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(7, 33), (20, 41), *cpu.TILINGS])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_tiles_of_any_size_give_the_same_bits(
+    dtype: str, shape: tuple[int, int], threads: int
+) -> None:
+    image = an_image(2, 90, 170, dtype)
+    tiled = np.zeros_like(image)
 
-    monkeypatch.setattr(cpu, "ROWS", 7)
-    monkeypatch.setattr(cpu, "COLUMNS", 33)
-    tiled = blurred(image, 2.5)
+    arrays = (image, tiled, half_weights(2.5, 4.0))
+    cpu.blur_tiles(arrays, range(90), cpu.Tiling(*shape), threads)
 
-    np.testing.assert_array_equal(tiled, whole)
+    np.testing.assert_array_equal(tiled, blurred(image, 2.5))
+
+
+def test_pieces_with_different_tiles_give_the_same_bits() -> None:
+    image = an_image(1, 5 * cpu.PIECE + 9, 70, "uint8")
+    whole = np.zeros_like(image)
+    rows = range(image.shape[1])
+
+    arrays = (image, whole, half_weights(2, 4.0))
+    cpu.blur_tiles(arrays, rows, cpu.Tiling(64, 1024), 1)
+
+    for _ in range(4):  # until the fastest is known, and then
+        np.testing.assert_array_equal(blurred(image, 2.0), whole)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])

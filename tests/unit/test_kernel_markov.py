@@ -106,6 +106,35 @@ def test_cutting_changes_no_bit_and_no_stop(which: int, strips: list[int]) -> No
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("loop", [(1, 0), (1, 16), (2, 0), (2, cpu.AHEAD)])
+@pytest.mark.parametrize("real", [FLOAT32, FLOAT64])
+@pytest.mark.parametrize("n", [1, 9, 135, 600])
+def test_variants_change_no_bit(
+    n: int, real: np.dtype[Any], loop: tuple[int, int]
+) -> None:
+    chain = dense_chain(a_matrix(n), real)
+    walk = layout.start(chain)
+
+    walker = cpu.CpuWalk(chain, walk, layout.scratch(chain), -1.0)
+    walker.do(cpu.Loop(*loop), 4)
+    walker.do(cpu.Loop(1, 0), 1)  # a choice changes in the middle
+
+    for ours, theirs in zip(walk, walked(chain, [5]), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_change_no_bit_of_sparse_chains(threads: int) -> None:
+    chain = generate_chain(900, 0.05, 0.3, 1, FLOAT32)
+    walk = layout.start(chain)
+
+    walker = cpu.CpuWalk(chain, walk, layout.scratch(chain), -1.0)
+    walker.do(cpu.Loop(threads, 0), 5)
+
+    for ours, theirs in zip(walk, walked(chain, [5]), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_steps_after_convergence_change_nothing() -> None:
     chain = generate_chain(50, 1.0, 0.0, 0, FLOAT64)
     walk = walked(chain, [100], tolerance=1e-9)

@@ -17,7 +17,7 @@ from hetapps.tables import generate_table
 from hetkernels.correlation.cpu import multiply
 from hetkernels.correlation.finish import finish
 from hetkernels.correlation.plan import Plan
-from hetkernels.correlation.standardise import standardise
+from hetkernels.correlation.standardise import Standardised
 from libtask.devices import open_device
 from libtask.messages import DeviceSpec
 
@@ -48,13 +48,13 @@ TABLES = [
 
 def ours(device: Device, table: NDArray[Any], strip: int) -> NDArray[Any]:
     """Correlate with a checkpoint after each `strip` iterations."""
-    scaled, squares = standardise(table, table.dtype)
-    plan = Plan(scaled.shape[0], scaled.shape[1], table.dtype)
+    standardised = Standardised(table, table.dtype)
+    plan = Plan(*standardised.shape, table.dtype)
     matrix = np.zeros((plan.columns, plan.columns), table.dtype)
     for start in range(0, plan.total, strip):
         part = range(start, min(start + strip, plan.total))
-        multiply(device, plan, (scaled, matrix), part)
-    finish(matrix, squares == 0)
+        multiply(device, plan, (standardised, matrix), part)
+    finish(matrix, standardised.squares == 0)
     return matrix
 
 

@@ -50,7 +50,7 @@ def calls(image: NDArray[Any], sigma: float) -> dict[str, Callable[[], object]]:
     size, border = (len(taps), len(taps)), cv2.BORDER_REFLECT
     part = np.ascontiguousarray(image[:SCIPY_SIDE, :SCIPY_SIDE])
     return {
-        "ours": lambda: blur_rows(image[None], out[None], weights, range(SIDE)),
+        "ours": lambda: blur_rows(image[None], out[None], weights, range(len(image))),
         "opencv, sepFilter2D": lambda: cv2.sepFilter2D(
             image, -1, taps, taps, borderType=border
         ),

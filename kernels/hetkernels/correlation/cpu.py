@@ -1,7 +1,10 @@
 """Correlation on the CPU: BLAS on wide row strips of the upper triangle.
 
-A block's square on the diagonal goes to BLAS syrk (NumPy sees that both factors are the
-same), the rest of its rows to gemm: no product is computed twice.
+A block's square on the diagonal goes to BLAS syrk, the rest of its rows to gemm: no product
+is computed twice. Both add to the matrix in place. Tables whose matrix is one block are
+standardised chunk by chunk, just before they are multiplied: they are never written to memory
+as a whole. Those with few columns do without BLAS (`narrow`). Which of these it is depends on
+the size alone, so every cut into strips gives the same bits.
 """
 
 from __future__ import annotations
@@ -10,29 +13,70 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hetkernels.blas import add_product, add_square
+from hetkernels.correlation.narrow import NARROW, multiply_narrow
 from hetkernels.correlation.plan import DEPTH, Plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hetkernels.correlation.standardise import Standardised
     from libtask.devices import Device
+
+BATCH_BYTES = 16 << 20
+"""Standardised rows made at a time, so that BLAS and Numba take turns seldom: threads of
+one still spin while those of the other begin."""
+
+SMALL = 512
+"""Columns up to which a second matrix costs less than what NumPy's BLAS, a newer one than
+SciPy's, is faster in float32."""
 
 
 def multiply(
-    device: Device, plan: Plan, buffers: tuple[NDArray[Any], NDArray[Any]], strip: range
+    device: Device, plan: Plan, buffers: tuple[Standardised, NDArray[Any]], strip: range
 ) -> None:
     """Do a strip of iterations.
 
     Args:
         device: keeps BLAS to the task's threads; not asked here.
         plan: what the iterations are.
-        buffers: the standardised table (rows x columns), and the matrix, whose blocks
-            on and right of the diagonal are written.
+        buffers: the table (rows x columns), and the matrix, which is written on and right
+            of the diagonal.
         strip: iterations to do.
 
     """
     del device
     table, matrix = buffers
+    if plan.columns <= NARROW:
+        multiply_narrow(table, matrix, strip, DEPTH)
+    elif plan.pairs == 1:
+        _multiply_whole(table, matrix, strip)
+    else:
+        _multiply_blocks(plan, table.table, matrix, strip)
+
+
+def _multiply_whole(table: Standardised, matrix: NDArray[Any], chunks: range) -> None:
+    """Add some chunks of rows to a matrix of one block."""
+    rows, columns = table.shape
+    fitting = BATCH_BYTES // (DEPTH * columns * table.real.itemsize)
+    batch = min(len(chunks), max(1, fitting))
+    memory = np.empty((batch * DEPTH, columns), table.real)
+    for first in chunks[::batch]:
+        last = min(first + batch, chunks.stop)
+        made = table.rows(first * DEPTH, min(last * DEPTH, rows), memory)
+        for chunk in range(first, last):
+            part = made[(chunk - first) * DEPTH : (chunk - first + 1) * DEPTH]
+            if columns > SMALL:
+                add_square(part, matrix, onto=chunk > 0)
+            elif chunk:
+                matrix += np.matmul(part.T, part)
+            else:
+                np.matmul(part.T, part, out=matrix)
+
+
+def _multiply_blocks(
+    plan: Plan, table: NDArray[Any], matrix: NDArray[Any], strip: range
+) -> None:
     for iteration in strip:
         pair, chunk = divmod(iteration, plan.chunks)
         part = table[chunk * DEPTH : (chunk + 1) * DEPTH]
@@ -40,16 +84,7 @@ def multiply(
             first = block * plan.block
             here = slice(first, min(first + plan.block, plan.columns))
             right = slice(here.stop, plan.columns)
-            _product(part, here, here, (matrix[here, here], chunk > 0))
-            _product(part, here, right, (matrix[here, right], chunk > 0))
-
-
-def _product(
-    part: NDArray[Any], rows: slice, columns: slice, target: tuple[NDArray[Any], bool]
-) -> None:
-    """Write part[:, rows]^T part[:, columns], or add it to what earlier chunks gave."""
-    block, adds = target
-    if adds:
-        block += np.matmul(part[:, rows].T, part[:, columns])
-    else:
-        np.matmul(part[:, rows].T, part[:, columns], out=block)
+            add_square(part[:, here], matrix[here, here], onto=chunk > 0)
+            add_product(
+                part[:, here], part[:, right], matrix[here, right], onto=chunk > 0
+            )

@@ -5,29 +5,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numba import njit
+
+from hetkernels.parts import share, threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-TILE = 256
-"""Rows and columns transposed at a time: both copies stay in the cache."""
+TILE = 64
+"""Rows and columns treated at a time: a tile and its mirror image stay in the cache."""
+WORTH_THREADS = 512
+"""Columns up to which one thread is done before a second one has woken up."""
+
+Array = Any
+"""A NumPy array as Numba sees it."""
 
 
 def finish(matrix: NDArray[Any], constant: NDArray[np.bool_]) -> None:
     """Turn the upper triangle into the whole matrix, in place.
+
+    Rounding leaves correlations of 1 a little above it; they are cut off.
 
     Args:
         matrix: columns x columns; what is left of the diagonal is overwritten.
         constant: columns that are constant; they correlate with nothing.
 
     """
-    # Rounding leaves correlations of 1 a little above it.
-    np.clip(matrix, -1.0, 1.0, out=matrix)
-    np.fill_diagonal(matrix, 1.0)
-    for first in range(0, len(matrix), TILE):
-        _mirror(matrix, slice(first, first + TILE))
-    matrix[constant] = np.nan
-    matrix[:, constant] = np.nan
+    tiles = -(-len(matrix) // TILE)
+    parts = threads() if len(matrix) > WORTH_THREADS else 1
+    share(lambda part: _finish(matrix, constant, (tiles, part, parts)), parts)
 
 
 def strongest(matrix: NDArray[Any]) -> tuple[int, int] | None:
@@ -43,10 +49,25 @@ def strongest(matrix: NDArray[Any]) -> tuple[int, int] | None:
     return found
 
 
-def _mirror(matrix: NDArray[Any], rows: slice) -> None:
-    """Copy a band's upper part to below the diagonal, tile by tile."""
-    square = matrix[rows, rows]
-    square[:] = np.triu(square) + np.triu(square, 1).T
-    for first in range(rows.stop, len(matrix), TILE):
-        columns = slice(first, first + TILE)
-        matrix[columns, rows] = matrix[rows, columns].T
+@njit(cache=True, nogil=True)
+def _finish(matrix: Array, constant: Array, which: tuple[int, int, int]) -> None:
+    """Finish a thread's share (tiles across, which part, of how many) of the tiles."""
+    tiles, part, parts = which
+    for above in range(part, tiles, parts):
+        for across in range(above, tiles):
+            _finish_tile(matrix, constant, above, across)
+
+
+@njit(cache=True)
+def _finish_tile(matrix: Array, constant: Array, above: int, across: int) -> None:
+    """Finish a tile right of the diagonal or on it, and its mirror image."""
+    n = len(matrix)
+    for row in range(above * TILE, min(n, (above + 1) * TILE)):
+        for column in range(max(row, across * TILE), min(n, (across + 1) * TILE)):
+            value = min(max(matrix[row, column], -1.0), 1.0)
+            if row == column:
+                value = 1.0
+            if constant[row] or constant[column]:
+                value = np.nan
+            matrix[row, column] = value
+            matrix[column, row] = value

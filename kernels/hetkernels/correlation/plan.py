@@ -27,7 +27,7 @@ long runs. Divides DEPTH; BLAS has runs of its own."""
 BLOCK = 512
 """Rows of the matrix in a block: enough for BLAS to come near its full speed."""
 
-ONE_BLOCK = 1024
+ONE_BLOCK = 2048
 """Columns up to which the matrix is one block: BLAS treats it best in one piece."""
 
 

@@ -8,25 +8,47 @@ depends on input pixels only, so tiles, strips and threads do not change a bit.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+import threading
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
+from hetkernels.parts import share, span, threads
+from hetkernels.variants import Kernel, size_of
 from hetkernels.wide_vectors import aligned_zeros, wide_vectors
 
 Planes: TypeAlias = NDArray[Any]
 """(planes, rows, columns) of uint8, uint16 or float32"""
 Line: TypeAlias = NDArray[np.float32]
 
-ROWS = 64
-COLUMNS = 1024
-"""Rows and columns of a tile; with a border of some pixels it fits a level-2 cache."""
+PIECE = 256
+"""Rows that are timed at once, while the fastest tile is not known: whole tiles of each."""
+WORTH_THREADS = 1 << 19
+"""Pixels x pairs up to which one thread is done before a second one has woken up."""
 FOUR = 4
 """Pairs that one loop adds: more would need more registers and checks than there are."""
 LANES = 64
 """Pixels of one unrolled turn of the sums (four 512-bit vectors)."""
+
+
+class Tiling(NamedTuple):
+    """A variant of the blur; all give the same bits.
+
+    Attributes:
+        rows: of a tile, at least as many as the radius.
+        columns: of a tile, at least four times the radius.
+
+    """
+
+    rows: int
+    columns: int
+
+
+TILINGS = (Tiling(64, 1024), Tiling(128, 512), Tiling(128, 1024))
+"""With a border of some pixels such tiles fit a level-2 cache."""
+BLUR = Kernel("gaussian-blur", lambda _size: TILINGS)
 
 
 def blur_rows(image: Planes, blurred: Planes, weights: Line, strip: range) -> None:
@@ -34,28 +56,86 @@ def blur_rows(image: Planes, blurred: Planes, weights: Line, strip: range) -> No
 
     `weights` are those of the centre and one side, float32.
     """
+    pieces = max(1, len(strip) // PIECE)
+    pixels = len(strip) * image.shape[0] * image.shape[2]
+    count = threads() if pixels * len(weights) > WORTH_THREADS else 1
+    form = f"{image.dtype.char} {len(weights)}"
+    size = size_of(pixels // pieces, count, form)
+
+    def do(tiling: Tiling, first: int, last: int) -> bool:
+        stop = strip.stop if last == pieces else strip.start + last * PIECE
+        rows = range(strip.start + first * PIECE, stop)
+        blur_tiles((image, blurred, weights), rows, tiling, count)
+        return True
+
+    BLUR.run(size, pieces, do)
+
+
+def blur_tiles(
+    arrays: tuple[Planes, Planes, Line], rows: range, tiling: Tiling, most: int
+) -> None:
+    """Blur `rows` with a variant, in `most` threads; `arrays` are those of `blur_rows`."""
+    image, _, weights = arrays
+    planes, _, columns = image.shape
     reach = len(weights) - 1
-    tile = (max(ROWS, reach), max(COLUMNS, 4 * reach))
-    _blur(image, blurred, weights, (strip.start, strip.stop), tile)
+    width = min(columns, max(tiling.columns, 4 * reach))
+    height = min(len(rows), max(tiling.rows, reach, tiling.rows * 512 // width))
+    across = -(-columns // width)
+    tiles = planes * -(-len(rows) // height) * across
+    parts = min(tiles, most)
+    stride = _stride(width, reach)
+    needed = (height + 2 * reach + 2) * stride
+
+    def do(part: int) -> None:
+        place = ((rows.start, rows.stop), (height, width), span(part, parts, tiles))
+        _blur_part(*arrays, place, _memory(needed))
+
+    share(do, parts)
 
 
-@njit(parallel=True, cache=True, nogil=True)
-def _blur(
+_of_thread = threading.local()
+
+
+def _memory(pixels: int) -> Line:
+    """Return memory of this thread's own, kept for the next tiles.
+
+    Fresh pages for each of them would take longer than a narrow blur.
+    """
+    kept: Line | None = getattr(_of_thread, "memory", None)
+    if kept is None or len(kept) < pixels:
+        kept = _of_thread.memory = aligned_zeros(pixels)
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _blur_part(
     image: Planes,
     blurred: Planes,
     weights: Line,
-    strip: tuple[int, int],
-    tile: tuple[int, int],
+    place: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+    memory: Line,
 ) -> None:
+    """Blur some tiles; `place` is (strip, tile, from this one up to that one)."""
+    strip, tile, tiles = place
     down = -(-(strip[1] - strip[0]) // tile[0])
     across = -(-image.shape[2] // tile[1])
-    for index in prange(image.shape[0] * down * across):
+    for index in range(tiles[0], tiles[1]):
         plane = index // (down * across)
         top = strip[0] + index // across % down * tile[0]
         left = index % across * tile[1]
         bottom = min(strip[1], top + tile[0])
         right = min(image.shape[2], left + tile[1])
-        _tile(image[plane], blurred[plane], weights, (top, bottom), (left, right))
+        box = (top, bottom, left, right)
+        _tile(image[plane], blurred[plane], weights, box, memory)
+
+
+@njit(cache=True)
+def _stride(width: int, reach: int) -> int:
+    """Return the length of a row of `width` pixels with its borders.
+
+    It has some pixels more than needed: no turn of the sums is left over.
+    """
+    return -(-(width + 2 * reach) // LANES) * LANES
 
 
 @njit(cache=True)
@@ -63,24 +143,23 @@ def _tile(
     image: NDArray[Any],
     blurred: NDArray[Any],
     weights: Line,
-    rows: tuple[int, int],
-    columns: tuple[int, int],
+    box: tuple[int, int, int, int],
+    memory: Line,
 ) -> None:
+    """Blur the pixels of `box` (top, bottom, left, right)."""
+    top, bottom, left, right = box
     reach = len(weights) - 1
-    height = rows[1] - rows[0]
-    width = columns[1] - columns[0]
-    # Some pixels more than needed: no turn of the sums is left over.
-    stride = -(-(width + 2 * reach) // LANES) * LANES
-    pixels = aligned_zeros((height + 2 * reach) * stride)
-    for row in range(height + 2 * reach):
-        source = mirrored(rows[0] + row - reach, image.shape[0])
-        _read(pixels, row * stride, image, source, (columns[0] - reach, stride))
-    line = aligned_zeros(stride)
-    result = aligned_zeros(width)
-    for row in range(height):
+    stride = _stride(right - left, reach)
+    line, rest = memory[:stride], memory[stride:]
+    result, pixels = rest[: right - left], rest[stride:]
+    for row in range(bottom - top + 2 * reach):
+        source = mirrored(top + row - reach, image.shape[0])
+        # What pads a row is left as it is: no sum that is kept reads it.
+        _read(pixels, row * stride, image, source, (left - reach, right + reach))
+    for row in range(bottom - top):
         _sum(line, pixels, (row + reach) * stride, stride, weights)
         _sum(result, line, reach, 1, weights)
-        _write(blurred, rows[0] + row, columns[0], result)
+        _write(blurred, top + row, left, result)
 
 
 @njit(cache=True)
@@ -94,15 +173,15 @@ def mirrored(index: int, length: int) -> int:
 def _read(
     pixels: Line, at: int, image: NDArray[Any], row: int, span: tuple[int, int]
 ) -> None:
-    """Read `span` (start, count) of a row, mirrored beyond the image, as float32."""
-    start, count = span
+    """Read `span` (first, last) of a row, mirrored beyond the image, as float32."""
+    start, stop = span
     columns = image.shape[1]
     first = max(0, start)
-    last = min(columns, start + count)
+    last = min(columns, stop)
     for i in range(start, first):
         pixels[at + i - start] = image[row, mirrored(i, columns)]
     _convert(pixels, at + first - start, image, row, (first, last))
-    for i in range(last, start + count):
+    for i in range(last, stop):
         pixels[at + i - start] = image[row, mirrored(i, columns)]
 
 

@@ -6,12 +6,16 @@ between numbers of threads; memory, not arithmetic, is the limit in both cases.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from hetkernels.markov.layout import BLOCK, CHUNK
+from hetkernels.parts import share, threads
+from hetkernels.prefetch import prefetch
+from hetkernels.variants import Kernel, Size, size_of
+from hetkernels.wide_vectors import wide_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,10 +25,48 @@ if TYPE_CHECKING:
     from hetkernels.markov.layout import Chain, Scratch, Walk
 
 WORTH_THREADS = 1 << 18
-"""Entries below which one thread is done before a second one has woken up."""
+"""Entries up to which one thread is done before a second one has woken up."""
+WORTH_ALL_THREADS = 1 << 24
+"""Entries from which nobody would want fewer threads than there are."""
+
+SPAN = 16
+"""Columns that one turn of the loop adds: a cache line of float32, two of float64."""
+AHEAD = 256
+"""Columns ahead that are asked for; measured best of 64 to 1024."""
 
 Array = Any
 """A NumPy array as Numba sees it."""
+Share: TypeAlias = tuple[int, int, int]
+"""(which part, of how many, ahead)"""
+
+
+class Loop(NamedTuple):
+    """A variant of the loop; all give the same bits.
+
+    Attributes:
+        threads: that share a step.
+        ahead: columns ahead of which a dense matrix is asked for; 0: the processor
+            alone guesses what comes.
+
+    """
+
+    threads: int
+    ahead: int
+
+
+def _loops(size: Size) -> tuple[Loop, ...]:
+    counts = {1, size.threads}
+    if size.work <= WORTH_THREADS:
+        counts = {1}
+    elif size.work >= WORTH_ALL_THREADS:
+        counts = {size.threads}
+    aheads = (0,) if size.form.startswith("sparse") else (0, AHEAD)
+    return tuple(
+        Loop(threads, ahead) for threads in sorted(counts)[::-1] for ahead in aheads
+    )
+
+
+WALK = Kernel("markov", _loops)
 
 
 class CpuWalk:
@@ -49,127 +91,205 @@ class CpuWalk:
 
     def steps(self, count: int) -> None:
         """Do `count` steps, or fewer where it converges before."""
-        walk, arrays = tuple(self._walk), self._chain.arrays
-        self._steps(arrays, walk, tuple(self._scratch), count, self._tolerance)
+        chain = self._chain
+        form = f"{chain.form} {chain.real}"
+        size = size_of(chain.arrays[-1].size, threads(), form)
+        WALK.run(size, count, lambda loop, first, last: self.do(loop, last - first))
+
+    def do(self, loop: Loop, count: int) -> bool:
+        """Do `count` steps with a variant; tell whether there are more to do."""
+        arrays, walk = self._chain.arrays, tuple(self._walk)
+        scratch, ahead = tuple(self._scratch), loop.ahead
+        if loop.threads == 1:
+            self._steps(arrays, walk, scratch, (count, ahead), self._tolerance)
+            return not self._walk.status[1]
+        for _ in range(count):
+            if self._walk.status[1]:
+                break
+            self._step(loop.threads, ahead)
+        return not self._walk.status[1]
+
+    def _step(self, most: int, ahead: int) -> None:
+        """Do a step in several threads, each with some blocks of columns."""
+        arrays, walk = self._chain.arrays, tuple(self._walk)
+        scratch, columns = tuple(self._scratch), COLUMNS[self._chain.form]
+        parts = min(most, len(self._scratch.sums))
+        share(lambda part: columns(arrays, walk, scratch, (part, parts, ahead)), parts)
+        conclude(walk, scratch, self._tolerance)
 
     def latest(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return (status, residual) as of the last steps."""
         return self._walk.status, self._walk.residual
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def dense_steps(
-    arrays: Any, walk: Any, scratch: Any, count: int, tolerance: float
+    arrays: Any, walk: Any, scratch: Any, loop: tuple[int, int], tolerance: float
 ) -> None:
-    """Do steps with a dense matrix."""
-    (matrix,) = arrays
-    pair, status, residual = walk
-    partial, sums = scratch
-    for _ in range(count):
-        if status[1]:
+    """Do steps with a dense matrix in one thread; `loop` is (steps, ahead)."""
+    for _ in range(loop[0]):
+        if walk[1][1]:
             break
-        x, y = pair[status[0] % 2], pair[1 - status[0] % 2]
-        if matrix.size < WORTH_THREADS:
-            for chunk in range(len(partial)):
-                _chunk_products(matrix, x, partial, chunk)
-        else:
-            _products(matrix, x, partial)
-        if partial.size < WORTH_THREADS:
-            for block in range(len(sums)):
-                _block_sums(x, y, partial, sums, block)
-        else:
-            _column_sums(x, y, partial, sums)
-        _conclude(sums, status, residual, tolerance)
+        dense_columns(arrays, walk, scratch, (0, 1, loop[1]))
+        conclude(walk, scratch, tolerance)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def sparse_steps(
-    arrays: Any, walk: Any, scratch: Any, count: int, tolerance: float
+    arrays: Any, walk: Any, scratch: Any, loop: tuple[int, int], tolerance: float
 ) -> None:
-    """Do steps with a sparse matrix."""
-    offsets, rows, values = arrays
-    pair, status, residual = walk
-    sums = scratch[1]
-    for _ in range(count):
-        if status[1]:
+    """Do steps with a sparse matrix in one thread; `loop` is (steps, 0)."""
+    for _ in range(loop[0]):
+        if walk[1][1]:
             break
-        x, y = pair[status[0] % 2], pair[1 - status[0] % 2]
-        if values.size < WORTH_THREADS:
-            for block in range(len(sums)):
-                _block_columns((offsets, rows, values), x, y, sums, block)
-        else:
-            _sparse_columns((offsets, rows, values), x, y, sums)
-        _conclude(sums, status, residual, tolerance)
+        sparse_columns(arrays, walk, scratch, (0, 1, 0))
+        conclude(walk, scratch, tolerance)
+
+
+@njit(cache=True, nogil=True)
+def dense_columns(arrays: Any, walk: Any, scratch: Any, share: Share) -> None:
+    """Compute the columns of a thread's share, and sum the changes.
+
+    Threads that go through the same rows side by side read memory in one stream; with rows
+    of their own they are no faster than one.
+    """
+    (matrix,) = arrays
+    pair, status, _ = walk
+    partial, sums = scratch
+    part, parts, ahead = share
+    x, y = pair[status[0] % 2], pair[1 - status[0] % 2]
+    blocks = part * len(sums) // parts, (part + 1) * len(sums) // parts
+    first, last = blocks[0] * BLOCK, min(blocks[1] * BLOCK, len(x))
+    y[first:last] = 0
+    total = partial[0, first:last]
+    for top in range(0, len(x), CHUNK):
+        rows = (top, min(top + CHUNK, len(x)))
+        _chunk_products(matrix, x, total, rows, (first, ahead))
+        for i in range(len(total)):
+            y[first + i] += total[i]
+    for block in range(blocks[0], blocks[1]):
+        begin, end = block * BLOCK, min((block + 1) * BLOCK, len(x))
+        sums[block] = _change(x[begin:end], y[begin:end])
+
+
+@njit(cache=True, nogil=True)
+def sparse_columns(arrays: Any, walk: Any, scratch: Any, share: Share) -> None:
+    """Compute the columns of a thread's share, every second step backwards."""
+    offsets, rows, values = arrays
+    pair, status, _ = walk
+    sums = scratch[1]
+    part, parts, _ = share
+    first, last = part * len(sums) // parts, (part + 1) * len(sums) // parts
+    backwards = status[0] % 2
+    for block in range(first, last):
+        here = first + last - 1 - block if backwards else block
+        x, y = pair[backwards], pair[1 - backwards]
+        _block_columns((offsets, rows, values), x, y, sums, here)
+
+
+@njit(cache=True, nogil=True)
+def conclude(walk: Any, scratch: Any, tolerance: float) -> None:
+    """Sum the changes of all blocks; count the step; note convergence."""
+    _, status, residual = walk
+    _conclude(scratch[1], status, residual, tolerance)
 
 
 STEPS: dict[str, Callable[..., None]] = {"dense": dense_steps, "sparse": sparse_steps}
-
-
-@njit(parallel=True, cache=True)
-def _products(matrix: Array, x: Array, partial: Array) -> None:
-    for chunk in prange(len(partial)):
-        _chunk_products(matrix, x, partial, chunk)
+COLUMNS: dict[str, Callable[..., None]] = {
+    "dense": dense_columns,
+    "sparse": sparse_columns,
+}
 
 
 @njit(cache=True)
-def _chunk_products(matrix: Array, x: Array, partial: Array, chunk: int) -> None:
-    """Sum x[i] * matrix[i] over the rows of a chunk."""
-    first = chunk * CHUNK
-    last = min(first + CHUNK, len(x))
-    total = partial[chunk]
+def _chunk_products(
+    matrix: Array, x: Array, total: Array, rows: tuple[int, int], how: tuple[int, int]
+) -> None:
+    """Sum x[i] * matrix[i] over the rows of a chunk; `how` is (first column, ahead)."""
+    first, ahead = how
     total[:] = 0
-    grouped = first + (last - first) // 8 * 8
-    for row in range(first, grouped, 8):
-        _add_eight_rows(matrix, x, row, total)
-    for row in range(grouped, last):
-        _add_row(matrix, x, row, total)
+    grouped = rows[0] + (rows[1] - rows[0]) // 8 * 8
+    flat = matrix.reshape(matrix.size)
+    for row in range(rows[0], grouped, 8):
+        if ahead:
+            _add_eight_rows_ahead(flat, x, total, (row, first), ahead)
+        else:
+            _add_eight_rows(matrix, x, total, row, first)
+    for row in range(grouped, rows[1]):
+        _add_row(matrix, x, total, row, first)
 
 
 @njit(cache=True)
-def _add_eight_rows(matrix: Array, x: Array, row: int, total: Array) -> None:
+def _add_eight_rows(
+    matrix: Array, x: Array, total: Array, row: int, first: int
+) -> None:
     """Add eight rows in order: one load and store of `total` for all of them."""
+    wide_vectors()
+    last = first + len(total)
     x0, x1, x2, x3 = x[row], x[row + 1], x[row + 2], x[row + 3]
     x4, x5, x6, x7 = x[row + 4], x[row + 5], x[row + 6], x[row + 7]
-    for column in range(matrix.shape[1]):
-        s = total[column] + x0 * matrix[row, column]
-        s += x1 * matrix[row + 1, column]
-        s += x2 * matrix[row + 2, column]
-        s += x3 * matrix[row + 3, column]
-        s += x4 * matrix[row + 4, column]
-        s += x5 * matrix[row + 5, column]
-        s += x6 * matrix[row + 6, column]
-        total[column] = s + x7 * matrix[row + 7, column]
+    r0, r1 = matrix[row, first:last], matrix[row + 1, first:last]
+    r2, r3 = matrix[row + 2, first:last], matrix[row + 3, first:last]
+    r4, r5 = matrix[row + 4, first:last], matrix[row + 5, first:last]
+    r6, r7 = matrix[row + 6, first:last], matrix[row + 7, first:last]
+    for i in range(len(total)):
+        s = total[i] + x0 * r0[i]
+        s += x1 * r1[i]
+        s += x2 * r2[i]
+        s += x3 * r3[i]
+        s += x4 * r4[i]
+        s += x5 * r5[i]
+        s += x6 * r6[i]
+        total[i] = s + x7 * r7[i]
 
 
 @njit(cache=True)
-def _add_row(matrix: Array, x: Array, row: int, total: Array) -> None:
+def _add_eight_rows_ahead(
+    flat: Array, x: Array, total: Array, place: tuple[int, int], ahead: int
+) -> None:
+    """Add eight rows in order, and ask for what comes `ahead` columns later.
+
+    Indices are unsigned, without a check for negative ones: slices would take as long as
+    what they hold.
+    """
+    wide_vectors()
+    row, column = place
+    n, width = np.uint64(len(x)), np.uint64(len(total))
+    x0, x1, x2, x3 = x[row], x[row + 1], x[row + 2], x[row + 3]
+    x4, x5, x6, x7 = x[row + 4], x[row + 5], x[row + 6], x[row + 7]
+    r0 = np.uint64(row) * n + np.uint64(column)
+    r1, r2, r3 = r0 + n, r0 + n + n, r0 + n + n + n
+    r4, r5 = r3 + n, r3 + n + n
+    r6, r7 = r5 + n, r5 + n + n
+    left = np.uint64(0)
+    while left < width // np.uint64(SPAN) * np.uint64(SPAN):
+        later = left + np.uint64(ahead)
+        for other in range(8):
+            prefetch(flat, r0 + np.uint64(other) * n + later)
+        for i in range(SPAN):
+            c = left + np.uint64(i)
+            s = total[c] + x0 * flat[r0 + c]
+            s += x1 * flat[r1 + c]
+            s += x2 * flat[r2 + c]
+            s += x3 * flat[r3 + c]
+            s += x4 * flat[r4 + c]
+            s += x5 * flat[r5 + c]
+            s += x6 * flat[r6 + c]
+            total[c] = s + x7 * flat[r7 + c]
+        left += np.uint64(SPAN)
+    while left < width:
+        s = total[left]
+        for other in range(8):
+            s += x[row + other] * flat[r0 + np.uint64(other) * n + left]
+        total[left] = s
+        left += np.uint64(1)
+
+
+@njit(cache=True)
+def _add_row(matrix: Array, x: Array, total: Array, row: int, first: int) -> None:
     weight = x[row]
-    for column in range(matrix.shape[1]):
-        total[column] += weight * matrix[row, column]
-
-
-@njit(parallel=True, cache=True)
-def _column_sums(x: Array, y: Array, partial: Array, sums: Array) -> None:
-    for block in prange(len(sums)):
-        _block_sums(x, y, partial, sums, block)
-
-
-@njit(cache=True)
-def _block_sums(x: Array, y: Array, partial: Array, sums: Array, block: int) -> None:
-    """Add the chunks to y, and sum the changes, for the states of a block."""
-    first = block * BLOCK
-    last = min(first + BLOCK, len(x))
-    y[first:last] = 0
-    for chunk in range(len(partial)):
-        for column in range(first, last):
-            y[column] += partial[chunk, column]
-    sums[block] = _change(x[first:last], y[first:last])
-
-
-@njit(parallel=True, cache=True)
-def _sparse_columns(arrays: Any, x: Array, y: Array, sums: Array) -> None:
-    for block in prange(len(sums)):
-        _block_columns(arrays, x, y, sums, block)
+    for i in range(len(total)):
+        total[i] += weight * matrix[row, first + i]
 
 
 @njit(cache=True)

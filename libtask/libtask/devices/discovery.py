@@ -11,7 +11,6 @@ and by stand-alone programs; no driver is loaded here.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.metadata
 import os
 import signal
@@ -22,19 +21,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from libtask.devices.icd import CPU_TARGET, cache_folder, drivers, write_atomically
+from libtask.devices.cache import Cache, cpu_identity, key_of
+from libtask.devices.icd import CPU_TARGET, cache_folder, drivers
 from libtask.devices.report import FoundDevice, Report
 from libtask.messages import DeviceSpec, Kind
 from libtask.processes import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-T = TypeVar("T")
 
 PROBE = "libtask.devices.probe"
 SELF_TEST = "libtask.devices.selftest"
@@ -47,9 +45,6 @@ DRIVER_S = 40.0
 
 HANG_DAY_S = 86_400.0
 """For so long is believed that a driver hangs: it may have been the machine."""
-
-ENTRIES = 200
-"""Files kept in the cache; an entry is written for each driver and device."""
 
 POCL = "Portable Computing Language"
 VENDOR_CPU = "Intel(R) OpenCL"
@@ -137,7 +132,7 @@ class Discovery:
 
     def __init__(self, timeout_s: float, folder: Path | None = None) -> None:
         self._ends = time.monotonic() + timeout_s
-        self._cache = _Cache(folder or cache_folder() / "drivers")
+        self._cache = Cache(folder or cache_folder() / "drivers")
 
     def offers(self, libraries: Iterable[str]) -> list[Offer]:
         """Ask these drivers; choose and test what is offered as resources."""
@@ -183,9 +178,9 @@ class Discovery:
 
     def test(self, spec: DeviceSpec) -> Verdict:
         """Return the verdict on a device: the cached one, or that of a self-test."""
-        key = _key("device", *_identities(spec.libraries), _described(spec))
+        key = key_of("device", *_identities(spec.libraries), _described(spec))
         if not spec.emulated:  # a card that failed may be well after the next boot
-            key = _key(key, boot_id())
+            key = key_of(key, boot_id())
         known = self._cache.get(key, Verdict)
         if known is not None and known.holds:
             return known
@@ -193,7 +188,7 @@ class Discovery:
 
     def listing(self, library: str) -> Listing:
         """Ask a driver for its devices; what cannot come or go is not asked again."""
-        key = _key("driver", *_identities([library]))
+        key = key_of("driver", *_identities([library]))
         known = self._cache.get(key, Listing)
         if known is not None and known.verdict.holds:
             return known
@@ -258,31 +253,6 @@ class Discovery:
             if status == 0:
                 return _verdict(""), _read(output)
             return _verdict(describe_failure(status, _read(errors))), b""
-
-
-class _Cache:
-    """Verdicts on disk: one small file each, written whole or not at all."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def get(self, key: str, kind: type[T]) -> T | None:
-        """Read an entry; None: there is none, or it is damaged."""
-        try:
-            content = (self._folder / key).read_bytes()
-            return msgspec.json.decode(content, type=kind)
-        except (OSError, msgspec.MsgspecError):
-            return None
-
-    def put(self, key: str, value: T) -> T:
-        """Keep an entry, and of all the newest; a full disk costs the cache only."""
-        with contextlib.suppress(OSError):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(self._folder / key, msgspec.json.encode(value))
-            entries = sorted(self._folder.iterdir(), key=_age)
-            for old in entries[ENTRIES:]:
-                old.unlink(missing_ok=True)
-        return value
 
 
 # ---------------------------------------------------------------- what is offered
@@ -367,17 +337,13 @@ def _with_libraries(spec: DeviceSpec, libraries: list[str]) -> DeviceSpec:
 # ---------------------------------------------------------------- identities
 
 
-def _key(*parts: str) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-
-
 def _identities(libraries: Sequence[str]) -> tuple[str, ...]:
     """Return what changes when drivers, the CPU, or this package do."""
     variables = [os.environ.get(name, "") for name in ENVIRONMENT]
     package = importlib.metadata.version("hetd")
     every = sorted(libraries) or sorted(drivers().values())
     files = [repr(_file_identity(library)) for library in every]
-    return (_cpu(), package, *variables, *files)
+    return (cpu_identity(), package, *variables, *files)
 
 
 def _file_identity(library: str) -> tuple[str, int, int]:
@@ -388,24 +354,9 @@ def _file_identity(library: str) -> tuple[str, int, int]:
     return library, known.st_size, known.st_mtime_ns
 
 
-def _cpu() -> str:
-    """Return the lines that tell the model and the features of the first CPU."""
-    with contextlib.suppress(OSError):
-        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-        fields = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
-        return "\n".join(line for line in first.split("\n") if line.startswith(fields))
-    return ""
-
-
 def _described(spec: DeviceSpec) -> str:
     binaries = sorted(spec.binaries.items())
     return repr((spec.platform, spec.device, spec.index, spec.version, binaries))
-
-
-def _age(entry: Path) -> float:
-    with contextlib.suppress(OSError):
-        return -entry.stat().st_mtime
-    return 0.0
 
 
 # ---------------------------------------------------------------- children

@@ -1,0 +1,72 @@
+"""The cache of verdicts: what was found out about this machine, one small file each.
+
+`discovery` keeps there which drivers compute right, kernels which of their variants is the
+fastest here. A key holds all that a verdict depends on; a lost or damaged entry costs the
+time to find it out again, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from libtask.devices.icd import write_atomically
+
+T = TypeVar("T")
+
+ENTRIES = 200
+"""Files kept in a folder: some for each driver, device, or kernel and size."""
+
+
+class Cache:
+    """Entries in a folder, each written whole or not at all.
+
+    Args:
+        folder: where they are kept; made when there is something to keep.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, key: str, kind: type[T]) -> T | None:
+        """Read an entry; None: there is none, or it is damaged."""
+        try:
+            content = (self._folder / key).read_bytes()
+            return msgspec.json.decode(content, type=kind)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def put(self, key: str, value: T) -> T:
+        """Keep an entry, and of all the newest; a full disk costs the cache only."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(self._folder / key, msgspec.json.encode(value))
+            entries = sorted(self._folder.iterdir(), key=_age)
+            for old in entries[ENTRIES:]:
+                old.unlink(missing_ok=True)
+        return value
+
+
+def key_of(*parts: str) -> str:
+    """Return the name of the entry that depends on `parts`."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+def cpu_identity() -> str:
+    """Return the lines that tell the model and the features of the first CPU."""
+    with contextlib.suppress(OSError):
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+        fields = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
+        return "\n".join(line for line in first.split("\n") if line.startswith(fields))
+    return ""
+
+
+def _age(entry: Path) -> float:
+    with contextlib.suppress(OSError):
+        return -entry.stat().st_mtime
+    return 0.0
