@@ -1,4 +1,4 @@
-"""Power iteration on the CPU: Numba, as fast as BLAS gemv, in our order of additions.
+"""Power iteration on the CPU: Numba, in our order of additions, each thread some columns.
 
 BLAS leaves its order of additions open, so that results would differ between kinds and
 between numbers of threads; memory, not arithmetic, is the limit in both cases.
