@@ -38,6 +38,8 @@ EXIT_S = 15.0
 milliseconds, unless something that the worker started cannot be ended."""
 ELSEWHERE = frozenset({"device", "device-memory", "binary", "program"})
 """Codes of failures that another resource may not have."""
+LONGEST_TRACE = 4096
+"""Characters kept of a traceback, its end: what a worker sends of one."""
 LASTING: dict[str, Cause] = {"program": "program", "binary": "binary"}
 """Codes of failures that the next task of the application would have there, too."""
 
@@ -405,6 +407,7 @@ class CrewDesk:
         reach("report.finished")
         entry.result = message.result
         entry.exit_code = message.exit_code
+        entry.warnings = message.warnings
         ended = self._close_segment(entry, message, None)
         self._learner.finished(entry, message)
         self._node.pool.release(entry.id)
@@ -427,6 +430,7 @@ class CrewDesk:
             log_end=message.log_end,
         )
         entry.last_output = message.last
+        entry.trace = message.trace[-LONGEST_TRACE:]
         entry.exit_code = message.exit_code
         self._node.pool.release(entry.id)
         failed = e.TaskFailed(

@@ -72,6 +72,10 @@ class Entry(msgspec.Struct, omit_defaults=True):
     requeuing: bool = False
     slot: int | None = None
     """Which slot of its resource a command has, or had last."""
+    warnings: list[str] = []
+    """What of its result is kept in another form."""
+    trace: str = ""
+    """Of the Python code in which it failed."""
     exit_code: int | None = None
     """Of a command that has ended; negative: the signal that ended it."""
 
@@ -144,6 +148,8 @@ class Entry(msgspec.Struct, omit_defaults=True):
             attempts=self.attempts,
             last_output=self.last_output if detail else None,
             exit_code=self.exit_code,
+            warnings=self.warnings,
+            trace=self.trace if detail else "",
             suspended=self.suspended,
         )
 

@@ -272,6 +272,7 @@ class Journal:
             what=event,
             type=entry.spec.type,
             last_output=entry.last_output if entry.state == "failed" else None,
+            trace=entry.trace if entry.state == "failed" else "",
         )
         self.changes.append((entry, changed))
 

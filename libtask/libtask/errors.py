@@ -133,6 +133,13 @@ class CommandFailedError(TaskFailedError):
         self.exit_code = exit_code
 
 
+class RemoteTraceback(Exception):  # noqa: N818  named as in concurrent.futures
+    """The traceback in the worker, as text."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
 class BugError(HetError):
     """An impossible state: our own fault. Carries the story of what happened."""
 

@@ -9,12 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from libtask import messages as m
 from libtask.client.asynchronous import AsyncClient
 from libtask.client.client import Selection
-from libtask.errors import TaskFailedError
 from system import traced
 from system.private_daemon import PATIENCE, eventually
 
@@ -80,12 +77,13 @@ def test_large_parameters_and_results_travel(trace: Submit) -> None:
     assert len(task.handle.info().result["text"]) == 400_000
 
 
-def test_a_result_that_is_too_large_fails_with_what_to_do(trace: Submit) -> None:
+def test_a_result_that_is_too_large_is_kept_in_a_file(trace: Submit) -> None:
     task = trace(result_bytes=2_000_000)
 
-    with pytest.raises(TaskFailedError, match=r"too large|limit|bytes"):
-        task.handle.result(PATIENCE)
-    trace().check_completed()
+    assert len(task.handle.result(PATIENCE)["text"]) == 2_000_000
+    kept = task.handle.info()
+    assert kept.result["bytes"] > 2_000_000
+    assert len(kept.warnings) == 1
 
 
 def test_the_largest_tasks_and_results_travel(

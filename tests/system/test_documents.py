@@ -140,6 +140,7 @@ def _tasks(judge: Judge, daemon: PrivateDaemon, folder: Path) -> None:
         judge("explain", shown)
     gate.touch()
     judge("run", "true")
+    judge("result", "1")
     judge("wait", "1-2")
     judge("logs", "1")
     judge("events", "all")

@@ -81,13 +81,19 @@ def test_an_app_without_yields_fails_with_what_to_do(
         daemon.client.submit(app).result(30)
 
 
-def test_a_result_that_cannot_travel_fails_with_what_to_do(
+def test_a_failed_task_keeps_where_it_failed(
     daemon: PrivateDaemon, tmp_path: Path
 ) -> None:
-    app = _write_app(tmp_path, "yield from strips(checkpoint)", "return object()")
+    app = _write_app(tmp_path, "raise ValueError('no luck'); yield", "return None")
+    handle = daemon.client.submit(app)
 
-    with pytest.raises(TaskFailedError, match="not a small plain value"):
-        daemon.client.submit(app).result(30)
+    with pytest.raises(TaskFailedError, match="no luck") as caught:
+        handle.result(30)
+
+    assert "ValueError: no luck" in str(caught.value.__cause__)
+    assert "app.py" in str(caught.value.__cause__)
+    assert "ValueError: no luck" in handle.info().trace
+    assert "ValueError: no luck" in handle.logs()
 
 
 def test_a_file_with_a_syntax_error_is_refused_and_fails(

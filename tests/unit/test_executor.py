@@ -10,9 +10,9 @@ import pytest
 
 from libtask.apps import build, resolve
 from libtask.checkpoint import Checkpoint, StripSizer
-from libtask.client.call import INLINE, Call, RemoteTraceback, current_device
+from libtask.client.call import INLINE, Call, current_device
 from libtask.client.client import Client
-from libtask.errors import InputError
+from libtask.errors import InputError, RemoteTraceback
 from libtask.messages import (
     CheckpointRecord,
     Control,

@@ -35,6 +35,7 @@ COMMANDS = {
     "list": ("list", "List tasks."),
     "show": ("show", "Show all about tasks."),
     "explain": ("explain", "Say why a task waits or runs where it does."),
+    "result": ("result", "Print the result of a task, or save it."),
     "wait": ("wait", "Wait for tasks to end."),
     "progress": ("progress", "Show how far running tasks are."),
     "cancel": ("control", "Cancel tasks."),

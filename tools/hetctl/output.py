@@ -11,6 +11,7 @@ import msgspec
 
 from hetctl.terminal import say, say_json
 from libtask.plaintext import one_line
+from libtask.results import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -97,6 +98,8 @@ def task_document(
         "snapshot_error": info.snapshot_error or None,
         "work_at_risk_s": info.at_risk,
         "exit_code": info.exit_code,
+        "warnings": info.warnings,
+        "trace": info.trace or None,
         "suspended": info.suspended,
         "attempts": info.attempts,
         "last_output": _last_output(info.last_output),
@@ -107,7 +110,7 @@ def task_document(
         "energy_source": energy_source(info),
         "params": info.params,
         "reason": info.reason,
-        "result": info.result,
+        "result": told(info.result),
     }
 
 

@@ -21,6 +21,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "run": ("hetctl/task-1",),
     "show": ("hetctl/task-1", *TASKS),
     "explain": ("hetctl/explanation-1", "hetctl/explanations-1"),
+    "result": ("hetctl/result-1",),
     "wait": TASKS,
     "progress": ("hetctl/progress-1",),
     "cancel": ("hetctl/control-1",),

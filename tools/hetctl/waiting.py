@@ -10,23 +10,29 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from hetctl.output import emit, on_terminal, tasks_document
 from hetctl.places import emulated_names, marked
 from hetctl.terminal import say
 from libtask.client.client import Selection
 from libtask.messages import ENDED
 from libtask.plaintext import one_line
+from libtask.results import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from libtask.client.client import Client
     from libtask.client.handles import TaskHandle
-    from libtask.messages import TaskInfo
+    from libtask.messages import TaskChanged, TaskInfo
 
 EXIT_SOME_FAILED = 10
 EXIT_SOME_CANCELLED = 11
 EXIT_TIMEOUT = 124
+LONGEST_RESULT = 400
+"""Characters of a result in a line; `hetctl result` prints it whole."""
+SHOWN_RESULTS = 20
 REFRESH = 0.25
 """Seconds between two looks at the progress."""
 
@@ -56,13 +62,24 @@ def wait_for(client: Client, handles: list[TaskHandle], manner: Manner) -> int:
         emit(tasks_document(reversed(found), emulated_names(client)))
     elif manner.follow and on_terminal():
         _wait_live(client, handles, manner.timeout)
+        for handle in handles[:SHOWN_RESULTS]:
+            if handle.done() and (text := _result(handle.ended.result())):
+                say(one_line(f"task {handle.id}{text}"))
     else:
         emulated = emulated_names(client)
         _wait(handles, manner.timeout, lambda each: _say_ended(each, emulated))
-    return _status(handles)
+    return _status(handles, as_json=manner.as_json)
 
 
-def _status(handles: list[TaskHandle]) -> int:
+def _hint(handles: list[TaskHandle], *, as_json: bool) -> None:
+    """Tell where to look for why a task failed."""
+    failed = [handle.id for handle in handles if handle.wait(0) == "failed"]
+    if not as_json:
+        others = f", and {len(failed) - 1} others" if len(failed) > 1 else ""
+        say(f"hetctl: what it wrote: hetctl logs {failed[0]}{others}", err=True)
+
+
+def _status(handles: list[TaskHandle], *, as_json: bool) -> int:
     """Exit status by how the tasks ended; raises what kept one from being followed."""
     left = sum(not handle.done() for handle in handles)
     if left:
@@ -70,6 +87,7 @@ def _status(handles: list[TaskHandle]) -> int:
         return EXIT_TIMEOUT
     states = {handle.wait(0) for handle in handles}
     if "failed" in states:
+        _hint(handles, as_json=as_json)
         return EXIT_SOME_FAILED
     return EXIT_SOME_CANCELLED if states & {"cancelled", "dropped"} else 0
 
@@ -92,8 +110,16 @@ def _wait(
 def _say_ended(handle: TaskHandle, emulated: frozenset[str]) -> None:
     change = handle.ended.result()
     where = f" on {marked(change.resource, emulated)}" if change.resource else ""
-    reason = f": {change.reason}" if change.reason else ""
+    reason = f": {change.reason}" if change.reason else _result(change)
     say(one_line(f"task {handle.id} {change.state}{where}{reason}"))
+
+
+def _result(change: TaskChanged) -> str:
+    """Write the result of a completed task, as much of it as a line has room for."""
+    if change.state != "completed" or change.result is None:
+        return ""
+    text = msgspec.json.encode(told(change.result), enc_hook=str).decode()
+    return f": {text if len(text) <= LONGEST_RESULT else text[:LONGEST_RESULT] + '...'}"
 
 
 def _wait_live(

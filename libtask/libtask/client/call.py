@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from libtask.errors import InputError
+from libtask.errors import InputError, RemoteTraceback
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
@@ -159,13 +159,6 @@ def cleaned(task: Call) -> None:
     """Remove the files of a call that has ended."""
     for what in ("call", "result", "error"):
         task.file(what).unlink(missing_ok=True)
-
-
-class RemoteTraceback(Exception):  # noqa: N818  named as in concurrent.futures
-    """The traceback in the worker, as text."""
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.args[0]}"""'
 
 
 def write_private(path: Path, data: bytes) -> None:

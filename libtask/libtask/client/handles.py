@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from libtask.client.connection import ConnectionLostError
-from libtask.errors import HetError, TaskFailedError
+from libtask.client.logs import logs_of
+from libtask.errors import HetError, RemoteTraceback, TaskFailedError
 from libtask.messages import (
     ENDED,
     MOST_IDS,
@@ -17,6 +19,7 @@ from libtask.messages import (
     TaskList,
     Watch,
 )
+from libtask.results import has_pickled, restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +93,10 @@ class TaskHandle:
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the end; return what the application's `save` returned.
 
+        NumPy's scalars and small arrays, dates, paths, enumerations, dataclasses and sets
+        come as the plain values that they stand for; anything else as it was, unpickled,
+        where the task is the caller's own.
+
         Raises:
             TaskFailedError: the task failed or was dropped; says why, with the last
                 lines that it wrote.
@@ -97,11 +104,24 @@ class TaskHandle:
             TimeoutError: not ended within `timeout` seconds.
 
         """
-        return outcome(self.ended.result(timeout))
+        change = self.ended.result(timeout)
+        result = outcome(change)
+        if has_pickled(result) and self.info().owner == f"uid:{os.getuid()}":
+            return restored(result)
+        return result
 
     def cancel(self) -> None:
         """Ask for the end of the task, now or at its next checkpoint."""
         self._client.cancel(self.id)
+
+    def logs(self) -> str:
+        """Return what the task has written so far, on all resources where it ran.
+
+        Raises:
+            InputError: a log is gone, or another user's.
+
+        """
+        return logs_of(self.info())
 
     def info(self) -> TaskInfo:
         """Ask for the task's full record."""
@@ -134,7 +154,10 @@ def outcome(change: TaskChanged) -> Any:
         raise CancelledError(f"task {change.id} was cancelled: {reason}")
     last = change.last_output
     text = f"task {change.id} {change.state}: {reason}"
-    raise TaskFailedError(text, last.lines if last is not None else ())
+    failed = TaskFailedError(text, last.lines if last is not None else ())
+    if change.trace:
+        raise failed from RemoteTraceback(change.trace)
+    raise failed
 
 
 class Registry:
@@ -248,4 +271,5 @@ def as_change(info: TaskInfo) -> TaskChanged:
         what="seen",
         type=info.type,
         last_output=info.last_output,
+        trace=info.trace,
     )

@@ -246,6 +246,8 @@ class Finished(Account, frozen=True):
     result: Any = None
     exit_code: Whole | None = None
     """Of the command that it was."""
+    warnings: Annotated[list[Text], entries(MOST_RESOURCES)] = []
+    """What of the result is kept in another form."""
 
 
 class Failed(Message, frozen=True):

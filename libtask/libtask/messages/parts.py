@@ -269,6 +269,10 @@ class TaskInfo(Record, frozen=True):
     """Of the last worker that it lost, or in which it failed; in full records."""
     exit_code: int | None = None
     """Of a command that has ended; negative: the signal that ended it."""
+    warnings: list[str] = []
+    """What of its result is kept in another form."""
+    trace: str = ""
+    """Of the Python code in which it failed; in full records."""
     suspended: bool = False
     """Whether it was stopped where it runs, and keeps its place there."""
     expected: dict[str, float] = {}

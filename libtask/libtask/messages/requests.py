@@ -399,3 +399,5 @@ class TaskChanged(Message, frozen=True):
     type: str = ""
     last_output: LastOutput | None = None
     """Of a task that has failed: what its last worker wrote last."""
+    trace: str = ""
+    """Of a task that has failed: where in its Python code."""

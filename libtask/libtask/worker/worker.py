@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from libtask.checkpoint import StripSizer
 from libtask.commands.situation import Situation
 from libtask.devices.null import NullDevice
+from libtask.endpoint import launcher_folder
 from libtask.errors import DeviceError
 from libtask.faultpoints import reach
 from libtask.messages import (
@@ -45,6 +46,7 @@ from libtask.messages import (
     Yielded,
 )
 from libtask.phase import Phase, own_page
+from libtask.results import Keeping as Results
 from libtask.worker.equipment import Folder, KnownApps, OpenDevices
 from libtask.worker.execution import (
     NANOSECONDS,
@@ -335,16 +337,27 @@ class Worker:
     def _finish(self, held: Holding, execution: Execution) -> None:
         reach("worker.computed")
         own_page.enter(Phase.SAVING)
-        result = held.app.save(execution.course)
+        kept = Results(self._result_file(held)).keep(held.app.save(execution.course))
+        for warning in kept.warnings:
+            sys.stderr.write(f"libtask: {warning}\n")
         finished = Finished(
             task=held.task,
             epoch=held.epoch,
-            result=result,
+            result=kept.value,
+            warnings=kept.warnings,
             exit_code=0 if held.spec.app == COMMAND else None,
             **self._output.account(execution.measures),
         )
         reach("worker.saved")
         self._end(finished)
+
+    def _result_file(self, held: Holding) -> Path:
+        """Name the file that a result goes to which no message holds."""
+        if self._terms.snapshots:
+            folder = Path(self._terms.snapshots).parent
+        else:
+            folder = launcher_folder(self._terms.socket)
+        return folder / "results" / f"{held.task}-{held.epoch}"
 
     def _yield_task(self, held: Holding, execution: Execution) -> None:
         yielded = Yielded(

@@ -24,7 +24,8 @@ from hetctl.units import readable_duration, readable_joules
 from libtask.apps import readable_bytes
 from libtask.client.client import Selection
 from libtask.messages import ENDED
-from libtask.plaintext import one_line
+from libtask.plaintext import one_line, visible
+from libtask.results import told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,8 +96,15 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("params", _value(info.params)),
         ("exit code", None if info.exit_code is None else str(info.exit_code)),
         ("reason", info.reason),
-        ("result", _value(info.result)),
+        ("result", _value(told(info.result))),
+        ("warnings", "\n".join(map(one_line, info.warnings))),
+        ("traceback", _trace(info)),
     ]
+
+
+def _trace(info: TaskInfo) -> str:
+    """Return where in its Python code a task failed."""
+    return "\n".join(visible(line) for line in info.trace.rstrip().splitlines())
 
 
 def _snapshot(info: TaskInfo) -> str | None:

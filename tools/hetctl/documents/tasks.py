@@ -105,6 +105,13 @@ class Task(TypedDict):
         int | None,
         Meta(description="of a command that has ended; negative: a signal ended it"),
     ]
+    warnings: Annotated[
+        list[str], Meta(description="what of its result is kept in another form")
+    ]
+    trace: Annotated[
+        str | None,
+        Meta(description="where in its Python code it failed; null in listings"),
+    ]
     suspended: Annotated[
         bool, Meta(description="stopped by `hold` where it runs, and keeps its place")
     ]
@@ -132,6 +139,18 @@ class Tasks(TypedDict):
 
     format: Literal["hetctl/tasks-1"]
     tasks: list[Task]
+
+
+class Result(TypedDict):
+    """What a task has computed: `result`."""
+
+    format: Literal["hetctl/result-1"]
+    id: Id
+    result: Any
+    warnings: Annotated[
+        list[str], Meta(description="what of it is kept in another form")
+    ]
+    saved: Annotated[str | None, Meta(description="the file that it was written to")]
 
 
 class Submitted(TypedDict):

@@ -1,0 +1,318 @@
+"""Results: what `save` returns, as the plain values that it stands for.
+
+A result is never the reason why a computed task fails. NumPy scalars, small arrays, dates,
+paths, enumerations, dataclasses and sets become numbers, texts, lists and maps. What
+stands for nothing plain is kept pickled, within the result where it is small, else in a
+file of the user's, and a warning names its key. Workers call `kept`, clients `restored`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import fractions
+import os
+import pickle
+import sys
+import uuid
+from pathlib import Path, PurePath
+from typing import Any
+
+import msgspec
+
+from libtask.errors import InputError
+from libtask.messages import MAX_FRAME
+from libtask.plaintext import one_line
+
+MARK = "pickled"
+"""Key of the map that stands for a pickled value: the name of its type. Beside it there
+is `data`, or `file` and `bytes`."""
+INLINE = 64 << 10
+"""Bytes of pickled values that travel within a result."""
+LARGEST = MAX_FRAME - 8192
+MOST_VALUES = 20_000
+"""Bytes and values of a result that travel within a message; a larger one is a file."""
+ARRAY_VALUES = 1000
+"""Elements of an array that is small."""
+DEEPEST = 50
+WARNINGS = 20
+"""What is told of one result; there may be very many such keys."""
+LARGEST_WHOLE = 1 << 63
+
+
+class _NotPlainError(Exception):
+    """A value that stands for no plain one."""
+
+
+@dataclasses.dataclass(slots=True)
+class Kept:
+    """A result as it is told.
+
+    Attributes:
+        value: plain values.
+        warnings: a line for each value that is none.
+
+    """
+
+    value: Any
+    warnings: list[str]
+
+
+class Keeping:
+    """Makes plain values of one result.
+
+    Args:
+        file: where pickled values go that are large; a number is added to its name.
+
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._files = 0
+        self._room = INLINE
+        self._values = 0
+        self._warnings: list[str] = []
+
+    def keep(self, result: Any) -> Kept:
+        """Make plain values of a result."""
+        value = self._plain(result, "result", 0)
+        if self._is_large(value):
+            self._room = 0
+            value = self._pickled(result, "result", "it is large")
+        return Kept(value, self._warnings[:WARNINGS])
+
+    def _is_large(self, value: Any) -> bool:
+        if self._values > MOST_VALUES:
+            return True
+        return len(msgspec.msgpack.encode(value)) > LARGEST
+
+    def _plain(self, value: Any, key: str, depth: int) -> Any:
+        self._values += 1
+        if self._values > MOST_VALUES or depth > DEEPEST:
+            return None if depth <= DEEPEST else self._pickled(value, key, "deep")
+        if value is None or isinstance(value, bool | float):
+            return None if value is None else _exact(value)
+        try:
+            return self._nested(value, key, depth)
+        except _NotPlainError:
+            return self._pickled(value, key, "no plain value")
+
+    def _nested(self, value: Any, key: str, depth: int) -> Any:
+        inner = _inside(value)
+        if isinstance(inner, dict):
+            return {
+                _key(name): self._plain(each, f"{key}[{name!r}]", depth + 1)
+                for name, each in inner.items()
+            }
+        if isinstance(inner, list):
+            return [
+                self._plain(each, f"{key}[{place}]", depth + 1)
+                for place, each in enumerate(inner)
+            ]
+        return inner
+
+    def _pickled(self, value: Any, key: str, why: str) -> dict[str, Any]:
+        """Keep a value pickled, and say so."""
+        name = type(value).__name__
+        try:
+            data = _pickle(value)
+            shown = self._stored(name, data)
+            where = f"in {shown['file']}" if "file" in shown else "with the task"
+            warning = f"{key}: {why} ({name}): kept pickled {where}"
+        except Exception as error:  # noqa: BLE001  whatever a user's objects raise
+            text = _shown(value)
+            shown = {MARK: name, "text": text}
+            why_not = one_line(f"{type(error).__name__}: {error}")[:200]
+            warning = f"{key}: {why} ({name}), nor can it be pickled: {why_not}"
+        self._warnings.append(warning[:500])
+        return shown
+
+    def _stored(self, name: str, data: bytes) -> dict[str, Any]:
+        if len(data) <= self._room:
+            self._room -= len(data)
+            return {MARK: name, "data": data}
+        self._files += 1
+        path = self._file.with_name(f"{self._file.name}-{self._files}.pickle")
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        return {MARK: name, "file": str(path), "bytes": len(data)}
+
+
+def restored(result: Any) -> Any:
+    """Return a result with its pickled values as they were; for one's own tasks only.
+
+    To unpickle is to run what another user may have written.
+
+    Raises:
+        InputError: a file is gone, or a value cannot be unpickled here.
+
+    """
+    if isinstance(result, list):
+        return [restored(each) for each in result]
+    if not isinstance(result, dict):
+        return result
+    if MARK not in result:
+        return {key: restored(each) for key, each in result.items()}
+    data = result.get("data")
+    if data is None and "file" in result:
+        data = _content(Path(result["file"]))
+    if data is None:
+        return result
+    try:
+        return pickle.loads(data)  # noqa: S301  the caller's own task wrote it
+    except Exception as error:
+        text = f"a {result[MARK]} of the result: {type(error).__name__}: {error}"
+        raise InputError(one_line(text)) from error
+
+
+def has_pickled(result: Any) -> bool:
+    """Say whether there is a pickled value in a result."""
+    if isinstance(result, list):
+        return any(has_pickled(each) for each in result)
+    if isinstance(result, dict):
+        return MARK in result or any(has_pickled(each) for each in result.values())
+    return False
+
+
+def told(result: Any) -> Any:
+    """Return a result as it is shown: pickled values by their type and size."""
+    if isinstance(result, list):
+        return [told(each) for each in result]
+    if not isinstance(result, dict):
+        return result
+    if MARK in result:
+        return {
+            key: f"<{len(each)} bytes>" if isinstance(each, bytes) else each
+            for key, each in result.items()
+        }
+    return {key: told(each) for key, each in result.items()}
+
+
+def _content(path: Path) -> bytes:
+    """Read a file of the caller's own."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise InputError(f"result {path}: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        if os.fstat(descriptor).st_uid != os.getuid():
+            raise InputError(f"result {path}: it is another user's")
+        return file.read()
+
+
+# ---------------------------------------------------------------- what stands for what
+
+
+def _inside(value: Any) -> Any:
+    """Return the plain value, list or map that a value stands for.
+
+    Raises:
+        _NotPlainError: it stands for none.
+
+    """
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if isinstance(value, str | bytes | int | float | None):
+        return _exact(value)
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return _ordered(value)
+    return list(value) if isinstance(value, list | tuple) else _single(value)
+
+
+def _single(value: Any) -> Any:
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, PurePath | decimal.Decimal | uuid.UUID | fractions.Fraction):
+        return str(value)
+    return _of_parts(value)
+
+
+def _of_parts(value: Any) -> Any:
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    if isinstance(value, complex):
+        return {"real": value.real, "imag": value.imag}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [each.name for each in dataclasses.fields(value)]
+        return {name: getattr(value, name) for name in names}
+    return _of_array(value)
+
+
+def _of_array(value: Any) -> Any:
+    """Return the number or list that an array of any library stands for."""
+    numpy: Any = sys.modules.get("numpy")
+    kinds = (numpy.ndarray, numpy.generic) if numpy else ()
+    if not isinstance(value, kinds) or value.dtype.kind not in "biufcSUMm":
+        raise _NotPlainError
+    if value.size > ARRAY_VALUES:
+        raise _NotPlainError
+    if value.dtype.kind in "Mm":
+        return value.astype(str).tolist()
+    found = value.tolist()
+    return float(found) if hasattr(found, "dtype") else found
+
+
+def _exact(value: Any) -> Any:
+    """Return a value of a plain type itself, not of one that derives from it."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        if not -LARGEST_WHOLE <= value < LARGEST_WHOLE:
+            raise _NotPlainError
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    return _text(value) if isinstance(value, str) else bytes(value)
+
+
+def _text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _NotPlainError from None
+    return str(value)
+
+
+def _ordered(values: Any) -> list[Any]:
+    """List the members of a set, in order where they have one."""
+    with contextlib.suppress(TypeError):
+        return sorted(values)
+    return sorted(values, key=repr)
+
+
+def _key(name: Any) -> str:
+    """Write a key of a map: what is a text as it is, anything else as it is shown."""
+    if isinstance(name, enum.Enum):
+        name = name.value
+    text = name if isinstance(name, str) else str(name)
+    return text.encode(errors="replace").decode()
+
+
+def _pickle(value: Any) -> bytes:
+    """Pickle a value; classes of a user's own file by their content."""
+    import cloudpickle
+
+    module = sys.modules.get(type(value).__module__)
+    own = module is not None and module.__name__.startswith("libtask_app_")
+    if own:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        data: bytes = cloudpickle.dumps(value)
+    finally:
+        if own:
+            cloudpickle.unregister_pickle_by_value(module)
+    return data
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:1000].encode(errors="replace").decode()
+    except Exception:  # noqa: BLE001  a user's __repr__ may raise anything
+        return f"a {type(value).__name__}"
