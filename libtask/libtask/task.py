@@ -131,5 +131,5 @@ class Task:
         return ""
 
     def save(self, checkpoint: Checkpoint) -> Any:
-        """Write the outputs; return the result, a small plain value (JSON)."""
+        """Write the outputs; return the result; see `libtask.results`."""
         return None

@@ -130,4 +130,6 @@ def test_wait_survives_a_restart(
         (tmp_path / "gate").touch()
         assert status.result() == 0
     where = daemon.info(task).resource
-    assert capsys.readouterr().out == f"task {task} completed on {where}\n"
+    said = capsys.readouterr().out
+    assert said.startswith(f"task {task} completed on {where}: {{")
+    assert said.count("\n") == 1
