@@ -214,3 +214,36 @@ def test_users_share_a_daemon_and_nothing_else(house: House) -> None:
     status, _, complaint = house.hetctl(EVE, "list")
     assert status == 3, complaint
     assert f"no permission to use {house.socket}" in complaint
+
+
+def test_nobody_else_reads_what_a_command_has_in_its_environment(house: House) -> None:
+    word = "what-only-ann-may-read"
+    words = ("--env", f"PRIVATE={word}", "--", "sleep", "1000")
+    status, document, complaint = house.hetctl(ANN, "submit", *words)
+    assert status == 0, complaint
+    (task,) = document["ids"]
+    eventually(lambda: house.seen(ANN)[task] == "running", "its start")
+
+    answers = [
+        house.hetctl(uid, verb, *more)
+        for uid in (BEN, DAEMON)
+        for verb, more in (
+            ("list", ()),
+            ("show", (str(task),)),
+            ("logs", (str(task),)),
+            ("explain", (str(task),)),
+            ("history", ()),
+        )
+    ]
+
+    assert not any(word in json.dumps(answer) for answer in answers)
+    holders = [path for path in house.folder.rglob("*") if _holds(path, word)]
+    assert {path.stat().st_uid for path in holders} == {ANN}
+    assert {path.stat().st_mode & 0o077 for path in holders} == {0}
+
+
+def _holds(path: Path, word: str) -> bool:
+    """Whether a file holds a word; of what a mount hides nothing is to be seen."""
+    with suppress(OSError):
+        return path.is_file() and word.encode() in path.read_bytes()
+    return False

@@ -320,6 +320,7 @@ def _spec(name: str, kind: Kind, device: FoundDevice) -> DeviceSpec:
         emulated=_emulates(device),
         libraries=[device.library] if device.library else [],
         version=device.version,
+        uuid=device.uuid,
     )
 
 

@@ -7,15 +7,20 @@ standard error.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pyopencl
 
 from libtask.devices.opencl import every_device
 from libtask.devices.report import DeviceType, FoundDevice, Report
+
+DEVICE_UUID, UUID_BYTES = 0x106A, 16
+"""CL_DEVICE_UUID_KHR and CL_UUID_SIZE_KHR, of the extension cl_khr_device_uuid."""
 
 
 def main() -> None:
@@ -45,7 +50,29 @@ def _describe(device: pyopencl.Device, index: int, library: str) -> FoundDevice:
         index=index,
         library=library,
         version=device.driver_version,
+        uuid=_uuid(device),
     )
+
+
+def _uuid(device: pyopencl.Device) -> str:
+    """Return the UUID of a device; pyopencl does not know how to ask for it."""
+    if "cl_khr_device_uuid" not in device.extensions.split():
+        return ""
+    loaded = Path("/proc/self/maps").read_text(encoding="utf-8").split()
+    loader = next((word for word in loaded if "libOpenCL" in word), None)
+    if loader is None:
+        return ""
+    ask = ctypes.CDLL(loader).clGetDeviceInfo
+    ask.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_uint,
+        ctypes.c_size_t,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ]
+    found = ctypes.create_string_buffer(UUID_BYTES)
+    status = ask(device.int_ptr, DEVICE_UUID, UUID_BYTES, found, None)
+    return "" if status else found.raw.hex()
 
 
 def _type(device: pyopencl.Device) -> DeviceType:

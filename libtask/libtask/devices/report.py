@@ -24,6 +24,8 @@ class FoundDevice(msgspec.Struct, frozen=True):
     """The driver that has it: path or name of a shared library."""
     version: str = ""
     """Of the driver, in its own words."""
+    uuid: str = ""
+    """Of the device, 32 hexadecimal digits (cl_khr_device_uuid); empty: it tells none."""
 
 
 class Report(msgspec.Struct, frozen=True):
