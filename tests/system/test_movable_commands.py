@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from system.private_daemon import PATIENCE, eventually
+from libtask.messages import Sample
+from system.private_daemon import PATIENCE, RESOURCES, eventually
 from system.terminal import Terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from system.private_daemon import PrivateDaemon
 
 TRAIN = Path(__file__).parents[2] / "docs" / "examples" / "train.py"
@@ -85,6 +88,42 @@ def test_training_that_is_moved_gives_the_same_weights(
     assert len(starts) == len(on)
     steps = [int(line.split()[2]) for line in starts]
     assert steps == sorted(steps)
+
+
+def test_training_moves_by_policy_and_gives_the_same_weights(
+    private_daemon: Callable[..., PrivateDaemon], folder: Path
+) -> None:
+    daemon = private_daemon('policy = "finish-time"\n' + RESOURCES)
+    terminal = Terminal(daemon)
+    times = {"train": {"cpu": 100.0, "gpu0": 1.0}, "before": {"gpu0": 1000.0}}
+    daemon.client.learn(
+        [
+            Sample(f"command/{name}", resource, seconds, count=9)
+            for name, known in times.items()
+            for resource, seconds in known.items()
+        ]
+    )
+    waits = "while [ ! -e gate ]; do sleep 0.01; done"
+    (before,) = terminal.json(
+        "submit", "--name", "before", "--on", "gpu0", "--", "sh", "-c", waits
+    )["ids"]
+    daemon.await_state(before, "running")
+    words = ("--cpu", _train("--device", "cpu"), "--gpu", _train("--device", "gpu"))
+    (task,) = terminal.json("submit", "--resumable", "--name", "train", *words)["ids"]
+    eventually(partial(_gets_on, daemon, task, "cpu", 0.0), "progress on the CPU")
+
+    (folder / "gate").touch()  # the GPU is free: it would be done sooner there
+    eventually(partial(_gets_on, daemon, task, "gpu0", 0.0), "progress on the GPU")
+    daemon.client.drain("gpu0")
+    terminal("wait", str(task))
+
+    on = [each.resource for each in daemon.info(task).segments]
+    # what it really takes is learned meanwhile, so it may move more often
+    assert (on[:2], on[-1]) == (["cpu", "gpu0"], "cpu")
+    alone = [*shlex.split(_train("--state", "s.npz", "--weights", "alone.npy"))]
+    subprocess.run(alone, stdout=subprocess.DEVNULL, check=True)
+    moved, expected = np.load(folder / "weights.npy"), np.load(folder / "alone.npy")
+    assert np.array_equal(moved, expected)
 
 
 def test_a_drained_resource_is_left_by_what_can_save_its_state(
