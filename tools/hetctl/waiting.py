@@ -18,7 +18,7 @@ from hetctl.terminal import say
 from libtask.client.client import Selection
 from libtask.messages import ENDED
 from libtask.plaintext import one_line
-from libtask.results import told
+from libtask.worker.results import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable

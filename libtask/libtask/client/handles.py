@@ -19,7 +19,7 @@ from libtask.messages import (
     TaskList,
     Watch,
 )
-from libtask.results import has_pickled, restored
+from libtask.worker.results import has_pickled, restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

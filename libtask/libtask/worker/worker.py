@@ -46,7 +46,6 @@ from libtask.messages import (
     Yielded,
 )
 from libtask.phase import Phase, own_page
-from libtask.results import Keeping as Results
 from libtask.worker.equipment import Folder, KnownApps, OpenDevices
 from libtask.worker.execution import (
     NANOSECONDS,
@@ -62,6 +61,7 @@ from libtask.worker.keeping import Keeper
 from libtask.worker.last_word import LastWord
 from libtask.worker.link import Link
 from libtask.worker.lookout import Lookout
+from libtask.worker.results import Keeping as Results
 from libtask.worker.stretch import Output
 from libtask.worker.terms import Age
 

@@ -25,7 +25,7 @@ from libtask.apps import readable_bytes
 from libtask.client.client import Selection
 from libtask.messages import ENDED
 from libtask.plaintext import one_line, visible
-from libtask.results import told
+from libtask.worker.results import told
 
 if TYPE_CHECKING:
     from pathlib import Path
