@@ -20,7 +20,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from libtask.checkpoint import StripSizer
 from libtask.commands.situation import Situation
@@ -62,6 +62,7 @@ from libtask.worker.last_word import LastWord
 from libtask.worker.link import Link
 from libtask.worker.lookout import Lookout
 from libtask.worker.results import Keeping as Results
+from libtask.worker.results import Kept
 from libtask.worker.stretch import Output
 from libtask.worker.terms import Age
 
@@ -337,7 +338,7 @@ class Worker:
     def _finish(self, held: Holding, execution: Execution) -> None:
         reach("worker.computed")
         own_page.enter(Phase.SAVING)
-        kept = Results(self._result_file(held)).keep(held.app.save(execution.course))
+        kept = self._kept(held, held.app.save(execution.course))
         for warning in kept.warnings:
             sys.stderr.write(f"libtask: {warning}\n")
         finished = Finished(
@@ -350,6 +351,12 @@ class Worker:
         )
         reach("worker.saved")
         self._end(finished)
+
+    def _kept(self, held: Holding, result: Any) -> Kept:
+        """Make plain values of a result; there is none of the shortest tasks."""
+        if result is None:
+            return Kept(None, [])
+        return Results(self._result_file(held)).keep(result)
 
     def _result_file(self, held: Holding) -> Path:
         """Name the file that a result goes to which no message holds."""
