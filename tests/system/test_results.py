@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
 import textwrap
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from libtask import AsyncClient
 from system.private_daemon import PATIENCE
 
 if TYPE_CHECKING:
@@ -120,3 +122,12 @@ def test_who_waits_for_a_failed_task_is_told_where_to_look(
         f"task {task} has no result, it is failed: ValueError: no luck"
         in refused.stderr
     )
+
+
+def test_who_awaits_a_result_has_it_as_it_was(daemon: PrivateDaemon, app: str) -> None:
+    async def weight() -> object:
+        async with AsyncClient(daemon.socket) as client:
+            task = await client.submit(app, {"what": "model"})
+            return (await task.result())["model"].weight
+
+    assert asyncio.run(weight()) == 7

@@ -15,6 +15,7 @@ from libtask.client.handles import outcome
 from libtask.client.watching import Subscription
 from libtask.errors import HetError
 from libtask.messages import TaskChanged
+from libtask.worker.results import has_pickled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -46,7 +47,11 @@ class AsyncTask:
     async def result(self) -> Any:
         """Wait for the end; return the result, or raise as `TaskHandle.result` does."""
         # shielded: giving up waiting must not mark the handle's future as cancelled
-        return outcome(await asyncio.shield(asyncio.wrap_future(self.handle.ended)))
+        change = await asyncio.shield(asyncio.wrap_future(self.handle.ended))
+        result = outcome(change)
+        if has_pickled(result):  # a daemon is asked whose it is, and files are read
+            return await asyncio.to_thread(self.handle.result, 0)
+        return result
 
     async def cancel(self) -> None:
         await asyncio.to_thread(self.handle.cancel)
