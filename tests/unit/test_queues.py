@@ -1,4 +1,4 @@
-"""Run queues: order, buckets, and what lazy deletion must not show."""
+"""Run queues: order, and buckets by row."""
 
 from __future__ import annotations
 

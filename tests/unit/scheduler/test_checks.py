@@ -58,7 +58,7 @@ def _loses_a_row(system: System) -> None:
 
 def _has_a_wrong_head(system: System) -> None:
     task = system.tasks[THREE]
-    system.queue("cpu")._buckets[system.tasks[TWO].row] = [((0, 0.0, 0.0, 0), task)]
+    system.queue("cpu")._heads[system.tasks[TWO].row] = ((0, 0.0, 0.0, 0), task)
 
 
 def _runs_too_much(system: System) -> None:
