@@ -17,6 +17,7 @@ help:
 	@echo "make clean   remove what was installed and produced"
 
 .venv/installed-demo: pyproject.toml
+	@echo "installing hetd and what it needs into .venv: once, a minute or two"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/pip install --quiet --editable '.[demo]'
@@ -136,7 +137,7 @@ COMPLETION_fish := $(datadir)/fish/vendor_completions.d/hetctl.fish
 UNITS := $(unitdir)/hetd.service $(unitdir)/hetd.socket $(userunitdir)/hetd.service \
 	$(userunitdir)/hetd.socket $(userunitdir)/hetd-launcher.service
 FILL_IN = sed -e 's|@bindir@|$(bindir)|; s|@libdir@|$(libdir)|; s|@sysconfdir@|$(sysconfdir)|'
-PAGES := man8/hetd.8 man1/hetctl.1 man5/hetd.toml.5
+PAGES := man8/hetd.8 man1/hetctl.1 man1/hetsim.1 man5/hetd.toml.5
 
 install: install-program install-files
 	@echo "now: systemd-sysusers && systemd-tmpfiles --create hetd.conf && systemctl daemon-reload"

@@ -18,7 +18,7 @@ import msgspec
 import platformdirs
 
 import hetd
-from hetd.config import Config, read_config
+from hetd.config import Config, read_document
 from hetd.discovery import discover, with_verdicts
 from hetd.estimates.table import EstimateTable
 from hetd.journal import Journal
@@ -26,6 +26,7 @@ from hetd.logwriter import LogWriter
 from hetd.loop import Loop
 from hetd.node import EPOCHS, Node
 from hetd.notify import Notifier, passed_socket, path_of
+from hetd.origins import Origins, log_of_this_process
 from hetd.policies import make_policy
 from hetd.serving import Serving
 from hetd.store import Retention, Store
@@ -127,10 +128,11 @@ def _own_config() -> Path | None:
 
 def _serve(arguments: argparse.Namespace) -> None:
     with ExitStack() as parts:
+        origins = _origins(arguments)
         notifier = Notifier()
         parts.callback(notifier.close)
         notifier.starting(START_S)
-        config = _configuration(arguments)
+        config = _configuration(origins)
         policy = make_policy(config.policy, config.policy_parameters)
         parts.callback(os.close, lock(arguments.state))
         reach("start.locked")
@@ -144,33 +146,45 @@ def _serve(arguments: argparse.Namespace) -> None:
         reach("start.known")
         node = _assemble(config, store, router, policy)
         parts.callback(node.metering.close)
-        _restore(node)
+        _restore(node, origins)
         reach("start.restored")
         log.info("serving %s on %s", ", ".join(node.devices), router.path)
         wakes = Wakes(router.socket, store.wake_fd)
         loop = Loop(router, store, node, wakes)
         router.guard.begin(loop.stop, node.journal.bytes)
-        Serving(loop, node, notifier, lambda: _configuration(arguments)).run(wakes)
+        Serving(loop, node, notifier, lambda: _configuration(origins)).run(wakes)
         if router.guard.exhausted:
             raise HetError(router.guard.exhausted)
         node.pool.retire_launchers(node.journal.live_of.get)
         reach("stop.retired")
 
 
-def _configuration(arguments: argparse.Namespace) -> Config:
+def _origins(arguments: argparse.Namespace) -> Origins:
+    """Note where things come from, before the service manager's variables are taken."""
+    return Origins(
+        arguments.config,
+        arguments.policy,
+        arguments.state.absolute(),
+        log_of_this_process(),
+        managed="NOTIFY_SOCKET" in os.environ or "LISTEN_FDS" in os.environ,
+    )
+
+
+def _configuration(origins: Origins) -> Config:
     """Read the configuration; what the command line says goes before it."""
-    config = read_config(arguments.config)
-    if arguments.policy is None:
+    config, origins.document = read_document(origins.file)
+    if origins.policy is None:
         return config
-    return msgspec.structs.replace(config, policy=arguments.policy)
+    return msgspec.structs.replace(config, policy=origins.policy)
 
 
-def _restore(node: Node) -> None:
+def _restore(node: Node, origins: Origins) -> None:
     """Take up what was there before the start.
 
     Looking for cyclic garbage among so many new objects, where there is none, would take
     as long as all the rest; later searches leave them out, too.
     """
+    node.origins = origins
     gc.disable()
     try:
         node.restore()

@@ -252,11 +252,16 @@ def read_config(path: Path | None) -> Config:
         InputError: unreadable, not TOML, an unknown key or a wrong value; says where.
 
     """
+    return read_document(path)[0]
+
+
+def read_document(path: Path | None) -> tuple[Config, dict[str, Any]]:
+    """Do as `read_config`; return also what the file says."""
     if path is None:
-        return Config()
+        return Config(), {}
     try:
         with path.open("rb") as file:
-            document = decoded(tomllib.load, file)
+            document: dict[str, Any] = decoded(tomllib.load, file)
         check_numbers(document)
         config = msgspec.convert(document, Config)
         _check(config)
@@ -264,7 +269,7 @@ def read_config(path: Path | None) -> Config:
         raise InputError(f"{path}: {error.strerror}") from error
     except (ValueError, InputError) as error:
         raise InputError(f"{path}: {_legible(str(error))}") from error
-    return config
+    return config, document
 
 
 def _legible(complaint: str) -> str:

@@ -340,6 +340,8 @@ class CrewDesk:
         else:
             held = self._node.pool.holder(message.task, peer.route)
         if held:
+            if entry is not None and message.strips:
+                self._close_segment(entry, message, None)
             self._node.pool.release(message.task)
             self._node.happen(e.TaskAborted(TaskId(message.task), message.epoch))
         else:

@@ -14,6 +14,7 @@ from libtask.messages import (
     ENDED,
     CheckpointRecord,
     LastOutput,
+    Order,
     Segment,
     SnapshotInfo,
     TaskInfo,
@@ -22,6 +23,8 @@ from libtask.messages import (
     counted,
 )
 
+MOST_ORDERS = 50
+"""Orders of users that a page has."""
 MOST_SEGMENTS = 1000
 """Stretches that a page has; of a task that moves more often the oldest are one."""
 
@@ -78,6 +81,12 @@ class Entry(msgspec.Struct, omit_defaults=True):
     """Of the Python code in which it failed."""
     exit_code: int | None = None
     """Of a command that has ended; negative: the signal that ended it."""
+    submission: int = 0
+    """First task of the submission that it belongs to; 0: it is older than these."""
+    orders: list[Order] = []
+    """What users ordered of it; the newest `MOST_ORDERS`."""
+    requeued: int = 0
+    """The task that it repeats; 0: none."""
 
     @property
     def progress(self) -> float:
@@ -151,6 +160,9 @@ class Entry(msgspec.Struct, omit_defaults=True):
             warnings=self.warnings,
             trace=self.trace if detail else "",
             suspended=self.suspended,
+            submission=self.submission,
+            orders=self.orders if detail else [],
+            requeued=self.requeued,
         )
 
 

@@ -7,6 +7,7 @@ segments and results. Called by the loop and the service.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections import Counter, OrderedDict
 from contextlib import closing
 from itertools import islice
@@ -15,19 +16,29 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hetd.core.tasks import State
-from hetd.entry import MOST_SEGMENTS, Entry, decode, encode, ended_at, merged
+from hetd.entry import (
+    MOST_ORDERS,
+    MOST_SEGMENTS,
+    Entry,
+    decode,
+    encode,
+    ended_at,
+    merged,
+)
 from hetd.store import Batch
 from hetd.usage import Usage
 from libtask.messages import ENDED, Segment, TaskChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from hetd.core.actions import Record
     from hetd.store import Removed, Store
-    from libtask.messages import TaskSpec
+    from libtask.messages import Order, TaskSpec
 
+COUNTED = 20_000
+"""Rows of an index that one step counts: about 1 ms."""
 RECENT = 10_000
 """Ended tasks kept in memory; older ones are read from the store."""
 RECENT_BYTES = 64 << 20
@@ -75,6 +86,8 @@ class Journal:
         self.batch = Batch()
         self._unsaved: dict[int, Entry] = {}
         self._refused: set[int] = set()
+        self._going: set[int] = set()
+        """Tasks that are removed with the next commit, or the one under way."""
         self._live_bytes, self._ended_bytes = Sizes(), Sizes()
         self.usage = Usage(store.usage())
         self.measurers = store.measurers()
@@ -89,6 +102,8 @@ class Journal:
     # ------------------------------------------------------------ finding
 
     def find(self, task: int) -> Entry | None:
+        if task in self._going:
+            return None
         entry = self.live.get(task) or self._recent.get(task)
         if entry is None and 0 < task < self._next:
             entry = self._on_disk(task)
@@ -107,6 +122,8 @@ class Journal:
 
     def owner_of(self, task: int) -> int | None:
         """Tell whose a task is, without reading its page; None: there is no such task."""
+        if task in self._going:
+            return None
         entry = self.live.get(task) or self._recent.get(task)
         if entry is not None:
             return entry.owner
@@ -163,15 +180,59 @@ class Journal:
             if task == number:
                 task = next(waiting, 0)
             found = self.live.get(number) or self._recent.get(number)
-            yield found or self._decoded(page)
+            if number not in self._going:
+                yield found or self._decoded(page)
         while task:
             yield from self._in_memory(task)
             task = next(waiting, 0)
 
     def _in_memory(self, task: int) -> Iterator[Entry]:
         found = self.live.get(task) or self._recent.get(task)
-        if found is not None:
+        if found is not None and task not in self._going:
             yield found
+
+    def ended_since(self, at: float, most: int) -> list[int] | None:
+        """List the tasks that ended at a time or later; None: more than so many.
+
+        Args:
+            at: seconds since the epoch.
+            most: how many at most.
+
+        """
+        stored = self._store.ended_since(int(at), most + 1)
+        if len(stored) > most:
+            return None
+        recent = [
+            task for task, entry in self._recent.items() if (entry.finished or at) >= at
+        ]
+        return sorted({*stored, *recent}, reverse=True)
+
+    def newest_of(
+        self, before: int | None, most: int, owner: int | None, ended: Sequence[int]
+    ) -> list[int]:
+        """List the newest of the tasks that have not ended, and of some that have.
+
+        Args:
+            before: with smaller ids than this; None: from the newest on.
+            most: how many at most.
+            owner: whose the unended ones are; None: everybody's.
+            ended: those that have ended, newest first.
+
+        """
+        top = self._next if before is None else before
+        unended = self.live if owner is None else self.live_of.get(owner, {})
+        live = islice((task for task in reversed(unended) if task < top), most)
+        first = bisect_right(ended, -top, key=lambda task: -task)
+        return sorted({*live, *ended[first : first + most]}, reverse=True)[:most]
+
+    def count_ended(self, owner: int, before: int | None) -> Iterator[int]:
+        """Count a user's ended tasks as of the last commit, in steps."""
+        after, top = 0, self._next if before is None else before
+        while True:
+            count, after = self._store.count_ended(owner, after, top, COUNTED)
+            if not count:
+                return
+            yield count
 
     def restore(self) -> list[Entry]:
         """Read the tasks that had not ended when the daemon stopped."""
@@ -224,6 +285,17 @@ class Journal:
     def next_id(self) -> int:
         return self._next
 
+    def ordered(self, entry: Entry, order: Order) -> None:
+        """Keep what a user ordered of a task, and tell of it."""
+        entry.orders = [*entry.orders, order][-MOST_ORDERS:]
+        self.save(entry)
+        self.tell(entry, order.what, order.at, order)
+
+    def remove(self, task: int) -> None:
+        """Remove an ended task with the next commit; it is not found from now on."""
+        self._going.add(task)
+        self.batch.removed.append(task)
+
     def save(self, entry: Entry) -> None:
         """Write the page with the next commit."""
         if entry.id not in self._refused:
@@ -254,8 +326,10 @@ class Journal:
         self.save(entry)
         self.tell(entry, record.event, now)
 
-    def tell(self, entry: Entry, event: str, now: float) -> None:
-        """Note a change for the watchers, where one of them hears of it."""
+    def tell(
+        self, entry: Entry, event: str, now: float, order: Order | None = None
+    ) -> None:
+        """Note a change, or an order, for the watchers, where one of them hears of it."""
         if entry.id in self._refused:
             return
         ends = bool(entry.submitter) and entry.state in ENDED
@@ -267,12 +341,13 @@ class Journal:
             at=now,
             resource=entry.resource,
             progress=entry.progress,
-            reason=entry.reason,
+            reason=entry.reason if order is None else order.text or None,
             result=entry.result,
             what=event,
             type=entry.spec.type,
             last_output=entry.last_output if entry.state == "failed" else None,
             trace=entry.trace if entry.state == "failed" else "",
+            by="" if order is None else f"uid:{order.by}",
         )
         self.changes.append((entry, changed))
 
@@ -372,6 +447,7 @@ class Journal:
     def take_note(self, removed: Removed) -> None:
         """Forget what the store has removed of the past."""
         self.usage.take_away(removed)
+        self._going.difference_update(removed.ids)
         for task in removed.ids:
             if self._recent.pop(task, None) is not None:
                 self._ended_bytes.drop(task)

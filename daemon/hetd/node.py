@@ -25,6 +25,7 @@ from hetd.discipline import Discipline, kill_group
 from hetd.limits import UserLimits, quotas
 from hetd.metering import Metering
 from hetd.orders import Orders
+from hetd.origins import Origins
 from hetd.power.find import Finder
 from hetd.remarks import Remarks
 from hetd.restoring import note, restored, wishes
@@ -81,6 +82,7 @@ class Node:
         self.counters = Counters()
         self.devices = {device.spec.name: device for device in devices}
         self.config = config
+        self.origins = Origins()
         self.limits = UserLimits(config.limits)
         self.stopping = False
         """Whether users' wishes are refused: the daemon waits for tasks, to end."""

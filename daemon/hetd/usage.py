@@ -31,6 +31,10 @@ class Usage:
         for owner, (pages, answers) in stored.items():
             self.pages[owner], self.answers[owner] = pages, answers
 
+    def owners(self) -> list[int]:
+        """List the users of whom there are tasks on disk."""
+        return [owner for owner, size in self.pages.items() if size > 0]
+
     def total(self, owner: int) -> int:
         """Sum up what is kept of a user."""
         return self.pages[owner] + self.answers[owner]

@@ -173,9 +173,12 @@ def _samples(
         own.mkdir()
         application = resolve(app)
         tasks = application.samples(own)
-        if apps and not tasks:
-            raise InputError(f"{app}: offers no samples to measure (Task.samples)")
-        if tasks and sizes:
+        if apps and not tasks and not sizes:
+            raise InputError(
+                f"{app}: offers no samples to measure (Task.samples); name sizes of it: "
+                f"--sizes PARAMETER=VALUE,VALUE"
+            )
+        if (apps or tasks) and sizes:
             tasks = sized(app, tasks, sizes)
         yield name_of(application), tasks
 

@@ -10,6 +10,7 @@ import functools
 import grp
 import hashlib
 import os
+import shlex
 import socket
 import stat
 import sys
@@ -25,7 +26,6 @@ LONGEST = 107
 """Bytes in the path of a UNIX socket (`sun_path` less its final zero)."""
 PATIENCE_S = 0.8
 """How long a daemon may take to let somebody in whose queue of newcomers is full."""
-START = "start one with `hetctl daemon start`"
 
 
 def run_directory() -> Path:
@@ -123,11 +123,24 @@ def _members(path: Path) -> str:
     return f": members of {group} may" if status.st_mode & stat.S_IWGRP else ""
 
 
+def _remedy(path: Path) -> str:
+    """Say how a daemon is started at this very socket."""
+    if path == SYSTEM_SOCKET:
+        return "an administrator starts it with `systemctl start hetd.socket`"
+    try:
+        default = default_socket()
+    except InputError:
+        default = None
+    place = "" if path == default else f" --socket {shlex.quote(str(path))}"
+    return f"start one with `hetctl daemon start{place}`"
+
+
 def _reason(path: Path, error: OSError) -> str:
     if error.errno == errno.ENOENT:
-        return f"daemon absent: there is no socket {path}; {START}"
+        return f"daemon absent: there is no socket {path}; {_remedy(path)}"
     if error.errno == errno.ECONNREFUSED:
-        return f"connection refused: no daemon runs at {path} any more; {START}"
+        told = f"connection refused: no daemon runs at {path} any more"
+        return f"{told}; {_remedy(path)}"
     if error.errno in (errno.EACCES, errno.EPERM):
         return (
             f"no permission to use {path}{_members(path)}; ask its owner, or start"
@@ -135,4 +148,4 @@ def _reason(path: Path, error: OSError) -> str:
         )
     if isinstance(error, TimeoutError) or error.errno == errno.EAGAIN:
         return f"no answer: the daemon at {path} lets nobody in; it hangs or is flooded"
-    return f"cannot connect to {path}: {error.strerror or error}; {START}"
+    return f"cannot connect to {path}: {error.strerror or error}; {_remedy(path)}"

@@ -26,13 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import numpy as np
-from joblib import register_parallel_backend
-from joblib._parallel_backends import (
-    AutoBatchingMixin,
-    FallbackToBackend,
-    ParallelBackendBase,
-    SequentialBackend,
-)
 
 from libtask.client.client import Client
 
@@ -41,6 +34,18 @@ if TYPE_CHECKING:
 
     from libtask.client.executor import CallFuture, TaskExecutor
     from libtask.messages import Kind
+
+try:
+    from joblib import register_parallel_backend
+    from joblib._parallel_backends import (
+        AutoBatchingMixin,
+        FallbackToBackend,
+        ParallelBackendBase,
+        SequentialBackend,
+    )
+except ModuleNotFoundError as error:
+    text = f"libtask.joblib needs joblib: {sys.executable} -m pip install joblib"
+    raise ModuleNotFoundError(text, name=error.name) from error
 
 LARGE = 1 << 20
 """Bytes from which an array is mapped instead of copied; joblib's own limit."""
@@ -137,7 +142,7 @@ class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     def abort_everything(self, ensure_ready: bool = True) -> None:  # noqa: FBT001, FBT002  joblib's signature
         """Cancel what has not ended; what computes is stopped by its launcher."""
         for future in list(self._pending):
-            if not future.cancel():
+            if not future.cancel() and future.handle is not None:
                 future.handle.cancel()
         self.terminate()
         if ensure_ready:

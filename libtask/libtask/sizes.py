@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from libtask.apps import build
+from libtask.apps import build, resolve
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,27 +23,33 @@ def sized(app: str, samples: Sequence[Task], sizes: Sequence[str]) -> list[Task]
 
     Args:
         app: the application's name, for complaints.
-        samples: what it offers to measure, one at least.
+        samples: what it offers to measure; none: its other parameters are the defaults.
         sizes: `KEY=VALUE`, or `VALUE` of the parameter `n`.
 
     Raises:
         InputError: no such parameter, or a value that it refuses.
 
     """
+    if not samples:
+        return [build(resolve(app), dict([_named(size)])) for size in sizes]
     model = samples[len(samples) // 2]
     return [_with(app, model, size) for size in sizes]
 
 
 def _with(app: str, model: Task, size: str) -> Task:
-    key, equals, value = size.partition("=")
-    if not equals:
-        key, value = USUAL, size
+    key, value = _named(size)
     names = [field.name for field in dataclasses.fields(model) if field.init]  # type: ignore[arg-type]  # applications are dataclasses
     if key not in names:
         offered = ", ".join(names)
         raise InputError(f"{app}: no parameter {key!r} for a size; it has: {offered}")
     parameters = {name: getattr(model, name) for name in names}
-    return build(type(model), {**parameters, key: _read(value)})
+    return build(type(model), {**parameters, key: value})
+
+
+def _named(size: str) -> tuple[str, int | float | str]:
+    """Read `KEY=VALUE`, or `VALUE` of the usual parameter."""
+    key, equals, value = size.partition("=")
+    return (key, _read(value)) if equals else (USUAL, _read(size))
 
 
 def _read(value: str) -> int | float | str:

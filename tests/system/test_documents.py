@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from hetctl.__main__ import main
 from hetctl.reference import commands
-from hetctl.schemas import PRINTED, documents, file_name, schema_of
+from hetctl.schemas import ON_ERROR, PRINTED, documents, file_name, schema_of
 from system.terminal import PRINTER, Terminal
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def run(task, device, checkpoint):
 
 Quick.on("cpu")(run)
 """
-STREAMS = {"logs", "events", "models export"}
+STREAMS = {"logs", "events", "models export", "daemon logs"}
 """Commands that print an object a line."""
 SERVERS = {"web"}
 """Commands that do not end by themselves; a test of their own looks at them."""
@@ -68,9 +68,8 @@ def test_the_published_schemas_are_those_of_the_types() -> None:
 
 def test_every_command_tells_what_it_prints() -> None:
     assert set(PRINTED) == {name for name, _ in commands(main)}
-    assert {each for printed in PRINTED.values() for each in printed} == set(
-        documents()
-    )
+    printed = {each for some in PRINTED.values() for each in some}
+    assert printed | {ON_ERROR} == set(documents())
 
 
 class Judge:
@@ -92,10 +91,10 @@ class Judge:
         found = [json.loads(line) for line in lines]
         headed = found[:1] if command == "models export" else found
         for each in headed:
-            self._check(command, each)
+            self.look(command, each)
         return found
 
-    def _check(self, command: str, document: dict[str, Any]) -> None:
+    def look(self, command: str, document: dict[str, Any]) -> None:
         schema = schema_of(document["format"])
         jsonschema.Draft202012Validator.check_schema(schema)
         jsonschema.validate(document, schema)
@@ -131,7 +130,8 @@ def _tasks(judge: Judge, daemon: PrivateDaemon, folder: Path) -> None:
     judge("set", "2-3", "priority=3", "deadline=1h")
     for verb in ("hold", "release", "snapshot"):
         judge(verb, "2")
-    judge("cancel", "3,4")
+    _again(judge)
+    judge("cancel", "4,5")
     judge("progress")
     where = daemon.info(task).resource
     judge("migrate", str(task), "--to", "gpu0" if where == "cpu" else "cpu")
@@ -151,6 +151,14 @@ def _tasks(judge: Judge, daemon: PrivateDaemon, folder: Path) -> None:
     judge("batch", str(folder / "batch.toml"))
     judge("batch", str(folder / "batch.toml"), "--check")
     judge("batch", str(folder / "batch.toml"), "--wait")
+
+
+def _again(judge: Judge) -> None:
+    """End task 3, submit it again as 5 and 6, and forget it."""
+    judge("cancel", "3", "--reason", "not wanted")
+    judge("requeue", "3")
+    judge("requeue", "3", "--wait")
+    judge("forget", "3")
 
 
 def _dedented(program: str) -> str:
@@ -195,13 +203,26 @@ def _execution_times(judge: Judge, folder: Path) -> None:
 def _the_daemon(judge: Judge, daemon: PrivateDaemon, folder: Path) -> None:
     judge("daemon start")  # it runs already
     judge("daemon status")
+    judge("daemon logs")
+    judge("config show")
     state = ("--state", str(daemon.state))
     judge("daemon check", *state)
     judge("daemon backup", str(folder / "backup.db"), *state)
     judge("daemon stop")
     assert daemon.terminate() == 0  # reaps it
+    _restarted(judge, daemon)
     judge("daemon restore", str(folder / "backup.db"), *state)
     daemon.start()
+
+
+def _restarted(judge: Judge, daemon: PrivateDaemon) -> None:
+    """Let a daemon that nobody here has started begin again; end it."""
+    words = ("--state", str(daemon.state), "--config", str(daemon.config))
+    typed = Terminal(daemon)  # another process: the daemon is nobody's child here
+    typed("daemon", "start", *words)
+    judge.look("daemon restart", typed.json("daemon", "restart"))
+    assert typed.json("daemon", "status")["config"] == str(daemon.config)
+    typed("daemon", "stop")
 
 
 def test_a_wrong_document_is_told_from_a_right_one() -> None:

@@ -15,6 +15,7 @@ from hetctl.__main__ import COMMANDS
 from hetd.config import Config, read_config
 from hetdocs.keys import keys_of, tables
 from hetdocs.manpages import PAGES, write
+from hetsim.__main__ import COMMANDS as SIMULATIONS
 
 REPOSITORY = Path(__file__).parents[2]
 SYSTEMD = REPOSITORY / "systemd"
@@ -165,7 +166,7 @@ def test_a_page_is_right(pages: Path, name: str) -> None:
 
 
 def test_the_pages_name_every_option_command_and_key(pages: Path) -> None:
-    hetd, hetctl, toml = (
+    hetd, hetctl, hetsim, toml = (
         (pages / name).read_text().replace("\\-", "-") for name in PAGES
     )
 
@@ -173,6 +174,8 @@ def test_the_pages_name_every_option_command_and_key(pages: Path) -> None:
         assert option in hetd
     for command in COMMANDS:
         assert f'.SS "hetctl {command} ' in hetctl
+    for command in SIMULATIONS:
+        assert f'.SS "hetsim {command} ' in hetsim
     for _, _, keys in tables():
         for key in keys:
             assert f'.B "{key.name} = ' in toml

@@ -204,9 +204,9 @@ def test_users_share_a_daemon_and_nothing_else(house: House) -> None:
     assert house.seen(BEN) == {other: "running"}
 
     status, _, complaint = house.hetctl(BEN, "show", str(first))
-    assert (status, complaint) == (5, "hetctl: task 1 is another user's\n")
+    assert (status, json.loads(complaint)["text"]) == (5, "task 1 is another user's")
     status, _, complaint = house.hetctl(BEN, "cancel", str(first))
-    assert (status, complaint) == (5, "hetctl: task 1 is another user's\n")
+    assert (status, json.loads(complaint)["text"]) == (5, "task 1 is another user's")
     assert house.hetctl(BEN, "drain", "cpu")[0] == 5
     assert house.seen(ANN)[first] == "running"
 

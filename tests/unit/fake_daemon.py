@@ -9,6 +9,8 @@ import zmq
 
 from libtask.messages import (
     PROTOCOL,
+    ConfigInfo,
+    ConfigValue,
     Control,
     DeviceInfo,
     DeviceList,
@@ -16,7 +18,10 @@ from libtask.messages import (
     DeviceSpec,
     Done,
     Error,
+    Explain,
+    Explained,
     Forget,
+    ForgetTasks,
     Forgotten,
     Hello,
     Lagged,
@@ -29,7 +34,11 @@ from libtask.messages import (
     Notes,
     Policies,
     PolicyInfo,
+    Requeue,
     Sample,
+    ShowConfig,
+    Status,
+    StatusInfo,
     Submit,
     Submitted,
     TaskChanged,
@@ -128,6 +137,8 @@ class FakeDaemon:
         match message:
             case Hello():
                 return [self._welcome]
+            case Requeue():
+                return [Submitted(number, [each + 100 for each in message.ids])]
             case Submit():
                 return [Submitted(number, self._submitted(message))]
             case ListTasks():
@@ -156,10 +167,23 @@ class FakeDaemon:
             for number in sorted(self.tasks, reverse=True)
             if (message.ids is None or number in message.ids)
             and (message.before is None or number < message.before)
+            and (not message.states or self.tasks[number].state in message.states)
+            and _is_since(self.tasks[number], message.since)
+            and (
+                message.user is None
+                or f"uid:{message.user}" == self.tasks[number].owner
+            )
         ]
+        if message.count:
+            return TaskList(message.request, [], count=len(chosen))
         page = chosen[: message.limit]
         following = page[-1].id if len(chosen) > len(page) else None
         return TaskList(message.request, page, len(chosen), following)
+
+
+def _is_since(info: TaskInfo, since: float | None) -> bool:
+    """Whether a task has not ended, or not before a time; those without an end pass."""
+    return since is None or info.finished is None or info.finished >= since
 
 
 def _plain_answer(message: Any) -> Message:
@@ -167,6 +191,7 @@ def _plain_answer(message: Any) -> Message:
     if isinstance(message, Migrate) and message.resource == "nowhere":
         return Error(number, "not-found", "no resource 'nowhere'")
     answers: dict[type, Message] = {
+        Explain: Explained(number, getattr(message, "id", 0), "running", "runs"),
         Devices: DeviceList(number, a_node()),
         Notes: NoteList(number, []),
         Models: ModelList(number, [Sample("heat/64", "cpu", 1.5)]),
@@ -176,6 +201,16 @@ def _plain_answer(message: Any) -> Message:
         Forget: Forgotten(number, 1),
         Policies: _policy(number, getattr(message, "set", None)),
         Control: Done(number, getattr(message, "ids", [])),
+        ForgetTasks: Done(number, getattr(message, "ids", [])),
+        Status: StatusInfo(number, "9.9", 42, "migration", 0.0, {}, {}, *NOTHING_YET),
+        ShowConfig: ConfigInfo(
+            number,
+            [
+                ConfigValue("policy", "migration", "file"),
+                ConfigValue("stage", 1, "default"),
+            ],
+            "/etc/hetd/hetd.toml",
+        ),
     }
     return answers.get(type(message), Done(number))
 
@@ -186,6 +221,9 @@ def _policy(number: int, name: str | None) -> PolicyInfo:
     return PolicyInfo(
         number, name or "migration", {}, POLICIES, set=told, configured="migration"
     )
+
+
+NOTHING_YET = (0,) * 10
 
 
 POLICIES = {"migration": "moves running tasks", "affinity": "runs each on its best"}

@@ -439,6 +439,20 @@ def test_what_a_worker_gave_up_before_does_not_part_it_from_the_same_task_anew(
     assert shell.state(task) == "completed"
 
 
+def test_what_a_cancelled_task_computed_is_kept(shell: Shell) -> None:
+    task, run = _running(shell)
+    shell.ask(m.Control(1, "cancel", [task]))
+
+    told = m.Aborted(task, run.epoch, seconds=2.5, strips=7, transfer_in=0.5)
+    shell.crew.report(a_peer("w"), told)
+
+    entry = shell.journal.find(task)
+    assert entry is not None
+    (segment,) = entry.segments
+    assert entry.state == "cancelled"
+    assert (segment.seconds, segment.strips, segment.transfer_in) == (2.5, 7, 0.5)
+
+
 @pytest.mark.parametrize("ends", ["finished", "failed", "fails as its device does"])
 def test_an_acknowledged_cancel_wins_over_the_last_strip(
     shell: Shell, ends: str

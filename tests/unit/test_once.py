@@ -31,6 +31,8 @@ CHANGES: list[tuple[m.Change, m.Change]] = [
     (m.Policies(1, set="migration"), m.Policies(1, set="affinity")),
     (m.Learn(1, [A_SAMPLE]), m.Learn(1, [])),
     (m.Forget(1), m.Forget(1, ["a"])),
+    (m.Requeue(1, []), m.Requeue(1, [1])),
+    (m.ForgetTasks(1, []), m.ForgetTasks(1, [1])),
     (m.Stop(1), m.Stop(1, expires=1e12)),
 ]
 

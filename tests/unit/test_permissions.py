@@ -35,6 +35,9 @@ OF_A_TASK: list[m.Request] = [
     m.Amend(1, [TASK], priority=5),
     m.Migrate(1, TASK, "cpu"),
     m.Submit(1, [a_spec(after=[TASK])]),
+    m.Submit(1, [a_spec()], part_of=TASK),
+    m.Requeue(1, [TASK]),
+    m.ForgetTasks(1, [TASK]),
 ]
 """Requests about one user's task."""
 OF_THE_NODE: list[m.Request] = [
@@ -44,17 +47,20 @@ OF_THE_NODE: list[m.Request] = [
     m.Learn(1, [m.Sample("a/1", "cpu", 1.0)]),
     m.Forget(1),
     m.Usage(1, user=4321),
+    m.ListTasks(1, user=4321),
     m.Stop(1),
 ]
 """Requests that change what is everybody's, or ask of another user."""
-HARMLESS = {m.Devices, m.Models, m.Notes, m.Status}
+HARMLESS = {m.Devices, m.Models, m.Notes, m.Status, m.ShowConfig}
 """They tell nothing of a task but its number and that it runs, or that there are so many."""
 BY_THE_LOOP = {m.Watch}
 
 
 def name(request: m.Request) -> str:
     verb = f" {request.verb}" if isinstance(request, m.Control) else ""
-    return type(request).__name__ + verb
+    of_another = getattr(request, "part_of", 0) or getattr(request, "user", None)
+    part = " of another" if of_another else ""
+    return type(request).__name__ + verb + part
 
 
 @pytest.fixture
@@ -87,6 +93,9 @@ def test_nobody_touches_another_users_task(shell: Shell, request_: m.Request) ->
 
 @pytest.mark.parametrize("request_", OF_A_TASK + OF_THE_NODE, ids=name)
 def test_administrators_may_do_all(shell: Shell, request_: m.Request) -> None:
+    if isinstance(request_, (m.Requeue, m.ForgetTasks)):  # they are of ended tasks
+        shell.ask(m.Control(1, "cancel", [TASK]))
+
     assert not isinstance(shell.ask(request_, ADMIN), m.Error)
 
 

@@ -91,6 +91,7 @@ def pipes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Pipes:
 
 
 def _change(desk: Desk) -> None:
+    """Change a task: watchers hear the order, and that it was carried out."""
     desk.say(USER, m.Amend(1, [1], priority=1))
     desk.loop.finish()
 
@@ -113,8 +114,8 @@ def test_a_watcher_that_reads_again_hears_that_it_lagged(
     desk.loop.turn([])
     _change(desk)
 
-    assert pipes.to(_route("slow"), m.Lagged) == [m.Lagged(3)]
-    assert len(pipes.to(_route("slow"), m.TaskChanged)) == 1
+    assert pipes.to(_route("slow"), m.Lagged) == [m.Lagged(6)]
+    assert len(pipes.to(_route("slow"), m.TaskChanged)) == 2
 
 
 def test_a_watcher_that_is_gone_is_forgotten(desk: Desk, pipes: Pipes) -> None:

@@ -8,6 +8,7 @@ kinds of failure apart.
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import sys
 from importlib import import_module
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetctl.options import shared
+from hetctl.output import emit
 from hetctl.terminal import say
 from libtask.errors import (
     DaemonUnreachableError,
@@ -26,6 +28,7 @@ from libtask.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 COMMANDS = {
@@ -42,9 +45,11 @@ COMMANDS = {
     "hold": ("control", "Keep tasks from starting, or from going on."),
     "release": ("control", "Let held tasks start."),
     "snapshot": ("control", "Have tasks write their progress to disk."),
+    "requeue": ("past", "Submit tasks that have ended again."),
+    "forget": ("past", "Remove tasks that have ended from history."),
     "set": ("set", "Change the priority or the deadline of tasks."),
     "migrate": ("migrate", "Move a task to another resource."),
-    "logs": ("logs", "Print what a task printed."),
+    "logs": ("logs", "Print what tasks printed."),
     "events": ("events", "Print what happened to tasks."),
     "devices": ("devices", "List the resources of the node."),
     "drain": ("control", "Keep a resource free of tasks."),
@@ -59,13 +64,30 @@ COMMANDS = {
     "gantt": ("gantt", "Draw what ran where."),
     "trace": ("tracing", "Write what ran as a scenario or a Chrome trace."),
     "metrics": ("metrics", "Print, write or serve figures for Prometheus."),
-    "daemon": ("daemon", "Start, stop or look at the daemon."),
+    "daemon": ("daemon", "Start, stop or look at the daemon, its log and its store."),
+    "config": ("config", "Show how the daemon is configured, and from where."),
     "doc": ("doc", "Print the manual of a command, or a JSON schema."),
     "completion": ("completion", "Print shell completion code."),
 }
 """Name -> (module below `hetctl.commands`, line for the help)."""
 
-ALIASES = {"ls": "list", "ps": "list"}
+ALIASES = {"ls": "list", "ps": "list", "kill": "cancel", "log": "logs"}
+
+ELSEWHERE = {
+    "status": "hetctl daemon status, hetctl devices or hetctl list",
+    "stop": "hetctl cancel SELECTOR ends tasks, hetctl hold SELECTOR lets them wait, "
+    "hetctl daemon stop ends the daemon",
+    "start": "hetctl submit, or hetctl daemon start",
+    "restart": "hetctl requeue SELECTOR, or hetctl daemon restart",
+    "retry": "hetctl requeue SELECTOR",
+    "resubmit": "hetctl requeue SELECTOR",
+    "delete": "hetctl cancel SELECTOR, or hetctl forget SELECTOR once they have ended",
+    "rm": "hetctl cancel SELECTOR, or hetctl forget SELECTOR once they have ended",
+    "info": "hetctl show SELECTOR, or hetctl daemon status",
+    "nodes": "hetctl devices",
+    "queue": "hetctl list",
+}
+"""What is meant by commands that others have."""
 
 EXIT_FAILED = 1
 EXIT_INPUT = 2
@@ -102,6 +124,10 @@ class Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and args[0] not in ALIASES:
+            if args[0] in ELSEWHERE:
+                raise click.UsageError(
+                    f"no command {args[0]!r}; there is: {ELSEWHERE[args[0]]}"
+                )
             near = difflib.get_close_matches(args[0], [*COMMANDS, *ALIASES], n=1)
             hint = f"; did you mean {near[0]}?" if near else "; see hetctl --help"
             raise click.UsageError(f"no command {args[0]!r}{hint}")
@@ -115,19 +141,28 @@ class Root(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
-        sys.exit(self._status(*args, **kwargs))
+        given = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
+        sys.exit(self._status(*args, **kwargs, as_json=_wants_json(given)))
 
-    def _status(self, *args: Any, **kwargs: Any) -> int:
+    def _status(self, *args: Any, as_json: bool, **kwargs: Any) -> int:
         try:
             status = super().main(*args, **kwargs)
         except (HetError, click.ClickException, OSError) as error:
-            return _complain(error)
+            return _complain(error, as_json=as_json)
         except (KeyboardInterrupt, click.Abort):
             return EXIT_INTERRUPTED
         return status if isinstance(status, int) else 0
 
 
-def _complain(error: HetError | click.ClickException | OSError) -> int:
+def _wants_json(words: Sequence[str]) -> bool:
+    """Whether `--json` is among the words, however the rest of them is to be read."""
+    own = itertools.takewhile(lambda word: word != "--", words)
+    return "--json" in own
+
+
+def _complain(
+    error: HetError | click.ClickException | OSError, *, as_json: bool
+) -> int:
     if isinstance(error, BrokenPipeError):
         # the reader of a pipe has enough; Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -139,6 +174,13 @@ def _complain(error: HetError | click.ClickException | OSError) -> int:
         lines, status = error.format_message(), EXIT_INPUT
     else:
         lines, status = _text(error), status_of(error)
+    if as_json:
+        code = getattr(
+            error, "code", "system" if isinstance(error, OSError) else "usage"
+        )
+        found = {"format": "hetctl/error-1", "code": code, "text": lines}
+        emit(found | {"status": status}, err=True)
+        return status
     for line in lines.splitlines():
         say(f"hetctl: {line}", err=True)
     return status

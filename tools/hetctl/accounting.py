@@ -6,7 +6,7 @@ records hold.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hetctl.energy import energy_of
@@ -66,6 +66,8 @@ class Split:
         idle: no selected task on it; None where its number of slots is not known.
         failed: held by a task in attempts that failed before their first strip; this
             is not busy time.
+        wasted: of computing, that of tasks which ended without a result: cancelled,
+            failed or dropped.
 
     """
 
@@ -76,6 +78,7 @@ class Split:
     idle: float | None
     checkpoint_wait: float = 0.0
     failed: float = 0.0
+    wasted: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +131,18 @@ def account(
     complete = all(info.state in ENDED for info in tasks)
     end = max(_end_of(info, now) for info in tasks)
     segments = [segment for info in tasks for segment in info.segments]
+    lost = [
+        segment
+        for info in tasks
+        if info.state in ENDED and info.state != "completed"
+        for segment in info.segments
+    ]
     slots = {device.spec.name: device.slots for device in devices}
     names = dict.fromkeys([*slots, *(segment.resource for segment in segments)])
     resources = [
         _resource(name, slots.get(name), segments, (begin, end)) for name in names
     ]
+    resources = [_with_waste(each, lost) for each in resources]
     accounts = [task_account(info, now) for info in tasks]
     return Account(begin, end, complete, accounts, resources, energy_of(segments))
 
@@ -158,6 +168,13 @@ def _resource(
         busy = 1 - (idle + split.failed) / (slots * (span[1] - span[0]))
         busy = max(0.0, busy)
     return ResourceAccount(name, slots, split, busy, energy_of(segments))
+
+
+def _with_waste(account: ResourceAccount, lost: list[Segment]) -> ResourceAccount:
+    """Say how much of a resource's computing was of tasks that gave no result."""
+    own = counted([each for each in lost if each.resource == account.name])
+    wasted = sum((each.seconds for each in own), 0.0)
+    return replace(account, split=replace(account.split, wasted=wasted))
 
 
 def _split(every: list[Segment], idle: float | None, end: float) -> Split:

@@ -24,6 +24,7 @@ from 0.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import tomllib
@@ -126,14 +127,12 @@ class BatchFile:
 
     def _add(self, index: int, table: Any) -> None:
         where = f"task[{index}]"
-        before = len(self._mistakes)
-        if isinstance(table, dict):
-            self._check_keys(where, table)
-        else:
+        if not isinstance(table, dict):
             self._mistake(where, f"expected a table, got {table!r}")
-        if len(self._mistakes) > before:
             return
-        entry = msgspec.convert(table, Entry)
+        self._check_keys(where, table)
+        # what is wrong is left out, so that the rest is looked at in the same round
+        entry = _sound(table)
         after = self._references(where, entry)
         specs = self._described(where, entry)
         first = len(self._specs)
@@ -184,6 +183,8 @@ class BatchFile:
 
     def _described(self, where: str, entry: Entry) -> list[TaskSpec]:
         """Describe the tasks that a table stands for; none where there is a mistake."""
+        if not entry.app:
+            return []  # that it is missing is told
         try:
             app_class = resolve(entry.app)
         except InputError as error:
@@ -274,6 +275,18 @@ class BatchFile:
 
     def _mistake(self, where: str, text: str) -> None:
         self._mistakes.append(f"{self._path}: {where}: {text}")
+
+
+def _sound(table: dict[str, Any]) -> Entry:
+    """Read the keys of a table that can be read; the others are as if they were not there."""
+    values: dict[str, Any] = {"app": ""}
+    for field in msgspec.structs.fields(Entry):
+        if field.name in table:
+            with contextlib.suppress(msgspec.ValidationError):
+                values[field.name] = msgspec.convert(table[field.name], field.type)
+    if isinstance(values.get("count"), int):
+        values["count"] = max(1, values["count"])
+    return Entry(**values)
 
 
 def _seconds(deadline: float | str) -> float:

@@ -53,6 +53,10 @@ CROSS: dict[str, Any] = {
     "linestyle": "none",
 }
 """How a failed attempt is marked."""
+LOST = frozenset({"failed", "cancelled", "dropped"})
+"""States of tasks whose computing gave no result."""
+WASTED = "//"
+"""How that is hatched."""
 WIDTH = 12.0
 SMALLEST_LABEL = 0.011
 """Share of the picture's width below which a bar gets no label."""
@@ -81,8 +85,7 @@ def draw(lanes: list[Lane], stretches: list[Stretch], path: Path) -> None:
         _arrow(axes, before, after, origin)
     _finish(axes, lanes, span)
     _title(axes, stretches, span)
-    failed = any(each.segment.failed_attempt for each in stretches)
-    _legend(figure, colours, failed=failed)
+    _legend(figure, colours, stretches)
     figure.savefig(path, dpi=160)
 
 
@@ -108,8 +111,14 @@ def _bar(axes: Any, each: Stretch, origin: float, colour: str) -> None:
     low = each.lane - BAR / 2
     face = _lighter(colour, shade)
     edge = FAILED if each.task.state == "failed" else "white"
+    hatch = WASTED if each.task.state in LOST else None
     axes.broken_barh(
-        [(start, length)], (low, BAR), facecolors=[face], edgecolor=edge, linewidth=0.8
+        [(start, length)],
+        (low, BAR),
+        facecolors=[face],
+        edgecolor=edge,
+        linewidth=0.8,
+        hatch=hatch,
     )
     pale = [_lighter(colour, max(shade, COPY))]
     copied_in = min(each.segment.transfer_in, length)
@@ -139,8 +148,12 @@ def _label(axes: Any, each: Stretch, origin: float, span: float) -> None:
     if length < SMALLEST_LABEL * span * len(str(each.task.id)):
         return
     middle = each.start - origin + length / 2
+    name = one_line(each.task.name)[:LONGEST]
+    label = f"{each.task.id} {name}" if name else str(each.task.id)
+    if length < SMALLEST_LABEL * span * len(label):
+        label = str(each.task.id)
     axes.text(
-        middle, each.lane, str(each.task.id), ha="center", va="center", fontsize=8, color="white",
+        middle, each.lane, label, ha="center", va="center", fontsize=8, color="white",
         fontweight="bold", clip_on=True,
     )  # fmt: skip
 
@@ -184,7 +197,8 @@ def _title(axes: Any, stretches: list[Stretch], span: float) -> None:
     axes.set_title(title, loc="left", fontsize=11, color=INK)
 
 
-def _legend(figure: Figure, colours: dict[str, str], *, failed: bool) -> None:
+def _legend(figure: Figure, colours: dict[str, str], stretches: list[Stretch]) -> None:
+    states = {each.task.state for each in stretches}
     handles: list[Any] = [
         Patch(facecolor=colour, label=one_line(name)[:LONGEST])
         for name, colour in colours.items()
@@ -192,7 +206,17 @@ def _legend(figure: Figure, colours: dict[str, str], *, failed: bool) -> None:
     handles.append(
         Line2D([], [], color=INK, marker=">", markersize=5, label="migration")
     )
-    if failed:
+    if "failed" in states:
+        handles.append(
+            Patch(
+                facecolor="white", edgecolor=FAILED, hatch=WASTED, label="failed task"
+            )
+        )
+    if states & (LOST - {"failed"}):
+        handles.append(
+            Patch(facecolor="#bbbbbb", hatch=WASTED, label="cancelled or dropped task")
+        )
+    if any(each.segment.failed_attempt for each in stretches):
         handles.append(Line2D([], [], **CROSS, label="failed attempt"))
     figure.legend(
         handles=handles,

@@ -1,4 +1,4 @@
-"""Values that a shell completes: applications, and what the daemon knows.
+"""Values that a shell completes: applications, files, and what the daemon knows.
 
 Called while somebody waits for a key to take effect: without a daemon, or with a slow
 one, there is nothing to complete, and never an error.
@@ -7,6 +7,8 @@ one, there is nothing to complete, and never an error.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from click.shell_completion import CompletionItem
 
 from libtask.errors import HetError
 
@@ -21,13 +23,60 @@ PATIENCE = 0.5
 """Seconds that the daemon may take."""
 
 
+NEWEST = 500
+"""Tasks whose ids and names are offered."""
+
+
 def applications(
     ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[str]:
-    """Complete the name of an installed application."""
+) -> list[str] | list[CompletionItem]:
+    """Complete the name of an installed application, or a file."""
     from libtask.apps import available
 
-    return _beginning(available(), incomplete)
+    found = _beginning(available(), incomplete)
+    return found or files(ctx, param, incomplete)
+
+
+def files(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Have the shell complete the name of a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def parameters_of(app: str, incomplete: str) -> list[CompletionItem]:
+    """Complete the options that are parameters of an application."""
+    from libtask.apps import resolve
+    from libtask.parameters import parameters
+
+    try:
+        known = parameters(resolve(app)).values()
+    except HetError:
+        return []
+    options = [(f"--{each.name.replace('_', '-')}", str(each)) for each in known]
+    return [
+        CompletionItem(option, help=told)
+        for option, told in options
+        if option.startswith(incomplete)
+    ]
+
+
+def selectors(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete a selector: the ids and names of the newest tasks, and the words."""
+    if ctx.command.name == "set" and "=" in incomplete:
+        return []
+    before, comma, last = incomplete.rpartition(",")
+    offered = _asked(ctx, last, _selectors)
+    return [before + comma + each for each in offered]
+
+
+def _selectors(client: Client) -> list[str]:
+    from hetctl.selectors import NAME, WORDS, array_of
+    from libtask.client.client import Selection
+
+    newest = client.tasks(Selection(limit=NEWEST))
+    names = dict.fromkeys(NAME + array_of(info.name) for info in newest if info.name)
+    return [*(str(info.id) for info in newest), *names, *WORDS]
 
 
 def resources(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -34,10 +34,18 @@ def reasons(found: Explained) -> Iterator[str]:
     """Say in lines why a task waits or runs where it does."""
     yield f"task {found.id} {found.why}"
     if found.policy:
-        rule = found.rule or "no rule of it named"
-        yield f"  policy {found.policy}: {rule}"
+        yield f"  policy {found.policy}: {found.rule or _without_rule(found)}"
     if found.objective != "performance":
         yield f"  affinity is measured by {found.objective}"
+
+
+def _without_rule(found: Explained) -> str:
+    """Say why no rule of the policy put a task where it is."""
+    if found.resource is None:
+        return "it has not placed the task yet"
+    return (
+        "the place is not its choice: the task was sent there, or could go nowhere else"
+    )
 
 
 def rows(found: Explained, emulated: frozenset[str]) -> list[tuple[str, ...]]:

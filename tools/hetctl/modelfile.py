@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = "hetctl/models-1"
+LINE = "hetctl/model-1"
+"""The format of each measurement; a reader needs it not."""
 
 
 def write(samples: Iterable[Sample]) -> str:
     """Write measurements."""
-    lines: list[Any] = [{"format": FORMAT}, *samples]
+    lines: list[Any] = [{"format": FORMAT}]
+    lines += [{"format": LINE} | msgspec.to_builtins(each) for each in samples]
     return "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
 
 

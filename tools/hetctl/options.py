@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -72,6 +73,11 @@ def connect(socket: Path | None, *, start: bool = False) -> Client:
 
         ensure_started(socket)
     return Client(socket)
+
+
+def lacking(what: str, package: str) -> str:
+    """Say which package is missing, and how it is installed beside this program."""
+    return f"{what} {package}: {sys.executable} -m pip install {package}"
 
 
 def assignments(texts: tuple[str, ...]) -> dict[str, str]:

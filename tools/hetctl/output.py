@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hetctl.documents import tasks as documents
     from hetctl.documents.parts import Source
-    from libtask.messages import LastOutput, Segment, TaskInfo
+    from libtask.messages import LastOutput, Order, Segment, TaskInfo
 
 STYLES = {
     "running": "green",
@@ -38,9 +38,9 @@ def now() -> float:
     return time.time()  # noqa: TID251  a command is a shell: it owns its clock
 
 
-def emit(value: Mapping[str, object]) -> None:
+def emit(value: Mapping[str, object], *, err: bool = False) -> None:
     """Print one JSON value on one line; numbers that JSON lacks become null."""
-    say_json(msgspec.json.encode(value, enc_hook=str))
+    say_json(msgspec.json.encode(value, enc_hook=str), err=err)
 
 
 def on_terminal() -> bool:
@@ -60,10 +60,19 @@ def moment(seconds: float) -> str:
 
 
 def clock_time(seconds: float | None) -> str:
-    """Write a moment of today as local wall-clock time; `-` for none."""
+    """Write a moment as local time, with its date where that is not today; `-`: none."""
     if seconds is None:
         return "-"
-    return time.strftime("%H:%M:%S", time.localtime(seconds))
+    local, today = time.localtime(seconds), time.localtime(now())
+    same_day = local[:3] == today[:3]
+    return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S", local)
+
+
+def date_and_time(seconds: float | None) -> str:
+    """Write a moment as local time with its date: a story may span days; `-`: none."""
+    if seconds is None:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def task_document(
@@ -111,6 +120,19 @@ def task_document(
         "params": info.params,
         "reason": info.reason,
         "result": told(info.result),
+        "submission": info.submission or None,
+        "requeued": info.requeued or None,
+        "orders": [order_document(each) for each in info.orders],
+    }
+
+
+def order_document(order: Order) -> documents.OrderPart:
+    """Write what a user ordered of a task."""
+    return {
+        "at": moment(order.at),
+        "what": order.what,
+        "by": f"uid:{order.by}",
+        "text": order.text,
     }
 
 
@@ -174,19 +196,38 @@ def checkpoint_wait(segment: Segment) -> float | None:
 
 
 def tasks_document(
-    found: Iterable[TaskInfo], emulated: frozenset[str]
+    found: Iterable[TaskInfo], emulated: frozenset[str], total: int | None = None
 ) -> documents.Tasks:
-    """Write several tasks."""
+    """Write several tasks; `total`: how many there are, where some are left out."""
+    tasks = [task_document(info, emulated) for info in found]
+    every = len(tasks) if total is None else max(total, len(tasks))
     return {
         "format": "hetctl/tasks-1",
-        "tasks": [task_document(info, emulated) for info in found],
+        "tasks": tasks,
+        "total": every,
+        "truncated": every > len(tasks),
     }
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table: coloured on a terminal, plain aligned columns elsewhere."""
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    parsable: bool = False,
+) -> None:
+    """Print a table: coloured on a terminal, plain aligned columns elsewhere.
+
+    Args:
+        headings: of the columns.
+        rows: their cells.
+        parsable: separate the cells by a bar, and leave bars out of them.
+
+    """
     kept = [[one_line(cell) for cell in row] for row in rows]
-    if on_terminal():
+    if parsable:
+        for row in [[heading.upper() for heading in headings], *kept]:
+            say("|".join(cell.replace("|", "/") for cell in row))
+    elif on_terminal():
         _rich_table(headings, kept)
     else:
         for line in plain_table(headings, kept):

@@ -32,6 +32,13 @@ def place_of(info: TaskInfo, emulated: frozenset[str]) -> str:
     return here
 
 
+def waited(info: TaskInfo) -> float | None:
+    """Seconds from submission to the first start; of one that never starts none."""
+    if info.started is not None:
+        return max(0.0, info.started - info.submitted)
+    return None if info.state in ENDED else max(0.0, now() - info.submitted)
+
+
 def elapsed(info: TaskInfo) -> float | None:
     """Seconds from start to end, or to now."""
     if info.started is None:

@@ -29,8 +29,9 @@ STATUSES = """\
 | 124 | `wait` gave up |
 """
 SELECTORS = """\
-A SELECTOR names tasks: an id, a range `3-9`, `last`, `all`, `mine`, `@NAME` (tasks of that
-name or of the array of that name; `*` and `?` stand for others), or a comma list of these.
+A SELECTOR names tasks: an id, a range `3-9`, `last`, `all`, `mine`, `@NAME` (the newest
+submission of tasks with that name, or of the array of that name; `*` and `?` stand for others),
+`@NAME:all` (every submission with that name), or a comma list of these.
 A DURATION is `90s`, `15min`, `2h`; a bare number is seconds.
 """
 

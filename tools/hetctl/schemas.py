@@ -24,6 +24,8 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "result": ("hetctl/result-1",),
     "wait": TASKS,
     "progress": ("hetctl/progress-1",),
+    "requeue": ("hetctl/requeued-1", *TASKS),
+    "forget": ("hetctl/tasks-forgotten-1",),
     "cancel": ("hetctl/control-1",),
     "hold": ("hetctl/control-1",),
     "release": ("hetctl/control-1",),
@@ -56,6 +58,9 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "daemon start": ("hetctl/daemon-1",),
     "daemon stop": ("hetctl/daemon-1",),
     "daemon status": ("hetctl/daemon-1",),
+    "daemon restart": ("hetctl/daemon-1",),
+    "daemon logs": ("hetctl/daemon-log-1",),
+    "config show": ("hetctl/config-1",),
     "daemon check": ("hetctl/store-1",),
     "daemon backup": ("hetctl/store-1",),
     "daemon restore": ("hetctl/store-1",),
@@ -63,6 +68,9 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "doc": ("hetctl/doc-1",),
 }
 """Command -> the documents that it may print with `--json`."""
+
+ON_ERROR = "hetctl/error-1"
+"""What every command prints on standard error with `--json`, where it fails."""
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -1,7 +1,11 @@
-"""Selectors: ids, `last`, `all`, `mine`, ranges `3-9`, names `@NAME`, comma lists."""
+"""Selectors: ids, `last`, `all`, `mine`, ranges `3-9`, names `@NAME`, comma lists.
+
+`@NAME` means the newest submission with that name, `@NAME:all` every one.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 WORDS = ("last", "all", "mine")
 NAME = "@"
 """Begins a selector of tasks by name: `@NAME`, its array `@NAME`, or `@train-*`."""
+EVERY = ":all"
+"""Ends a selector by name that means all submissions with that name."""
 MOST = 1_000_000
 """Tasks that one selector may name; a longer range is a slip of the finger."""
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
@@ -95,7 +101,7 @@ def ids_in(word: str) -> range:
     if found is None:
         raise InputError(
             f"selector {word!r}: expected an id, a range such as 3-9, last, all, mine"
-            " or @NAME"
+            ", @NAME or @NAME:all"
         )
     if max(len(found[1]), len(found[2] or "")) > DIGITS:
         raise NotFoundError(f"selector {_cut(word)!r}: no task has so large an id")
@@ -121,14 +127,37 @@ def _ids_of(client: Client, word: str, *, live: bool) -> list[int]:
 
 
 def _named(client: Client, word: str, *, live: bool) -> list[int]:
-    found = [
-        info
-        for info in client.tasks(Selection(limit=MOST))
-        if bears(info.name, word.removeprefix(NAME))
-    ]
+    wanted = word.removeprefix(NAME)
+    found = _of_name(client, wanted.removesuffix(EVERY))
+    if not wanted.endswith(EVERY):
+        found = newest_submissions(found)
     if not found:
         raise NotFoundError(f"selector {word!r}: no task of that name")
     return sorted(i.id for i in found if not (live and i.state in ENDED))
+
+
+def _of_name(client: Client, wanted: str) -> list[TaskInfo]:
+    every = client.iterate(Selection(limit=MOST))
+    return [info for info in every if bears(info.name, wanted)]
+
+
+def newest_submissions(tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
+    """Keep, of the tasks with each name, those of the newest submission.
+
+    The tasks of an array have one name here, without their numbers.
+    """
+    newest: dict[str, list[TaskInfo]] = {}
+    for info in sorted(tasks, key=lambda info: info.id, reverse=True):
+        some = newest.setdefault(array_of(info.name), [])
+        if not some or info.submission == some[0].submission:
+            some.append(info)
+    return [info for some in newest.values() for info in some]
+
+
+def array_of(name: str) -> str:
+    """Return the name of the array that a task may be one of; else its own name."""
+    array, _, number = name.rpartition(".")
+    return array if array and number.isdigit() else name
 
 
 def bears(name: str, wanted: str) -> bool:
@@ -138,13 +167,16 @@ def bears(name: str, wanted: str) -> bool:
     return bool(name) and (member or name == wanted or fnmatchcase(name, wanted))
 
 
-def _existing(client: Client, ids: range) -> range:
-    """Cut a range at the newest task: `5-99` means those from 5 on."""
-    newest = client.tasks(Selection(limit=1))
-    top = newest[0].id if newest else 0
-    if ids[0] > top:
+def _existing(client: Client, ids: range) -> list[int]:
+    """Find the tasks in a range: those that are forgotten, and others', are left out."""
+    selection = Selection(before=ids[-1] + 1, limit=len(ids))
+    newest_first = (info.id for info in client.iterate(selection))
+    found = list(itertools.takewhile(lambda task: task >= ids[0], newest_first))
+    if not found:
+        newest = client.tasks(Selection(limit=1))
+        top = newest[0].id if newest else 0
         raise NotFoundError(f"no tasks {ids[0]}-{ids[-1]}; the newest is {top}")
-    return range(ids[0], min(ids[-1], top) + 1)
+    return found[::-1]
 
 
 def _last(client: Client) -> int:

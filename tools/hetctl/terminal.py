@@ -18,6 +18,6 @@ def say(text: str = "", *, err: bool = False) -> None:
     click.echo(visible(text), err=err)
 
 
-def say_json(document: bytes) -> None:
-    """Print a JSON document; it holds the same as before."""
-    click.echo(document.decode().translate(_IN_JSON))
+def say_json(document: bytes, *, err: bool = False) -> None:
+    """Print a JSON document; it holds the same as before. To standard error with `err`."""
+    click.echo(document.decode().translate(_IN_JSON), err=err)

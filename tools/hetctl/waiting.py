@@ -5,6 +5,8 @@ On a terminal with `follow`, live progress bars; else a line as each task ends.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
@@ -15,13 +17,15 @@ import msgspec
 from hetctl.output import emit, on_terminal, tasks_document
 from hetctl.places import emulated_names, marked
 from hetctl.terminal import say
+from libtask.apps import short_name
 from libtask.client.client import Selection
+from libtask.errors import HetError
 from libtask.messages import ENDED
 from libtask.plaintext import one_line
 from libtask.worker.results import told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from libtask.client.client import Client
     from libtask.client.handles import TaskHandle
@@ -30,6 +34,10 @@ if TYPE_CHECKING:
 EXIT_SOME_FAILED = 10
 EXIT_SOME_CANCELLED = 11
 EXIT_TIMEOUT = 124
+UNUSUAL_S = 1.5
+"""Seconds without an end after which it is told what tasks wait for."""
+MOST_TOLD = 3
+"""Tasks of which that is told."""
 LONGEST_RESULT = 400
 """Characters of a result in a line; `hetctl result` prints it whole."""
 SHOWN_RESULTS = 20
@@ -55,6 +63,15 @@ class Manner:
 
 def wait_for(client: Client, handles: list[TaskHandle], manner: Manner) -> int:
     """Wait until the tasks have ended; return the exit status that tells how."""
+    try:
+        _wait_in(client, handles, manner)
+    except KeyboardInterrupt:
+        _say_going_on(handles)
+        raise
+    return _status(handles, as_json=manner.as_json)
+
+
+def _wait_in(client: Client, handles: list[TaskHandle], manner: Manner) -> None:
     if manner.as_json:
         _wait(handles, manner.timeout, lambda _: None)
         ids = tuple(handle.id for handle in handles)
@@ -67,8 +84,73 @@ def wait_for(client: Client, handles: list[TaskHandle], manner: Manner) -> int:
                 say(one_line(f"task {handle.id}{text}"))
     else:
         emulated = emulated_names(client)
-        _wait(handles, manner.timeout, lambda each: _say_ended(each, emulated))
-    return _status(handles, as_json=manner.as_json)
+        with _watched(client, handles):
+            _wait(handles, manner.timeout, lambda each: _say_ended(each, emulated))
+
+
+def _say_going_on(handles: list[TaskHandle]) -> None:
+    """Say, after Ctrl-C, that it ended the waiting only."""
+    left = [handle.id for handle in handles if not handle.done()]
+    if not left:
+        return
+    tasks = ",".join(ranges(left))
+    one = len(left) == 1
+    say(
+        f"hetctl: task{'s' * (not one)} {tasks} {'goes' if one else 'go'} on; hetctl wait "
+        f"{tasks} waits again, hetctl cancel {tasks} ends {'it' if one else 'them'}",
+        err=True,
+    )
+
+
+@contextlib.contextmanager
+def _watched(client: Client, handles: list[TaskHandle]) -> Iterator[None]:
+    """Say on standard error, after a while without an end, what tasks wait for."""
+    timer = threading.Timer(UNUSUAL_S, _say_unusual, (client, handles))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _say_unusual(client: Client, handles: list[TaskHandle]) -> None:
+    """Say of the first tasks that have not ended what they wait for, if it is unusual."""
+    left = [handle.id for handle in handles if not handle.done()][:MOST_TOLD]
+    try:
+        for info in reversed(client.tasks(Selection(ids=tuple(left), detail=True))):
+            line = _unusual(client, info)
+            if line:
+                say(one_line(f"hetctl: task {info.id} {line}"), err=True)
+    except HetError:
+        return  # who waits hears of it
+
+
+def _unusual(client: Client, info: TaskInfo) -> str:
+    """Say what a task waits for; empty: nothing unusual."""
+    if info.state in ENDED:
+        return ""
+    last = info.segments[-1] if info.segments else None
+    if info.state != "running" or last is None:
+        return client.explain(info.id).why
+    if last.strips or last.computing is not None or info.progress > 0:
+        return ""
+    app = short_name(info.app)
+    return (
+        f"is being set up on {last.resource}: loading its input, or compiling {app} for "
+        f"{last.resource}, which is done once on this machine"
+    )
+
+
+def ranges(ids: list[int]) -> list[str]:
+    """Write ids as ranges; between two messages, other users' tasks may have come."""
+    found: list[list[int]] = []
+    for task in ids:
+        if found and task == found[-1][-1] + 1:
+            found[-1][1:] = [task]
+        else:
+            found.append([task])
+    return ["-".join(str(task) for task in each) for each in found]
 
 
 def _hint(handles: list[TaskHandle], *, as_json: bool) -> None:

@@ -20,20 +20,26 @@ from hetctl.__main__ import main as hetctl
 from hetctl.reference import commands
 from hetd.__main__ import parser
 from hetdocs.keys import tables
+from hetsim.__main__ import cli as hetsim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hetdocs.keys import Key
 
-PAGES = ("hetd.8", "hetctl.1", "hetd.toml.5")
+PAGES = ("hetd.8", "hetctl.1", "hetsim.1", "hetd.toml.5")
 COMMON = {"--json", "--socket", "--help"}
 """Options of every command: described once."""
 
 
 def page(source: str) -> str:
     """Fill in a page."""
-    parts = {"options": _options, "commands": _commands, "keys": _keys}
+    parts = {
+        "options": _options,
+        "commands": lambda: _commands(hetctl, "hetctl"),
+        "simulator": lambda: _commands(hetsim, "hetsim"),
+        "keys": _keys,
+    }
     text = source.replace("@version@", hetd.__version__)
     for name, make in parts.items():
         if f"@{name}@" in text:
@@ -77,11 +83,11 @@ def _options() -> Iterator[str]:
         yield from _tagged(term.strip(), (action.help or "").capitalize() + ".")
 
 
-def _commands() -> Iterator[str]:
-    for name, command in commands(hetctl):
-        context = click.Context(command, info_name=f"hetctl {name}")
+def _commands(root: click.Group, program: str) -> Iterator[str]:
+    for name, command in commands(root):
+        context = click.Context(command, info_name=f"{program} {name}")
         usage = " ".join(command.collect_usage_pieces(context))
-        yield f".SS {_quoted(f'hetctl {name} {usage}')}"
+        yield f".SS {_quoted(f'{program} {name} {usage}')}"
         yield roff(command.help or command.short_help or "")
         for parameter in command.params:
             yield from _option(parameter, context)

@@ -5,6 +5,7 @@ Both are frozen dataclasses whose fields are their parameters, in a table by nam
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 T = TypeVar("T")
+
+SHARES = frozenset(
+    {"least_affinity", "least_chance", "least_gain", "short_share", "hopeless"}
+)
+"""Parameters, of whatever has them, that are parts of a whole."""
 
 
 def make_named(
@@ -44,9 +50,24 @@ def make_named(
                 f"{suggestion(parameter, known)}; it has: {', '.join(known) or 'none'}"
             )
     try:
-        return msgspec.convert(parameters, kind, strict=False)
+        made = msgspec.convert(parameters, kind, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(f"{what} {name}: {error}") from error
+    for parameter in known:
+        _demand_sense(
+            f"{what} {name}: {parameter}", parameter, getattr(made, parameter)
+        )
+    return made
+
+
+def _demand_sense(place: str, parameter: str, value: object) -> None:
+    """Refuse numbers with which nothing can be decided: no factor or time is below 0."""
+    if not isinstance(value, float):
+        return
+    if not 0 <= value < math.inf:
+        raise InputError(f"{place}: expected a number from 0, got {value:g}")
+    if parameter in SHARES and value > 1:
+        raise InputError(f"{place}: expected a share from 0 to 1, got {value:g}")
 
 
 def parameter_names(kind: type) -> list[str]:

@@ -11,8 +11,10 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from hetd.service.kept import Bytes
+from hetd.service.listing import ListDesk
 from hetd.service.models import ModelDesk
 from hetd.service.once import Once
+from hetd.service.past import PastDesk
 from hetd.service.permissions import Permissions
 from hetd.service.resources import NodeDesk
 from hetd.service.slices import Work, carried_out
@@ -56,17 +58,23 @@ class Service:
         self.forget = self._once.forget
         self._store = store
         tasks = TaskDesk(node, self.rights)
+        submission = SubmissionDesk(node, self.rights, self.kept)
+        past = PastDesk(node, self.rights, submission)
+        status = StatusDesk(node, store, self.rights, watchers)
         models = ModelDesk(node, self.rights)
         whole = NodeDesk(node, store, self.rights, stop)
         self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
-            m.Submit: SubmissionDesk(node, self.rights, self.kept).submit,
-            m.ListTasks: tasks.list_tasks,
+            m.Submit: submission.submit,
+            m.Requeue: past.requeue,
+            m.ForgetTasks: past.forget,
+            m.ListTasks: ListDesk(node, self.rights).list_tasks,
             m.Explain: tasks.explain,
             m.Control: tasks.control,
             m.Amend: tasks.amend,
             m.Migrate: tasks.migrate,
             m.Devices: whole.devices,
-            m.Status: StatusDesk(node, store, watchers).status,
+            m.Status: status.status,
+            m.ShowConfig: status.config,
             m.Occupy: whole.occupy,
             m.TestDevices: whole.test,
             m.Policies: whole.policies,
@@ -123,7 +131,10 @@ class Service:
             raise DaemonUnreachableError("hetd is stopping; ask when it is back")
 
     def _demand_room(self, request: m.Change) -> None:
-        if isinstance(request, m.Submit) and self._store.shortage is not None:
+        if (
+            isinstance(request, (m.Submit, m.Requeue))
+            and self._store.shortage is not None
+        ):
             raise StoreFullError(
                 f"hetd's store has no room ({self._store.shortage}); nothing was "
                 f"submitted; try again when there is"

@@ -38,6 +38,14 @@ def groups_of(uid: int) -> frozenset[str]:
     return frozenset(name for name in map(_group_name, numbers) if name)
 
 
+def names_of(uid: int) -> list[str]:
+    """Return what a user is called in the configuration: the login name and the number."""
+    try:
+        return [pwd.getpwuid(uid).pw_name, str(uid)]
+    except (KeyError, OverflowError):
+        return [str(uid)]
+
+
 def _group_name(gid: int) -> str:
     try:
         return grp.getgrgid(gid).gr_name

@@ -9,6 +9,8 @@ import psutil
 
 import hetd
 from hetd.core.system import SECOND
+from hetd.origins import values
+from hetd.service.permissions import names_of
 from hetd.service.resources import policy_name
 from libtask import messages as m
 
@@ -16,8 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hetd.node import Node
+    from hetd.service.permissions import Permissions
     from hetd.store import Store
     from hetd.transport.router import Peer
+
+
+USERS = "limits.user."
+"""Begins the keys of single users' limits."""
 
 
 class StatusDesk:
@@ -28,14 +35,36 @@ class StatusDesk:
 
     """
 
-    def __init__(self, node: Node, store: Store, watchers: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        store: Store,
+        rights: Permissions,
+        watchers: Callable[[], int],
+    ) -> None:
         self._node = node
+        self._rights = rights
         self._store = store
         self._watchers = watchers
         self._started = node.clock.wall()
 
+    def config(self, peer: Peer, request: m.ShowConfig) -> m.Message:
+        """Tell what is in force; limits of others, who is no ruler may not see."""
+        node = self._node
+        found = values(node.config, node.origins, node.settings.policy)
+        if not self._rights.may_rule(peer.uid):
+            mine = tuple(f"{USERS}{name}." for name in names_of(peer.uid))
+            found = (
+                each
+                for each in found
+                if not each.key.startswith(USERS) or each.key.startswith(mine)
+            )
+        file = node.origins.file
+        return m.ConfigInfo(request.request, list(found), str(file or ""))
+
     def status(self, peer: Peer, request: m.Status) -> m.Message:
         counters, pool = self._node.counters, self._node.pool
+        origins = self._node.origins
         return m.StatusInfo(
             request.request,
             version=hetd.__version__,
@@ -55,4 +84,9 @@ class StatusDesk:
             watchers=self._watchers(),
             memory_bytes=psutil.Process().memory_info().rss,
             shortage=self._store.shortage,
+            config_file=str(origins.file or ""),
+            state=str(origins.state or ""),
+            log=origins.log,
+            managed=origins.managed,
+            command_policy=origins.policy or "",
         )

@@ -44,13 +44,15 @@ class SubmissionDesk:
         _refuse_dependencies(request.tasks)
         reading = Reading(self._node.journal)
         completed: set[int] = set()
+        if request.part_of:
+            self._rights.demand_own(peer, request.part_of)
         for position, spec in enumerate(request.tasks):
             self._check(peer, spec)
             for other in spec.after:
                 self._look_up(peer, other, position, completed)
                 if reading.is_enough():
                     yield
-        self._demand_room(peer, request.tasks)
+        self._demand_room(peer.uid, request.tasks)
         # from here on nothing is between what is looked at and what is done
         launcher = self._node.pool.has_launcher(peer.uid)
         if request.worker:
@@ -61,7 +63,10 @@ class SubmissionDesk:
             for position, spec in enumerate(request.tasks)
         ]
         reach("submit.checked")
-        entries = [self._admit(peer, spec, request.worker) for spec in specs]
+        submission = request.part_of or first
+        entries = [
+            self._admit(peer, spec, request.worker, submission) for spec in specs
+        ]
         reach("submit.admitted")
         self._node.submit(entries)
         reach("submit.placed")
@@ -77,21 +82,87 @@ class SubmissionDesk:
                 f"a worker of its own runs 1 task, not {len(request.tasks)}"
             )
 
-    def _demand_room(self, peer: Peer, specs: Sequence[m.TaskSpec]) -> None:
+    def again(
+        self, peer: Peer, ended: Sequence[Entry], request: m.Requeue
+    ) -> list[Entry]:
+        """Take in tasks that have ended as new ones; all, or none.
+
+        Raises:
+            InputError, NotAllowedError: as for a submit.
+
+        """
+        specs = [self._spec_again(entry, request) for entry in ended]
+        for spec in specs:
+            self._check(peer, spec)
+        by_owner: dict[int, list[m.TaskSpec]] = {}
+        for entry, spec in zip(ended, specs, strict=True):
+            by_owner.setdefault(entry.owner, []).append(spec)
+        for owner, some in by_owner.items():
+            self._demand_room(owner, some)
+        first = self._node.journal.next_id()
+        renamed = {each.old: each.new for each in request.done} | {
+            entry.id: first + position for position, entry in enumerate(ended)
+        }
+        made = []
+        for entry, spec in zip(ended, specs, strict=True):
+            after = [renamed.get(task, task) for task in spec.after]
+            wanted = msgspec.structs.replace(spec, after=after)
+            made.append(self._repeat(peer, entry, wanted, first))
+        self._node.submit(made)
+        return made
+
+    def _repeat(
+        self, peer: Peer, ended: Entry, spec: m.TaskSpec, submission: int
+    ) -> Entry:
+        """Open a page for a task that repeats one; the order says which."""
+        now = self._node.clock.wall()
+        route = peer.route if ended.owner == peer.uid else b""
+        entry = self._node.journal.admit(spec, ended.owner, now, route)
+        entry.submission = submission
+        entry.requeued = ended.id
+        order = m.Order(now, "requeue", peer.uid, f"of task {ended.id}")
+        self._node.journal.ordered(entry, order)
+        return entry
+
+    def _spec_again(self, ended: Entry, request: m.Requeue) -> m.TaskSpec:
+        """Describe a task that has ended as it is submitted again; it is not held.
+
+        Raises:
+            InputError: one that it comes after has failed, and is not submitted again.
+
+        """
+        again = {*request.ids, *(each.old for each in request.done)}
+        live = self._node.journal.live
+        after = [task for task in ended.spec.after if task in again or task in live]
+        for task in ended.spec.after:
+            other = None if task in after else self._node.journal.find(task)
+            if other is not None and other.state != "completed":
+                raise InputError(
+                    f"task {ended.id} comes after task {task}, which ended as "
+                    f"{other.state}: submit that again, too"
+                )
+        return msgspec.structs.replace(ended.spec, hold=False, after=after)
+
+    def _demand_room(self, owner: int, specs: Sequence[m.TaskSpec]) -> None:
         """Refuse what exceeds the limits of tasks, and of bytes, that a user may have."""
-        limit = self._node.limits.tasks.of(peer.uid)
-        has = len(self._node.journal.live_of.get(peer.uid, ()))
+        limit = self._node.limits.tasks.of(owner)
+        has = len(self._node.journal.live_of.get(owner, ()))
         if limit is not None and has + len(specs) > limit:
             raise NotAllowedError(
                 f"you may have {limit} unended tasks and have {has}: no room for "
                 f"{len(specs)} more; wait until some end, or ask for a higher limit"
             )
-        self._kept.demand_room(peer.uid, specs)
+        self._kept.demand_room(owner, specs)
 
-    def _admit(self, peer: Peer, spec: m.TaskSpec, worker: str) -> Entry:
-        entry = self._node.journal.admit(
-            spec, peer.uid, self._node.clock.wall(), peer.route
-        )
+    def _admit(
+        self, peer: Peer, spec: m.TaskSpec, worker: str, submission: int
+    ) -> Entry:
+        now = self._node.clock.wall()
+        entry = self._node.journal.admit(spec, peer.uid, now, peer.route)
+        entry.submission = submission
+        if spec.hold:
+            order = m.Order(entry.submitted, "hold", peer.uid, "at its submission")
+            self._node.journal.ordered(entry, order)
         if worker:
             self._node.pool.reserve(peer.uid, worker, entry.id)
         return entry

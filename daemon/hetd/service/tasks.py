@@ -1,4 +1,4 @@
-"""What users ask of tasks that are there: list, explain, cancel, hold, move."""
+"""What users ask of tasks that are there: explain, cancel, hold, move."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from hetd.core import events as e
 from hetd.core.events import TaskId
 from hetd.core.tasks import State
 from hetd.planning.explain import RESOURCE_LOST, explain
-from hetd.service.pages import Page
 from hetd.service.resources import policy_name, resource_named
-from hetd.service.slices import LOOKS, Reading, slices, slices_of_pages
+from hetd.service.slices import LOOKS, slices, slices_of_pages
 from hetd.service.submission import refuse_deadline, refuse_priority
 from libtask import messages as m
 from libtask.errors import InputError
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from hetd.core.tasks import Row, TaskRecord
     from hetd.entry import Entry
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
 COUNTED = 10_000
 """Waiting tasks that one step of an explanation counts: some 2 ms."""
 
-Expected = dict[Any, dict[str, tuple[float, float]]]
-"""What tasks are expected to take; asked once for tasks that are alike."""
-
 
 class TaskDesk:
     """Answers what users ask of their tasks."""
@@ -45,77 +41,6 @@ class TaskDesk:
     def __init__(self, node: Node, rights: Permissions) -> None:
         self._node = node
         self._rights = rights
-
-    # ------------------------------------------------------------ list
-
-    def list_tasks(self, peer: Peer, request: m.ListTasks) -> Work:
-        if not 0 < request.limit <= m.MOST_IDS:
-            text = f"limit: expected 1 to {m.MOST_IDS}, got {request.limit}"
-            raise InputError(text)
-        journal = self._node.journal
-        page: Page[m.TaskInfo] = Page(request.limit)
-        expected: Expected = {}
-        following: int | None = None
-        doubtful = journal.doubtful()
-        for entry in self._candidates(peer, request):
-            if entry is None:
-                yield
-                doubtful = journal.doubtful()
-                continue
-            told = journal.certain(entry, doubtful)
-            if told is None:
-                continue
-            info = self._described(told, expected, detail=request.detail)
-            if not page.take(info):
-                following = page.parts[-1].id
-                break
-        return m.TaskList(request.request, page.parts, len(journal.live), following)
-
-    def _candidates(self, peer: Peer, request: m.ListTasks) -> Iterator[Entry | None]:
-        """Find the tasks to list, newest first; None: others may be served now."""
-        if request.ids is None:
-            owner = self._rights.whose(peer, mine=request.mine)
-            yield from self._newest(request.before, owner)
-            return
-        before = request.before
-        ids = {task for task in request.ids if before is None or task < before}
-        reading = Reading(self._node.journal)
-        for task in sorted(ids, reverse=True):
-            yield self._rights.own(peer, task)
-            if reading.is_enough():
-                yield None
-
-    def _newest(self, before: int | None, owner: int | None) -> Iterator[Entry | None]:
-        reading = Reading(self._node.journal)
-        there_is_more = True
-        while there_is_more:
-            there_is_more = False
-            for entry in self._node.journal.newest(before, LOOKS, owner):
-                before = entry.id
-                yield entry
-                there_is_more = reading.is_enough()
-                if there_is_more:  # what is read from the store must not stay open
-                    break
-            if there_is_more:
-                yield None
-
-    def _described(
-        self, entry: Entry, expected: Expected, *, detail: bool
-    ) -> m.TaskInfo:
-        """Describe a task; in full, with what it is expected to take."""
-        info = entry.info(detail=detail)
-        if not detail:
-            return info
-        spec = entry.spec
-        alike = (spec.type, spec.app, spec.work, *spec.kinds, *spec.resources)
-        if alike not in expected:
-            expected[alike] = self._node.expected(spec)
-        known = expected[alike]
-        return msgspec.structs.replace(
-            info,
-            expected={name: seconds for name, (seconds, _) in known.items()},
-            spread={name: spread for name, (_, spread) in known.items()},
-        )
 
     # ------------------------------------------------------------ explain
 
@@ -208,13 +133,15 @@ class TaskDesk:
             if number:
                 yield
             reach("control.before")
-            self._control(request, some)
+            self._control(peer, request, some)
             reach("control.done")
         return m.Done(request.request, live)
 
-    def _control(self, request: m.Control, tasks: Sequence[int]) -> None:
+    def _control(self, peer: Peer, request: m.Control, tasks: Sequence[int]) -> None:
         # those before them may have been cancelled meanwhile, and they with them
         live = [TaskId(task) for task in tasks if task in self._node.journal.live]
+        for task in live:
+            self._ordered(peer, task, request.verb, request.reason)
         if request.verb == "snapshot":
             for task in live:
                 self._node.orders.want_snapshot(task)
@@ -223,12 +150,36 @@ class TaskDesk:
             for task in live:
                 self._node.orders.pass_signal(task, request.signal)
             return
-        event: Callable[[TaskId], e.Event] = _EVENTS[request.verb]
-        if request.requeue:
-            event = partial(e.TaskHeld, requeue=True)
+        event = self._event_of(peer, request)
         self._node.happen(*map(event, live))
         for task in live:
             self._node.keep(task)
+
+    def _event_of(self, peer: Peer, request: m.Control) -> Callable[[TaskId], e.Event]:
+        """Return what makes the event that a verb is for a task."""
+        if request.verb == "cancel":
+            return self._cancellation(peer, request.reason)
+        if request.requeue:
+            return partial(e.TaskHeld, requeue=True)
+        return _EVENTS[request.verb]
+
+    def _cancellation(
+        self, peer: Peer, reason: str
+    ) -> Callable[[TaskId], e.TaskCancelled]:
+        """Say why tasks are cancelled, and by whom where it is not their owner."""
+
+        def cancelled(task: TaskId) -> e.TaskCancelled:
+            own = self._node.journal.live[task].owner == peer.uid
+            who = "its owner" if own else f"uid {peer.uid}"
+            because = f": {reason}" if reason else ""
+            return e.TaskCancelled(task, f"cancelled by {who}{because}")
+
+        return cancelled
+
+    def _ordered(self, peer: Peer, task: int, what: str, text: str = "") -> None:
+        """Keep with a task what was ordered of it, and by whom."""
+        order = m.Order(self._node.clock.wall(), what, peer.uid, text)
+        self._node.journal.ordered(self._node.journal.live[task], order)
 
     def amend(self, peer: Peer, request: m.Amend) -> Work:
         refuse_deadline(request.deadline_s)
@@ -239,14 +190,15 @@ class TaskDesk:
         for number, some in enumerate(slices_of_pages(self._node.journal, live)):
             if number:
                 yield
-            self._amend(some, request)
+            self._amend(peer, some, request)
         return m.Done(request.request, live)
 
-    def _amend(self, tasks: Sequence[int], request: m.Amend) -> None:
+    def _amend(self, peer: Peer, tasks: Sequence[int], request: m.Amend) -> None:
         live = self._node.journal.live
         entries = [live[task] for task in tasks if task in live]
         for entry in entries:
             entry.spec = self._amended(entry, request)
+            self._ordered(peer, entry.id, "set", _told(request))
         self._node.amend_all(entries)
 
     def _amended(self, entry: Entry, request: m.Amend) -> m.TaskSpec:
@@ -289,6 +241,7 @@ class TaskDesk:
             )
         _demand_movable(entry)
         reach("migrate.before")
+        self._ordered(peer, request.id, "migrate", f"to {request.resource}")
         self._node.happen(e.TaskMoved(TaskId(request.id), request.resource))
         self._node.keep(TaskId(request.id))
         reach("migrate.done")
@@ -312,6 +265,18 @@ def _refuse_odd(request: m.Control) -> None:
         raise InputError(f"signal: {request.signal} does not go with {request.verb}")
     if request.signal in (signal.SIGSTOP, signal.SIGCONT):
         raise InputError("signal: hold and release stop a command and let it go on")
+
+
+def _told(request: m.Amend) -> str:
+    """Say what was changed of a task, as users write it."""
+    told = []
+    if request.priority is not None:
+        told.append(f"priority={request.priority}")
+    if request.no_deadline:
+        told.append("deadline=none")
+    elif request.deadline_s is not None:
+        told.append(f"deadline={request.deadline_s:g}s")
+    return " ".join(told)
 
 
 _EVENTS: dict[str, Callable[[TaskId], e.Event]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +33,15 @@ class Batch:
     """(owner, application, resource) -> what is known against it; None: nothing."""
     notes: list[tuple[float, str, str | None, str]] = field(default_factory=list)
     """(seconds since the epoch, what, resource, text) of what happened to the node."""
+    removed: list[int] = field(default_factory=list)
+    """Ended tasks that their owners want to be forgotten."""
+    freed: Counter[int] = field(default_factory=Counter)
+    """Owner -> bytes of these; known when they are removed."""
     replies: list[Any] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         rows = self.tasks or self.keys or self.samples or self.settings
-        others = self.circuits or self.measurers or self.notes
+        others = self.circuits or self.measurers or self.notes or self.removed
         return bool(rows or others or self.replies)
 
     def keep(self, known: Figures) -> None:

@@ -76,7 +76,8 @@ class Removed:
 
     Attributes:
         tasks: owner -> bytes of ended tasks; `keys`: of answers to changes.
-        ids: the tasks that were removed because their owner had too much.
+        ids: the tasks that were removed because their owner had too much, or wanted
+            it.
 
     """
 

@@ -36,6 +36,10 @@ DROP_MEASURERS = """
 DELETE FROM measurers WHERE type = ?1
 AND NOT EXISTS (SELECT 1 FROM samples WHERE type = ?1)
 """
+KEEP_LAST_ID = """
+INSERT INTO meta SELECT 'last_id', max(id) FROM tasks WHERE true
+ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)
+"""
 INSERT_SAMPLE = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -57,12 +61,34 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
         _write_usage(connection, batch)
     if batch.samples or batch.measurers:
         _write_samples(connection, batch)
+    _write_rest(connection, batch)
+
+
+def _write_rest(connection: sqlite3.Connection, batch: Batch) -> None:
+    """Write what few batches have."""
     if batch.settings:
         _write_settings(connection, batch.settings)
     if batch.circuits:
         _write_circuits(connection, batch.circuits)
     if batch.notes:
         _write_notes(connection, batch.notes)
+    if batch.removed:
+        _remove_tasks(connection, batch)
+
+
+def _remove_tasks(connection: sqlite3.Connection, batch: Batch) -> None:
+    """Remove ended tasks; the largest id that was ever given stays known."""
+    connection.execute(KEEP_LAST_ID)
+    batch.freed.clear()
+    for task in batch.removed:
+        query = (
+            "DELETE FROM tasks WHERE id = ? AND ended > 0 "
+            "RETURNING owner, length(entry)"
+        )
+        for owner, size in connection.execute(query, (task,)).fetchall():
+            batch.freed[owner] += size
+    lost = [(owner, -size, 0) for owner, size in batch.freed.items()]
+    connection.executemany(ADD_USAGE, lost)
 
 
 def _write_notes(connection: sqlite3.Connection, notes: list[Any]) -> None:
@@ -176,6 +202,37 @@ class Reader:
         with closing(cursor):
             while row := self._next(cursor):
                 yield row[0], self._sound(row)
+
+    def ended_since(self, at: int, most: int) -> list[int]:
+        """Read the ids of tasks that ended at a time or later, in no order.
+
+        Args:
+            at: seconds since the epoch.
+            most: how many at most.
+
+        """
+        query = (
+            "SELECT id FROM tasks INDEXED BY history "
+            "WHERE ended > 0 AND ended >= ? LIMIT ?"
+        )
+        return [row[0] for row in self._rows(query, at, most)]
+
+    def count_ended(
+        self, owner: int, after: int, before: int, most: int
+    ) -> tuple[int, int]:
+        """Count a user's ended tasks between two ids, so many at most.
+
+        Returns:
+            How many there are, and the id of the last one.
+
+        """
+        query = (
+            "SELECT count(*), coalesce(max(id), 0) FROM (SELECT id FROM tasks "
+            "INDEXED BY owned WHERE owner = ? AND ended > 0 AND id > ? AND id < ? "
+            "ORDER BY id LIMIT ?)"
+        )
+        (row,) = self._rows(query, owner, after, before, most)
+        return row[0], row[1]
 
     def _next(self, cursor: sqlite3.Cursor) -> Any:
         with complaints(self._path):

@@ -159,6 +159,8 @@ class Store(rows.Reader):
         self._committing = None
         if self._removed:
             self._freed.append(self._removed)
+        if batch.removed:
+            self._freed.append(Removed(batch.freed, ids=batch.removed))
         return batch.replies
 
     def trim(self, owner: int, tasks: int, keys: int) -> None:

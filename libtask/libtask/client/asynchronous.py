@@ -39,6 +39,15 @@ class AsyncTask:
         """Share done, 0 to 1, as last heard of; see `AsyncClient.follow_progress`."""
         return self.handle.progress
 
+    @property
+    def state(self) -> str:
+        """State as last heard of."""
+        return self.handle.state
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self.handle.done()
+
     async def wait(self) -> str:
         """Wait for the end; return the state."""
         change = await asyncio.shield(asyncio.wrap_future(self.handle.ended))

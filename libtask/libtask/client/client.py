@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from libtask.client.display import Schedule
     from libtask.client.executor import TaskExecutor
-    from libtask.messages import Kind
+    from libtask.messages import Kind, TaskState
 
 BATCH = MOST_TASKS
 """Tasks in one submit: one commit of the daemon's store for all of them."""
@@ -73,6 +73,10 @@ class Selection:
         mine: only the caller's own.
         limit: at most so many, the newest.
         detail: with segments and parameters.
+        states: only tasks in one of these; empty: in any.
+        since: only tasks that have not ended, or not before this (epoch seconds).
+        user: only those of the user with this uid; others' are for administrators.
+        before: only ids below this one.
 
     """
 
@@ -80,6 +84,10 @@ class Selection:
     mine: bool = False
     limit: int = PAGE
     detail: bool = False
+    states: tuple[TaskState, ...] = ()
+    since: float | None = None
+    user: int | None = None
+    before: int | None = None
 
 
 class Client(Steering):
@@ -175,10 +183,15 @@ class Client(Steering):
             ready = [
                 _anchored(spec, index, handles) for index, spec in enumerate(chunk)
             ]
-            handles += self._submit(ready)
+            handles += self._submit(ready, handles[0].id if handles else 0)
         return handles
 
-    def _submit(self, specs: list[TaskSpec]) -> list[TaskHandle]:
+    def _submit(self, specs: list[TaskSpec], part_of: int) -> list[TaskHandle]:
+        message = messages.Submit(request=0, tasks=specs, part_of=part_of)
+        return self._followed(message)
+
+    def _followed(self, message: messages.Change) -> list[TaskHandle]:
+        """Ask for new tasks, and follow them from their first change on."""
         handles: list[TaskHandle] = []
 
         def follow(reply: messages.Submitted) -> None:
@@ -186,7 +199,6 @@ class Client(Steering):
             handles[:] = [self._registry.follow(task_id) for task_id in reply.ids]
 
         before = self._session.connection()
-        message = messages.Submit(request=0, tasks=specs)
         reply = self._session.request(message, follow)
         after = self._session.connection()
         # else pushes go to a connection that is no more, or tell of the ends only
@@ -197,6 +209,27 @@ class Client(Steering):
             self._launcher_due = 0.0
         else:  # not there yet, or it has left for want of work
             self._start_launcher()
+        return handles
+
+    def requeue(self, *ids: int) -> list[TaskHandle]:
+        """Submit tasks that have ended again, with all that was said of them.
+
+        Dependencies among them are kept. They begin anew, and are not held.
+
+        Returns:
+            The new tasks, in the order of the old ones' ids.
+
+        """
+        left = sorted(set(ids))
+        done: list[messages.Repeated] = []
+        handles: list[TaskHandle] = []
+        while left:
+            message = messages.Requeue(request=0, ids=left[:BATCH], done=done)
+            made = self._followed(message)
+            pairs = zip(left, made, strict=False)
+            done += [messages.Repeated(old, each.id) for old, each in pairs]
+            left = left[len(made) :]
+            handles += made
         return handles
 
     def _start_launcher(self) -> None:
@@ -242,7 +275,7 @@ class Client(Steering):
 
     def _pages(self, selection: Selection, left: int) -> Iterator[TaskInfo]:
         """List so many tasks; hetd says where each page ends."""
-        before: int | None = None
+        before = selection.before
         while left > 0:
             page = self._page(selection, min(left, _page_size(selection)), before)
             yield from page.tasks
@@ -265,9 +298,28 @@ class Client(Steering):
             limit=limit,
             before=before,
             detail=selection.detail,
+            states=list(selection.states),
+            since=selection.since,
+            user=selection.user,
         )
         found: TaskList = self._session.request(message)
         return found
+
+    def count(self, selection: Selection | None = None) -> int:
+        """Count the tasks of a selection, whatever its limit."""
+        chosen = selection or Selection()
+        if chosen.ids is not None:
+            return len(self.tasks(dataclasses.replace(chosen, detail=False)))
+        message = messages.ListTasks(
+            request=0,
+            mine=chosen.mine,
+            states=list(chosen.states),
+            since=chosen.since,
+            user=chosen.user,
+            count=True,
+        )
+        found: TaskList = self._session.request(message)
+        return found.count
 
     def show(self, task_id: int) -> TaskInfo:
         """Return the full record of a task.
@@ -316,11 +368,19 @@ class Client(Steering):
 
     # ------------------------------------------------------------ life
 
-    def executor(self, kind: Kind = "cpu") -> TaskExecutor:
-        """Return a `concurrent.futures.Executor` whose calls run as tasks."""
+    def executor(
+        self, kind: Kind = "cpu", max_workers: int | None = None
+    ) -> TaskExecutor:
+        """Return a `concurrent.futures.Executor` whose calls run as tasks.
+
+        Args:
+            kind: of resource that each call holds.
+            max_workers: calls that are submitted at once; None: any number.
+
+        """
         from libtask.client.executor import TaskExecutor
 
-        return TaskExecutor(self, kind)
+        return TaskExecutor(self, kind, max_workers)
 
     def close(self) -> None:
         """End the session; tasks go on."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
+from collections import deque
 from concurrent.futures import CancelledError, Executor, Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from libtask.client.call import Call, cleaned, collected, prepared, raised
 from libtask.client.handles import as_change, outcome
 from libtask.endpoint import run_directory
+from libtask.errors import HetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,10 +33,11 @@ class CallFuture(Future[Any]):
     Cancelling works until the call runs, as the standard has it.
     """
 
-    def __init__(self, task: Call, handle: TaskHandle) -> None:
+    def __init__(self, task: Call) -> None:
         super().__init__()
         self.task = task
-        self.handle = handle
+        self.handle: TaskHandle | None = None
+        """None: it was not submitted yet."""
         self._started: bool | None = None
         self._start_lock = threading.Lock()
 
@@ -41,20 +46,37 @@ class CallFuture(Future[Any]):
             return True
         if self.running() or not super().cancel():
             return False
-        self.handle.cancel()
+        if self.handle is not None:
+            self.handle.cancel()
         return True
 
     def running(self) -> bool:
         """Ask the daemon, which does not tell by itself when a task starts."""
+        if self.handle is None:
+            return super().running()
         if self._started is None and not self.done():
             self._changed(as_change(self.handle.info()))
         return super().running()
 
+    def submitted(self, handle: TaskHandle) -> None:
+        """Take note of the task that runs the call."""
+        self.handle = handle
+        if self.cancelled():  # while it was submitted
+            handle.cancel()
+
     def conclude(self) -> None:
         """Take the value or the exception over from the task, which has ended."""
         try:
+            if self._start() and self.handle is not None:
+                self._conclude(self.handle)
+        finally:
+            cleaned(self.task)
+
+    def fail(self, error: BaseException) -> None:
+        """Take an error in place of the value: the call could not be submitted."""
+        try:
             if self._start():
-                self._conclude()
+                self.set_exception(error)
         finally:
             cleaned(self.task)
 
@@ -69,9 +91,9 @@ class CallFuture(Future[Any]):
                 self._started = self.set_running_or_notify_cancel()
             return self._started
 
-    def _conclude(self) -> None:
+    def _conclude(self, handle: TaskHandle) -> None:
         try:
-            value = collected(self.task, outcome(self.handle.ended.result()))
+            value = collected(self.task, outcome(handle.ended.result()))
         except CancelledError as error:
             self.set_exception(error)
         except Exception as error:  # noqa: BLE001  whatever it is, the caller gets it
@@ -87,16 +109,28 @@ class TaskExecutor(Executor):
         client: the connection to hetd; it stays open when the executor shuts down.
         kind: kind of resource that each call holds; `libtask.client.call.current_device`
             gives it to the function.
+        max_workers: calls that are submitted at once, the others wait here; None: any
+            number, as hetd has them wait.
+
+    Raises:
+        ValueError: no calls at once.
 
     """
 
-    def __init__(self, client: Client, kind: Kind = "cpu") -> None:
+    def __init__(
+        self, client: Client, kind: Kind = "cpu", max_workers: int | None = None
+    ) -> None:
+        if max_workers is not None and max_workers <= 0:
+            raise ValueError("max_workers must be greater than 0")
         self._client = client
+        self._most = max_workers
         self._kind = kind
         self._folder = run_directory() / "calls"
         self._lock = threading.Lock()
         self._closed = False
         self._pending: set[CallFuture] = set()
+        self._waiting: deque[CallFuture] = deque()
+        """Calls that are not submitted yet, of `_pending`."""
         self._ended: queue.SimpleQueue[CallFuture | None] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._conclude_all, name="hetd-results", daemon=True
@@ -145,20 +179,54 @@ class TaskExecutor(Executor):
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
         tasks = [prepared(self._kind, self._folder, call) for call in calls]
-        try:
-            handles = self._client.submit_many(tasks)
-        except BaseException:
-            for task in tasks:
-                cleaned(task)
-            raise
-        return [self._future(*pair) for pair in zip(tasks, handles, strict=True)]
-
-    def _future(self, task: Call, handle: TaskHandle) -> CallFuture:
-        future = CallFuture(task, handle)
+        futures = [CallFuture(task) for task in tasks]
         with self._lock:
-            self._pending.add(future)
-        handle.ended.add_done_callback(lambda _: self._ended.put(future))
-        return future
+            self._pending.update(futures)
+            self._waiting.extend(futures)
+        self._send()
+        return list(futures)
+
+    def _send(self) -> None:
+        """Submit as many of the waiting calls as may be submitted at once.
+
+        Raises:
+            HetError: they cannot be submitted; their futures have the error, too.
+
+        """
+        some = self._next()
+        if not some:
+            return
+        try:
+            handles = self._client.submit_many([each.task for each in some])
+        except BaseException as error:
+            for each in some:
+                each.fail(error)
+            with self._lock:
+                self._pending.difference_update(some)
+            raise
+        for future, handle in zip(some, handles, strict=True):
+            future.submitted(handle)
+            handle.ended.add_done_callback(partial(self._note_end, future))
+
+    def _next(self) -> list[CallFuture]:
+        """Take the calls that may be submitted now; forget those that were cancelled."""
+        with self._lock:
+            cancelled = [each for each in self._waiting if each.cancelled()]
+            self._pending.difference_update(cancelled)
+            self._waiting = deque(
+                each for each in self._waiting if each in self._pending
+            )
+            room = len(self._waiting)
+            if self._most is not None:
+                under_way = len(self._pending) - room
+                room = min(room, self._most - under_way)
+            some = [self._waiting.popleft() for _ in range(room)]
+        for each in cancelled:
+            each.conclude()
+        return some
+
+    def _note_end(self, future: CallFuture, _change: Future[TaskChanged]) -> None:
+        self._ended.put(future)
 
     def _conclude_all(self) -> None:
         """Unpickle and call back in a thread of its own: callbacks may submit more."""
@@ -166,16 +234,21 @@ class TaskExecutor(Executor):
             future = self._ended.get()
             if future is not None:
                 future.conclude()
-                self._pending.discard(future)
+                with self._lock:
+                    self._pending.discard(future)
+            del future  # a value that nobody wants any more must not stay
+            with contextlib.suppress(HetError):  # the futures have it
+                self._send()
 
 
 def _results(futures: list[Future[Value]], timeout: float | None) -> Iterator[Value]:
+    """Iterate over the values in order; none is kept once it was taken."""
     deadline = None if timeout is None else time.monotonic() + timeout
+    futures.reverse()
     try:
-        for future in futures:
-            yield future.result(
-                None if deadline is None else deadline - time.monotonic()
-            )
+        while futures:
+            left = None if deadline is None else deadline - time.monotonic()
+            yield futures.pop().result(left)
     finally:
         for future in futures:
             future.cancel()

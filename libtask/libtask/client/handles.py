@@ -88,7 +88,7 @@ class TaskHandle:
             TimeoutError: not ended within `timeout` seconds.
 
         """
-        return self.ended.result(timeout).state
+        return self._last_change(timeout).state
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the end; return what the application's `save` returned.
@@ -104,11 +104,22 @@ class TaskHandle:
             TimeoutError: not ended within `timeout` seconds.
 
         """
-        change = self.ended.result(timeout)
+        change = self._last_change(timeout)
         result = outcome(change)
         if has_pickled(result) and self.info().owner == f"uid:{os.getuid()}":
             return restored(result)
         return result
+
+    def _last_change(self, timeout: float | None) -> TaskChanged:
+        try:
+            return self.ended.result(timeout)
+        except TimeoutError:
+            if self.ended.done() or timeout is None:
+                raise  # it is what the task's connection ended with
+            text = (
+                f"task {self.id} has not ended after {timeout:g} s; it is {self.state}"
+            )
+            raise TimeoutError(text) from None
 
     def cancel(self) -> None:
         """Ask for the end of the task, now or at its next checkpoint."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from libtask.client.session import Session
     from libtask.messages import (
         AvoidedPair,
+        ConfigInfo,
         Forgotten,
         ModelList,
         Note,
@@ -29,9 +30,15 @@ class Steering:
 
     _session: Session
 
-    def cancel(self, *ids: int) -> list[int]:
-        """Cancel tasks; a running one ends at its next checkpoint."""
-        return self._control("cancel", ids)
+    def cancel(self, *ids: int, reason: str = "") -> list[int]:
+        """Cancel tasks; a running one ends at its next checkpoint.
+
+        Args:
+            ids: the tasks.
+            reason: why; it is kept with them.
+
+        """
+        return self._control("cancel", ids, reason=reason)
 
     def hold(self, *ids: int, requeue: bool = False) -> list[int]:
         """Keep waiting tasks from starting, and have running ones leave their places.
@@ -60,14 +67,28 @@ class Steering:
         *,
         requeue: bool = False,
         signal: int = 0,
+        reason: str = "",
     ) -> list[int]:
         done: list[int] = []
         for some in _pages(ids, MOST_IDS):
             message = messages.Control(
-                request=0, verb=verb, ids=some, requeue=requeue, signal=signal
+                request=0,
+                verb=verb,
+                ids=some,
+                requeue=requeue,
+                signal=signal,
+                reason=reason,
             )
             done += self._session.request(message).ids
         return done
+
+    def forget_tasks(self, *ids: int) -> list[int]:
+        """Remove tasks that have ended from history; return those that are gone."""
+        gone: list[int] = []
+        for some in _pages(ids, MOST_IDS):
+            message = messages.ForgetTasks(request=0, ids=some)
+            gone += self._session.request(message).ids
+        return gone
 
     def amend(
         self,
@@ -129,6 +150,11 @@ class Steering:
     def status(self) -> StatusInfo:
         """Return how the daemon is, and what it has done since its start."""
         info: StatusInfo = self._session.request(messages.Status(request=0))
+        return info
+
+    def config(self) -> ConfigInfo:
+        """Return the daemon's configuration, and where each value comes from."""
+        info: ConfigInfo = self._session.request(messages.ShowConfig(request=0))
         return info
 
     def policy(self, name: str | None = None, **parameters: Any) -> PolicyInfo:

@@ -38,6 +38,7 @@ from libtask.messages.orders import (
 )
 from libtask.messages.requests import (
     Amend,
+    ConfigInfo,
     Control,
     DeviceList,
     Devices,
@@ -46,6 +47,7 @@ from libtask.messages.requests import (
     Explain,
     Explained,
     Forget,
+    ForgetTasks,
     Forgotten,
     Hello,
     Lagged,
@@ -60,6 +62,8 @@ from libtask.messages.requests import (
     Policies,
     PolicyInfo,
     Request,
+    Requeue,
+    ShowConfig,
     Status,
     StatusInfo,
     Stop,
@@ -94,6 +98,9 @@ ToDaemon = (
     | Models
     | Notes
     | Forget
+    | ForgetTasks
+    | Requeue
+    | ShowConfig
     | Occupy
     | TestDevices
     | Stop
@@ -119,6 +126,7 @@ FromDaemon = (
     | Explained
     | DeviceList
     | StatusInfo
+    | ConfigInfo
     | PolicyInfo
     | ModelList
     | Forgotten

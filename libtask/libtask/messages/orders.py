@@ -274,8 +274,8 @@ class Failed(Message, frozen=True):
     log_end: Whole = 0
 
 
-class Aborted(Message, frozen=True):
-    """The task was given up, as asked."""
+class Aborted(Account, frozen=True):
+    """The task was given up, as asked; what it computed is lost, and told all the same."""
 
     task: Whole
     epoch: Whole

@@ -224,6 +224,26 @@ def migrations(segments: Sequence[Segment]) -> list[tuple[int, int]]:
     ]
 
 
+class Order(Record, frozen=True):
+    """Something that a user ordered of a task."""
+
+    at: float
+    """Seconds since the epoch."""
+    what: str
+    """`held`, `released`, `cancelled`, `amended`, `moved`, `requeued`…"""
+    by: int
+    """Uid."""
+    text: str = ""
+    """What exactly: the resource, the new priority, the reason."""
+
+
+class Repeated(Record, frozen=True):
+    """A task that has ended, and the one that repeats it."""
+
+    old: Whole
+    new: Whole
+
+
 class TaskInfo(Record, frozen=True):
     """A task as users see it (formats.md section 5)."""
 
@@ -280,6 +300,12 @@ class TaskInfo(Record, frozen=True):
     records, for resources where its application was measured."""
     spread: dict[str, float] = {}
     """Relative standard deviation of these times."""
+    submission: int = 0
+    """First task of the submission that it belongs to; 0: that is not known."""
+    orders: list[Order] = []
+    """What users ordered of it, the newest of it; in full records."""
+    requeued: int = 0
+    """The task that it repeats; 0: none."""
 
 
 class AvoidedPair(Record, frozen=True):
@@ -373,6 +399,19 @@ class Note(Record, frozen=True):
     """`policy-set`, `drained`, `returned`…"""
     resource: str | None = None
     text: str = ""
+
+
+class ConfigValue(Record, frozen=True):
+    """A value of the daemon's configuration that is in force."""
+
+    key: str
+    """With dots between tables: `limits.user.alice.tasks`, `resource[0].name`."""
+    value: Any
+    source: str
+    """`default`, `file`, `command line`, `operator` (`hetctl policy set`), or `start`: the
+    file says something else by now, which the next start takes up."""
+    text: str = ""
+    """More about that."""
 
 
 class SamplePlace(Record, frozen=True):

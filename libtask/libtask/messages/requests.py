@@ -8,6 +8,7 @@ import msgspec
 
 from libtask.messages.base import (
     EXTRA_BYTES,
+    MOST_IDS,
     MOST_NAMES,
     MOST_RESOURCES,
     MOST_SAMPLES,
@@ -17,6 +18,7 @@ from libtask.messages.base import (
     Message,
     Name,
     NameText,
+    Seconds,
     TaskState,
     TypeText,
     Whole,
@@ -25,10 +27,13 @@ from libtask.messages.base import (
 )
 from libtask.messages.parts import (
     AvoidedPair,
+    ConfigValue,
     DeviceInfo,
     LastOutput,
     Note,
     Prospect,
+    Reason,
+    Repeated,
     Sample,
     SamplePlace,
     SnapshotTerms,
@@ -97,6 +102,8 @@ class Submit(Change, frozen=True):
     tasks: Annotated[list[TaskSpec], entries(MOST_TASKS)]
     worker: NameText = ""
     """Name of the submitting worker that will run the single task itself."""
+    part_of: Whole = 0
+    """First task of the submission that these belong to, where it takes several messages."""
 
 
 class ListTasks(Request, frozen=True):
@@ -111,6 +118,14 @@ class ListTasks(Request, frozen=True):
     """Page: only ids below this one."""
     detail: bool = False
     """With segments and parameters."""
+    states: Annotated[list[TaskState], entries(MOST_RESOURCES)] = []
+    """Only tasks in one of these; empty: in any."""
+    since: Seconds | None = None
+    """Only tasks that have not ended, or not before this (epoch seconds)."""
+    user: Whole | None = None
+    """Only this user's; others' are for rulers."""
+    count: bool = False
+    """Tell how many there are, not which."""
 
 
 class Explain(Request, frozen=True):
@@ -128,6 +143,28 @@ class Control(Change, frozen=True):
     """Hold: commands leave their places, too, and begin again when they are released."""
     signal: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
     """Number of the signal to send."""
+    reason: Reason = ""
+    """Why they are cancelled, in their user's words."""
+
+
+class Requeue(Change, frozen=True):
+    """Submit tasks that have ended again, with all that was said of them.
+
+    The reply has the new ones, in the order of the old; fewer, where their descriptions
+    exceed a message: the others are to be asked for again.
+    """
+
+    ids: Ids
+    """At most `MOST_TASKS`."""
+    done: Annotated[list[Repeated], entries(MOST_IDS)] = []
+    """Those that were submitted again before: what comes after an old one comes after the
+    new one."""
+
+
+class ForgetTasks(Change, frozen=True):
+    """Remove tasks that have ended from history; the reply is those that are gone."""
+
+    ids: Ids
 
 
 class Amend(Change, frozen=True):
@@ -217,6 +254,10 @@ class Status(Request, frozen=True):
     """Say how the daemon is, and what it has done since its start."""
 
 
+class ShowConfig(Request, frozen=True):
+    """Tell the configuration that is in force, and where each value comes from."""
+
+
 class Occupy(Change, frozen=True):
     """Keep a resource free of tasks (drain), over restarts too, or give it back."""
 
@@ -252,6 +293,8 @@ class TaskList(Request, frozen=True):
     total: int = 0
     next: int | None = None
     """Where the next page begins: ask again, with this as `before`; None: that was all."""
+    count: int = 0
+    """How many there are, where that was asked for."""
 
 
 class Explained(Request, frozen=True):
@@ -309,6 +352,24 @@ class StatusInfo(Request, frozen=True):
     """Resident memory of the daemon."""
     shortage: str | None = None
     """Why nothing new may come in; None: the store has room."""
+    config_file: str = ""
+    """Empty: there is none."""
+    state: str = ""
+    """The folder of the store."""
+    log: str = ""
+    """A file, or `journal`; empty: it goes elsewhere."""
+    managed: bool = False
+    """Whether a service manager started the daemon."""
+    command_policy: str = ""
+    """The policy that the command line names."""
+
+
+class ConfigInfo(Request, frozen=True):
+    """The configuration in force; of other users' limits only rulers are told."""
+
+    values: list[ConfigValue]
+    file: str = ""
+    """Which was read; empty: there is none."""
 
 
 class PolicyInfo(Request, frozen=True):
@@ -401,3 +462,5 @@ class TaskChanged(Message, frozen=True):
     """Of a task that has failed: what its last worker wrote last."""
     trace: str = ""
     """Of a task that has failed: where in its Python code."""
+    by: str = ""
+    """Who ordered it, as owners are named; empty: nobody did."""

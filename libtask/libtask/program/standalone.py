@@ -158,8 +158,9 @@ def run_with_daemon(task: Task, socket: Path, device: str | None) -> Any:
     match worker.ended:
         case Finished(result=result):
             return result
-        case Failed(error=error, trace=trace):
-            sys.stderr.write(trace)
+        case Failed(error=error, trace=trace, code=code):
+            if code != InputError.code:  # what the user mistook needs no traceback
+                sys.stderr.write(trace)
             raise TaskFailedError(error)
         case Aborted():
             raise KeyboardInterrupt

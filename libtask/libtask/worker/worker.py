@@ -333,7 +333,8 @@ class Worker:
                 held.record = checkpoint
                 self._yield_task(held, execution)
             case Abandoned():
-                self._end(Aborted(task=held.task, epoch=held.epoch))
+                account = self._output.account(execution.measures)
+                self._end(Aborted(task=held.task, epoch=held.epoch, **account))
 
     def _finish(self, held: Holding, execution: Execution) -> None:
         reach("worker.computed")

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from hetctl.__main__ import main
 from hetctl.accounting import Split, account
-from hetctl.commands.history import moment
+from hetctl.moments import moment
 from libtask.messages import ListTasks, Segment
 from unit.fake_daemon import FakeDaemon, a_node, a_task
 from unit.hetctl.typed_commands import document, text
@@ -222,6 +222,7 @@ def test_report_as_json(daemon: FakeDaemon) -> None:
         "emulated": True,
         "slots": 1,
         "computing_s": 3.0,
+        "wasted_s": 0.0,
         "transferring_s": 0.375,
         "set_up_s": 0.5,
         "checkpoint_wait_s": 0.0,
@@ -248,7 +249,7 @@ def test_report_as_tables(daemon: FakeDaemon) -> None:
         "2 tasks, 1 completed, 1 failed, makespan 10.0 s, 1 migration, "
         "energy at least 50 J (modelled)"
     )
-    assert heading.split()[:4] == ["RESOURCE", "SLOTS", "COMPUTING", "TRANSFERRING"]
+    assert heading.split()[:4] == ["RESOURCE", "SLOTS", "COMPUTING", "WASTED"]
     assert cpu.endswith("10.0 s  50 %  at least 10 J (modelled)")
     assert gpu.startswith("gpu0 (emulated)  1")
     assert seventh.split()[:3] == ["7", "heat/64", "completed"]
@@ -292,11 +293,11 @@ def test_history_as_a_table(daemon: FakeDaemon) -> None:
 
     heading, first, second = text("history").splitlines()
 
-    assert heading.split()[:5] == ["ID", "APP", "TYPE", "STATE", "WHERE"]
+    assert heading.split()[:5] == ["ID", "NAME", "APP", "TYPE", "STATE"]
     assert "cpu → gpu0 (emulated)  1970-01-01 00:16:41  1.5 s" in first
     assert first.endswith("50 J (modelled)")
     cells = " ".join(second.split())
-    assert cells == "9 heat heat/64 cancelled - - 1.0 s 0 ms 0 -"
+    assert cells == "9 - heat heat/64 cancelled - - 1.0 s 0 ms 0 -"
 
 
 def test_history_is_of_the_last_that_ended(daemon: FakeDaemon) -> None:

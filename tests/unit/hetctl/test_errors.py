@@ -52,11 +52,16 @@ def test_a_mistake_is_one_line_with_a_way_out(
 
 
 def test_without_a_daemon_it_says_how_to_start_one(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["list", "--socket", str(tmp_path / "none")])
+    socket = str(tmp_path / "none")
+    named = CliRunner().invoke(main, ["list", "--socket", socket])
+    default = CliRunner(env={"HETD_SOCKET": socket}).invoke(main, ["list"])
 
-    assert result.exit_code == 3
-    assert result.output.endswith("start one with `hetctl daemon start`\n")
-    assert result.output.count("\n") == 1
+    end = f"start one with `hetctl daemon start --socket {socket}`\n"
+    for result in (named, default):
+        assert result.exit_code == 3
+        assert result.output.count("\n") == 1
+    assert named.output.endswith(end)
+    assert default.output.endswith("start one with `hetctl daemon start`\n")
 
 
 def test_what_the_daemon_refuses_is_one_line(daemon: FakeDaemon) -> None:

@@ -74,7 +74,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaem
 
 
 SHOWING = (
-    "list",
+    "list --all",
     "show 1",
     "wait 1",
     "events",
@@ -101,7 +101,7 @@ def test_what_is_printed_steers_no_terminal(
     assert FORGED not in result.output.splitlines()
 
 
-@pytest.mark.parametrize("command", ["list", "show 1", "events"])
+@pytest.mark.parametrize("command", ["list --all", "show 1", "events"])
 def test_json_holds_the_words_and_steers_no_terminal(
     daemon: FakeDaemon, command: str
 ) -> None:

@@ -227,6 +227,7 @@ def test_each_mistake_of_a_batch_is_named(tmp_path: Path) -> None:
     assert places == [
         "task[0].params",
         "task[1].priority",
+        "task[1].app",
         "task[2].prams",
         "task[2].app",
         "task[2].count",
@@ -235,7 +236,7 @@ def test_each_mistake_of_a_batch_is_named(tmp_path: Path) -> None:
         "task[3].name",
         "task[4].app",
         "task[5].overrun",
-        *(f"task[{index}].deadline" for index in range(6, 11)),
+        *(f"task[{index}].deadline" for index in range(5, 11)),
     ]
 
 

@@ -46,11 +46,12 @@ def test_list_as_table_and_json(daemon: FakeDaemon) -> None:
         7: a_moved_task(),
     }
 
-    heading, first, second = text("list").splitlines()
+    heading, first, second = text("list", "--all").splitlines()
 
-    assert heading.split()[:4] == ["ID", "TYPE", "STATE", "WHERE"]
-    assert first.split()[:7] == [
+    assert heading.split()[:5] == ["ID", "NAME", "TYPE", "STATE", "WHERE"]
+    assert first.split()[:8] == [
         "3",
+        "-",
         "heat/64",
         "running",
         "gpu0",
@@ -59,7 +60,7 @@ def test_list_as_table_and_json(daemon: FakeDaemon) -> None:
         "%",
     ]
     assert second.startswith("7 ")
-    assert [task["id"] for task in document("ls")["tasks"]] == [3, 7]
+    assert [task["id"] for task in document("ls", "--all")["tasks"]] == [3, 7]
     assert [task["id"] for task in document("ps", "--state", "running")["tasks"]] == [3]
 
 

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from hetctl.__main__ import main
 from hetctl.batchfile import BatchFile
-from hetctl.commands.submit import ranges
 from hetctl.selectors import bears
 from hetctl.variants import combinations, filled, indexes, member
+from hetctl.waiting import ranges
 from libtask.errors import InputError
 from libtask.messages import Control, Submit
 from unit.fake_daemon import FakeDaemon, a_task

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hetctl.completing import resources
+from hetctl.completing import selectors as selectors_there
 from hetctl.options import connect, shared
 from hetctl.output import emit
 from hetctl.selectors import selected
@@ -15,11 +16,16 @@ from hetctl.terminal import say
 if TYPE_CHECKING:
     from pathlib import Path
 
+LONGEST_REASON = 1000
 PAGE = 10_000
 """Ids in one message."""
 
 selectors_argument = click.argument(
-    "selectors", nargs=-1, required=True, metavar="SELECTOR..."
+    "selectors",
+    nargs=-1,
+    required=True,
+    metavar="SELECTOR...",
+    shell_complete=selectors_there,
 )
 DONE = {
     "cancel": "cancelled",
@@ -31,12 +37,15 @@ DONE = {
 
 @click.command("cancel")
 @selectors_argument
+@click.option("--reason", default="", help="Why; it is kept with the tasks.")
 @shared
 def cancel_command(
-    *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
+    *, selectors: tuple[str, ...], reason: str, socket: Path | None, as_json: bool
 ) -> None:
     """Cancel tasks; a running one ends at its next checkpoint."""
-    _control("cancel", selectors, socket, as_json=as_json)
+    if len(reason) > LONGEST_REASON:
+        raise click.UsageError(f"--reason: at most {LONGEST_REASON} characters")
+    _control("cancel", selectors, socket, as_json=as_json, reason=reason)
 
 
 @click.command("hold")
@@ -111,7 +120,7 @@ def _control(
     socket: Path | None,
     *,
     as_json: bool,
-    **how: bool,
+    **how: Any,
 ) -> None:
     with connect(socket) as client:
         ask = getattr(client, verb)

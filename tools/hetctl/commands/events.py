@@ -5,27 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
+from hetctl.completing import selectors as selectors_there
 from hetctl.options import connect, shared
-from hetctl.output import clock_time, emit, moment
+from hetctl.output import date_and_time, emit, moment
 from hetctl.places import emulated_names, marked
-from hetctl.selectors import listed, selected
+from hetctl.selectors import MOST, listed, selected
 from hetctl.terminal import say
+from hetctl.users import shown_owner
 from libtask.client.client import Selection
 from libtask.messages import ENDED, Note, TaskChanged
 from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from hetctl.documents.tasks import EventLine
     from libtask.client.client import Client
-    from libtask.messages import TaskInfo
+    from libtask.messages import TaskInfo, TaskState
 
 
 @click.command("events")
-@click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
+@click.argument(
+    "selectors", nargs=-1, metavar="[SELECTOR]...", shell_complete=selectors_there
+)
 @click.option(
     "-f", "--follow", is_flag=True, help="Go on; with tasks named, until they end."
 )
@@ -57,7 +62,7 @@ def events_command(
 
 def _all(client: Client, selectors: tuple[str, ...]) -> Iterator[TaskChanged | Note]:
     """Tell the story of tasks; where none are named, what happened to the node too."""
-    tasks = listed(client, Selection(detail=True), selectors)
+    tasks = listed(client, Selection(detail=True, limit=MOST), selectors)
     notes = [] if selectors else client.notes()
     story: list[TaskChanged | Note] = [*past(tasks), *notes]
     return iter(sorted(story, key=lambda each: each.at))
@@ -66,15 +71,23 @@ def _all(client: Client, selectors: tuple[str, ...]) -> Iterator[TaskChanged | N
 def past(tasks: list[TaskInfo]) -> Iterator[TaskChanged]:
     """Tell the story of tasks from their records."""
     yield from sorted(
-        (change for info in tasks for change in _story(info)), key=lambda each: each.at
+        (change for info in tasks for change in _whole_story(info)),
+        key=lambda each: each.at,
     )
+
+
+def _whole_story(info: TaskInfo) -> Iterator[TaskChanged]:
+    return _with_states(sorted(_story(info), key=lambda each: each.at))
 
 
 def _story(info: TaskInfo) -> Iterator[TaskChanged]:
     def change(at: float, what: str, state: Any, **more: Any) -> TaskChanged:
         return TaskChanged(info.id, state, at, what=what, type=info.type, **more)
 
-    yield change(info.submitted, "submitted", "queued")
+    held = any(each.what == "hold" for each in info.orders[:1])
+    first = "held" if held else "waiting" if info.after else "queued"
+    yield change(info.submitted, "submitted", first)
+    yield from _orders(info)
     for number, segment in enumerate(info.segments):
         what = "started" if number == 0 else "continued"
         yield change(segment.start, what, "running", resource=segment.resource)
@@ -101,6 +114,40 @@ def _story(info: TaskInfo) -> Iterator[TaskChanged]:
             progress=info.progress,
             reason=info.reason,
         )
+
+
+def _orders(info: TaskInfo) -> Iterator[TaskChanged]:
+    """Tell what users ordered of a task."""
+    for order in info.orders:
+        yield TaskChanged(
+            info.id,
+            _ORDERED.get(order.what, "queued"),
+            order.at,
+            what=order.what,
+            type=info.type,
+            reason=order.text or None,
+            by=f"uid:{order.by}",
+        )
+
+
+def _with_states(story: Iterable[TaskChanged]) -> Iterator[TaskChanged]:
+    """Give orders the state that they led to, or left as it was, in a story in order."""
+    before: TaskState = "queued"
+    for change in story:
+        told = change
+        if change.by and (before == "running" or change.what not in _ORDERED):
+            told = msgspec.structs.replace(change, state=before)
+        before = told.state
+        yield told
+
+
+_ORDERED: dict[str, TaskState] = {
+    "hold": "held",
+    "release": "queued",
+    "cancel": "cancelled",
+}
+"""What becomes by an order of a task that does not run; one that runs goes on to its next
+checkpoint."""
 
 
 def _live(
@@ -136,15 +183,15 @@ def _print(
         emit(_document(change, emulated))
         return
     if isinstance(change, Note):
-        say(one_line(f"{clock_time(change.at)}  {change.what}: {change.text}"))
+        say(one_line(f"{date_and_time(change.at)}  {change.what}: {change.text}"))
         return
     where = f" on {marked(change.resource, emulated)}" if change.resource else ""
     share = f" {100 * change.progress:.0f} %" if change.what == "progress" else ""
     state = f" ({change.state})" if change.what != change.state else ""
     reason = f": {change.reason}" if change.reason else ""
-    moment = clock_time(change.at)
-    what = f"{change.type} {change.what}{where}{share}{state}{reason}"
-    say(one_line(f"{moment}  task {change.id} {what}"))
+    by = f" by {shown_owner(change.by)}" if change.by else ""
+    what = f"{change.type} {change.what}{where}{share}{state}{by}{reason}"
+    say(one_line(f"{date_and_time(change.at)}  task {change.id} {what}"))
 
 
 def _document(change: TaskChanged | Note, emulated: frozenset[str]) -> EventLine:
@@ -161,6 +208,7 @@ def _document(change: TaskChanged | Note, emulated: frozenset[str]) -> EventLine
             "progress": 0.0,
             "reason": change.text,
             "result": None,
+            "by": None,
         }
     return _of_task(change, emulated)
 
@@ -178,4 +226,5 @@ def _of_task(change: TaskChanged, emulated: frozenset[str]) -> EventLine:
         "progress": change.progress,
         "reason": change.reason,
         "result": change.result,
+        "by": change.by or None,
     }

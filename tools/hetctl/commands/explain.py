@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hetctl.completing import selectors as selectors_there
 from hetctl.explanation import HEADINGS, reasons, rows
 from hetctl.options import connect, shared
 from hetctl.output import emit, table
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
 
 
 @click.command("explain")
-@click.argument("selectors", nargs=-1, required=True, metavar="SELECTOR...")
+@click.argument(
+    "selectors",
+    nargs=-1,
+    required=True,
+    metavar="SELECTOR...",
+    shell_complete=selectors_there,
+)
 @shared
 def explain_command(
     *, selectors: tuple[str, ...], socket: Path | None, as_json: bool

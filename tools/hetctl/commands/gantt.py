@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hetctl.options import connect, shared
+from hetctl.completing import selectors as selectors_there
+from hetctl.options import connect, lacking, shared
 from hetctl.output import emit, now
-from hetctl.selectors import listed
+from hetctl.recent import lately, since_option
 from hetctl.terminal import say
-from libtask.client.client import Selection
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ SUFFIXES = (".png", ".svg", ".pdf", PAGE)
 
 
 @click.command("gantt")
-@click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
+@click.argument(
+    "selectors", nargs=-1, metavar="[SELECTOR]...", shell_complete=selectors_there
+)
 @click.option(
     "-o",
     "--output",
@@ -31,14 +33,20 @@ SUFFIXES = (".png", ".svg", ".pdf", PAGE)
     show_default=True,
     help="Picture to write: .png, .svg, .pdf, or .html to zoom and point at.",
 )
+@since_option
 @shared
 def gantt_command(
-    *, selectors: tuple[str, ...], output: Path, socket: Path | None, as_json: bool
+    *,
+    selectors: tuple[str, ...],
+    output: Path,
+    since: float | None,
+    socket: Path | None,
+    as_json: bool,
 ) -> None:
-    """Draw what ran where; none named: all tasks."""
+    """Draw what ran where; none named: all tasks since the last idle hour."""
     _check(output)
     with connect(socket) as client:
-        tasks = listed(client, Selection(detail=True), selectors)
+        tasks = lately(client, selectors, since)
         devices = client.devices()
     ran = [info for info in tasks if info.segments]
     if not ran:
@@ -84,7 +92,7 @@ def _draw(lanes: list[Lane], stretches: list[Stretch], output: Path) -> None:
     try:
         from hetctl.chart import draw
     except ImportError as error:
-        raise InputError("pictures need matplotlib; install hetd[plots]") from error
+        raise InputError(lacking("pictures need", "matplotlib")) from error
     try:
         draw(lanes, stretches, output)
     except OSError as error:

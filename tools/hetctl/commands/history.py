@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import pwd
-import re
-import time
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hetctl.accounting import task_account
+from hetctl.columns import Column, arranged, chosen, ordered, rows
+from hetctl.commands.list import tell_rest
+from hetctl.completing import applications
+from hetctl.completing import resources as resources_there
+from hetctl.completing import selectors as selectors_there
 from hetctl.energy import energy_document, readable_energy
+from hetctl.moments import Moment
 from hetctl.options import connect, shared
-from hetctl.output import emit, iso, now, table
+from hetctl.output import date_and_time, emit, iso, now, table
 from hetctl.output import moment as moment_text
 from hetctl.places import emulated_names, marked
 from hetctl.selectors import MOST, listed
-from hetctl.units import Whole, parse_duration, readable_duration
+from hetctl.units import Whole, readable_duration
+from hetctl.users import owner_of, shown_owner
 from libtask.client.client import Selection
-from libtask.errors import InputError, NotFoundError
+from libtask.errors import NotFoundError
 from libtask.messages import ENDED
 from libtask.parameters import suggestion
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from hetctl.accounting import TaskAccount
@@ -31,8 +36,9 @@ if TYPE_CHECKING:
     from libtask.client.client import Client
     from libtask.messages import TaskInfo
 
-HEADINGS = (
+SHOWN = (
     "id",
+    "name",
     "app",
     "type",
     "state",
@@ -43,47 +49,65 @@ HEADINGS = (
     "moves",
     "energy",
 )
-_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+"""The columns that are shown where none are chosen."""
 
 
-class Moment(click.ParamType[float]):
-    """A time, or how long ago it was; in seconds since the epoch."""
-
-    name = "time|duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return moment(value, now())
-        except (ValueError, OverflowError):
-            expected = "a time such as 2026-01-02T03:04 or 14:30, or a duration as 2h"
-            self.fail(f"expected {expected}, got {value!r}", param, ctx)
-
-
-def moment(text: str, now_s: float) -> float:
-    """Read a time (of day: today's; without a zone: local), or a duration before now.
-
-    Raises:
-        ValueError: neither.
-
-    """
-    try:
-        return now_s - parse_duration(text)
-    except ValueError:
-        pass  # then it is a time
-    if _TIME_OF_DAY.fullmatch(text.strip()):
-        today = dt.datetime.fromtimestamp(now_s, dt.UTC).astimezone().date()
-        hour, _, rest = text.strip().partition(":")
-        text = f"{today}T{hour.zfill(2)}:{rest}"
-    return dt.datetime.fromisoformat(text).timestamp()
+def columns(emulated: frozenset[str]) -> dict[str, Column[TaskAccount]]:
+    """Return the columns that there are."""
+    return {
+        "id": Column(lambda each: str(each.task.id), lambda each: each.task.id),
+        "name": Column(
+            lambda each: each.task.name or "-", lambda each: each.task.name or None
+        ),
+        "app": Column(lambda each: each.task.app, lambda each: each.task.app),
+        "type": Column(lambda each: each.task.type, lambda each: each.task.type),
+        "state": Column(lambda each: each.task.state, lambda each: each.task.state),
+        "where": Column(lambda each: _visits(each, emulated), lambda each: each.places),
+        "submitted": Column(
+            lambda each: date_and_time(each.task.submitted),
+            lambda each: each.task.submitted,
+        ),
+        "started": Column(
+            lambda each: date_and_time(each.task.started),
+            lambda each: each.task.started,
+        ),
+        "finished": Column(
+            lambda each: date_and_time(each.task.finished),
+            lambda each: each.task.finished,
+        ),
+        "waited": Column(
+            lambda each: readable_duration(each.waited), lambda each: each.waited
+        ),
+        "ran": Column(lambda each: readable_duration(each.ran), lambda each: each.ran),
+        "failed": Column(
+            lambda each: readable_duration(each.failed), lambda each: each.failed
+        ),
+        "moves": Column(
+            lambda each: str(each.task.migrations), lambda each: each.task.migrations
+        ),
+        "energy": Column(
+            lambda each: readable_energy(each.energy), lambda each: each.energy.joules
+        ),
+        "user": Column(
+            lambda each: shown_owner(each.task.owner), lambda each: each.task.owner
+        ),
+        "note": Column(
+            lambda each: each.task.reason or "", lambda each: each.task.reason
+        ),
+    }
 
 
 @click.command("history")
-@click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
-@click.option("--app", "apps", multiple=True, help="Only this application.")
+@click.argument(
+    "selectors", nargs=-1, metavar="[SELECTOR]...", shell_complete=selectors_there
+)
+@click.option(
+    "--app",
+    "apps",
+    multiple=True,
+    shell_complete=applications,
+    help="Only this application.",
+)
 @click.option(
     "--state",
     "states",
@@ -91,9 +115,16 @@ def moment(text: str, now_s: float) -> float:
     type=click.Choice(sorted(ENDED)),
     help="Only these.",
 )
-@click.option("--user", "users", multiple=True, help="Only his: a name or a number.")
+@click.option("--mine", is_flag=True, help="Only my own tasks.")
 @click.option(
-    "--on", "resources", multiple=True, help="Only what ran on this resource."
+    "--user", "users", multiple=True, help="Only this user's: a name or a number."
+)
+@click.option(
+    "--on",
+    "resources",
+    multiple=True,
+    shell_complete=resources_there,
+    help="Only what ran on this resource.",
 )
 @click.option("--since", type=Moment(), help="Only ended since; 14:30, or 2h ago: 2h.")
 @click.option(
@@ -103,54 +134,61 @@ def moment(text: str, now_s: float) -> float:
     show_default=True,
     help="At most so many, the newest.",
 )
+@arranged
 @shared
-def history_command(  # noqa: PLR0913  one argument an option
-    *,
-    selectors: tuple[str, ...],
-    apps: tuple[str, ...],
-    states: tuple[str, ...],
-    users: tuple[str, ...],
-    resources: tuple[str, ...],
-    since: float | None,
-    limit: int,
-    socket: Path | None,
-    as_json: bool,
+def history_command(
+    *, selectors: tuple[str, ...], socket: Path | None, as_json: bool, **given: Any
 ) -> None:
-    """List tasks that ended, newest first."""
-    owners = {owner_of(user) for user in users}
+    """List tasks that ended, newest first.
+
+    Columns for -o and --sort: id, name, app, type, state, where, submitted, started,
+    finished, waited, ran, failed, moves, energy, user, note.
+    """
+    # before the daemon is asked
+    names = chosen(given["fields"], columns(frozenset()), SHOWN)
+    ordered([], given["sort"], columns(frozenset()))
     with connect(socket) as client:
-        found = [
-            info
-            for info in listed(client, Selection(limit=MOST), selectors)
-            if info.state in (states or ENDED)
-            and (not apps or info.app in apps)
-            and (not owners or info.owner in owners)
-            and (since is None or _ended(info) >= since)
-        ]
-        found = _been_on(client, found, resources) if resources else found
+        found = _found(client, selectors, given)
         found.sort(key=lambda info: (_ended(info), info.id), reverse=True)
-        accounts = _full(client, found[:limit])
+        accounts = _full(client, found[: given["limit"]])
         emulated = emulated_names(client)
+    table_of = columns(emulated)
+    accounts = ordered(accounts, given["sort"], table_of)
     if as_json:
         tasks = [_document(each, emulated) for each in accounts]
-        emit({"format": "hetctl/history-1", "tasks": tasks})
+        emit(
+            {
+                "format": "hetctl/history-1",
+                "tasks": tasks,
+                "total": len(found),
+                "truncated": len(found) > len(tasks),
+            }
+        )
     else:
-        table(HEADINGS, [_row(each, emulated) for each in accounts])
+        lines = rows(accounts, names, table_of)
+        table(names, lines, parsable=given["parsable"])
+    tell_rest(len(accounts), len(found))
 
 
-def owner_of(user: str) -> str:
-    """Return a user, named or numbered, in the form in which tasks name their owners.
-
-    Raises:
-        InputError: no such user on this machine.
-
-    """
-    if user.isdigit():
-        return f"uid:{user}"
-    try:
-        return f"uid:{pwd.getpwnam(user).pw_uid}"
-    except KeyError as error:
-        raise InputError(f"--user: no user {user!r} on this machine") from error
+def _found(
+    client: Client, selectors: tuple[str, ...], given: Mapping[str, Any]
+) -> list[TaskInfo]:
+    """Return the ended tasks that fit what was asked for."""
+    states, since, apps = given["states"], given["since"], given["apps"]
+    owners = {owner_of(user) for user in given["users"]}
+    if given["mine"]:
+        owners.add(f"uid:{os.getuid()}")
+    selection = Selection(limit=MOST, states=states or tuple(ENDED), since=since)
+    found = [
+        info
+        for info in listed(client, selection, selectors)
+        if info.state in (states or ENDED)
+        and (not apps or info.app in apps)
+        and (not owners or info.owner in owners)
+        and (since is None or _ended(info) >= since)
+    ]
+    resources = given["resources"]
+    return _been_on(client, found, resources) if resources else found
 
 
 def _been_on(
@@ -206,29 +244,10 @@ def _document(account: TaskAccount, emulated: frozenset[str]) -> PastTaskPart:
     }
 
 
-def _row(account: TaskAccount, emulated: frozenset[str]) -> tuple[str, ...]:
-    info = account.task
-    return (
-        str(info.id),
-        info.app,
-        info.type,
-        info.state,
-        " → ".join(_visit(*place, emulated) for place in account.places) or "-",
-        _date_and_time(info.started),
-        readable_duration(account.waited),
-        readable_duration(account.ran),
-        str(info.migrations),
-        readable_energy(account.energy),
-    )
+def _visits(account: TaskAccount, emulated: frozenset[str]) -> str:
+    return " → ".join(_visit(*place, emulated) for place in account.places) or "-"
 
 
 def _visit(name: str, failed: bool, emulated: frozenset[str]) -> str:  # noqa: FBT001  the two halves of a place
     shown = marked(name, emulated)
     return f"{shown} (failed)" if failed else shown
-
-
-def _date_and_time(seconds: float | None) -> str:
-    """Write a moment as local time, with its date: a history spans days."""
-    if seconds is None:
-        return "-"
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -1,22 +1,28 @@
-"""`hetctl logs`: what a task printed, from all the workers it ran in, in order."""
+"""`hetctl logs`: what tasks printed, from all the workers it ran in, in order."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from hetctl.completing import selectors as selectors_there
 from hetctl.options import connect, shared
 from hetctl.output import emit, on_terminal
 from hetctl.selectors import selected
-from libtask.errors import InputError
+from hetctl.tasklog import before_running, read_stretch
+from hetctl.terminal import say
+from hetctl.units import Whole
+from libtask.errors import NotFoundError
 from libtask.messages import ENDED, Segment
-from libtask.plaintext import visible
-from libtask.worker.logs import opened, read
+from libtask.plaintext import one_line, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from libtask.client.client import Client
     from libtask.messages import TaskInfo
 
@@ -25,112 +31,165 @@ NO_SEGMENT = -1
 
 
 @click.command("logs")
-@click.argument("selector")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the task ends.")
+@click.argument(
+    "selectors",
+    nargs=-1,
+    required=True,
+    metavar="SELECTOR...",
+    shell_complete=selectors_there,
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the tasks end.")
+@click.option("-n", "--lines", type=Whole(0), help="The last so many of each task.")
+@click.option(
+    "--err", is_flag=True, help="Only why tasks failed, and what they wrote last."
+)
 @shared
 def logs_command(
-    *, selector: str, follow: bool, socket: Path | None, as_json: bool
+    *, selectors: tuple[str, ...], socket: Path | None, as_json: bool, **given: Any
 ) -> None:
-    """Print what a task printed, on all the resources where it ran."""
+    """Print what tasks printed, on all the resources where they ran.
+
+    Of several tasks, each one's output has a line with its number above it; with -f the
+    number stands before each line.
+    """
+    if given["err"] and given["follow"]:
+        raise click.UsageError("--err, --follow: expected one of them")
     with connect(socket) as client:
-        task = _only(client, selector)
-        if follow:
-            _follow(client, task, as_json=as_json)
+        ids = selected(client, selectors)
+        if not ids:
+            raise NotFoundError("there is no such task; there is nothing to print")
+        manner = _Manner(as_json, len(ids) > 1, given["lines"])
+        if given["err"]:
+            _print_failures(client, ids, manner)
+        elif given["follow"]:
+            _follow(client, ids, manner)
         else:
-            _Printer(as_json=as_json).print_new(client.show(task))
+            for task in ids:
+                _Printer(manner).print_whole(client.show(task))
 
 
-def _only(client: Client, selector: str) -> int:
-    ids = selected(client, [selector])
-    if len(ids) != 1:
-        raise InputError(
-            f"selector {selector!r}: logs are of one task, that names {len(ids)}"
-        )
-    return ids[0]
-
-
-def _follow(client: Client, task: int, *, as_json: bool) -> None:
-    printer = _Printer(as_json=as_json)
-    with client.watch(task) as changes:
-        info = client.show(task)
-        printer.print_new(info)
-        while info.state not in ENDED:
-            next(changes)
+def _follow(client: Client, ids: list[int], manner: _Manner) -> None:
+    printers = {task: _Printer(manner, prefixed=manner.several) for task in ids}
+    with client.watch(*ids) as changes:
+        left = set(ids)
+        for task in ids:
             info = client.show(task)
-            printer.print_new(info)
+            printers[task].print_whole(info)
+            left -= {task} if info.state in ENDED else set()
+        while left:
+            task = next(changes).id
+            info = client.show(task)
+            printers[task].print_new(info)
+            left -= {task} if info.state in ENDED else set()
+
+
+def _print_failures(client: Client, ids: list[int], manner: _Manner) -> None:
+    """Print of each failed task why it failed, and what its last worker wrote last."""
+    for task in ids:
+        info = client.show(task)
+        last = info.last_output
+        if info.state != "failed" and last is None:
+            continue
+        lines = [info.reason or "", *(last.lines if last is not None else [])]
+        text = "".join(f"{line}\n" for line in lines if line)
+        if manner.as_json:
+            head = {"format": "hetctl/log-1", "id": task}
+            emit(head | {"resource": info.resource or "", "text": text})
+        else:
+            if manner.several:
+                say(_heading(info))
+            say(text.rstrip("\n"))
+
+
+def _heading(info: TaskInfo) -> str:
+    name = f" {info.name}" if info.name else ""
+    return one_line(f"==> task {info.id}{name} ({info.state}) <==")
+
+
+@dataclass(frozen=True, slots=True)
+class _Manner:
+    """How to print.
+
+    Attributes:
+        as_json: an object for each piece.
+        several: there are several tasks, and each is named.
+        lines: only so many of the last of each; None: all.
+
+    """
+
+    as_json: bool
+    several: bool
+    lines: int | None
 
 
 class _Printer:
     """Prints each part of a task's output once."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
+    def __init__(self, manner: _Manner, *, prefixed: bool = False) -> None:
+        self._manner = manner
+        self._prefixed = prefixed
         self._printed: dict[int, int] = {}
         """Bytes printed of each segment, by its position."""
 
+    def print_whole(self, info: TaskInfo) -> None:
+        """Print what there is, or the last lines of it, with a heading for each task."""
+        manner = self._manner
+        if manner.several and not manner.as_json and not self._prefixed:
+            say(_heading(info))
+        if manner.lines is None:
+            self.print_new(info)
+            return
+        for resource, text in self._last(list(self._new(info))):
+            self._print(info, resource, text)
+
     def print_new(self, info: TaskInfo) -> None:
+        """Print what has come since the last call."""
+        for resource, text in self._new(info):
+            self._print(info, resource, text)
+
+    def _last(self, pieces: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Keep the last lines."""
+        left, kept = self._manner.lines or 0, []
+        for resource, text in reversed(pieces):
+            lines = text.splitlines(keepends=True)
+            some = lines[max(0, len(lines) - left) :]
+            left -= len(some)
+            kept.append((resource, "".join(some)))
+        return [(resource, text) for resource, text in reversed(kept) if text]
+
+    def _new(self, info: TaskInfo) -> Iterator[tuple[str, str]]:
+        """Read (resource, text) of what was not printed yet."""
         for position, segment in enumerate(info.segments):
             # the log of a worker to which nothing was written is not kept
             if segment.log and segment.log_end != segment.log_start:
-                self._print_segment(info, position, segment)
-        unrun = _before_running(info)
+                yield from self._piece(info, position, segment)
+        unrun = before_running(info)
         if unrun is not None:
-            self._print_segment(info, NO_SEGMENT, unrun)
+            yield from self._piece(info, NO_SEGMENT, unrun)
 
-    def _print_segment(self, info: TaskInfo, position: int, segment: Segment) -> None:
+    def _piece(
+        self, info: TaskInfo, position: int, segment: Segment
+    ) -> Iterator[tuple[str, str]]:
         printed = self._printed.get(position, 0)
-        data, stop = _read(info.owner, segment, printed)
+        data, stop = read_stretch(info.owner, segment, printed)
         if segment.log_end is None:
             # A running task may be in the middle of a line, or of a character.
             whole = data.rfind(b"\n") + 1
             stop -= len(data) - whole
             data = data[:whole]
         self._printed[position] = stop - segment.log_start
-        text = data.decode("utf-8", "replace")
-        if self._as_json and text:
+        if data:
+            yield segment.resource, data.decode("utf-8", "replace")
+
+    def _print(self, info: TaskInfo, resource: str, text: str) -> None:
+        if self._manner.as_json:
             head = {"format": "hetctl/log-1", "id": info.id}
-            emit(head | {"resource": segment.resource, "text": text})
-        elif text:
-            # what one's own task printed may colour one's own terminal
-            own = info.owner == f"uid:{os.getuid()}" or not on_terminal()
-            click.echo(text if own else visible(text), nl=False)
-
-
-def _before_running(info: TaskInfo) -> Segment | None:
-    """Return the output of a task that failed, or lost its worker, while it waited.
-
-    It was loaded ahead, and no stretch on a resource tells of it.
-    """
-    last = info.last_output
-    if last is None or not last.log:
-        return None
-    place = (last.log, last.log_start)
-    if any((each.log, each.log_start) == place for each in info.segments):
-        return None
-    return Segment(
-        info.resource or "",
-        0.0,
-        log=last.log,
-        log_start=last.log_start,
-        log_end=last.log_end,
-    )
-
-
-def _read(owner: str, segment: Segment, skip: int) -> tuple[bytes, int]:
-    """Read a segment's part of its worker's log; of a running one what is there.
-
-    Where it lies is the worker's word: an administrator must not be made to read what
-    is another's.
-
-    Returns:
-        What to show, with a line for what was dropped; and where in the log it ends.
-
-    Raises:
-        InputError: the log is gone, or another user's.
-
-    """
-    try:
-        with opened(Path(segment.log), int(owner.removeprefix("uid:"))) as log:
-            return read(log, segment.log_start + skip, segment.log_end)
-    except OSError as error:
-        raise InputError(f"log {segment.log}: {error.strerror}") from error
+            emit(head | {"resource": resource, "text": text})
+            return
+        # what one's own task printed may colour one's own terminal
+        own = info.owner == f"uid:{os.getuid()}" or not on_terminal()
+        shown = text if own else visible(text)
+        if self._prefixed:
+            lines = shown.splitlines(keepends=True)
+            shown = "".join(f"{info.id}: {line}" for line in lines)
+        click.echo(shown, nl=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hetctl.options import connect, shared
+from hetctl.options import connect, lacking, shared
 from hetctl.output import emit
 from hetctl.terminal import say
 from hetctl.units import Duration
@@ -64,7 +64,7 @@ def _registry(socket: Path | None) -> CollectorRegistry:
     except ModuleNotFoundError as error:
         if error.name != "prometheus_client":
             raise
-        text = "metrics need prometheus-client; install hetd[metrics]"
+        text = lacking("metrics need", "prometheus-client")
         raise HetError(text) from error
     return registry_of(lambda: connect(socket))
 

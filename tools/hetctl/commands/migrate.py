@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hetctl.completing import resources
+from hetctl.completing import selectors as selectors_there
 from hetctl.options import connect, shared
 from hetctl.output import emit
 from hetctl.selectors import selected
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 
 
 @click.command("migrate")
-@click.argument("selectors", nargs=-1, required=True, metavar="SELECTOR...")
+@click.argument(
+    "selectors",
+    nargs=-1,
+    required=True,
+    metavar="SELECTOR...",
+    shell_complete=selectors_there,
+)
 @click.option(
     "--to",
     "resource",

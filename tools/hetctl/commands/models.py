@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetctl.avoidance import avoided_document, avoided_text
-from hetctl.options import connect, shared
+from hetctl.options import connect, lacking, shared
 from hetctl.output import emit, table
 from hetctl.places import emulated_names, marked
 from hetctl.terminal import say
@@ -85,7 +85,7 @@ def show(*, names: tuple[str, ...], socket: Path | None, as_json: bool) -> None:
         "type",
         "work",
         "on",
-        "seconds",
+        "took",
         "spread",
         "of",
         "set-up",
@@ -265,10 +265,10 @@ def _row(each: Sample, affinity: float, emulated: frozenset[str]) -> tuple[str, 
         each.type,
         f"{each.work:.4g}",
         marked(each.resource, emulated),
-        f"{each.seconds:.4g}",
+        f"{each.seconds:.4g} s",
         f"± {100 * each.spread:.0f} %" if each.count > 1 else "-",
         str(each.count),
-        f"{each.setup:.4g}",
+        f"{each.setup:.4g} s",
         "-" if each.joules is None else readable_joules(each.joules),
         f"{affinity:.2f}" + (" best" if affinity == 1.0 else ""),
     )
@@ -280,7 +280,7 @@ def _draw(
     try:
         from hetctl.modelplot import draw
     except ImportError as error:
-        raise InputError("pictures need matplotlib; install hetd[plots]") from error
+        raise InputError(lacking("pictures need", "matplotlib")) from error
     try:
         draw(app, samples, emulated, path)
     except OSError as error:

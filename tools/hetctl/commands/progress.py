@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hetctl.completing import selectors as selectors_there
 from hetctl.options import connect, shared
 from hetctl.output import emit, table
 from hetctl.places import elapsed, emulated_names, place_of
@@ -25,7 +26,9 @@ ACTIVE = ("running", "preempted")
 
 
 @click.command("progress")
-@click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
+@click.argument(
+    "selectors", nargs=-1, metavar="[SELECTOR]...", shell_complete=selectors_there
+)
 @shared
 def progress_command(
     *, selectors: tuple[str, ...], socket: Path | None, as_json: bool

@@ -9,14 +9,14 @@ import click
 
 from hetctl.accounting import account
 from hetctl.bound import lower_bound
+from hetctl.completing import selectors as selectors_there
 from hetctl.energy import energy_document, readable_energy
 from hetctl.options import connect, shared
 from hetctl.output import emit, moment, now, table
 from hetctl.places import emulated_names, marked
-from hetctl.selectors import MOST, listed
+from hetctl.recent import lately, since_option
 from hetctl.terminal import say
 from hetctl.units import readable_bytes, readable_duration
-from libtask.client.client import Selection
 from libtask.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ RESOURCE_HEADINGS = (
     "resource",
     "slots",
     "computing",
+    "wasted",
     "transferring",
     "stopping",
     "set-up",
@@ -48,7 +49,9 @@ TASK_HEADINGS = ("id", "type", "state", "waited", "ran", "failed", "moves", "ene
 
 
 @click.command("report")
-@click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
+@click.argument(
+    "selectors", nargs=-1, metavar="[SELECTOR]...", shell_complete=selectors_there
+)
 @click.option(
     "--bound/--no-bound",
     default=True,
@@ -56,23 +59,28 @@ TASK_HEADINGS = ("id", "type", "state", "waited", "ran", "failed", "moves", "ene
     help="Work out the least makespan that these tasks could have had.",
 )
 @click.option("--mine", is_flag=True, help="My tasks only, and what is kept of me.")
+@since_option
 @shared
-def report_command(
+def report_command(  # noqa: PLR0913  one argument an option
     *,
     selectors: tuple[str, ...],
     bound: bool,
     mine: bool,
+    since: float | None,
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Say where time and energy went, by resource and task; none named: all tasks.
+    """Say where time and energy went, by resource and task.
+
+    None named: all tasks since the last idle hour.
 
     Times of a resource are added up over its slots, from the first submission to the
     last end. Set-up is what passes before a first strip, without transfers; other is
     what a task held the resource for that no report of its worker explains. Failed is the
     time of attempts that an error ended before their first strip: they are no busy time,
     no migrations, and have no energy. It is idle where none of these tasks is on it;
-    others may be. Stopping is the part of computing
+    others may be. Wasted is the computing of tasks that ended without a result, as they
+    were cancelled, failed or dropped. Stopping is the part of computing
     between an order to stop and the checkpoint. The bound is what no schedule of these
     tasks beats, by measured times where they ran and expected ones elsewhere; where
     expected times contradict what happened, it is not told.
@@ -81,8 +89,7 @@ def report_command(
     the oldest tasks that have ended leave.
     """
     with connect(socket) as client:
-        selection = Selection(detail=True, limit=MOST, mine=mine)
-        tasks = listed(client, selection, selectors)
+        tasks = lately(client, selectors, since, mine=mine)
         usage = client.usage() if mine else None
         devices = client.devices()
         emulated = emulated_names(client)
@@ -190,6 +197,7 @@ def _resource_row(each: ResourceAccount, emulated: frozenset[str]) -> tuple[str,
         marked(each.name, emulated),
         "-" if each.slots is None else str(each.slots),
         readable_duration(split.computing),
+        readable_duration(split.wasted),
         readable_duration(split.transferring),
         readable_duration(split.checkpoint_wait),
         readable_duration(split.setting_up),
@@ -242,6 +250,7 @@ def _resource_document(
         "emulated": each.name in emulated,
         "slots": each.slots,
         "computing_s": each.split.computing,
+        "wasted_s": each.split.wasted,
         "transferring_s": each.split.transferring,
         "set_up_s": each.split.setting_up,
         "checkpoint_wait_s": each.split.checkpoint_wait,

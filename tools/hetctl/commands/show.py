@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from hetctl.completing import selectors as selectors_there
 from hetctl.options import connect, shared
 from hetctl.output import (
     emit,
@@ -40,7 +41,13 @@ LONGEST_END = 60
 
 
 @click.command("show")
-@click.argument("selectors", nargs=-1, required=True, metavar="SELECTOR...")
+@click.argument(
+    "selectors",
+    nargs=-1,
+    required=True,
+    metavar="SELECTOR...",
+    shell_complete=selectors_there,
+)
 @shared
 def show_command(
     *, selectors: tuple[str, ...], socket: Path | None, as_json: bool

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hetctl.completing import applications, resources
+from hetctl.completing import applications, files, parameters_of, resources
+from hetctl.completing import selectors as selectors_there
 from hetctl.options import assignments, connect, submitting
 from hetctl.output import emit
 from hetctl.programs import (
@@ -28,10 +29,13 @@ from hetctl.selectors import selected, split
 from hetctl.terminal import say
 from hetctl.units import Duration, Whole
 from hetctl.variants import filled, indexes, member
-from hetctl.waiting import Manner, wait_for
-from libtask.errors import InputError, NotFoundError
+from hetctl.waiting import Manner, ranges, wait_for
+from libtask.errors import HetError, InputError, NotFoundError
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from hetctl.documents.tasks import Submitted
     from libtask.apps import Options
     from libtask.client.client import Client
@@ -70,6 +74,16 @@ class Submit(click.Command):
         finally:
             self.params = params
 
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete the parameters of the application, too, and files as their values."""
+        found = super().shell_complete(ctx, incomplete)
+        app = ctx.params.get("app")
+        if app and incomplete.startswith("--"):
+            return [*parameters_of(app, incomplete), *found]
+        return found
+
     def _app_in(self, ctx: click.Context, args: list[str]) -> str | None:
         """Find the application among the words; None: there is none."""
         try:
@@ -101,6 +115,7 @@ def scheduled(function: Any) -> Any:
             "--after",
             multiple=True,
             metavar="SELECTOR",
+            shell_complete=selectors_there,
             help="Start when these completed.",
         ),
         click.option("--hold", is_flag=True, help="Wait for `hetctl release`."),
@@ -131,7 +146,11 @@ def scheduled(function: Any) -> Any:
 @click.command("submit", cls=Submit, context_settings={"ignore_unknown_options": True})
 @click.argument("app", shell_complete=applications, required=False)
 @click.argument(
-    "rest", nargs=-1, type=click.UNPROCESSED, metavar="[--PARAMETER VALUE]..."
+    "rest",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[--PARAMETER VALUE]...",
+    shell_complete=files,
 )
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter."
@@ -183,7 +202,7 @@ def submit_command(
         handles = client.submit_specs(
             [spec for spec in specs for _ in range(given["count"])]
         )
-        given["label"] = name if given["array"] else None
+        given["label"] = filled(name, {"index": "*"}) if given["array"] else None
         return finish(client, handles, given)
 
 
@@ -273,13 +292,30 @@ def finish(client: Client, handles: list[TaskHandle], given: dict[str, Any]) -> 
     waits = given["waiting"] or given["follow"] or given["timeout"] is not None
     if not given["as_json"]:
         label = given.get("label")
-        say(said(handles) + (f"; select them as @{label}" if label else ""))
+        say(said(handles) + (f"; select them as {_shown(label)}" if label else ""))
     elif not waits:
         emit(submitted(handles, given.get("label")))
     if not waits:
+        if not given["as_json"] and len(handles) == 1:
+            _say_waiting(client, handles[0].id)
         return 0
     manner = Manner(given["timeout"], given["follow"], given["as_json"])
     return wait_for(client, handles, manner)
+
+
+def _say_waiting(client: Client, task: int) -> None:
+    """Say why a task that was just submitted does not start at once, where it does not."""
+    try:
+        found = client.explain(task)
+    except HetError:
+        return  # it was submitted, whatever becomes of the question
+    if found.state in ("queued", "waiting", "held") and found.why:
+        say(one_line(f"task {task} {found.why}"), err=True)
+
+
+def _shown(label: str) -> str:
+    """Write the selector of an array as it is typed in a shell."""
+    return f"'@{label}'" if "*" in label else f"@{label}"
 
 
 def submitted(handles: list[TaskHandle], label: str | None) -> Submitted:
@@ -295,17 +331,6 @@ def said(handles: list[TaskHandle]) -> str:
     if len(handles) == 1:
         return f"task {handles[0].id} submitted"
     return f"tasks {','.join(ranges([handle.id for handle in handles]))} submitted"
-
-
-def ranges(ids: list[int]) -> list[str]:
-    """Write ids as ranges; between two messages, other users' tasks may have come."""
-    found: list[list[int]] = []
-    for task in ids:
-        if found and task == found[-1][-1] + 1:
-            found[-1][1:] = [task]
-        else:
-            found.append([task])
-    return ["-".join(str(task) for task in each) for each in found]
 
 
 def usage(app: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hetctl.options import shared
+from hetctl.options import lacking, shared
 from hetctl.output import emit, now, table, task_document
 from hetctl.terminal import say
 from hetctl.units import Duration
@@ -57,7 +57,7 @@ def top_command(
     except ModuleNotFoundError as error:
         if error.name not in ("textual", "rich"):
             raise
-        raise HetError("top needs textual; install hetd[top]") from error
+        raise HetError(lacking("top needs", "textual")) from error
     app = Top(socket, every)
     if screenshot is None:
         app.run()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import click
 import msgspec
 
+from hetctl.completing import selectors as selectors_there
 from hetctl.options import connect, shared
 from hetctl.output import now
-from hetctl.selectors import listed
+from hetctl.recent import lately, since_option
 from hetctl.terminal import say, say_json
-from libtask.client.client import Selection
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 @click.command("trace")
-@click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
+@click.argument(
+    "selectors", nargs=-1, metavar="[SELECTOR]...", shell_complete=selectors_there
+)
 @click.option(
     "--format",
     "form",
@@ -35,18 +37,23 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Instead of printing it."
 )
+@since_option
 @shared
-def trace_command(
+def trace_command(  # noqa: PLR0913  one argument an option
     *,
     selectors: tuple[str, ...],
     form: Literal["scenario", "chrome"],
     output: Path | None,
+    since: float | None,
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Write what ran; none named: all tasks. The output is JSON in any case."""
+    """Write what ran; none named: all tasks since the last idle hour.
+
+    The output is JSON in any case.
+    """
     with connect(socket) as client:
-        tasks = listed(client, Selection(detail=True), selectors)
+        tasks = lately(client, selectors, since)
         document = _document(client, tasks, form)
     text = msgspec.json.format(
         msgspec.json.encode(document), indent=0 if as_json else 2

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hetctl.completing import selectors as selectors_there
 from hetctl.options import connect, shared
 from hetctl.selectors import selected
 from hetctl.units import Duration
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
 
 
 @click.command("wait")
-@click.argument("selectors", nargs=-1, required=True, metavar="SELECTOR...")
+@click.argument(
+    "selectors",
+    nargs=-1,
+    required=True,
+    metavar="SELECTOR...",
+    shell_complete=selectors_there,
+)
 @click.option(
     "--timeout", type=Duration(), help="Give up after so long, e.g. 90s or 15min."
 )

@@ -52,6 +52,10 @@ class History(TypedDict):
 
     format: Literal["hetctl/history-1"]
     tasks: list[PastTaskPart]
+    total: Annotated[Count, Meta(description="ended tasks of what was asked")]
+    truncated: Annotated[
+        bool, Meta(description="whether fewer are listed: `--limit` lists more")
+    ]
 
 
 class ResourceAccountPart(EnergyPart):
@@ -61,6 +65,9 @@ class ResourceAccountPart(EnergyPart):
     emulated: bool
     slots: Annotated[Count | None, Meta(description="null: the node has it no more")]
     computing_s: Seconds
+    wasted_s: Annotated[
+        Seconds, Meta(description="of computing, that of tasks without a result")
+    ]
     transferring_s: Seconds
     set_up_s: Seconds
     checkpoint_wait_s: Annotated[

@@ -149,6 +149,51 @@ class Daemon(TypedDict):
     ]
     resources: NotRequired[list[str]]
     draining: NotRequired[list[str]]
+    config: NotRequired[
+        Annotated[str | None, Meta(description="its hetd.toml; null: it has none")]
+    ]
+    state: NotRequired[Annotated[str | None, Meta(description="folder of its store")]]
+    log: NotRequired[
+        Annotated[
+            str | None,
+            Meta(description="a file, or `journal`; null: it goes elsewhere"),
+        ]
+    ]
+
+
+class DaemonLog(TypedDict):
+    """A line of the daemon's log: `daemon logs`."""
+
+    format: Literal["hetctl/daemon-log-1"]
+    line: str
+
+
+class ConfigPart(TypedDict):
+    """A value of the configuration that is in force."""
+
+    key: Annotated[str, Meta(description="with dots between tables")]
+    value: Any
+    source: Annotated[
+        str, Meta(description="default, file, command line, operator or start")
+    ]
+    text: str | None
+
+
+class Configuration(TypedDict):
+    """How the daemon is configured: `config show`."""
+
+    format: Literal["hetctl/config-1"]
+    file: str | None
+    values: list[ConfigPart]
+
+
+class ErrorDocument(TypedDict):
+    """Why a command failed; on standard error, with `--json`: every command."""
+
+    format: Literal["hetctl/error-1"]
+    code: Annotated[str, Meta(description="the kind: usage, not-found, unreachable…")]
+    text: str
+    status: Annotated[int, Meta(description="the exit status")]
 
 
 class ModelPart(TypedDict):

@@ -64,6 +64,17 @@ class LastOutputPart(TypedDict):
     lines: list[str]
 
 
+class OrderPart(TypedDict):
+    """Something that a user ordered of a task."""
+
+    at: Moment
+    what: Annotated[
+        str, Meta(description="hold, release, cancel, snapshot, set, migrate, requeue")
+    ]
+    by: Annotated[str, Meta(description="who, as owners are named")]
+    text: Annotated[str, Meta(description="what exactly: a resource, a reason")]
+
+
 class Task(TypedDict):
     """A task: `show` of one."""
 
@@ -132,6 +143,16 @@ class Task(TypedDict):
     params: dict[str, Any]
     reason: str | None
     result: Any
+    submission: Annotated[
+        Id | None, Meta(description="first task of the submission that it belongs to")
+    ]
+    requeued: Annotated[Id | None, Meta(description="the task that it repeats")]
+    orders: Annotated[
+        list[OrderPart],
+        Meta(
+            description="what users ordered of it; empty in listings: `show` has them"
+        ),
+    ]
 
 
 class Tasks(TypedDict):
@@ -139,6 +160,10 @@ class Tasks(TypedDict):
 
     format: Literal["hetctl/tasks-1"]
     tasks: list[Task]
+    total: Annotated[Count, Meta(description="tasks that there are of what was asked")]
+    truncated: Annotated[
+        bool, Meta(description="whether fewer are listed: `--limit` lists more")
+    ]
 
 
 class Result(TypedDict):
@@ -182,6 +207,21 @@ class Control(TypedDict):
     ids: list[Id]
 
 
+class Requeued(TypedDict):
+    """Tasks were submitted again: `requeue`."""
+
+    format: Literal["hetctl/requeued-1"]
+    ids: Annotated[list[Id], Meta(description="the new tasks")]
+    old: Annotated[list[Id], Meta(description="those that they repeat, in this order")]
+
+
+class TasksForgotten(TypedDict):
+    """Tasks were removed from history: `forget`."""
+
+    format: Literal["hetctl/tasks-forgotten-1"]
+    ids: list[Id]
+
+
 class Amended(TypedDict):
     """What `set` changed, and for which tasks; null: left as it was."""
 
@@ -214,6 +254,7 @@ class EventLine(TypedDict):
     progress: Share
     reason: str | None
     result: Any
+    by: Annotated[str | None, Meta(description="who ordered it, as owners are named")]
 
 
 class LogPiece(TypedDict):

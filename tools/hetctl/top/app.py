@@ -11,6 +11,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 from hetctl.explanation import explanation_text
 from hetctl.options import connect
 from hetctl.output import STYLES, now
+from hetctl.tasklog import last_lines
 from hetctl.top.dialogs import Choice, Reading
 from hetctl.top.feed import Feed
 from hetctl.top.picture import (
@@ -21,6 +22,7 @@ from hetctl.top.picture import (
     task_row,
 )
 from libtask.errors import HetError
+from libtask.messages import ENDED
 from libtask.plaintext import visible
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     from libtask.client.client import Client
 
+LOG_LINES = 200
+"""Of what a task printed, the last ones."""
 MOST_ROWS = 500
 """Tasks in the table; a line says how many more there are."""
 
@@ -63,6 +67,8 @@ class Top(App[None]):
         ("r", "release", "Release"),
         ("m", "migrate", "Migrate"),
         ("c", "cancel", "Cancel"),
+        ("l", "logs", "Logs"),
+        ("d", "drain", "Drain"),
         ("p", "policy", "Policy"),
         ("f", "filter", "Filter"),
         ("slash", "search", "Search"),
@@ -199,6 +205,10 @@ class Top(App[None]):
 
     def action_cancel(self) -> None:
         task = self._chosen()
+        info = self.picture.tasks.get(task or 0)
+        if info is not None and info.state in ENDED:
+            self.tell(f"task {task} has ended: it is {info.state}")
+            return
 
         def chosen(answer: str | None) -> None:
             if answer == "yes":
@@ -222,6 +232,42 @@ class Top(App[None]):
         if places:
             question = f"Where is task {task} to go, at its next checkpoint?"
             self.push_screen(Choice(question, places), chosen)
+
+    def action_drain(self) -> None:
+        """Drain a resource, or give it back."""
+        states = {d.spec.name: d.state for d in self.picture.devices}
+
+        def chosen(name: str | None) -> None:
+            if name is None:
+                return
+            if states[name] == "draining":
+                self._do(lambda client: _resumed(client, name))
+            else:
+                self._do(lambda client: _drained(client, name))
+
+        choices = [
+            (name, "give it back" if state == "draining" else "drain it")
+            for name, state in states.items()
+        ]
+        if choices:
+            self.push_screen(Choice("Which resource?", choices), chosen)
+
+    def action_logs(self) -> None:
+        """Show the last lines that the chosen task printed."""
+        task = self._chosen()
+        if task is None:
+            return
+
+        def ask() -> None:
+            try:
+                with connect(self._socket) as client:
+                    text = last_lines(client.show(task), LOG_LINES)
+            except HetError as error:
+                text = str(error)
+            shown = visible(text) or f"task {task} has printed nothing"
+            self.call_from_thread(self.push_screen, Reading(shown))
+
+        self.run_worker(ask, thread=True)
 
     def action_policy(self) -> None:
         def choose(available: dict[str, str]) -> None:
@@ -278,6 +324,16 @@ class Top(App[None]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.input.display = False
         self._table("tasks").focus()
+
+
+def _drained(client: Client, name: str) -> str:
+    client.drain(name)
+    return f"{name} is drained"
+
+
+def _resumed(client: Client, name: str) -> str:
+    client.resume(name)
+    return f"{name} takes tasks again"
 
 
 def _styled(cell: str) -> Text:

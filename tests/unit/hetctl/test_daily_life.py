@@ -1,0 +1,228 @@
+"""Small things that users meet every day: what they are told, and when."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from hetctl.__main__ import main
+from hetctl.accounting import account
+from hetctl.recent import after_idling
+from hetctl.waiting import _unusual
+from hetd.policies import make_policy
+from hetsim.__main__ import cli as hetsim
+from libtask.client.asynchronous import AsyncTask
+from libtask.client.client import Client
+from libtask.client.handles import TaskHandle
+from libtask.errors import InputError
+from libtask.messages import Explain, Explained, Segment, TaskChanged
+from libtask.sizes import sized
+from unit.fake_daemon import FakeDaemon, a_node, a_task
+from unit.hetctl.typed_commands import text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WHY = "waits for gpu0: 3 tasks are before it"
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_an_awaited_task_tells_its_state() -> None:
+    client: Any = None
+    task = AsyncTask(TaskHandle(client, 7))
+    assert (task.state, task.done()) == ("queued", False)
+
+    task.handle.changed(TaskChanged(7, "completed", 1.0))
+
+    assert (task.state, task.done()) == ("completed", True)
+
+
+def test_a_timeout_says_of_what() -> None:
+    client: Any = None
+    handle = TaskHandle(client, 7)
+
+    for waits in (handle.wait, handle.result):
+        with pytest.raises(TimeoutError) as caught:
+            waits(0.0)
+        assert str(caught.value) == "task 7 has not ended after 0 s; it is queued"
+
+
+@pytest.mark.usefixtures("daemon")
+def test_the_name_of_an_array_is_a_selector_of_it() -> None:
+    words = ("submit", "heat", "--n", "64", "--steps", "1", "--array", "0-1", "--name")
+
+    assert text(*words, "x{index}y").endswith("select them as '@x*y'\n")
+    assert text(*words, "x").endswith("select them as @x\n")
+
+
+@pytest.mark.parametrize(
+    ("policy", "parameters", "told"),
+    [
+        ("finish-time", {"caution": "-3"}, "caution: expected a number from 0, got -3"),
+        ("finish-time", {"caution": "nan"}, "caution: expected a number from 0"),
+        ("finish-time", {"least_gain": 2}, "least_gain: expected a share from 0 to 1"),
+        ("migration", {"minimum_run_s": "inf"}, "expected a number from 0, got inf"),
+    ],
+)
+def test_parameters_without_sense_are_refused(
+    policy: str, parameters: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(told)):
+        make_policy(policy, parameters)
+
+
+def test_who_stops_waiting_hears_that_the_tasks_go_on(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_given: object) -> None:
+        raise KeyboardInterrupt
+
+    daemon.tasks = {1: a_task(1), 2: a_task(2)}
+    monkeypatch.setattr("hetctl.waiting._wait", interrupted)
+
+    result = CliRunner().invoke(main, ["wait", "1,2"])
+
+    assert result.exit_code == 130
+    assert result.stderr.strip() == (
+        "hetctl: tasks 1-2 go on; hetctl wait 1-2 waits again, hetctl cancel 1-2 ends them"
+    )
+
+
+def test_what_a_task_waits_for_is_told(daemon: FakeDaemon) -> None:
+    daemon.answers[Explain] = lambda asked: [Explained(asked.request, 1, "queued", WHY)]
+    setting_up = [Segment("cpu", 1.0)]
+    computing = [Segment("cpu", 1.0, strips=1)]
+    with Client(daemon.path) as client:
+        told = [
+            _unusual(client, a_task(1)),
+            _unusual(client, a_task(1, state="running", segments=setting_up)),
+            _unusual(client, a_task(1, state="running", segments=computing)),
+            _unusual(client, a_task(1, state="completed")),
+        ]
+
+    assert told[0] == WHY
+    assert "compiling heat for cpu, which is done once on this machine" in told[1]
+    assert told[2:] == ["", ""]
+
+
+def test_a_submit_says_why_the_task_does_not_start(daemon: FakeDaemon) -> None:
+    daemon.answers[Explain] = lambda asked: [Explained(asked.request, 1, "queued", WHY)]
+    words = ["submit", "heat", "--n", "64", "--steps", "1"]
+
+    result = CliRunner().invoke(main, words)
+
+    assert result.stdout == "task 1 submitted\n"
+    assert result.stderr == f"task 1 {WHY}\n"
+
+
+@pytest.mark.parametrize(
+    ("submitted", "lasted", "kept"),
+    [
+        ([0.0, 10.0], 5.0, [1, 0]),
+        ([0.0, 3700.0], 50.0, [1]),
+        ([0.0, 3700.0], 200.0, [1, 0]),
+        ([0.0, 3700.0, 3800.0, 9000.0], 3.0, [3]),
+    ],
+)
+def test_an_idle_hour_ends_the_recent_tasks(
+    submitted: Sequence[float], lasted: float, kept: list[int]
+) -> None:
+    tasks = [
+        a_task(number, state="completed", submitted=at, finished=at + lasted)
+        for number, at in enumerate(submitted)
+    ]
+
+    assert [info.id for info in after_idling(reversed(tasks))] == kept
+
+
+def test_cancelled_computing_is_computing_and_wasted() -> None:
+    def a_run(number: int, state: str) -> Any:
+        ran = Segment("cpu", 1.0, 4.0, seconds=2.5, strips=5)
+        times: dict[str, Any] = {"submitted": 0.0, "started": 1.0, "finished": 4.0}
+        return a_task(number, state=state, segments=[ran], **times)
+
+    tasks = [a_run(1, "completed"), a_run(2, "cancelled")]
+    cpu = account(tasks, a_node(), now=5.0).resources[0]
+
+    assert (cpu.split.computing, cpu.split.wasted) == (5.0, 2.5)
+
+
+def test_joblib_is_named_where_it_is_missing() -> None:
+    program = "import sys; sys.modules['joblib'] = None; import libtask.joblib"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    last = done.stderr.splitlines()[-1]
+    assert "libtask.joblib needs joblib: " in last
+    assert last.endswith("-m pip install joblib")
+
+
+def test_the_example_of_a_mapping_event_is_as_the_page_says(tmp_path: Path) -> None:
+    section = (DOCS / "formats.md").read_text().split("## 2 ")[1].split("## 3 ")[0]
+    (event,) = re.findall(r"```json\n(.*?)```", section, re.DOTALL)
+    told = dict(re.findall(r"with `(\w+)`,\s+`(\{.*?\})`", section))
+    (tmp_path / "event.json").write_text(event)
+    assert set(told) == {"mm", "felare"}
+
+    for policy, result in told.items():
+        words = ["map", str(tmp_path / "event.json"), "--policy", policy, "--json"]
+        found = json.loads(CliRunner().invoke(hetsim, words).stdout)
+        limit = found.get("fairness_limit")
+        if limit is not None:
+            found["fairness_limit"] = round(limit, 9)
+        assert found == json.loads(result)
+
+
+def test_the_example_scenario_runs() -> None:
+    words = ["run", str(DOCS / "examples" / "scenario.json"), "--json"]
+
+    found = json.loads(CliRunner().invoke(hetsim, words).stdout)
+
+    assert found["counts"]["completed"] == 6
+
+
+def test_a_batch_files_mistakes_are_told_in_one_round(tmp_path: Path) -> None:
+    (tmp_path / "b.toml").write_text(
+        """
+        [[task]]
+        app = "heat"
+        priority = "high"
+        params = { n = "large" }
+        after = ["nobody"]
+        deadline = "soon"
+        colour = "red"
+
+        [[task]]
+        name = "second"
+
+        [[task]]
+        app = "nothing"
+        after = ["second"]
+        """
+    )
+    result = CliRunner().invoke(main, ["batch", str(tmp_path / "b.toml"), "--check"])
+
+    places = re.findall(r"task\[\d\]\.[a-z]+", result.stderr)
+    assert sorted(places) == [
+        "task[0].after",
+        "task[0].colour",
+        "task[0].deadline",
+        "task[0].params",
+        "task[0].priority",
+        "task[1].app",
+        "task[2].app",
+    ]
+
+
+def test_an_application_without_samples_is_measured_at_named_sizes() -> None:
+    made = sized("heat", [], ["n=64", "128"])
+    sizes = [task.n for task in made]  # type: ignore[attr-defined]  # of heat
+    assert sizes == [64, 128]

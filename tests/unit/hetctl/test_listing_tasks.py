@@ -1,0 +1,122 @@
+"""Which tasks `list` and `history` show, which columns, in which order; `@NAME`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from hetctl.__main__ import main
+from libtask.messages import ListTasks
+from unit.fake_daemon import FakeDaemon, a_task
+from unit.hetctl.typed_commands import document, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def ids(*words: str) -> list[int]:
+    return [task["id"] for task in document(*words)["tasks"]]
+
+
+def ago(seconds: float) -> float:
+    return time.time() - seconds  # noqa: TID251  commands take the time of day
+
+
+@pytest.fixture
+def old_and_new(daemon: FakeDaemon) -> FakeDaemon:
+    daemon.tasks = {
+        1: a_task(1, state="failed", submitted=1.0, finished=ago(90_000)),
+        2: a_task(2, state="completed", submitted=1.0, finished=ago(3600)),
+        3: a_task(3, state="running", submitted=ago(200_000), name="b", progress=0.5),
+        4: a_task(4, submitted=ago(10), name="a", owner="uid:4123456"),
+    }
+    return daemon
+
+
+@pytest.mark.usefixtures("old_and_new")
+def test_what_lives_and_what_ended_within_a_day_is_listed() -> None:
+    assert ids("list") == [2, 3, 4]
+    assert ids("list", "--all") == ids("list", "all") == [1, 2, 3, 4]
+    assert ids("list", "--since", "30min") == [3, 4]
+    assert ids("list", "1") == [1]
+    assert ids("list", "--user", "4123456") == [4]
+    assert ids("list", "--all", "--state", "failed") == [1]
+
+
+@pytest.mark.usefixtures("old_and_new")
+def test_what_is_left_out_is_told() -> None:
+    result = CliRunner().invoke(main, ["list", "--limit", "2"])
+    found = document("list", "--limit", "2")
+
+    assert result.stderr == "hetctl: the newest 2 of 3; --limit 3 lists all\n"
+    assert (found["total"], found["truncated"]) == (3, True)
+    assert [task["id"] for task in found["tasks"]] == [3, 4]
+    whole = document("list")
+    assert (whole["total"], whole["truncated"]) == (3, False)
+    past = document("history", "--limit", "1")
+    assert (past["total"], past["truncated"], len(past["tasks"])) == (2, True, 1)
+
+
+@pytest.mark.usefixtures("old_and_new")
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["-o", "id,name,done"], ["ID|NAME|DONE", "2|-|0 %", "3|b|50 %", "4|a|0 %"]),
+        (["-o", "id", "--sort", "name"], ["ID", "4", "3", "2"]),
+        (["-o", "ID", "--sort", "-done"], ["ID", "3", "2", "4"]),
+        (["-o", "id,user", "--user", "4123456"], ["ID|USER", "4|4123456"]),
+    ],
+)
+def test_columns_and_their_order_are_chosen(
+    words: Sequence[str], lines: list[str]
+) -> None:
+    assert text("list", "--parsable", *words).splitlines() == lines
+
+
+def test_bars_and_lines_in_names_break_no_columns(daemon: FakeDaemon) -> None:
+    daemon.tasks[1] = a_task(1, name="a|b\nc")
+
+    assert text("list", "--parsable", "-o", "id,name").splitlines()[1:] == ["1|a/b\\nc"]
+
+
+@pytest.mark.parametrize("command", ["list", "history"])
+def test_an_unknown_column_is_told_with_those_there_are(
+    daemon: FakeDaemon, command: str
+) -> None:
+    for option in ("-o", "--sort"):
+        result = CliRunner().invoke(main, [command, option, "stat"])
+
+        assert result.exit_code == 2
+        assert "no column 'stat' (did you mean state?); there are: id" in result.output
+    assert not daemon.requests(ListTasks)
+
+
+def test_a_name_means_its_newest_submission(daemon: FakeDaemon) -> None:
+    def a_member(number: int, name: str, submission: int) -> None:
+        daemon.tasks[number] = a_task(number, name=name, submission=submission)
+
+    for number, name, submission in (
+        (1, "study.0", 1),
+        (2, "study.1", 1),
+        (3, "x", 3),
+        (4, "study.0", 4),
+        (5, "study.1", 4),
+        (6, "study.0", 4),  # of another message of the same submission
+        (7, "studio", 7),
+    ):
+        a_member(number, name, submission)
+
+    assert ids("show", "@study") == [4, 5, 6]
+    assert ids("show", "@study:all") == [1, 2, 4, 5, 6]
+    assert ids("show", "@stud*") == [4, 5, 6, 7]
+    assert document("show", "@study.1")["id"] == 5
+    assert ids("show", "@study.1:all") == [2, 5]
+
+
+def test_tasks_of_before_count_as_one_submission(daemon: FakeDaemon) -> None:
+    daemon.tasks = {number: a_task(number, name=f"a.{number}") for number in (1, 2)}
+
+    assert ids("show", "@a") == [1, 2]
