@@ -114,7 +114,8 @@ class View:
         item.home = self.numbers.get(task.last_resource or "", -1)
         item.came_from = self.numbers.get(task.came_from or "", -1)
         item.settled = (task.since - self.system.now) / SECOND + SETTLES_S
-        item.fixed = task.pinned is not None or task.moves >= MOST_MOVES
+        item.moves = MOST_MOVES - task.moves
+        item.fixed = task.pinned is not None or item.moves <= 0
         self.picture.items.append(item)
         self.tasks.append(task)
         return len(self.tasks) - 1

@@ -23,7 +23,7 @@ class Item:
         moving: seconds that a move takes besides.
         home: where its state lies; -1: it has not started.
         came_from: where it was before; -1: nowhere. `settled`: when it may go back there.
-        fixed: it may not be sent elsewhere.
+        moves: how often it may still go elsewhere. `fixed`: it may not.
     """
 
     times: list[float]
@@ -36,6 +36,7 @@ class Item:
     came_from: int = -1
     settled: float = 0.0
     priority: int = 0
+    moves: int = 0
     fixed: bool = False
 
 

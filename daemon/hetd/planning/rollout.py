@@ -71,6 +71,7 @@ class Rollout:
         self.homes = [item.home for item in picture.items]
         self.came_from = [item.came_from for item in picture.items]
         self.settled = [item.settled for item in picture.items]
+        self.moves = [item.moves for item in picture.items]
         count = len(picture.slots)
         self.range = range(count)
         self.queues = [list(queue) for queue in picture.queues]
@@ -252,6 +253,7 @@ class Rollout:
             if home != r:
                 arriving += item.moving
                 self.came_from[i] = home
+                self.moves[i] -= 1
                 self.settled[i] = self.now + SETTLES_S
         self.homes[i] = r
         self.on[r].append(run)
@@ -259,6 +261,10 @@ class Rollout:
             run.left = arriving
         else:
             self._compute(run)
+
+    def stays(self, i: int) -> bool:
+        """Whether an item may not be sent elsewhere: not at all, or not once more."""
+        return self.items[i].fixed or (self.moves[i] <= 0 and self.homes[i] >= 0)
 
     # ------------------------------------------------------------ what a rule decides
 

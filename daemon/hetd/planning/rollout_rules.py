@@ -46,7 +46,7 @@ class WorkConserving(Rollout):
             waiting = self.waiting(other) if self.queues[other] else []
             for i in waiting:
                 item = self.items[i]
-                if not item.fixed:
+                if not self.stays(i):
                     for r in idle:
                         if r != other and item.affinities[r] > 0:
                             yield -item.affinities[r], i, r
@@ -58,7 +58,7 @@ class WorkConserving(Rollout):
             for run in self.on[r]
             if not run.asked
             and self.items[run.item].best not in (r, -1)
-            and not self.items[run.item].fixed
+            and not self.stays(run.item)
         ]
 
     def may_go(self, i: int, r: int) -> bool:
@@ -208,7 +208,7 @@ class ByEnds(WorkConserving):
             if waiting
             for dry in [self.dry(donor)]
             for i in waiting
-            if not self.items[i].fixed
+            if not self.stays(i)
             for there in [self.items[i].times[donor] * self.rests[i]]
             for r in idle
             if r != donor
@@ -240,7 +240,7 @@ class ByEnds(WorkConserving):
             (gain, -run.item, r, run)
             for donor in self.range
             for run in self.on[donor]
-            if not run.asked and not self.items[run.item].fixed
+            if not run.asked and not self.stays(run.item)
             for r in idle
             if r != donor and self.items[run.item].times[r] < math.inf
             if self.may_go(run.item, r)
