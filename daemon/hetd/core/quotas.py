@@ -165,10 +165,12 @@ class Gate:
         while self._doubtful:
             owner = self._doubtful.pop()
             queue = self._system.outside.get(owner)
-            while queue and (task := self._first(queue)) and self.admits(task):
-                if most <= 0:
+            while queue and (task := self._first(queue)):
+                if most <= 0:  # before it counts as let in: another may be first then
                     self._doubtful.add(owner)
                     return
+                if not self.admits(task):
+                    break
                 most -= 1
                 queue.remove(task)
                 yield task
