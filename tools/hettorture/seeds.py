@@ -229,7 +229,7 @@ SEEDS = {
     "slot-not-freed": SeededBug(
         "a task that ends keeps its slot",
         "daemon/hetd/core/ledger.py",
-        "del self.system.states[task.resource].running[task.id]",
+        "del state.running[task.id]",
         "pass",
         _test(
             "unit/scheduler/test_placement.py::test_a_finished_task_makes_room_for_the_next"
