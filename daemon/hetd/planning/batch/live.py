@@ -58,9 +58,8 @@ class BatchPolicy:
         """Plan the batches whose window is over, then correct what turned out wrong."""
         if len(system.unplaced):
             yield from _plan_batches(self, system, now)
-        # When workers report is chance: what it led to could not be replayed.
         progress = isinstance(event, e.StripsDone | e.TaskReady | e.TaskStarted)
-        if self.correct and system.idle() and not progress:
+        if self.correct and system.idle() and not (progress and len(system.unplaced)):
             outlook = Outlook(system, CAUTION, AMORTIZE)
             yield from _take_waiting(system, outlook)
             yield from _take_running(system, outlook)
