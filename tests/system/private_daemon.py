@@ -212,7 +212,10 @@ class PrivateDaemon(DaemonProcess):
         return [] if status == 0 else [f"hetd ended with status {status}"]
 
     def _knows_its_launcher(self) -> bool:
-        return not crew_at(self.socket) or self.connect().welcome.launcher
+        crew = crew_at(self.socket)
+        launchers = [pid for pid in crew if _parent(pid) not in crew]
+        # where two were started at once, the one that came first leaves
+        return not crew or (len(launchers) == 1 and self.connect().welcome.launcher)
 
     def _end_by_force(self) -> Iterable[str]:
         for pid, words in self.processes().items():

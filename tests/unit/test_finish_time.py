@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builders import a_resource, a_task
+from builders import Harness, a_resource, a_task
 from hetd.core import events as e
 from hetd.core.actions import Preempt, Run
 from hetd.core.events import TaskId
@@ -73,3 +73,21 @@ def test_what_shared_a_processor_is_as_far_as_it_got(a_scheduler: Start) -> None
     (item,) = View(node.scheduler.system).picture.items
 
     assert item.times == [60.0]
+
+
+def test_a_task_leaves_for_where_its_application_is_to_be_avoided_by_now() -> None:
+    slots = [a_resource("cpu", slots=2), a_resource("gpu"), a_resource("fpga")]
+    times = {"a": {"cpu": 50.0, "gpu0": 40.0, "fpga0": 60.0}}
+    node = Harness(slots, times, "finish-time")
+    node.handle_all(*(a_task(number, "a") for number in range(1, 9)))
+    states = node.scheduler.system.states
+    (leaving,) = states["gpu0"].running.values()
+    crashed = next(iter(states["cpu"].running.values()))
+    node.handle(e.StripsDone(leaving.id, leaving.epoch, 0.1), 4.0)
+    node.scheduler.ledger.preempt(leaving.id, "cpu")
+
+    node.handle(e.WorkerLost(crashed.id, crashed.epoch, "SIGABRT", cause="crash"), 5.0)
+    for second in range(6, 12):
+        node.handle(e.TimerFired(), second)
+
+    assert len(states["gpu0"].running) == 1

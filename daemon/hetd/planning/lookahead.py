@@ -145,7 +145,7 @@ class View:
 
     def _add_running(self, task: TaskRecord, r: int, state: ResourceState) -> None:
         system = self.system
-        expected = max(system.fit(task.row).expected.get(self.names[r], 0), 1) / SECOND
+        expected = max(system.estimates.seconds(task.row, state.resource), 1e-9)
         elapsed = (system.now - task.progress_at) / SECOND
         if state.resource.shared:
             given = (system.now - state.turned_at) // len(state.running)
@@ -159,9 +159,14 @@ class View:
             )
         rest = max(0.0, 1.0 - task.progress - elapsed / expected)
         number = self._add(task, rest)
+        item = self.picture.items[number]
+        if math.isinf(item.times[r]):  # it is to be avoided since the task began there
+            item.times[r] = expected * rest
         destination = None
         if task.id in system.departing:
             destination = self.numbers.get(task.destination or "", -1)
+            if destination >= 0 and math.isinf(item.times[destination]):
+                destination = -1  # it is to be avoided by now: the policy will say where
         self.picture.running.append(
             Started(number, r, arriving, destination, task.makes_way)
         )

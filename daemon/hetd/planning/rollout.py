@@ -147,6 +147,10 @@ class Rollout:
             for run in self.on[r]
         ]
         least = min([run.left * pace for run, pace in runs])
+        if math.isinf(least):  # nothing that runs comes to an end
+            self.end = math.inf
+            self.on = [[] for _ in self.range]
+            return False
         self.now += least
         due = []
         for run, pace in runs:

@@ -9,7 +9,6 @@ import msgspec
 from hetd.service.slices import LOOKS, SLICE, Reading, slices
 from libtask import messages as m
 from libtask.errors import InputError
-from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -75,7 +74,6 @@ class PastDesk:
         for number, some in enumerate(slices(ids, SLICE)):
             if number:
                 yield
-            reach("forget.before")
             for task in some:
                 journal.remove(task)
         return m.Done(request.request, ids)
