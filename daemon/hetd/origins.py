@@ -54,7 +54,12 @@ def log_of_this_process() -> str:
         target = STANDARD_ERROR.readlink()
     except OSError:
         return ""
-    return str(target) if target.is_file() else ""
+    try:
+        return str(target) if target.is_file() else ""
+    except (
+        OSError
+    ):  # whoever started hetd may write there, and hetd itself may not look
+        return str(target)
 
 
 def values(

@@ -166,7 +166,9 @@ class View:
         if task.id in system.departing:
             destination = self.numbers.get(task.destination or "", -1)
             if destination >= 0 and math.isinf(item.times[destination]):
-                destination = -1  # it is to be avoided by now: the policy will say where
+                destination = (
+                    -1
+                )  # it is to be avoided by now: the policy will say where
         self.picture.running.append(
             Started(number, r, arriving, destination, task.makes_way)
         )
