@@ -49,16 +49,24 @@ def a_device(**fields: Any) -> DeviceInfo:
     return DeviceInfo(DeviceSpec("gpu0", "gpu", emulated=True), **fields)
 
 
-def test_tasks_that_need_attention_come_first() -> None:
+def test_live_tasks_come_first_then_the_newest_that_ended() -> None:
     picture = Picture()
     states = ("completed", "held", "queued", "running", "failed", "completed", "queued")
     picture.enter(a_task(n, state=state) for n, state in enumerate(states))
 
     found = [info.id for info in picture.shown("all", "", 100)]
 
-    assert found == [3, 2, 6, 1, 4, 5, 0]
+    assert found == [3, 2, 6, 1, 5, 4, 0]
     assert [info.id for info in picture.shown("not ended", "", 100)] == [3, 2, 6, 1]
     assert [info.id for info in picture.shown("failed", "", 100)] == [4]
+
+
+def test_tasks_that_failed_before_do_not_hide_one_that_ends_now() -> None:
+    picture = Picture()
+    picture.enter(a_task(n, state="failed") for n in range(600))
+    picture.enter([a_task(600, state="cancelled")])
+
+    assert picture.shown("all", "", 500)[0].id == 600
 
 
 def test_the_search_looks_at_type_name_owner_and_state() -> None:

@@ -35,11 +35,10 @@ TASK_HEADINGS = (
 )
 ORDER = {
     state: place
-    for place, state in enumerate(
-        ("running", "preempted", "queued", "waiting", "held", "failed")
-    )
+    for place, state in enumerate(("running", "preempted", "queued", "waiting", "held"))
 }
-"""How tasks are sorted: what needs attention first, then the newest that ended."""
+"""How tasks are sorted; after these the ended ones, the newest first, however they
+ended: many that failed long ago must not hide what ends now."""
 FILTERS = ("all", "not ended", "running", "failed")
 BAR = 10
 """Cells of a progress bar."""
@@ -88,7 +87,7 @@ class Picture:
         return True
 
     def shown(self, only: str, text: str, most: int) -> list[TaskInfo]:
-        """List the tasks to show, what needs attention first.
+        """List the tasks to show: the live ones, then the newest that ended.
 
         Args:
             only: one of `FILTERS`.
