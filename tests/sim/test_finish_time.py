@@ -54,6 +54,20 @@ def test_tasks_that_hardly_matter_do_not_wait_for_long_ones() -> None:
     }
 
 
+def test_a_guess_that_may_be_wrong_by_far_keeps_no_task_where_it_looks_slower() -> None:
+    # the GPU's time is predicted from other sizes: a relative deviation of 2.9
+    guessed = a_type("heat", 100, cpu=10, gpu0=142, spread={"cpu": 0.1, "gpu0": 2.9})
+    scenario = a_scenario(
+        CPU_GPU,
+        [guessed, a_type("other", cpu=12)],
+        [("o", "other", 0), ("h", "heat", 1)],
+    )
+
+    result = simulate(scenario, "finish-time")
+
+    assert result.makespan < 25
+
+
 def test_no_task_is_taken_that_would_be_finished_later() -> None:
     # it cannot be taken back, and the CPU needs 30 s where the GPU is done after 20 s
     scenario = a_scenario(

@@ -1,8 +1,9 @@
 """What migration was worth: the same batch without it, simulated from the run's own times.
 
 The simulator runs the daemon's own policies on the tasks as they arrived, with the times
-that they took where they ran, and those measured before the batch elsewhere. How far it
-can be relied on is seen by simulating the policy that the batch had, too.
+that they took where they ran, and those measured before the batch elsewhere; strips
+correct the latter as in the daemon. How far it can be relied on is seen by simulating
+the policy that the batch had, too.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def worth_of(scenario: Path) -> Worth:
     """Simulate a batch with the policy that it had, and without migration."""
     batch = read_scenario(scenario)
     policy = batch.policy or ""
-    had = simulate(batch, policy, dict(batch.policy_parameters))
-    without = simulate(batch, WITHOUT)
+    had = simulate(batch, policy, dict(batch.policy_parameters), correct=True)
+    without = simulate(batch, WITHOUT, correct=True)
     return Worth(policy, batch.measured_makespan or 0.0, had.makespan, without.makespan)
 
 
