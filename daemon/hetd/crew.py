@@ -22,7 +22,7 @@ from libtask import messages as m
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from hetd.core.breaker import Cause
     from hetd.core.events import Nanoseconds
@@ -77,7 +77,7 @@ class CrewDesk:
     def launcher_left(self, peer: Peer) -> None:
         """Give up the tasks for which no worker can come any more."""
         reach("launcher.left")
-        for task in self._node.pool.launcher_left(peer):
+        for task in reversed(self._node.pool.launcher_left(peer)):
             begun = not self._node.discipline.is_blameless(TaskId(task))
             self._lose(task, "its launcher ended", begun=begun)
         for _, uid, name, pid in list(self._ended_processes):
@@ -93,11 +93,12 @@ class CrewDesk:
             # a connection is one worker's
             reason = f"its connection is another worker's, {hello.worker}"
             self.worker_left(peer.uid, before.name, reason)
-        record = self._held(peer, hello)
+        ended = [self._held(peer, hello, each.task, each.epoch) for each in hello.ended]
+        record = self._held(peer, hello, hello.task or 0, hello.epoch)
         expected = record is not None and pool.is_expected(record.id)
-        lost = pool.worker_came(peer, hello, keeps=record is not None)
-        if lost is not None:
-            self._lose(lost, "the connection to its worker broke")
+        keeps = [each.id for each in (*ended, record) if each is not None]
+        lost = pool.worker_came(peer, hello, list(dict.fromkeys(keeps)))
+        self._lose_all(lost, "the connection to its worker broke")
         if record is not None:
             self._greeted.add(record.id)
             if hello.resource and expected:
@@ -106,14 +107,16 @@ class CrewDesk:
             self._node.orders.repeat_stop(record)
         self._node.discipline.attend(peer.uid)
 
-    def _held(self, peer: Peer, hello: m.Hello) -> TaskRecord | None:
-        """Find the task that a worker says it holds, if it is to keep it."""
-        entry = self._node.journal.live.get(hello.task or 0)
+    def _held(
+        self, peer: Peer, hello: m.Hello, task: int, epoch: int
+    ) -> TaskRecord | None:
+        """Find a task that a worker says it holds, or has ended, if it is to keep it."""
+        entry = self._node.journal.live.get(task)
         if entry is None or entry.owner != peer.uid:
             return None
         if not self._node.pool.may_claim(entry.id, peer.uid, hello):
             return None
-        return self._node.scheduler.ledger.current(TaskId(entry.id), hello.epoch)
+        return self._node.scheduler.ledger.current(TaskId(entry.id), epoch)
 
     def process_ended(self, peer: Peer, name: str) -> None:
         """Take note of the end of a worker's process; its launcher may say how it was.
@@ -165,7 +168,10 @@ class CrewDesk:
         self._node.discipline.obeys_at_last(uid, name)
         if worker is None or worker.task is None:
             return
-        record = self._node.scheduler.system.tasks.get(TaskId(worker.task))
+        running = worker.task
+        if last is not None and last.task in worker.behind:
+            running = last.task
+        record = self._node.scheduler.system.tasks.get(TaskId(running))
         if worker.own and record is not None:
             # nobody but that program can run it
             failed = e.TaskFailed(record.id, record.epoch, "its program ended")
@@ -174,7 +180,31 @@ class CrewDesk:
             if record is not None and last is not None and _is_of(record, last):
                 self._keep_last_output(record, last)
                 reason = last.reason
-            self._lose(worker.task, reason, cause=cause)
+            self._lose_all(worker.tasks, reason, cause=cause, last=last)
+
+    def _lose_all(
+        self,
+        tasks: list[int],
+        reason: str,
+        *,
+        cause: Cause | None = None,
+        last: m.LastOutput | None = None,
+    ) -> None:
+        """Take it that no worker has these tasks any more, of which it ran one.
+
+        Args:
+            tasks: in the order in which it had them.
+            reason: how it ended; `cause`: what the circuit breaker makes of that.
+            last: what it wrote last, and of which task; None: the first of them ran.
+
+        """
+        told = last is not None and last.task in tasks
+        ran = last.task if last is not None and told else next(iter(tasks), 0)
+        for task in reversed(tasks):  # those that wait behind others first
+            if task == ran:
+                self._lose(task, reason, cause=cause, ran=told)
+            else:
+                self._lose(task, reason, begun=False)
 
     def worker_exited(self, peer: Peer, message: m.WorkerExited) -> None:
         """Believe a launcher about the workers of its own user."""
@@ -237,10 +267,13 @@ class CrewDesk:
 
     def worker_leaves(self, peer: Peer) -> None:
         """Give another worker what this one was ordered when it had decided to leave."""
-        task = self._node.pool.leaves(peer.route)
+        tasks = self._node.pool.leaves(peer.route)
         self._node.discipline.leaves(peer.route)
-        if task is None:
+        for other in reversed(tasks[1:]):
+            self._lose(other, "its worker took no further order", begun=False)
+        if not tasks:
             return
+        task = tasks[0]
         if self._node.discipline.is_blameless(TaskId(task)):
             self._node.order_again(TaskId(task))
         else:
@@ -253,19 +286,30 @@ class CrewDesk:
         *,
         begun: bool = True,
         cause: Cause | None = None,
+        ran: bool = False,
     ) -> None:
+        """Take it that no worker has a task any more.
+
+        Args:
+            task: which one.
+            reason: how its worker ended; `cause`: what the circuit breaker makes of that.
+            begun: whether it counts as an attempt.
+            ran: whether it is known that it had begun, ordered behind others or not.
+
+        """
         record = self._node.scheduler.system.tasks.get(TaskId(task))
         self._node.pool.release(task)
         self._greeted.discard(task)
         if record is not None and record.bound:
-            hung = self._node.discipline.was_ended(record.id)
+            begun = begun and (ran or not record.unbegun)
+            hung = begun and self._node.discipline.was_ended(record.id)
             lost = e.WorkerLost(
                 record.id,
                 record.epoch,
                 reason,
                 elsewhere=hung,
                 begun=begun,
-                cause="hang" if hung else cause,
+                cause="hang" if hung else cause if begun else None,
             )
             self._node.happen(lost, *self._hung_device(record, reason, hung=hung))
 
@@ -293,11 +337,15 @@ class CrewDesk:
         if isinstance(message, m.Aborted):
             self._on_aborted(peer, message)
             return
+        if isinstance(message, m.Reports):
+            self._on_reports(peer, message)
+            return
         entry = node.journal.live.get(message.task)
         held = node.pool.holder(message.task, peer.route)
         if entry is None or not held or entry.epoch != message.epoch:
             return
         if not self._heal(entry, message):
+            self._note_begun(entry)
             self._handlers[type(message)](entry, message)
             self._demand_worker(entry.id, message.epoch)
 
@@ -341,11 +389,12 @@ class CrewDesk:
             held = self._node.pool.holder(message.task, peer.route)
         if held:
             if entry is not None and message.strips:
+                self._note_begun(entry)
                 self._close_segment(entry, message, None)
             self._node.pool.release(message.task)
             self._node.happen(e.TaskAborted(TaskId(message.task), message.epoch))
         else:
-            worker = self._node.pool.gave_up(peer.route)
+            worker = self._node.pool.gave_up(peer.route, message.task)
             if worker is not None:
                 self._node.discipline.obeys_at_last(worker.uid, worker.name)
 
@@ -406,18 +455,63 @@ class CrewDesk:
         reach("yield.done")
 
     def _on_finished(self, entry: Entry, message: m.Finished) -> None:
-        reach("report.finished")
-        entry.result = message.result
-        entry.exit_code = message.exit_code
-        entry.warnings = message.warnings
-        ended = self._close_segment(entry, message, None)
-        self._learner.finished(entry, message)
-        self._node.pool.release(entry.id)
+        self._take_ends([(entry, message)])
+
+    def _on_reports(self, peer: Peer, message: m.Reports) -> None:
+        """Take in the ends of several tasks as of one instant."""
+        ended = self._take_ends(self._held_ones(peer, message))
+        for entry in ended:
+            self._demand_worker(entry.id, entry.epoch)
+
+    def _held_ones(
+        self, peer: Peer, message: m.Reports
+    ) -> Iterator[tuple[Entry, m.Finished]]:
+        """Find the tasks that end by this; those that a worker has not are left out."""
+        for report in message.reports:
+            entry = self._node.journal.live.get(report.task)
+            held = self._node.pool.holder(report.task, peer.route)
+            if entry is not None and held and entry.epoch == report.epoch:
+                self._greeted.discard(entry.id)
+                yield entry, report
+
+    def _take_ends(self, ends: Iterable[tuple[Entry, m.Finished]]) -> list[Entry]:
+        """Take in how tasks ended, one after the other; return which they are."""
+        events: list[e.Event] = []
+        done: list[tuple[Entry, float]] = []
+        for entry, message in ends:
+            reach("report.finished")
+            self._begin_late(entry, done[-1][1] if done else self._wall())
+            entry.result = message.result
+            entry.exit_code = message.exit_code
+            entry.warnings = message.warnings
+            done.append((entry, self._close_segment(entry, message, None)))
+            self._learner.finished(entry, message)
+            self._node.pool.release(entry.id)
+            events.append(e.TaskFinished(TaskId(entry.id), message.epoch))
+        if not events:
+            return []
         reach("finish.noted")
-        self._node.happen(e.TaskFinished(TaskId(entry.id), message.epoch))
-        if entry.finished is not None:  # perhaps while no daemon was there
-            entry.finished = ended
+        self._node.happen(*events)
+        for entry, ended in done:
+            if entry.finished is not None:  # perhaps while no daemon was there
+                entry.finished = ended
         reach("finish.done")
+        return [entry for entry, _ in done]
+
+    def _begin_late(self, entry: Entry, at: float) -> None:
+        """Enter the beginning of a task that ran behind others, as the one before ended."""
+        record = self._node.scheduler.system.tasks.get(TaskId(entry.id))
+        if record is not None and record.unbegun:
+            self._node.journal.begin_segment(entry, at, record.rule)
+
+    def _note_begun(self, entry: Entry) -> None:
+        """Tell the scheduler that a task has begun which it takes to be behind others.
+
+        Its stretch is entered by that; then comes what the worker says of it.
+        """
+        record = self._node.scheduler.system.tasks.get(TaskId(entry.id))
+        if record is not None and record.unbegun:
+            self._node.happen(e.TaskStarted(record.id, record.epoch))
 
     def _on_failed(self, entry: Entry, message: m.Failed) -> None:
         reach("report.failed")
@@ -520,6 +614,7 @@ Report = (
     | m.Yielded
     | m.Finished
     | m.Failed
+    | m.Reports
     | m.Aborted
     | m.SnapshotTaken
     | m.Resumed

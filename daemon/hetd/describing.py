@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from libtask import messages as m
 
 
-GENERIC = frozenset({"call", "command"})
+COMMAND = "command"
+GENERIC = frozenset({"call", COMMAND})
 """Applications that run any function, or any program: their types tell which."""
 LONGEST_NAME = 1024
 """Characters of an application's path that tell it from others, from the end."""
@@ -55,6 +56,8 @@ def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitte
         app=_application(spec),
         version=spec.version,
         preemptible=spec.preemptible,
+        # its program takes longer to start than a train lasts, and may be stopped there
+        single=spec.app == COMMAND,
         weight=1 + len(msgspec.msgpack.encode(spec.params)) // WEIGHTY,
     )
 

@@ -266,7 +266,8 @@ class Discipline:
             launcher = f"the launcher of uid {uid}, process {crew.hung_launcher},"
             reason = f"{launcher} gave no sign of life in {LAUNCHER_S:g} s"
         log.warning("%s: what waits keeps out of the way", reason)
-        tasks, waiting = self._node.scheduler.system.tasks, list(crew.waiting)
+        tasks = self._node.scheduler.system.tasks
+        waiting = self._node.pool.waiting(uid)[::-1]  # what follows others before these
         for task in waiting:
             self._node.pool.release(task)
         crew.stop_waiting()
@@ -277,7 +278,7 @@ class Discipline:
 
     def _unserved(self, record: TaskRecord, reason: str, *, last: bool) -> e.WorkerLost:
         """Say that a task loses its place as it has no worker; `last`: its turn as well."""
-        begun = not self.is_blameless(record.id)
+        begun = not record.unbegun and not self.is_blameless(record.id)
         return e.WorkerLost(record.id, record.epoch, reason, begun=begun, unserved=last)
 
     def _is_overdue(self, record: TaskRecord, complaint: str) -> None:
@@ -316,6 +317,10 @@ class Discipline:
     def _grace_over(self, task: TaskId, epoch: int) -> None:
         record = self._node.scheduler.system.tasks.get(task)
         if record is None or record.epoch != epoch:
+            return
+        if record.unbegun and record.cancelling is not None:
+            # it goes when the one before it lets its worker answer
+            self._later(self._node.config.cancel_grace_s, task, epoch)
             return
         worker = self._node.pool.worker_of(task)
         if worker is None or (not worker.route and not self._may_still_come(worker)):
@@ -372,12 +377,24 @@ class Discipline:
             lost = self.health.blocked(resource, holder, reason, self._now())
         # What is said of it from now on is of its next attempt.
         del self._ended[record.id]
+        behind = [*self._lose_behind(worker, reason)]
         self._node.pool.send(record.id, m.Abort(record.id, record.epoch))
         self._node.pool.part(record.id)
         gone = e.WorkerLost(
             record.id, record.epoch, reason, elsewhere=True, cause="stuck"
         )
-        self._node.happen(gone, *lost)
+        self._node.happen(*behind, gone, *lost)
+
+    def _lose_behind(self, worker: Worker, reason: str) -> Iterator[e.WorkerLost]:
+        """Take from a worker what it has not begun."""
+        tasks = self._node.scheduler.system.tasks
+        for task in worker.behind[::-1]:
+            record = tasks.get(TaskId(task))
+            if record is not None:
+                self._node.pool.send(task, m.Abort(task, record.epoch))
+                lost = e.WorkerLost(record.id, record.epoch, reason, begun=False)
+                yield lost
+            self._node.pool.part(task)
 
     # ------------------------------------------------------------ the invariant
 
@@ -394,8 +411,10 @@ class Discipline:
                 continue
             if not (pool.worker_of(task) or pool.waits(task) or pool.is_expected(task)):
                 yield f"task {task} is bound, and has no worker: {record.tell()}"
-            elif record.state is State.RUNNING and not self._vigil.watches(
-                task, record.epoch
+            elif (
+                record.state is State.RUNNING
+                and not record.unbegun
+                and not self._vigil.watches(task, record.epoch)
             ):
                 yield f"task {task} runs without a deadline: {record.tell()}"
 
@@ -423,7 +442,7 @@ class Discipline:
         )
         self._node.journal.save(entry)
         record = self._node.scheduler.system.tasks.get(TaskId(task))
-        if record is None or record.state is not State.RUNNING:
+        if record is None or record.state is not State.RUNNING or record.unbegun:
             return
         # one that comes over another connection has no more time for that
         if not self._vigil.is_served(record.id, record.epoch):

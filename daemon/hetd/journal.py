@@ -88,6 +88,8 @@ class Journal:
         self._refused: set[int] = set()
         self._going: set[int] = set()
         """Tasks that are removed with the next commit, or the one under way."""
+        self._begun: set[int] = set()
+        """Tasks whose stretch was entered before the scheduler knew that it began."""
         self._live_bytes, self._ended_bytes = Sizes(), Sizes()
         self.usage = Usage(store.usage())
         self.measurers = store.measurers()
@@ -311,7 +313,10 @@ class Journal:
         entry.resource = record.resource
         entry.reason = record.reason or entry.reason
         if record.event in ("dispatched", "found"):
-            self._start_segment(entry, record.resource or "", now, rule)
+            if entry.id in self._begun:
+                self._begun.remove(entry.id)
+            else:
+                self._start_segment(entry, record.resource or "", now, rule)
         elif entry.state in ENDED:
             self._end(entry, now)
             if entry.state == "completed":
@@ -381,6 +386,11 @@ class Journal:
                 known["computed"] = min(max(known["computed"], last.start), finish)
             last = msgspec.structs.replace(last, finish=finish, **known)
             self._replace_last(entry, last)
+
+    def begin_segment(self, entry: Entry, now: float, rule: str) -> None:
+        """Enter the stretch of a task that began behind others, and has ended by now."""
+        self._start_segment(entry, entry.resource or "", max(now, _latest(entry)), rule)
+        self._begun.add(entry.id)
 
     def end_by_error(self, entry: Entry, record: Record, now: float) -> None:
         """End the open segment of a task that failed, or lost its worker.

@@ -71,10 +71,16 @@ class Orders:
         attempt = len(entry.segments) + 1  # the one that begins now is not noted yet
         entry.slot = self._slot(entry, action.resource)
         run = m.Run(action.task, action.epoch, device, attempt=attempt, slot=entry.slot)
+        follows = action.after is not None
         if entry.epoch != action.epoch:
-            run = _load_and_run(entry, action.epoch, device, attempt)
-            self._bind(entry, action.epoch)
-        self._discipline.runs(action.task, action.epoch)
+            run = _load_and_run(entry, action.epoch, device, attempt, follows=follows)
+            if action.after is None:
+                self._bind(entry, action.epoch)
+            else:
+                entry.epoch, entry.holder = action.epoch, None
+                self._pool.follow(entry.id, entry.owner, action.after)
+        if not follows:
+            self._discipline.runs(action.task, action.epoch)
         reach("run.before")
         self._pool.send(action.task, run)
         reach("run.sent")
@@ -187,7 +193,12 @@ class Orders:
 
 
 def _load_and_run(
-    entry: Entry, epoch: int, device: m.DeviceSpec, attempt: int
+    entry: Entry,
+    epoch: int,
+    device: m.DeviceSpec,
+    attempt: int,
+    *,
+    follows: bool = False,
 ) -> m.Run:
     """Order a task to be loaded and run; anew, where a worker had it before."""
     return m.Run(
@@ -199,6 +210,7 @@ def _load_and_run(
         resume=entry.epoch > 0,
         attempt=attempt,
         slot=entry.slot,
+        follows=follows,
     )
 
 

@@ -30,7 +30,7 @@ def restored(
     """Describe a task as it was when the daemon stopped."""
     if submitted.hold != (entry.state == "held"):
         submitted = structs.replace(submitted, hold=not submitted.hold)
-    where = (entry.resource or "") if entry.state == "running" else None
+    where = (entry.resource or "") if _ran(entry) else None
     epoch = entry.epoch if where is not None or entry.in_worker else 0
     if not (epoch or entry.kept or entry.attempts or entry.failures):
         return submitted
@@ -46,6 +46,12 @@ def restored(
         excluded=entry.excluded,
         checkpointed=last is not None and last.computing is not None,
     )
+
+
+def _ran(entry: Entry) -> bool:
+    """Whether a worker may run a task; one ordered behind others has dropped it."""
+    last = entry.segments[-1] if entry.segments else None
+    return entry.state == "running" and last is not None and last.finish is None
 
 
 def wishes(entry: Entry, resources: frozenset[str]) -> Iterator[e.Event]:

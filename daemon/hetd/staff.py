@@ -35,12 +35,33 @@ class Worker:
     own: bool = False
     """Started by the user's own program: it runs only the task that it submitted."""
     task: int | None = None
-    aborting: bool = False
-    """It was told to give up a task that is no longer its own, and has not answered."""
+    behind: list[int] = field(default_factory=list)
+    """Tasks that it has after that one, in order."""
+    aborting: set[int] = field(default_factory=set)
+    """Tasks, no longer its own, that it was told to give up and has not answered for."""
     leaving: bool = False
     """It takes no further order."""
     started: int = 0
     """When its process started, in clock ticks since the boot; 0: not known."""
+
+    @property
+    def tasks(self) -> list[int]:
+        """All tasks that it has, in the order in which it runs them."""
+        return [] if self.task is None else [self.task, *self.behind]
+
+    def take(self, task: int) -> None:
+        """Have one more task, after the others."""
+        if self.task is None:
+            self.task = task
+        else:
+            self.behind.append(task)
+
+    def drop(self, task: int) -> None:
+        """Have a task no more; the next one is its first."""
+        if self.task == task:
+            self.task = self.behind.pop(0) if self.behind else None
+        else:
+            self.behind.remove(task)
 
 
 @dataclass(eq=False, slots=True)

@@ -16,7 +16,7 @@ from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
 from libtask.processes import started_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hetd.staff import Holder
     from hetd.transport.router import Peer
@@ -30,13 +30,13 @@ class WorkerPool:
     """Finds each task a worker, and carries messages between them.
 
     Args:
-        send: sends a message to a route; False where nobody is there.
+        send: sends messages to a route, as one; False where nobody is there.
         prefix: begins the names of the workers asked for; another one at each start of
             the daemon, so that names never come twice.
 
     """
 
-    def __init__(self, send: Callable[[bytes, Message], bool], prefix: str) -> None:
+    def __init__(self, send: Callable[..., bool], prefix: str) -> None:
         self._send = send
         self._prefix = prefix
         self._crews: defaultdict[int, Crew] = defaultdict(Crew)
@@ -46,6 +46,10 @@ class WorkerPool:
         self._by_task: dict[int, Worker] = {}
         self._backlog: dict[int, list[Message]] = {}
         self._owners: dict[int, int] = {}
+        self._followers: dict[int, list[int]] = {}
+        """Task without a worker yet -> those that its worker is to run after it."""
+        self._gathered: dict[bytes, list[Message]] | None = None
+        """Orders of one instant, by route: they leave as one; None: each by itself."""
         self._started = 0
         self.assigned: Callable[[int, Worker], None] = _nobody_cares
         """Called when a worker is given a task, or said to hold it."""
@@ -75,6 +79,35 @@ class WorkerPool:
         self._backlog[task] = []
         crew.waiting.append(task)
         self._ask_for_workers(uid)
+
+    def follow(self, task: int, uid: int, leader: int) -> None:
+        """Give a task to the worker of another one, after that; or once it has one."""
+        self._forget(task)
+        self._owners[task] = uid
+        worker = self._by_task.get(leader)
+        if worker is not None:
+            self._give(worker, task)
+        else:
+            self._backlog[task] = []
+            self._followers.setdefault(leader, []).append(task)
+
+    def gather(self) -> bool:
+        """Keep orders until `flush`, so that those to one worker leave as one.
+
+        Returns:
+            Whether it is the caller who is to flush: nobody gathers already.
+
+        """
+        begins = self._gathered is None
+        if begins:
+            self._gathered = {}
+        return begins
+
+    def flush(self) -> None:
+        """Send what was gathered."""
+        gathered, self._gathered = self._gathered or {}, None
+        for route, messages in gathered.items():
+            self._send(route, *messages)
 
     def expect(self, task: int, uid: int, holder: Holder | None) -> None:
         """Let a task keep the worker that it had, which may greet again.
@@ -111,18 +144,19 @@ class WorkerPool:
         worker = self._by_task.get(task)
         if worker is not None:
             if worker.route:  # else it gets its orders when it greets again
-                self._send(worker.route, message)
+                self._order(worker, message)
         elif task in self._backlog:
             self._backlog[task].append(message)
 
     def release(self, task: int) -> bool:
         """Part a task from its worker, which is idle then; False: it never had one."""
         worker = self._by_task.get(task)
-        self._forget(task)
-        if worker is not None:
-            worker.task = None
-            self._idle(worker)
-        return worker is not None
+        if worker is None:
+            self._forget(task)
+            return False
+        self._unbind(worker, task)
+        self._idle(worker)
+        return True
 
     def part(self, task: int) -> None:
         """Take a task from its worker at once; it is idle when it has given it up."""
@@ -131,34 +165,34 @@ class WorkerPool:
             self.release(task)
             return
         self._unbind(worker, task)
-        worker.aborting = True
+        worker.aborting.add(task)
 
-    def gave_up(self, route: bytes) -> Worker | None:
+    def gave_up(self, route: bytes, task: int) -> Worker | None:
         """Take note that a worker gave up a task that was parted from it."""
         worker = self._by_route.get(route)
-        if worker is not None and worker.aborting:
-            worker.aborting = False
+        if worker is not None and task in worker.aborting:
+            worker.aborting.remove(task)
             self._idle(worker)
         return worker
 
-    def leaves(self, route: bytes) -> int | None:
+    def leaves(self, route: bytes) -> list[int]:
         """Take note that a worker takes no further order.
 
         Returns:
-            The task that it was given and has not begun; it has no worker any more.
+            The tasks that it was given and has not begun; they have no worker any more.
 
         """
         worker = self._by_route.get(route)
         if worker is None or worker.own:
-            return None
+            return []
         worker.leaving = True
         crew = self._crews[worker.uid]
         if worker in crew.idle:
             crew.idle.remove(worker)
-        task = worker.task
-        if task is not None:
+        tasks = worker.tasks
+        for task in tasks:
             self._unbind(worker, task)
-        return task
+        return tasks
 
     def may_claim(self, task: int, uid: int, hello: Hello) -> bool:
         """Whether a worker that says it holds a bound task can be right.
@@ -182,7 +216,11 @@ class WorkerPool:
     def waits(self, task: int) -> bool:
         """Whether a task is in the line of those that need a worker."""
         uid = self._owners.get(task)
-        return uid is not None and task in self._crews[uid].waiting
+        if uid is None:
+            return False
+        if task in self._crews[uid].waiting:
+            return True
+        return any(task in behind for behind in self._followers.values())
 
     def holder(self, task: int, route: bytes) -> bool:
         """Whether the worker at this route holds the task."""
@@ -249,34 +287,34 @@ class WorkerPool:
         crew.hung = False
         crew.forget_asked()
         crew.shepherded.clear()
-        return list(crew.waiting)
+        return self.waiting(peer.uid)
 
-    def worker_came(self, peer: Peer, hello: Hello, *, keeps: bool) -> int | None:
+    def worker_came(self, peer: Peer, hello: Hello, keeps: Sequence[int]) -> list[int]:
         """Take in a worker, maybe once more, over a new connection.
 
         Args:
-            keeps: the task that it says it holds is its own; else it gives it up.
+            keeps: the tasks that it says it holds, or has ended, and that are its own,
+                in order. Another one that it holds it gives up.
 
         Returns:
-            A task that it was given and does not hold: the order was lost. It has no
+            Tasks that it was given and does not hold: the orders were lost. They have no
             worker any more.
 
         """
         worker = self._greeted(peer, hello)
-        lost = worker.task
-        if lost is not None:
-            self._unbind(worker, lost)
-        if hello.task is None:
-            self._idle(worker)
-        elif keeps:
+        lost = worker.tasks
+        for task in lost:
+            self._unbind(worker, task)
+        for task in keeps:
             # It says again how the task is, and gets its orders in answer to that.
-            self._forget(hello.task)
-            self._owners[hello.task] = peer.uid
-            self._assign(worker, hello.task)
-        else:
-            worker.aborting = True
+            self._forget(task)
+            self._owners[task] = peer.uid
+            self._give(worker, task)
+        if hello.task is not None and hello.task not in keeps:
+            worker.aborting.add(hello.task)
             self._send(worker.route, Abort(hello.task, hello.epoch))
-        return None if keeps and lost == hello.task else lost
+        self._idle(worker)
+        return [task for task in lost if task not in keeps]
 
     def stillborn(self, uid: int, name: str) -> int | None:
         """Take note that a worker ended before it came; return a task that lacks it."""
@@ -307,8 +345,13 @@ class WorkerPool:
         self._ask_for_workers(uid)
 
     def waiting(self, uid: int) -> list[int]:
-        """List a user's tasks that need a worker, in the order they asked."""
-        return list(self._crews[uid].waiting)
+        """List a user's tasks that need a worker, in the order they asked.
+
+        What is to follow a task in its worker comes right after it.
+        """
+        followers = self._followers
+        waiting = self._crews[uid].waiting
+        return [each for task in waiting for each in (task, *followers.get(task, ()))]
 
     def free(self, uid: int, name: str) -> bool:
         """Whether this user's own program of that name is here and holds no task."""
@@ -330,8 +373,8 @@ class WorkerPool:
         crew.shepherded.discard(name)
         if worker in crew.idle:
             crew.idle.remove(worker)
-        if worker.task is not None:
-            self._forget(worker.task)
+        for task in worker.tasks:
+            self._forget(task)
         return worker
 
     def holds(self, uid: int, name: str) -> bool:
@@ -366,13 +409,14 @@ class WorkerPool:
 
     def _disagreements(self) -> Iterator[str]:
         for task, worker in self._by_task.items():
-            if worker.task != task or self._owners.get(task) != worker.uid:
+            if task not in worker.tasks or self._owners.get(task) != worker.uid:
                 yield f"task {task} is not with worker {worker.name}"
             if task in self._backlog or self.waits(task):
                 yield f"task {task} has a worker, and waits for one"
         for (uid, name), worker in self._by_name.items():
-            if worker.task is not None and self._by_task.get(worker.task) is not worker:
-                yield f"worker {name} of {uid} is booked for task {worker.task}"
+            strange = [t for t in worker.tasks if self._by_task.get(t) is not worker]
+            if strange:
+                yield f"worker {name} of {uid} is booked for tasks {strange}"
             if worker.route and self._by_route.get(worker.route) is not worker:
                 yield f"worker {name} of {uid} is not where its messages go"
         for uid, crew in self._crews.items():
@@ -410,33 +454,60 @@ class WorkerPool:
         worker.route = peer.route
         if worker.pid != peer.pid or not worker.started:
             worker.pid, worker.started = peer.pid, self.started_at(peer.pid)
-        worker.aborting = False
+        worker.aborting.clear()
         return worker
 
     def _unbind(self, worker: Worker, task: int) -> None:
-        worker.task = None
+        worker.drop(task)
         self._forget(task)
 
     def _forget(self, task: int) -> None:
         """Remove a task from every book; its worker, if any, still has to be told."""
         self._by_task.pop(task, None)
+        if self._followers:
+            self._leave_train(task)
         uid = self._owners.pop(task, None)
         if self._backlog.pop(task, None) is not None and uid is not None:
             waiting = self._crews[uid].waiting
             if task in waiting:  # else its worker was expected to greet again
                 waiting.remove(task)
 
+    def _leave_train(self, task: int) -> None:
+        """Let what was to follow a task without a worker follow the next one there."""
+        for followers in self._followers.values():
+            if task in followers:
+                followers.remove(task)
+        followers = self._followers.pop(task, [])
+        if followers:
+            first, *others = followers
+            self._crews[self._owners[first]].waiting.append(first)
+            self._followers[first] = others
+
+    def _order(self, worker: Worker, message: Message) -> None:
+        if self._gathered is not None:
+            self._gathered.setdefault(worker.route, []).append(message)
+        else:
+            self._send(worker.route, message)
+
     def _assign(self, worker: Worker, task: int) -> None:
-        worker.task = task
+        """Give a task, and what is to follow it, to a worker without one."""
+        followers = self._followers.pop(task, [])
+        for each in (task, *followers):
+            self._give(worker, each)
+
+    def _give(self, worker: Worker, task: int) -> None:
+        worker.take(task)
         self._by_task[task] = worker
         self.assigned(task, worker)
         reach("worker.assigned")
         for message in self._backlog.pop(task, ()):
-            self._send(worker.route, message)
+            self._order(worker, message)
 
     def _idle(self, worker: Worker) -> None:
         crew = self._crews[worker.uid]
         if worker.own or worker.leaving or not worker.route:
+            return
+        if worker.task is not None or worker.aborting:
             return
         if crew.waiting:
             self._assign(worker, crew.waiting.popleft())

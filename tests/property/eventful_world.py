@@ -125,10 +125,51 @@ class EventfulWorld(World):
     def yield_(self, pick: int) -> None:
         self.yield_binding(choose(self.asked(), pick))
 
-    @precondition(lambda self: self.bindings)
+    @precondition(lambda self: self.recalled())
+    @rule(pick=PICK)
+    def give_back(self, pick: int) -> None:
+        """Give a task back that has not begun."""
+        binding = choose(self.recalled(), pick)
+        self.forget(binding)
+        self.happen(e.TaskAborted(binding.task, binding.epoch))
+
+    @precondition(lambda self: self.recalled())
+    @rule(pick=PICK)
+    def begin_all_the_same(self, pick: int) -> None:
+        """Tell of a strip of a task that is asked back: it had begun."""
+        binding = choose(self.recalled(), pick)
+        state = self.scheduler.system.states[binding.behind or ""]
+        if binding.task in state.running:  # those before it have ended
+            self.begin(binding)
+            self.strip(binding)
+
+    @rule()
+    def let_a_train_take_long(self) -> None:
+        due = self.scheduler.next_recall()
+        if due is not None:
+            self.now = max(self.now, due)
+            self.happen(e.TrainOverdue())
+
+    @precondition(lambda self: self.running())
+    @rule(pick=PICK, count=st.integers(2, 4))
+    def finish_several(self, pick: int, count: int) -> None:
+        """Tell of the ends of a train at once."""
+        first = choose(self.running(), pick)
+        train = [first, *self.behind(first)][:count]
+        if any(each.recalled or each.aborted or each.asked_to_yield for each in train):
+            return
+        for each in train:
+            each.strips.extend(range(len(each.strips), STRIPS))
+            each.behind = None
+            self.forget(each)
+        self.ending = {each.task for each in train}
+        self.happen(*(e.TaskFinished(each.task, each.epoch) for each in train))
+        self.ending = set()
+
+    @precondition(lambda self: self.begun())
     @rule(pick=PICK, elsewhere=st.booleans(), program=st.booleans())
     def fail(self, pick: int, elsewhere: bool, program: bool) -> None:  # noqa: FBT001  drawn by name
-        binding = choose(list(self.bindings.values()), pick)
+        binding = choose(self.begun(), pick)
         cancelled = self.scheduler.system.tasks[binding.task].cancelling is not None
         if elsewhere and binding.resource is not None and not cancelled:
             self.barred[binding.task, binding.resource] += 1
@@ -147,15 +188,18 @@ class EventfulWorld(World):
         self.forget(binding)
         self.happen(e.TaskAborted(binding.task, binding.epoch))
 
-    @precondition(lambda self: self.bindings)
+    @precondition(lambda self: self.begun())
     @rule(pick=PICK, hung=st.booleans())
     def lose_worker(self, pick: int, hung: bool) -> None:  # noqa: FBT001  drawn by name
-        self.happen(self.loss(choose(list(self.bindings.values()), pick), hung=hung))
+        binding = choose(self.begun(), pick)
+        behind = self.losses_behind(binding) if binding.resource is not None else []
+        self.happen(*behind, self.loss(binding, hung=hung))
 
     @precondition(lambda self: self.running())
     @rule(pick=PICK, cause=st.sampled_from(["crash", "hang", "killed", "stuck"]))
     def crash_worker(self, pick: int, cause: Cause) -> None:
-        self.happen(self.crash(choose(self.running(), pick), cause))
+        binding = choose(self.running(), pick)
+        self.happen(*self.losses_behind(binding), self.crash(binding, cause))
 
     @rule()
     def try_what_was_avoided(self) -> None:
@@ -173,9 +217,11 @@ class EventfulWorld(World):
     @rule(pick=PICK)
     def hold_on_to_a_slot(self, pick: int) -> None:
         """Let a worker hang that nothing can end."""
-        lost = self.loss(choose(self.on_cpu(), pick), hung=True)
+        binding = choose(self.on_cpu(), pick)
+        behind = self.losses_behind(binding)
+        lost = self.loss(binding, hung=True)
         self.blocked += 1
-        self.happen(lost, e.SlotsBlocked("cpu", self.blocked, "stuck"))
+        self.happen(*behind, lost, e.SlotsBlocked("cpu", self.blocked, "stuck"))
 
     @precondition(lambda self: self.blocked)
     @rule()
@@ -183,10 +229,10 @@ class EventfulWorld(World):
         self.blocked -= 1
         self.happen(e.SlotsBlocked("cpu", self.blocked))
 
-    @precondition(lambda self: self.bindings)
+    @precondition(lambda self: self.begun())
     @rule(pick=PICK)
     def write_snapshot(self, pick: int) -> None:
-        self.snapshot(choose(list(self.bindings.values()), pick))
+        self.snapshot(choose(self.begun(), pick))
 
     @precondition(lambda self: self.waiting())
     @rule(pick=PICK)
@@ -241,8 +287,8 @@ class EventfulWorld(World):
     def lose_resource(self, name: str) -> None:
         self.unusable.add(name)
         self.happen(e.ResourceLost(name, "fell off the bus"))
-        for binding in self.running():
-            if binding.resource == name:
+        for binding in list(self.bindings.values()):
+            if name in (binding.resource, binding.behind):
                 self.forget(binding)
 
     @rule(name=NAMES)

@@ -52,6 +52,11 @@ class Binding:
     suspended: bool = False
     aborted: bool = False
     checkpointed: bool = False
+    behind: str | None = None
+    """Where it is to run once those before it in its worker have ended."""
+    crew: int = 0
+    """Which worker it is: the epoch of the first task of the train."""
+    recalled: bool = False
     strips: list[int] = field(default_factory=list)
 
     @property
@@ -82,6 +87,8 @@ class World(RuleBasedStateMachine):
         self.unattended: set[int] = set()
         """Users for whose tasks nobody makes workers."""
         self.last_epoch = 0
+        self.ending: set[TaskId] = set()
+        """Tasks of which the scheduler is told that they have ended, before they began."""
         self.timer: int | None = None
 
     # ------------------------------------------------------------ steps
@@ -93,12 +100,20 @@ class World(RuleBasedStateMachine):
         for action in actions:
             self.obey(action)
 
-    def obey(self, action: Action) -> None:
+    def obey(self, action: Action) -> None:  # noqa: C901, PLR0912  a case for each action
         match action:
             case a.Stage():
                 self.bind(action.task, action.epoch)
             case a.Run():
                 self.run(action)
+            case a.Begin():
+                if action.task not in self.ending:
+                    self.begin(self.held(action.task, action.epoch))
+            case a.Recall():
+                binding = self.held(action.task, action.epoch)
+                assert binding.behind is not None
+                assert not binding.recalled
+                binding.recalled = True
             case a.Preempt() | a.Suspend():
                 self.stop(action)
             case a.Abort():
@@ -150,10 +165,41 @@ class World(RuleBasedStateMachine):
         assert binding.resource is None, "it runs already"
         assert self.can_run(action.task, action.resource)
         self.demand_no_avoided(action)
+        binding.crew = action.epoch
+        if action.after is not None:
+            binding.behind = action.resource
+            binding.crew = self.bindings[action.after].epoch
+            return
         binding.resource = action.resource
         binding.asked_to_yield = binding.checkpointed = binding.suspended = False
         taken = Counter(running.resource for running in self.running())
         assert taken[action.resource] <= self.slots(action.resource)
+
+    def begin(self, binding: Binding) -> None:
+        """Run what was behind others, if it does not run yet."""
+        if binding.behind is None:
+            return
+        binding.resource, binding.behind = binding.behind, None
+        taken = Counter(running.resource for running in self.running())
+        assert taken[binding.resource] <= self.slots(binding.resource)
+
+    def behind(self, binding: Binding) -> list[Binding]:
+        """List what a worker has besides the task that it runs."""
+        return [
+            each
+            for each in self.bindings.values()
+            if each.crew == binding.crew and each.behind is not None
+        ]
+
+    def losses_behind(self, binding: Binding) -> list[Event]:
+        """Let what a lost worker has not begun go with it."""
+        behind = self.behind(binding)[::-1] if binding.crew else []
+        for each in behind:
+            self.forget(each)
+        return [
+            e.WorkerLost(each.task, each.epoch, "killed", begun=False)
+            for each in behind
+        ]
 
     def demand_no_avoided(self, action: a.Run) -> None:
         """Demand that a task runs where its application failed only as the one that tries.
@@ -227,8 +273,11 @@ class World(RuleBasedStateMachine):
     def give_up(self, binding: Binding) -> None:
         """Abort: at the next checkpoint what runs, at once what does not."""
         binding.aborted = True
-        if binding.resource is None or binding.resource in self.lost():
+        where = binding.resource or binding.behind
+        if where is None or where in self.lost():
             self.forget(binding)
+        elif binding.behind is not None:
+            binding.recalled = True
 
     def lost(self) -> set[str]:
         states = self.scheduler.system.states
@@ -283,7 +332,16 @@ class World(RuleBasedStateMachine):
         return [b for b in self.running() if b.resource == "cpu"]
 
     def waiting(self) -> list[Binding]:
-        return [b for b in self.bindings.values() if b.resource is None]
+        return [b for b in self.begun() if b.resource is None]
+
+    def begun(self) -> list[Binding]:
+        """List what is behind no other task of its worker."""
+        return [b for b in self.bindings.values() if b.behind is None]
+
+    def recalled(self) -> list[Binding]:
+        return [
+            b for b in self.bindings.values() if b.recalled and b.behind is not None
+        ]
 
     def just_begun(self) -> list[Binding]:
         """Find the workers that go on from a snapshot, or begin, and did no strip yet."""
@@ -302,7 +360,10 @@ def a_new_scheduler(policy: str, at_once: int | None = None) -> Scheduler:
         list(RESOURCES.values()),
         estimates(SECONDS),
         make_policy(policy, {}),
-        limits=Limits(quotas=QUOTAS, at_once=at_once),
+        # trains of tasks that are not all that short, as estimates are wrong
+        limits=Limits(
+            quotas=QUOTAS, at_once=at_once, train=4, train_task_s=3, train_s=9
+        ),
     )
 
 

@@ -52,12 +52,14 @@ class SupervisedWorld(EventfulWorld):
             if task.bound
         }
         assert thought == {
-            b.task: (b.epoch, b.resource, b.progress) for b in self.bindings.values()
+            b.task: (b.epoch, b.resource or b.behind, b.progress)
+            for b in self.bindings.values()
         }
 
     @invariant()
     def nobody_takes_more_than_his_quota(self) -> None:
-        taken = Counter(self.submitted[each.task].owner for each in self.running())
+        ordered = [b for b in self.bindings.values() if b.resource or b.behind]
+        taken = Counter(self.submitted[each.task].owner for each in ordered)
         for owner, quota in QUOTAS.single.items():
             assert quota.running is not None
             assert taken[owner] <= quota.running
@@ -82,6 +84,8 @@ class SupervisedWorld(EventfulWorld):
         assert not self.scheduler.system.tasks, "some tasks never end"
 
     def let_go_on(self) -> None:
+        while self.recalled():
+            self.give_back(0)
         for binding in self.running():
             if self.bindings.get(binding.task) is not binding:
                 continue

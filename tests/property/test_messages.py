@@ -283,5 +283,5 @@ def test_each_message_with_values_of_any_type_is_known() -> None:
     }
 
     # what `codec._holds_any_values` looks into
-    looked_into = {"Finished", "Submit", "Policies"}
+    looked_into = {"Finished", "Reports", "Submit", "Policies"}
     assert with_any == looked_into | {k.__name__ for k in codec._WITH_CHECKPOINT}

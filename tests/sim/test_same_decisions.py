@@ -62,8 +62,14 @@ class NotingPool:
         orders, self.orders = self.orders, []
         return orders
 
+    def gather(self) -> bool:
+        return False
+
     def bind(self, task: int, uid: int) -> None:
         """Every task has its worker."""
+
+    def follow(self, task: int, uid: int, leader: int) -> None:
+        """It is the worker of the other one."""
 
     def part(self, task: int) -> None:
         """Nothing is told to a worker by this."""
@@ -84,7 +90,7 @@ def _order(said: m.Message | Action, task: int) -> Order:
 
 def orders_of(actions: list[Action]) -> list[Order]:
     """List what workers hear of, among a scheduler's actions."""
-    heard = (a.Run, a.Preempt, a.Abort)
+    heard = (a.Run, a.Preempt, a.Abort, a.Recall)
     return [_order(each, each.task) for each in actions if isinstance(each, heard)]
 
 

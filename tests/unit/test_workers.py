@@ -26,7 +26,9 @@ class Pool(WorkerPool):
     ) -> int | None:
         route = fields.pop("route", f"{name}@{uid}")
         hello = m.Hello("worker", worker=name, **fields)  # type: ignore[arg-type]  # given as they are
-        return self.worker_came(a_peer(str(route), uid), hello, keeps=keeps)
+        kept = [hello.task] if keeps and hello.task is not None else []
+        lost = self.worker_came(a_peer(str(route), uid), hello, kept)
+        return lost[0] if lost else None
 
     def asked(self, uid: int = USER) -> list[str]:
         orders = self.sent.to(f"launcher{uid}", m.StartWorkers)
@@ -141,7 +143,7 @@ def test_a_worker_parted_from_its_task_is_idle_when_it_has_given_it_up(
     pool.send(2, a_run(2))
     assert pool.sent.messages == []
 
-    pool.gave_up(b"w@1000")
+    pool.gave_up(b"w@1000", 1)
 
     assert pool.sent.messages == [("w@1000", a_run(2))]
 
@@ -152,7 +154,7 @@ def test_only_a_worker_that_was_told_to_gives_up(pool: Pool) -> None:
     pool.bind(2, USER)
     pool.send(2, a_run(2))
 
-    pool.gave_up(b"w@1000")
+    pool.gave_up(b"w@1000", 1)
 
     assert pool.sent.to("w@1000", m.Run) == []
 
@@ -201,7 +203,7 @@ def test_a_worker_gives_up_a_task_that_another_has_by_now(pool: Pool) -> None:
     # and is idle after that
     pool.bind(6, USER)
     pool.send(6, a_run(6))
-    pool.gave_up(b"old@1000")
+    pool.gave_up(b"old@1000", 5)
     assert pool.sent.messages[-1] == ("old@1000", a_run(6))
 
 

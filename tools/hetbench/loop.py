@@ -142,17 +142,22 @@ class Replay:
         self.spent_ns += time.thread_time_ns() - begin
         self.turns += 1
         sent, self.router.sent = self.router.sent, []
+        ends: dict[bytes, list[m.Finished]] = {}
         for route, message in sent:
-            self._answer(route, message)
+            if isinstance(message, m.Run):
+                ends.setdefault(route, []).append(_finished(message))
+            else:
+                self._answer(message)
+        for route, reports in ends.items():
+            end = reports[0] if len(reports) == 1 else m.Reports(reports)
+            self._say(self._workers[route], end)
 
-    def _answer(self, route: bytes, message: m.Message) -> None:
+    def _answer(self, message: m.Message) -> None:
         if isinstance(message, m.StartWorkers):
             for name in message.names:
                 worker = self._workers[name.encode()] = self._peer(name)
                 hello = m.Hello(role="worker", pid=worker.pid, worker=name)
                 self._say(worker, hello)
-        elif isinstance(message, m.Run):
-            self._say(self._workers[route], _finished(message))
 
     def _peer(self, name: str) -> Peer:
         return Peer(name.encode(), os.getuid(), os.getpid())

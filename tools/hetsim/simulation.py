@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hetd.core.actions import Action
-    from hetd.core.events import Event, Nanoseconds
+    from hetd.core.events import Event, Nanoseconds, TaskId
     from hetd.core.policy import Policy
     from hetd.core.system import System
     from hetsim.agenda import Ticket
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from hetsim.workers import Workers
     from hetsim.workload import Job
 
-LIMITS = Limits(stage=0)
-"""Nothing is staged: inputs load in no time, so a staged task would start no sooner."""
+LIMITS = Limits(stage=0, train=16)
+"""Nothing is staged: inputs load in no time, so a staged task would start no sooner. Trains
+are as in the daemon."""
 
 
 _GOING_ON = tuple(state for state in State if not state.ended)
@@ -73,12 +74,17 @@ class Simulation:
         self._by_id = {job.id: job for job in self.jobs}
         self._timer: Ticket = -1
         self._trial_at: Nanoseconds | None = None
+        self._recall_at: Nanoseconds | None = None
+        self._behind: dict[TaskId, a.Run] = {}
+        """Tasks that workers have behind others, and have not begun."""
         self._crashes: dict[tuple[str, str], list[Crash]] = {}
         for crash in scenario.crashes:
             self._crashes.setdefault((crash.type, crash.resource), []).append(crash)
         self._workers = _workers_of(scenario, self.agenda)
         self._do: dict[type, Callable[[Any, Nanoseconds], None]] = {
             a.Run: self._start,
+            a.Begin: self._begin,
+            a.Recall: self._give_back,
             a.Preempt: self._preempt,
             a.Abort: self._abort,
             a.SetTimer: self._set_timer,
@@ -112,6 +118,7 @@ class Simulation:
         if self.recorder is not None:
             self.recorder(events, now, actions)
         self._await_trial()
+        self._await_recall()
 
     def _await_trial(self) -> None:
         """Have the scheduler told when a pair may be tried, while that matters."""
@@ -119,6 +126,13 @@ class Simulation:
         if due is not None and due != self._trial_at and self.scheduler.system.tasks:
             self._trial_at = due
             self.agenda.add(due, Order.TIMER, Told(e.TrialDue()))
+
+    def _await_recall(self) -> None:
+        """Have the scheduler told when a train takes too long."""
+        due = self.scheduler.next_recall()
+        if due is not None and due != self._recall_at:
+            self._recall_at = due
+            self.agenda.add(due, Order.TIMER, Told(e.TrainOverdue()))
 
     def _correct(self, estimates: CorrectedExpectations, events: list[Event]) -> None:
         for event in events:
@@ -151,6 +165,9 @@ class Simulation:
     def _start(self, action: a.Run, now: Nanoseconds) -> None:
         job = self._by_id[action.task]
         job.placed = True
+        if action.after is not None:
+            self._behind[action.task] = action
+            return
         if action.resource not in job.actual:
             reason = f"does not run on {action.resource}"
             failed = e.TaskFailed(job.id, action.epoch, reason, elsewhere=True)
@@ -166,6 +183,17 @@ class Simulation:
             job.run = workers.start(job, action.epoch, now)
         if job.stop_at_deadline and now >= (job.deadline or now + 1):
             self._end_at_deadline(job, now)
+
+    def _begin(self, action: a.Begin, now: Nanoseconds) -> None:
+        """Run a task from now on, as the one before it in its worker has ended."""
+        run = self._behind.pop(action.task)
+        self._start(a.Run(run.task, run.epoch, run.resource), now)
+
+    def _give_back(self, action: a.Recall | a.Abort, now: Nanoseconds) -> None:
+        """Give a task back that has not begun."""
+        if self._behind.pop(action.task, None) is not None:
+            gone = e.TaskAborted(action.task, action.epoch)
+            self.agenda.add(now, Order.WORKER, Told(gone))
 
     def _crash_of(self, job: Job, resource: str, now: Nanoseconds) -> Crash | None:
         """Find what makes a task crash that starts on a resource now."""
@@ -183,6 +211,7 @@ class Simulation:
     def _abort(self, action: a.Abort, now: Nanoseconds) -> None:
         run = self._by_id[action.task].run
         if run is None:
+            self._give_back(action, now)
             return
         run.abandon(now)
         gone = e.TaskAborted(action.task, action.epoch)

@@ -229,7 +229,7 @@ SEEDS = {
     "slot-not-freed": SeededBug(
         "a task that ends keeps its slot",
         "daemon/hetd/core/ledger.py",
-        "del state.running[task.id]",
+        "self._vacate(task, self.system.states[task.resource])",
         "pass",
         _test(
             "unit/scheduler/test_placement.py::test_a_finished_task_makes_room_for_the_next"
@@ -305,8 +305,8 @@ SEEDS = {
     "last-word-once": SeededBug(
         "a worker says its last word once, heard or not",
         "libtask/libtask/worker/last_word.py",
-        "        return [hello, self.message]\n",
-        "        return [hello]\n",
+        "return [hello, *([] if self.message is None else [self.message])]\n",
+        "return [hello]\n",
         _test(
             "unit/worker/test_life_of_the_worker.py::test_a_result_is_said_again_to_a_new_daemon"
         ),

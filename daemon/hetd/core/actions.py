@@ -20,11 +20,32 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Run the task on this resource; stage it first where it is not."""
+    """Run the task on this resource; stage it first where it is not.
+
+    Attributes:
+        after: the task behind which the worker is to run it, in the same slot; None: it
+            runs now.
+
+    """
 
     task: TaskId
     epoch: int
     resource: str
+    after: TaskId | None = None
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """Take note that a task which was ordered behind another one runs from now on."""
+
+    task: TaskId
+    epoch: int
+
+
+class Recall(msgspec.Struct, frozen=True):
+    """Make the worker give back a task that was ordered behind another, if it is not begun."""
+
+    task: TaskId
+    epoch: int
 
 
 class Preempt(msgspec.Struct, frozen=True):
@@ -83,5 +104,14 @@ class KeepCircuit(msgspec.Struct, frozen=True):
 
 
 Action: TypeAlias = (
-    Stage | Run | Preempt | Suspend | Abort | Record | SetTimer | KeepCircuit
+    Stage
+    | Run
+    | Begin
+    | Recall
+    | Preempt
+    | Suspend
+    | Abort
+    | Record
+    | SetTimer
+    | KeepCircuit
 )

@@ -73,6 +73,11 @@ def _check_running(
         places.setdefault(task.id, []).append(f"running on {name}")
         if task.resource != name:
             raise BugError(f"task {task.id} does not know where it runs")
+    for task in state.riding.values():
+        places.setdefault(task.id, []).append(f"running on {name}, behind another")
+        first = task.train[0] if task.train else None
+        if task.resource != name or first is None or first.id not in state.running:
+            raise BugError(f"task {task.id} is behind none that runs on {name}")
 
 
 def _check_task(task: TaskRecord, places: list[str], system: System) -> None:
@@ -97,10 +102,14 @@ def _misplaced(task: TaskRecord, places: list[str]) -> str | None:
 def _astray(task: TaskRecord, system: System) -> str | None:
     """Say what is wrong with where a task is to go."""
     leaving = task.preempting or task.cancelling is not None
+    if task.unbegun:  # it leaves a slot where it has one
+        leaving = task.id in system.states[task.resource or ""].running
     if leaving != (task.id in system.departing):
         return "departs, or not"
-    if task.destination is not None and not leaving:
+    if task.destination is not None and not (leaving or task.preempting):
         return "destined, but stays"
+    if task.unbegun and task.state is not State.RUNNING:
+        return "behind another, and waits"
     return None
 
 

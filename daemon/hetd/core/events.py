@@ -38,6 +38,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         preemptible: whether it may be stopped, to go on elsewhere.
         weight: what a change of it counts, where many are dealt with bit by bit: its
             record may be large.
+        single: whether it is never ordered together with others.
 
     """
 
@@ -60,6 +61,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
     version: str = ""
     weight: int = 1
     preemptible: bool = True
+    single: bool = False
 
 
 class TaskRestored(msgspec.Struct, frozen=True):
@@ -307,6 +309,10 @@ class TrialDue(msgspec.Struct, frozen=True):
     """The instant of `Scheduler.next_trial` has come: one task may try what was avoided."""
 
 
+class TrainOverdue(msgspec.Struct, frozen=True):
+    """The instant of `Scheduler.next_recall` has come: a train takes longer than expected."""
+
+
 class FailuresForgotten(msgspec.Struct, frozen=True):
     """Nothing is to be avoided any more of what is chosen.
 
@@ -368,6 +374,7 @@ Event: TypeAlias = (
     | OwnerUnattended
     | OwnerAttended
     | TrialDue
+    | TrainOverdue
     | FailuresForgotten
     | NodeStarted
     | NodeStopping

@@ -40,6 +40,7 @@ class Intake:
         self._handlers: dict[type, Callable[..., None]] = {
             e.TaskSubmitted: self._on_submitted,
             e.TaskFound: self._on_found,
+            e.TaskStarted: self._on_started,
             e.StripsDone: self._on_strips_done,
             e.TaskYielded: self._on_yielded,
             e.SnapshotTaken: self._on_snapshot_taken,
@@ -58,13 +59,14 @@ class Intake:
             e.OwnerUnattended: self._on_owner_unattended,
             e.OwnerAttended: self._on_owner_attended,
             e.TrialDue: self._on_trial_due,
+            e.TrainOverdue: self._on_train_overdue,
             e.FailuresForgotten: self._on_failures_forgotten,
             e.PolicyChanged: self._on_policy_changed,
             **Upkeep(ledger).handlers,
         }
 
     def take(self, event: Event) -> None:
-        """Apply an event. `TaskReady`, `TaskStarted`, `TimerFired` change nothing here."""
+        """Apply an event. `TaskReady` and `TimerFired` change nothing here."""
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)
@@ -97,7 +99,8 @@ class Intake:
             return
         task.cancelling = event.reason
         task.destination = None
-        self.system.departing[task.id] = task
+        if not task.unbegun:
+            self.system.departing[task.id] = task
         self.ledger.actions.append(a.Abort(task.id, task.epoch))
 
     def _on_held(self, event: e.TaskHeld) -> None:
@@ -185,6 +188,9 @@ class Intake:
         for pair in self.system.breaker.due(self.system.now):
             self.ledger.begin_trial(pair)
 
+    def _on_train_overdue(self, event: e.TrainOverdue) -> None:
+        self.ledger.recall_overdue()
+
     def _on_failures_forgotten(self, event: e.FailuresForgotten) -> None:
         gone = self.system.breaker.forget(
             lambda pair, _: (
@@ -202,7 +208,13 @@ class Intake:
 
     def _running(self, event: _OfWorker) -> TaskRecord | None:
         task = self.ledger.current(event.task, event.epoch)
-        return task if task is not None and task.state is State.RUNNING else None
+        if task is None or task.state is not State.RUNNING:
+            return None
+        self.ledger.begins(task)
+        return task
+
+    def _on_started(self, event: e.TaskStarted) -> None:
+        self._running(event)
 
     def _on_strips_done(self, event: e.StripsDone) -> None:
         task = self._running(event)
@@ -280,6 +292,7 @@ class Intake:
         task = self.ledger.current(event.task, event.epoch)
         if task is None or task.state not in (*WAITS_IN_WORKER, State.RUNNING):
             return
+        self.ledger.begins(task)
         if task.state is State.RUNNING and not task.checkpointed:
             self.ledger.reaches_checkpoint(task)
         self.ledger.withdraw(task)
@@ -294,6 +307,7 @@ class Intake:
         task = self.ledger.current(event.task, event.epoch)
         if task is None:
             return
+        self.ledger.begins(task)
         ran_on = task.resource if task.state is State.RUNNING else None
         task.bound = False
         task.progress = task.kept
@@ -344,12 +358,16 @@ class Intake:
 
     def _on_aborted(self, event: e.TaskAborted) -> None:
         task = self.ledger.current(event.task, event.epoch)
-        if task is not None:
+        if task is None:
+            return
+        if task.unbegun:
+            self.ledger.give_back(task)
+        else:
             self.ledger.lose(task, "given up by its worker")
 
     def _on_worker_lost(self, event: e.WorkerLost) -> None:
         task = self.ledger.current(event.task, event.epoch)
-        if task is None:
+        if task is None or self._goes_back(task, event):
             return
         if event.unserved:
             self.ledger.go_last(task)
@@ -363,6 +381,20 @@ class Intake:
             self._lose_to_others(task, task.resource, event)
         else:
             self._lose_to_fault(task, task.resource, event)
+
+    def _goes_back(self, task: TaskRecord, event: e.WorkerLost) -> bool:
+        """Let a task wait again that its worker had behind others, and did not begin.
+
+        None of these is behind others again: the next worker tells by its end whose
+        fault that is.
+        """
+        for other in task.train or ():
+            other.alone = True
+        if task.unbegun and not event.begun:
+            self.ledger.give_back(task, event.reason)
+            return True
+        self.ledger.begins(task)
+        return False
 
     def _lose_to_fault(
         self, task: TaskRecord, resource: str, event: e.WorkerLost
@@ -464,4 +496,6 @@ class Intake:
             self.ledger.retry(task, "WorkerLost", "its place was given away")
 
 
-_OfWorker = e.StripsDone | e.TaskYielded | e.TaskFinished | e.TaskAborted
+_OfWorker = (
+    e.TaskStarted | e.StripsDone | e.TaskYielded | e.TaskFinished | e.TaskAborted
+)

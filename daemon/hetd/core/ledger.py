@@ -14,13 +14,14 @@ from hetd.core import actions as a
 from hetd.core.breaker import LONGEST_REASON, Fault, Pair, key_of
 from hetd.core.queues import RunQueue
 from hetd.core.quotas import Gate, Turns
+from hetd.core.system import SECOND
 from hetd.core.tasks import Row, State, TaskRecord
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
     from hetd.core.actions import Action
     from hetd.core.breaker import Cause
-    from hetd.core.events import TaskId, TaskSubmitted
+    from hetd.core.events import Nanoseconds, TaskId, TaskSubmitted
     from hetd.core.scheduler import Limits
     from hetd.core.system import ResourceState, System
 
@@ -60,6 +61,8 @@ class Ledger:
         self._steps = UNBOUNDED
         self.interrupted = False
         """Whether the policy had more to decide than could be applied at once."""
+        self._trains: deque[tuple[Nanoseconds, list[TaskRecord]]] = deque()
+        """Trains, and when they should be over at the latest; in that order."""
         self.arrival_rule = ""
         """See `policy.arrival_rule_of`."""
 
@@ -160,7 +163,11 @@ class Ledger:
         # A task to be held goes nowhere, whatever a policy wants.
         task.destination = None if task.holding else destination
         task.makes_way |= makes_way
-        if not task.preempting:
+        if task.unbegun:
+            task.preempting = True
+            self.recall(task)
+        elif not task.preempting:
+            self.recall_behind(task)
             task.preempting = True
             self.system.departing[task.id] = task
             self.actions.append(a.Preempt(task.id, task.epoch, task.requeuing))
@@ -186,6 +193,81 @@ class Ledger:
         self._bind(task)
         self.actions.append(a.Run(task.id, task.epoch, name))
         self.record(task, "dispatched")
+
+    def couple(self, task: TaskRecord, state: ResourceState, first: TaskRecord) -> None:
+        """Order a task, already out of its queue, behind one that has a slot."""
+        self._turns.take(task.turn)
+        task.advance("Dispatched", self.system.now)
+        self.occupy(task, state)
+        state.riding[task.id] = state.running.pop(task.id)
+        if first.train is None:
+            first.train = [first]
+            due = self.system.now + int(self.limits.train_due_s * SECOND)
+            self._trains.append((due, first.train))
+        task.train = first.train
+        task.train.append(task)
+        task.unbegun = True
+        self._replaced.pop(task.id, None)
+        self._bind(task)
+        name = state.resource.name
+        self.actions.append(a.Run(task.id, task.epoch, name, first.id))
+        self.record(task, "ordered")
+
+    def next_recall(self) -> Nanoseconds | None:
+        """When the first of the trains that are not over takes too long."""
+        trains = self._trains
+        while trains and not any(task.unbegun for task in trains[0][1]):
+            trains.popleft()
+        return trains[0][0] if trains else None
+
+    def recall_overdue(self) -> None:
+        """Take back what was ordered behind others that take longer than was expected."""
+        while self._trains and self._trains[0][0] <= self.system.now:
+            for task in self._trains.popleft()[1]:
+                self.recall(task)
+
+    def recall_behind(self, task: TaskRecord) -> None:
+        """Take back what was ordered behind a task that is to leave its slot."""
+        for other in task.train or ():
+            self.recall(other)
+
+    def recall(self, task: TaskRecord) -> None:
+        """Ask for a task that has not begun, unless that was done already."""
+        if task.unbegun and not task.recalled:
+            task.recalled = True
+            self.actions.append(a.Recall(task.id, task.epoch))
+
+    def begins(self, task: TaskRecord) -> None:
+        """Take note that a task which was ordered behind others has begun."""
+        if not task.unbegun:
+            return
+        task.unbegun = task.recalled = False
+        task.since = self.system.now
+        self.note_instant(task)
+        self.actions.append(a.Begin(task.id, task.epoch))
+        self.record(task, "dispatched")
+        self.system.departing.pop(task.id, None)
+        if task.preempting or task.cancelling is not None:
+            self.system.departing[task.id] = task
+        if task.preempting:  # it was asked back, which came too late
+            self.recall_behind(task)
+            self.actions.append(a.Preempt(task.id, task.epoch, task.requeuing))
+
+    def give_back(self, task: TaskRecord, reason: str | None = None) -> None:
+        """Let a task wait again that was ordered behind others and has not begun."""
+        where = task.destination or task.resource
+        self.withdraw(task)
+        task.bound = False
+        task.destination = task.last_resource = task.came_from = None
+        task.advance("Returned", self.system.now)
+        if task.cancelling is not None:
+            self.end(task, "TaskCancelled", task.cancelling)
+            return
+        if task.holding:
+            self.hold(task)
+        else:
+            self.enqueue(task, where)
+        self.record(task, "returned", reason)
 
     def stage(self, task: TaskRecord) -> None:
         self._bind(task)
@@ -347,10 +429,7 @@ class Ledger:
         if task.state.placeable:
             self._queue_of(task).remove(task)
         elif task.state is State.RUNNING and task.resource is not None:
-            state = self.system.states[task.resource]
-            if state.resource.shared:
-                state.turn(self.system.now)
-            del state.running[task.id]
+            self._vacate(task, self.system.states[task.resource])
             self.system.departing.pop(task.id, None)
             task.preempting = task.makes_way = False
             task.suspended = task.requeuing = False
@@ -491,6 +570,28 @@ class Ledger:
             self.rerow(task)
 
     # ------------------------------------------------------------ parts of steps
+
+    def _vacate(self, task: TaskRecord, state: ResourceState) -> None:
+        """Take a task out of its slot, which is then that of the next of its train."""
+        if state.resource.shared:
+            state.turn(self.system.now)
+        has_slot = state.running.pop(task.id, None) is not None
+        if not has_slot:
+            del state.riding[task.id]
+        task.unbegun = task.recalled = False
+        train, task.train = task.train, None
+        if train is None:
+            return
+        train.remove(task)
+        if has_slot and train:
+            following = train[0]
+            state.running[following.id] = state.riding.pop(following.id)
+            if following.recalled:  # its worker is to say whether it has begun
+                self.system.departing[following.id] = following
+            else:
+                self.begins(following)
+        if len(train) == 1:
+            train[0].train = None
 
     def _avoid_from_start(self, task: TaskRecord) -> None:
         """Let a new task avoid what others of its application failed on."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hetd.core.events import Event, Nanoseconds, TaskRestored, TaskSubmitted
     from hetd.core.policy import Decision, Policy
     from hetd.core.system import Estimates, Resource, ResourceState
-    from hetd.core.tasks import Row
+    from hetd.core.tasks import Row, TaskRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,10 @@ class Limits:
             and saves less.
         quotas: what each user's tasks may take at first.
         avoid_ns: how long an application avoids a resource where it failed once.
+        train: tasks that one slot may be given at once, if they are alike, of one owner
+            and priority, and each is expected to take `train_task_s` at most and
+            all of them `train_s`; 1: none.
+        train_due_s: how long the first of them may take before the others are taken back.
         at_once: tasks that one handling of events deals with besides those that the
             events name: placed by the policy, dependents of one that ended, displaced
             by a drain or a new policy. The rest follows with the next, which a timer
@@ -54,6 +58,10 @@ class Limits:
     quotas: Quotas = field(default_factory=Quotas)
     avoid_ns: Nanoseconds = FIRST_NS
     at_once: int | None = None
+    train: int = 1
+    train_task_s: float = 0.0005
+    train_s: float = 0.002
+    train_due_s: float = 0.005
 
 
 class Scheduler:
@@ -134,6 +142,10 @@ class Scheduler:
         """When `TrialDue` is to be told; None: never, as things are."""
         return self.system.breaker.next_retry()
 
+    def next_recall(self) -> Nanoseconds | None:
+        """When `TrainOverdue` is to be told; None: never, as things are."""
+        return self.ledger.next_recall()
+
     def check(self) -> None:
         """Raise `BugError` where an invariant of the state does not hold."""
         check(self.system)
@@ -203,8 +215,26 @@ class Scheduler:
                 task = state.queue.pop()
                 if self.ledger.gate.lacks_worker(task):
                     self.ledger.keep_popped_out(task)
-                else:
-                    self.ledger.dispatch(task, state)
+                    continue
+                self.ledger.dispatch(task, state)
+                if self.ledger.limits.train > 1 and state.queue:
+                    self._couple(task, state)
+
+    def _couple(self, first: TaskRecord, state: ResourceState) -> None:
+        """Let short tasks like the one that has just got a slot follow it there."""
+        if state.resource.shared or not _may_be_coupled(first):
+            return
+        limits = self.ledger.limits
+        seconds = self.system.estimates.seconds(first.row, state.resource)
+        if seconds > limits.train_task_s:
+            return
+        most = min(limits.train, int(limits.train_s / max(seconds, 1e-9)))
+        # what waits is shared with the other slots
+        for _ in range(min(most - 1, len(state.queue) // state.slots)):
+            task = state.queue.head()
+            if task is None or not _is_like(task, first) or not _may_be_coupled(task):
+                return
+            self.ledger.couple(state.queue.pop(), state, first)
 
     def _stage(self) -> None:
         """Bind the next tasks of every busy resource to workers."""
@@ -238,3 +268,29 @@ def _alike(events: Sequence[Event]) -> list[list[Event]]:
         which = event.task if isinstance(event, e.TaskYielded) else None
         groups.setdefault((type(event), which), []).append(event)
     return list(groups.values())
+
+
+def _may_be_coupled(task: TaskRecord) -> bool:
+    """Whether nothing is known of a task that would make it a bad neighbour."""
+    submitted = task.submitted
+    return not (
+        task.alone
+        or task.attempts
+        or task.progress
+        or task.failures
+        or submitted.served
+        or submitted.single
+        or task.pinned is not None
+        or not task.preemptible
+    )
+
+
+def _is_like(task: TaskRecord, first: TaskRecord) -> bool:
+    """Whether a waiting task may follow another in its slot."""
+    mine, other = task.submitted, first.submitted
+    return (
+        task.row is first.row
+        and not task.bound
+        and mine.owner == other.owner
+        and mine.priority == other.priority
+    )

@@ -66,6 +66,9 @@ class ResourceState:
     resource: Resource
     queue: RunQueue = field(default_factory=RunQueue)
     running: dict[TaskId, TaskRecord] = field(default_factory=dict)
+    """One task for each slot that is taken."""
+    riding: dict[TaskId, TaskRecord] = field(default_factory=dict)
+    """Tasks that workers have behind these: short ones, of which no policy need know."""
     up: bool = True
     draining: bool = False
     slots: int = field(init=False)

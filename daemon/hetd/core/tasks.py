@@ -75,6 +75,7 @@ TRANSITIONS: dict[tuple[State, str], State] = {
     (State.RUNNING, "TaskFailed"): State.FAILED,
     (State.RUNNING, "TaskAborted"): State.CANCELLED,
     (State.RUNNING, "Retried"): State.QUEUED,
+    (State.RUNNING, "Returned"): State.QUEUED,
     (State.RUNNING, "WorkerLost"): State.QUEUED,
 }
 
@@ -134,6 +135,11 @@ class TaskRecord:
         last_resource: where it runs, or ran last; `came_from`: where it ran before that;
             `moves`: how often it went on elsewhere.
         rule: the rule that put it where it is, or sends it away, for users.
+        train: the tasks that one worker has in one slot, in order, this one among them;
+            None: it is alone there.
+        unbegun: it was ordered behind others of a train and is not known to have begun;
+            `recalled`: its worker was asked to give it back then.
+        alone: it is never to be in a train again: one of its worker's was lost.
 
     """
 
@@ -171,6 +177,10 @@ class TaskRecord:
     came_from: str | None = None
     moves: int = 0
     rule: str = ""
+    train: list[TaskRecord] | None = None
+    unbegun: bool = False
+    recalled: bool = False
+    alone: bool = False
     attempts: int = 0
     story: list[tuple[Nanoseconds, State, str, State]] = field(default_factory=list)
 

@@ -41,9 +41,15 @@ class Upkeep:
         state.up = False
         self._send_away(state)
         reason = f"{event.resource} was lost: {event.reason}"
+        for task in reversed(state.riding.copy().values()):
+            self.ledger.release_worker(task)
+            self.ledger.give_back(task, reason)
         for task in list(state.running.values()):
             self.ledger.release_worker(task)
-            self.ledger.lose(task, reason)
+            if task.unbegun:
+                self.ledger.give_back(task, reason)
+            else:
+                self.ledger.lose(task, reason)
 
     def _on_resource_returned(self, event: e.ResourceReturned) -> None:
         state = self.system.states[event.resource]
@@ -74,7 +80,7 @@ class Upkeep:
         state = self.system.states[event.resource]
         state.draining = True
         self._send_away(state)
-        for task in state.running.values():
+        for task in list(state.running.values()):
             # What can run nowhere else goes on to its end; what leaves, leaves.
             if not task.preempting and self.system.affinities(task.row):
                 self.ledger.preempt(task.id, None)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_FRAME = 1 << 20
 """Bytes in one message; larger data travels in files, the message holds the path."""
 MAX_ANSWER = 4 * MAX_FRAME
@@ -35,6 +35,8 @@ MOST_ATTACHMENTS = 8
 """Files kept by content that a task refers to."""
 LONGEST_GRACE_S = 86_400.0
 """Seconds that a task may take to leave when it is asked to."""
+MOST_REPORTS = 64
+"""Ends of tasks that a worker tells of at once."""
 MOST_RESOURCES = 64
 """Resources and kinds that a task, or a request, names."""
 

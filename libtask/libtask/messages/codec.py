@@ -24,6 +24,8 @@ from libtask.messages.orders import (
     Preempt,
     Progress,
     Ready,
+    Recall,
+    Reports,
     Resumed,
     Retire,
     Run,
@@ -110,6 +112,7 @@ ToDaemon = (
     | Progress
     | Yielded
     | Finished
+    | Reports
     | Failed
     | Aborted
     | SnapshotTaken
@@ -141,6 +144,7 @@ FromDaemon = (
     | Run
     | Preempt
     | Abort
+    | Recall
     | Retire
     | TakeSnapshot
     | DropSnapshots
@@ -281,6 +285,8 @@ def _holds_any_values(message: Any) -> bool:
     kind = type(message)
     if kind is Finished:
         return message.result is not None
+    if kind is Reports:
+        return any(report.result is not None for report in message.reports)
     if kind is Submit:
         return any(task.params for task in message.tasks)
     if kind in _WITH_CHECKPOINT:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from libtask.messages.base import (
     MOST_NAMES,
+    MOST_REPORTS,
     MOST_RESOURCES,
     TRACE_BYTES,
     Message,
@@ -75,6 +76,9 @@ class Run(Message, frozen=True):
     """How often the task is started with this."""
     slot: Whole | None = None
     """Which slot of the resource it has; None: any."""
+    follows: bool = False
+    """It is one of several short tasks ordered together, behind the others: the ends of
+    those before it may be told after it has begun, a millisecond later at most."""
     strip: Whole | None = None
     """First strip's size, from the estimates; None: start with the smallest."""
 
@@ -98,6 +102,13 @@ class Signal(Message, frozen=True):
 
 class Abort(Message, frozen=True):
     """Give the task up at the next checkpoint, without a result; also drops a staged one."""
+
+    task: Whole
+    epoch: Whole
+
+
+class Recall(Message, frozen=True):
+    """Give a task back (`Aborted`) that was ordered behind others, if it has not begun."""
 
     task: Whole
     epoch: Whole
@@ -248,6 +259,12 @@ class Finished(Account, frozen=True):
     """Of the command that it was."""
     warnings: Annotated[list[Text], entries(MOST_RESOURCES)] = []
     """What of the result is kept in another form."""
+
+
+class Reports(Message, frozen=True):
+    """Several tasks that were ordered together are complete, in this order."""
+
+    reports: Annotated[list[Finished], entries(MOST_REPORTS)]
 
 
 class Failed(Message, frozen=True):

@@ -102,6 +102,13 @@ class TaskSpec(Record, frozen=True):
     """Seconds that it may take to leave when it is asked to, besides finishing a strip."""
 
 
+class Binding(Record, frozen=True):
+    """A task, and the order by which a worker has it."""
+
+    task: Whole
+    epoch: Whole
+
+
 class CheckpointRecord(Record, frozen=True):
     """The small record of progress between two strips."""
 

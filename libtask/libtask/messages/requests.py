@@ -10,6 +10,7 @@ from libtask.messages.base import (
     EXTRA_BYTES,
     MOST_IDS,
     MOST_NAMES,
+    MOST_REPORTS,
     MOST_RESOURCES,
     MOST_SAMPLES,
     MOST_TASKS,
@@ -27,6 +28,7 @@ from libtask.messages.base import (
 )
 from libtask.messages.parts import (
     AvoidedPair,
+    Binding,
     ConfigValue,
     DeviceInfo,
     LastOutput,
@@ -57,6 +59,8 @@ class Hello(Message, frozen=True):
     """Worker started by the user's own program: it runs just the task it submits."""
     resource: NameText = ""
     """Worker: where the task that it holds runs; empty: it waits, or is about to end."""
+    ended: Annotated[list[Binding], entries(MOST_REPORTS)] = []
+    """Worker: the tasks ordered together of whose ends hetd may not know; they follow."""
     workers: Annotated[list[NameText], entries(MOST_NAMES)] = []
     """Launcher: its workers of whom anything is there."""
 

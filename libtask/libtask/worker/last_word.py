@@ -8,9 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from libtask.messages import Aborted, Failed, Finished, Parked, Yielded
+import msgspec
+
+from libtask.messages import (
+    Aborted,
+    Binding,
+    Failed,
+    Finished,
+    Parked,
+    Reports,
+    Yielded,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from libtask.messages import Hello, Message
     from libtask.worker.link import Link
 
@@ -24,6 +36,8 @@ class LastWord:
 
     Attributes:
         message: None: nothing that a new hetd would miss.
+        ends: those of tasks ordered together, of which hetd may not know, in order; the
+            last is `message` if that is one.
         settled: whether the hetd that it was told to has certainly taken note: it is
             still said again, and nobody has to stay for that.
 
@@ -31,6 +45,7 @@ class LastWord:
 
     def __init__(self) -> None:
         self.message: Message | None = None
+        self.ends: list[Finished] = []
         self.settled = False
         self._told_at: float | None = None
 
@@ -50,9 +65,13 @@ class LastWord:
         self._told_at = now if link.welcome is not None else None
         if _holds_users_values(message):
             link.send_users_values(message)
+        elif isinstance(message, Finished):
+            link.send_later(message)
         else:
             link.send(message)
         self.message = message
+        if isinstance(message, Finished):
+            self.ends.append(message)
 
     def repeat(self, link: Link) -> None:
         """Say it again to a hetd that asks again."""
@@ -62,15 +81,31 @@ class LastWord:
     def take_back(self) -> None:
         """Take note that hetd ordered what makes it old."""
         self.message = None
+        self.ends.clear()
 
     def after(self, hello: Hello, lost_at: float) -> list[Message]:
         """Return what a new hetd hears first; the last one was there until `lost_at`."""
-        if self.message is None:
+        if self.message is None and not self.ends:
             return [hello]
         told_at = self._told_at
         self.settled |= told_at is not None and lost_at - told_at >= SETTLED_S
         self._told_at = None
-        return [hello, self.message]
+        ends = self.ends
+        if not ends or [hello.task] == [end.task for end in ends]:
+            return [hello, *([] if self.message is None else [self.message])]
+        # of several tasks ordered together, and perhaps another one runs by now
+        hello = msgspec.structs.replace(
+            hello, ended=[Binding(end.task, end.epoch) for end in ends]
+        )
+        said = [hello, *self._told_of_ends()]
+        if self.message is not None and self.message is not ends[-1]:
+            said.append(self.message)
+        return said
+
+    def _told_of_ends(self) -> Sequence[Message]:
+        if len(self.ends) == 1 or any(map(_holds_users_values, self.ends)):
+            return self.ends  # results may be large
+        return [Reports(list(self.ends))]
 
     def heard(self, now: float) -> None:
         """Take note that a new hetd is there, and was told."""

@@ -12,24 +12,36 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import zmq
 
 from libtask.errors import DaemonUnreachableError, InputError
-from libtask.messages import Welcome, decode_from_daemon, decode_to_daemon, encode
+from libtask.messages import (
+    Abort,
+    Aborted,
+    Recall,
+    Reports,
+    Run,
+    Welcome,
+    decode_from_daemon,
+    decode_to_daemon,
+    encode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from libtask.messages import FromDaemon, Message
+    from libtask.messages import Finished, FromDaemon, Message
 
 LINGER_MS = 1000
 """How long the last message may take to leave when its sender exits."""
 HEARTBEAT_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
 """A hetd that is silent for this long is gone, though its socket is open."""
+LATEST_S = 0.001
+"""How long the end of a task may wait for those of others that were ordered with it."""
 RENEWAL_PAUSE = 0.1
 """Seconds between two connections, so that one that is refused does not spin."""
 
@@ -55,10 +67,19 @@ class Link:
         self.silent_since = time.monotonic()
         self._path = path
         self._greeting = greeting
-        self._inbox: deque[FromDaemon] = deque()
+        self._begin_empty()
         self._poller = zmq.Poller()
         self._context = zmq.Context()
         self._connect()
+
+    def _begin_empty(self) -> None:
+        self._inbox: deque[FromDaemon] = deque()
+        self._aside: list[FromDaemon] = []
+        """Orders that came while a task ran, for after it."""
+        self._later: list[Finished] = []
+        """Ends of tasks that are to be told with the next ones."""
+        self._told_by = 0.0
+        """When the first of these must be told, monotonic seconds."""
 
     def wake_on(self, descriptor: int) -> None:
         """Make `receive` return, without a message, when `descriptor` is readable."""
@@ -71,13 +92,18 @@ class Link:
             timeout_ms: how long to wait, milliseconds; 0 only looks.
 
         """
-        if not self._inbox and not self._take() and timeout_ms:
-            self._poller.poll(timeout_ms)
-            self._take()
+        if not self._inbox:
+            self._flush()
+            if not self._take() and timeout_ms:
+                self._poller.poll(timeout_ms)
+                self._take()
+        elif self._follows():
+            self._take()  # it may have been asked back
         return self._inbox.popleft() if self._inbox else None
 
     def wait_beside(self, descriptor: int, seconds: float) -> None:
         """Wait until a message, or the descriptor, can be read; at most so long."""
+        self._flush()
         if self._inbox:
             return
         self._poller.register(descriptor, zmq.POLLIN)
@@ -111,6 +137,19 @@ class Link:
         """Make these the next messages to be received."""
         self._inbox.extendleft(reversed(messages))
 
+    def lay_aside(self, message: FromDaemon) -> None:
+        """Keep an order that came while a task ran; see `put_back_aside`."""
+        self._aside.append(message)
+
+    def put_back_aside(self) -> None:
+        """Make what was laid aside the next messages to be received."""
+        aside, self._aside = self._aside, []
+        self.put_back(aside)
+
+    def forget_aside(self) -> None:
+        """Drop what was laid aside: it came from a hetd that is no more."""
+        self._aside.clear()
+
     def send(self, message: Message) -> None:
         """Send, or keep until there is a hetd; never waits.
 
@@ -118,7 +157,21 @@ class Link:
             InputError: the message is too large.
 
         """
-        self._socket.send(encode(message))
+        frame = encode(message)
+        self._flush()
+        self._put(frame)
+
+    def send_later(self, message: Finished) -> None:
+        """Send with the ends of those tasks that were ordered behind this one.
+
+        At once where none is next; after `LATEST_S` in any case, when this is called
+        for another one or the socket is looked at.
+        """
+        if not self._later:
+            self._told_by = time.monotonic() + LATEST_S
+        self._later.append(message)
+        if not self._follows() or time.monotonic() >= self._told_by:
+            self._flush()
 
     def send_users_values(self, message: Message) -> None:
         """Send a message with values that an application made.
@@ -133,13 +186,31 @@ class Link:
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             text = " ".join(str(error).split())
             raise InputError(f"not a small plain value (as in JSON): {text}") from error
-        self._socket.send(frame)
+        self._flush()
+        self._put(frame)
 
     def close(self) -> None:
         """Close the line, once or again; what was sent last still leaves."""
         if not self._context.closed:
+            self._flush()
             self._disconnect(LINGER_MS)
             self._context.term()
+
+    def _follows(self) -> bool:
+        """Whether the next message is a task ordered together with the one before."""
+        if not self._inbox:
+            return False
+        return _is_follower(self._inbox[0])
+
+    def _flush(self) -> None:
+        """Tell of the ends that were to be told later."""
+        if not self._later:
+            return
+        later, self._later = self._later, []
+        self._put(encode(later[0] if len(later) == 1 else Reports(later)))
+
+    def _put(self, frame: bytes) -> None:
+        self._socket.send(frame)
 
     def _take(self) -> bool:
         """Move what has come into the inbox; renew a lost connection."""
@@ -168,7 +239,29 @@ class Link:
             return
         if isinstance(message, Welcome):
             self.welcome = message
-        self._inbox.append(message)
+        if isinstance(message, Recall | Abort) and self._drop_follower(message):
+            self.send(Aborted(task=message.task, epoch=message.epoch))
+        elif not isinstance(message, Recall):  # else it has begun: that is told as such
+            self._inbox.append(message)
+
+    def give_back_followers(self) -> None:
+        """Give back all tasks that were ordered behind one that is to be kept as it is."""
+        kept = [each for each in self._inbox if not _is_follower(each)]
+        dropped = [each for each in self._inbox if _is_follower(each)]
+        self._inbox = deque(kept)
+        for run in dropped:
+            self.send(Aborted(task=run.task, epoch=run.epoch))
+
+    def _drop_follower(self, order: Recall | Abort) -> bool:
+        """Drop the order to run a task behind others; whether it had not begun."""
+        for orders in (self._inbox, self._aside):
+            for waiting in orders:
+                if not _is_follower(waiting):
+                    continue
+                if (waiting.task, waiting.epoch) == (order.task, order.epoch):
+                    orders.remove(waiting)
+                    return True
+        return False
 
     def _is_lost(self) -> bool:
         # Events are looked at directly: reading an empty socket raises, which is slow.
@@ -176,6 +269,7 @@ class Link:
 
     def _renew(self) -> None:
         self._inbox.clear()
+        self._later.clear()  # the greeting tells of them
         if self.welcome is not None:
             self.welcome = None
             self.silent_since = time.monotonic()
@@ -201,6 +295,10 @@ class Link:
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         self._socket.close(linger=linger_ms)
+
+
+def _is_follower(message: FromDaemon) -> TypeGuard[Run]:
+    return isinstance(message, Run) and message.follows
 
 
 def _dealer(context: zmq.Context[Any]) -> zmq.Socket[bytes]:

@@ -15,7 +15,6 @@ from libtask.worker.execution import NANOSECONDS, Demand, Measures
 from libtask.worker.keeping import no_snapshot
 
 if TYPE_CHECKING:
-    from libtask.messages import FromDaemon
     from libtask.worker.execution import Course, Execution
     from libtask.worker.keeping import Keeping
     from libtask.worker.link import Link
@@ -57,7 +56,6 @@ class Lookout:
         self._task = task
         self._epoch = epoch
         self._connections = link.connections
-        self._deferred: list[FromDaemon] = []
         self._reported = Measures()
         self._reports = 0
         self._introduced = False
@@ -103,7 +101,7 @@ class Lookout:
     def leave(self) -> None:
         """Hand orders that came for later back to the worker; let go of the task."""
         self._execution = None  # else the two hold each other, and the task's arrays
-        self._link.put_back(self._deferred)
+        self._link.put_back_aside()
 
     def _hear(self) -> Demand | None:
         while (message := self._link.receive(0)) is not None:
@@ -117,7 +115,7 @@ class Lookout:
             elif isinstance(message, Signal):
                 self._pass_on(message)
             elif not isinstance(message, Preempt):
-                self._deferred.append(message)
+                self._link.lay_aside(message)
         if self._link.connections != self._connections:
             self._start_over()
         return None
@@ -154,7 +152,7 @@ class Lookout:
     def _start_over(self) -> None:
         """Tell a new hetd everything about this run; its past orders are void."""
         self._connections = self._link.connections
-        self._deferred.clear()
+        self._link.forget_aside()
         self._reported = Measures()
         self._introduced = False
         self._report_at_ns = 0

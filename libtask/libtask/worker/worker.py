@@ -204,13 +204,14 @@ class Worker:
 
     # ------------------------------------------------------------ staging
 
-    def _stage(self, order: Stage, *, tell: bool = True) -> None:
+    def _stage(self, order: Stage, *, tell: bool = True, follows: bool = False) -> None:
         held = self._held
         if held and held.is_for(order):
             self._last_word.repeat(self._link)
             return
         self._let_go()
-        self._last_word.take_back()
+        if not follows:
+            self._last_word.take_back()
         self._begin_stretch(order, Phase.LOADING)
         reach("worker.loading")
         try:
@@ -252,12 +253,13 @@ class Worker:
     def _run(self, order: Run) -> None:
         unstaged = staging_of(order)
         if unstaged is not None:
-            self._stage(unstaged, tell=False)
+            self._stage(unstaged, tell=False, follows=order.follows)
         held = self._held
         if held is None or not held.is_for(order):
             self._refuse(order)
             return
-        self._last_word.take_back()
+        if not order.follows:
+            self._last_word.take_back()
         began = time.monotonic()
         reach("worker.running")
         try:
@@ -379,6 +381,7 @@ class Worker:
         reach("worker.stopped")
         self._last_word.say(yielded, self._link, self._now())
         reach("worker.yielded")
+        self._link.give_back_followers()
         self._begin_stretch(held, Phase.WAITING)
 
     def _take_snapshot(self, order: TakeSnapshot) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from hettorture.simulation.network import Connection, Network
 from hettorture.simulation.world import SECOND
-from libtask import messages as m
 from libtask.worker.link import Link
 
 if TYPE_CHECKING:
@@ -42,23 +40,27 @@ class SimulatedLink(Link):
         self._process = process
         self._greeting = greeting
         self._heard = heard
-        self._inbox: deque[FromDaemon] = deque()
+        self._begin_empty()
         self._connect()
 
     def receive(self, timeout_ms: int) -> FromDaemon | None:
         """Return what has come; never waits, as its owner is called when there is more."""
         if not self._inbox:
+            self._flush()
+            self._take()
+        elif self._follows():
             self._take()
         return self._inbox.popleft() if self._inbox else None
-
-    def send(self, message: Message) -> None:
-        self._connection.send(m.encode(message))
 
     def send_users_values(self, message: Message) -> None:
         self.send(message)
 
     def close(self) -> None:
+        self._flush()
         self._connection.close()
+
+    def _put(self, frame: bytes) -> None:
+        self._connection.send(frame)
 
     def _take(self) -> bool:
         arrived = self._connection.arrived
@@ -73,6 +75,7 @@ class SimulatedLink(Link):
         if not self._connection.lost:
             return
         self._inbox.clear()
+        self._later.clear()
         if self.welcome is not None:
             self.welcome = None
             self.silent_since = self._network.world.now / SECOND

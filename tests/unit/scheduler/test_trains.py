@@ -1,0 +1,287 @@
+"""Trains: short tasks that one worker is given at once, in one slot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builders import a_resource, a_task
+from hetd.core import events as e
+from hetd.core.actions import Abort, Begin, Preempt, Recall, Record, Run
+from hetd.core.events import TaskId
+from hetd.core.scheduler import Limits
+from hetd.core.tasks import State
+
+if TYPE_CHECKING:
+    from builders import Harness, Start
+    from hetd.core.actions import Action
+
+CPU, GPU = a_resource("cpu"), a_resource("gpu")
+SECONDS = {
+    "short": {"cpu": 1e-4, "gpu0": 1.0},
+    "half": {"cpu": 4e-4, "gpu0": 1.0},
+    "long": {"cpu": 1e-3, "gpu0": 1.0},
+}
+LIMITS = Limits(stage=0, train=4)
+QUEUED, RUNNING = State.QUEUED, State.RUNNING
+
+
+@pytest.fixture
+def node(a_scheduler: Start) -> Harness:
+    return a_scheduler([CPU], SECONDS, limits=LIMITS)
+
+
+def submit(node: Harness, *types: str, first: int = 1, **fields: int) -> list[Action]:
+    tasks = [a_task(n, t, **fields) for n, t in enumerate(types, start=first)]
+    return node.handle_all(*tasks)
+
+
+def orders(actions: list[Action]) -> list[tuple[int, int | None]]:
+    """List what is ordered, and behind what."""
+    return [(each.task, each.after) for each in actions if isinstance(each, Run)]
+
+
+def a_train(node: Harness) -> None:
+    """Let 2, 3 and 4 be behind 1, epochs 1 to 4, and 5 wait."""
+    assert orders(submit(node, *["short"] * 5)) == [(1, None), (2, 1), (3, 1), (4, 1)]
+
+
+def ended(task: int) -> Record:
+    return Record(TaskId(task), State.COMPLETED, "completed", "cpu")
+
+
+def began(task: int) -> list[Action]:
+    record = Record(TaskId(task), RUNNING, "dispatched", "cpu")
+    return [Begin(TaskId(task), task), record]
+
+
+def returned(task: int, reason: str | None = None) -> Record:
+    return Record(TaskId(task), QUEUED, "returned", "cpu", reason)
+
+
+def finished(*tasks: int) -> list[e.Event]:
+    return [e.TaskFinished(TaskId(task), task) for task in tasks]
+
+
+# ---------------------------------------------------------------- who rides
+
+
+def test_short_tasks_follow_the_one_that_gets_the_slot(node: Harness) -> None:
+    actions = submit(node, *["short"] * 3)
+
+    assert actions[3:] == [
+        Run(TaskId(1), 1, "cpu"),
+        Record(TaskId(1), RUNNING, "dispatched", "cpu"),
+        Run(TaskId(2), 2, "cpu", TaskId(1)),
+        Record(TaskId(2), RUNNING, "ordered", "cpu"),
+        Run(TaskId(3), 3, "cpu", TaskId(1)),
+        Record(TaskId(3), RUNNING, "ordered", "cpu"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("types", "expected"),
+    [
+        (["long"] * 3, [(1, None)]),
+        (["short", "half", "short"], [(1, None)]),
+        (["half"] * 9, [(1, None), (2, 1), (3, 1), (4, 1)]),
+    ],
+    ids=["long", "others", "two milliseconds"],
+)
+def test_only_alike_short_tasks_do(
+    node: Harness, types: list[str], expected: list[tuple[int, int | None]]
+) -> None:
+    assert orders(submit(node, *types)) == expected
+
+
+def test_those_of_another_owner_or_priority_do_not(node: Harness) -> None:
+    tasks = [a_task(1, "short"), a_task(2, "short", owner=5), a_task(3, "short")]
+
+    assert orders(node.handle_all(*tasks)) == [(1, None)]
+    submit(node, "short", first=4, priority=1)
+    assert orders(node.handle(finished(1)[0])) == [(4, None)]
+
+
+@pytest.mark.parametrize("fields", [{"single": True}, {"preemptible": False}])
+@pytest.mark.parametrize("place", [1, 2])
+def test_what_cannot_leave_or_is_to_go_alone_neither_leads_nor_follows(
+    node: Harness, place: int, fields: dict[str, bool]
+) -> None:
+    tasks = [a_task(n, "short", **(fields if n == place else {})) for n in (1, 2, 3)]
+
+    assert orders(node.handle_all(*tasks)) == [(1, None)]
+
+
+def test_slots_share_what_waits(a_scheduler: Start) -> None:
+    node = a_scheduler([a_resource("cpu", slots=2)], SECONDS, limits=LIMITS)
+
+    actions = submit(node, *["short"] * 4)
+
+    # three wait when the first is given a slot: one of them follows it
+    assert orders(actions) == [(1, None), (2, 1), (3, None)]
+
+
+# ---------------------------------------------------------------- its way
+
+
+def test_each_begins_as_the_one_before_it_ends(node: Harness) -> None:
+    a_train(node)
+
+    assert node.handle_all(*finished(1)) == [*began(2), ended(1)]
+    assert node.handle_all(*finished(2, 3)) == [
+        *began(3),
+        ended(2),
+        *began(4),
+        ended(3),
+    ]
+    assert orders(node.handle_all(*finished(4))) == [(5, None)]
+
+
+def test_policies_see_the_one_that_runs_only(node: Harness) -> None:
+    a_train(node)
+    system = node.scheduler.system
+
+    assert [task.id for task in system.running("cpu")] == [1]
+    assert [task.id for task in system.queue("cpu")] == [5]
+
+
+def test_what_takes_too_long_gives_the_others_back(node: Harness) -> None:
+    a_train(node)
+    assert node.scheduler.next_recall() == 5_000_000
+
+    asked = node.handle(e.TrainOverdue(), at=0.005)
+    back = [node.handle(e.TaskAborted(TaskId(n), n), at=0.006) for n in (2, 3, 4)]
+
+    assert asked == [Recall(TaskId(n), n) for n in (2, 3, 4)]
+    assert back == [[returned(n)] for n in (2, 3, 4)]
+    assert node.scheduler.next_recall() is None
+    waiting = list(node.scheduler.system.queue("cpu"))
+    assert [(task.id, task.attempts) for task in waiting] == [
+        (2, 0),
+        (3, 0),
+        (4, 0),
+        (5, 0),
+    ]
+
+
+def test_the_slot_is_theirs_until_their_worker_has_said_whether_they_have_begun(
+    node: Harness,
+) -> None:
+    a_train(node)
+    node.handle(e.TrainOverdue(), at=0.005)
+
+    assert node.handle_all(*finished(1), at=0.006) == [ended(1)]
+    # 2 had begun when it was asked back; 3 and 4 had not
+    assert node.handle_all(*finished(2), at=0.006) == [*began(2), ended(2)]
+    node.handle(e.TaskAborted(TaskId(3), 3), at=0.006)
+    last = node.handle(e.TaskAborted(TaskId(4), 4), at=0.006)
+
+    assert orders(last)[0] == (3, None)
+
+
+# ---------------------------------------------------------------- wishes
+
+
+def test_what_is_to_leave_its_slot_takes_none_along(node: Harness) -> None:
+    a_train(node)
+
+    actions = node.handle(e.TaskHeld(TaskId(1)))
+
+    assert actions == [
+        *(Recall(TaskId(n), n) for n in (2, 3, 4)),
+        Preempt(TaskId(1), 1),
+    ]
+
+
+def test_one_that_has_not_begun_is_held_as_it_comes_back(node: Harness) -> None:
+    a_train(node)
+
+    asked = node.handle(e.TaskHeld(TaskId(3)))
+    back = node.handle(e.TaskAborted(TaskId(3), 3))
+
+    assert asked == [Recall(TaskId(3), 3)]
+    assert back == [Record(TaskId(3), State.HELD, "returned")]
+    assert node.handle_all(*finished(1, 2))[-3:] == [*began(4), ended(2)]
+
+
+def test_one_that_has_not_begun_is_cancelled_as_it_comes_back(node: Harness) -> None:
+    a_train(node)
+
+    asked = node.handle(e.TaskCancelled(TaskId(2), "enough"))
+    back = node.handle(e.TaskAborted(TaskId(2), 2))
+
+    assert asked == [Abort(TaskId(2), 2)]
+    assert back == [Record(TaskId(2), State.CANCELLED, "cancelled", "cpu", "enough")]
+
+
+def test_one_that_has_begun_is_told_to_have(node: Harness) -> None:
+    a_train(node)
+    node.handle(e.TrainOverdue(), at=1.0)
+    assert began(2)[0] not in node.handle(finished(1)[0], at=1.0)
+
+    assert node.handle(e.TaskStarted(TaskId(2), 2), at=1.0) == began(2)
+
+
+def test_one_that_begins_all_the_same_leaves_at_its_checkpoint(node: Harness) -> None:
+    a_train(node)
+    node.handle(e.TaskHeld(TaskId(2)))
+    node.handle_all(*finished(1))
+
+    actions = node.handle(e.StripsDone(TaskId(2), 2, 0.1))
+
+    behind = [Recall(TaskId(n), n) for n in (3, 4)]
+    assert actions == [*began(2), *behind, Preempt(TaskId(2), 2)]
+
+
+def test_one_that_is_moved_comes_back_and_goes_there(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU, GPU], SECONDS, limits=LIMITS)
+    a_train(node)
+
+    asked = node.handle(e.TaskMoved(TaskId(2), "gpu0"))
+    back = node.handle(e.TaskAborted(TaskId(2), 2))
+
+    assert asked == [Recall(TaskId(2), 2)]
+    assert orders(back) == [(2, None)]
+    assert node.scheduler.system.tasks[TaskId(2)].resource == "gpu0"
+
+
+# ---------------------------------------------------------------- losses
+
+
+def lose(node: Harness, ran: int, *tasks: int) -> list[Action]:
+    lost = [
+        e.WorkerLost(TaskId(n), n, "it died", begun=n == ran) for n in reversed(tasks)
+    ]
+    return node.handle_all(*lost)
+
+
+@pytest.mark.parametrize("ran", [1, 2, 4])
+def test_a_lost_worker_costs_the_one_that_ran_an_attempt_and_the_others_none(
+    node: Harness, ran: int
+) -> None:
+    a_train(node)
+
+    lose(node, ran, 1, 2, 3, 4)
+
+    attempts = {n: task.attempts for n, task in node.scheduler.system.tasks.items()}
+    assert attempts == {n: int(n == ran) for n in range(1, 6)}
+
+
+def test_who_was_with_a_lost_worker_goes_alone_from_then_on(node: Harness) -> None:
+    a_train(node)
+
+    actions = lose(node, 1, 1, 2, 3, 4)
+
+    assert orders(actions) == [(1, None)]
+
+
+def test_a_lost_resource_costs_none_that_had_not_begun_an_attempt(
+    node: Harness,
+) -> None:
+    a_train(node)
+
+    node.handle(e.ResourceLost("cpu", "it broke"))
+
+    attempts = {n: task.attempts for n, task in node.scheduler.system.tasks.items()}
+    assert attempts == {1: 1, 2: 0, 3: 0, 4: 0, 5: 0}

@@ -1,0 +1,206 @@
+"""Trains in the daemon's shell: what workers are ordered, and what their reports lead to."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from hetd.core import events as e
+from hetd.core.events import TaskId
+from hetd.restoring import restored
+from libtask import messages as m
+from unit.daemon_shell import Shell, a_peer, a_spec
+
+CPU = {"kinds": ["cpu"], "resources": ["cpu"]}
+
+
+def a_train(shell: Shell, tasks: int = 6) -> list[m.Run]:
+    """Let worker "w" have a train; the other slot runs one task that takes long."""
+    shell.node.estimates.learn("long", "cpu", 1.0, 1.0)
+    shell.node.estimates.learn("app", "cpu", 1e-4, 1.0)
+    shell.worker("other")
+    shell.submit(a_spec(**{**CPU, "app": "long"}))
+    shell.worker("w")
+    shell.submit(*[a_spec(**CPU)] * tasks)
+    return shell.sent.to("w", m.Run)
+
+
+def report(shell: Shell, *runs: m.Run, ended: float = 0.0) -> None:
+    ends = [m.Finished(each.task, each.epoch, ended=ended, strips=1) for each in runs]
+    shell.crew.report(a_peer("w"), m.Reports(ends))
+
+
+def attempts(shell: Shell, runs: list[m.Run]) -> list[int]:
+    tasks = shell.node.scheduler.system.tasks
+    return [tasks[each.task].attempts for each in runs]  # type: ignore[index]  # an id
+
+
+def test_one_worker_gets_several_short_tasks_as_one_message(shell: Shell) -> None:
+    runs = a_train(shell)
+
+    # of six, two slots share what waits behind the first
+    assert [run.follows for run in runs] == [False, True, True]
+    assert all(run.spec is not None for run in runs)
+    assert {shell.state(run.task) for run in runs} == {"running"}
+    shell.pool.check()
+
+
+def test_reports_of_several_tasks_end_them_at_one_instant(shell: Shell) -> None:
+    runs = a_train(shell)
+    handled = shell.node.counters.decided
+
+    report(shell, *runs)
+
+    assert {shell.state(run.task) for run in runs} == {"completed"}
+    assert shell.node.counters.decided == handled + len(runs)
+    # the next train, in the same worker
+    assert len(shell.sent.to("w", m.Run)) > len(runs)
+    shell.pool.check()
+
+
+def test_the_stretches_of_a_train_do_not_overlap(shell: Shell) -> None:
+    runs = a_train(shell)
+    report(shell, *runs)
+
+    entries = [shell.journal.find(run.task) for run in runs]
+    stretches = [each.segments[0] for each in entries if each is not None]
+    assert len(stretches) == len(runs)
+    for before, after in pairwise(stretches):
+        assert before.finish is not None
+        assert before.finish <= after.start
+    assert all(each.strips == 1 for each in stretches)
+
+
+def test_what_is_told_together_is_kept_as_what_is_told_alone(shell: Shell) -> None:
+    runs = a_train(shell)
+    ends = [
+        m.Finished(each.task, each.epoch, result=number, exit_code=0, warnings=["odd"])
+        for number, each in enumerate(runs)
+    ]
+
+    shell.crew.report(a_peer("w"), m.Reports(ends))
+
+    entries = [shell.journal.find(run.task) for run in runs]
+    kept = [(e.result, e.exit_code, e.warnings) for e in entries if e is not None]
+    assert kept == [(number, 0, ["odd"]) for number in range(len(runs))]
+
+
+def test_commands_go_alone(shell: Shell) -> None:
+    shell.node.estimates.learn("true", "cpu", 1e-4, 1.0)
+    shell.worker("w")
+    spec = a_spec(**{**CPU, "app": "command", "type": "true"})
+    shell.submit(*[spec] * 6)
+
+    assert [run.follows for run in shell.sent.to("w", m.Run)] == [False]
+
+
+@pytest.mark.parametrize("end", [m.Finished, m.Aborted])
+def test_what_begins_though_it_was_asked_back_has_its_stretch(
+    shell: Shell, end: type[m.Finished | m.Aborted]
+) -> None:
+    runs = a_train(shell)
+    scheduler = shell.node.scheduler
+    scheduler.ledger.recall(scheduler.system.tasks[TaskId(runs[1].task)])
+    report(shell, runs[0])
+    task, epoch = runs[1].task, runs[1].epoch
+    entry = shell.journal.live[task]
+    assert not entry.segments
+    if end is m.Aborted:
+        shell.node.happen(e.TaskCancelled(TaskId(task)))
+
+    shell.crew.report(a_peer("w"), end(task, epoch, strips=3, log="its log"))
+
+    (stretch,) = entry.segments
+    assert (stretch.strips, stretch.log) == (3, "its log")
+    assert entry.state == ("cancelled" if end is m.Aborted else "completed")
+    shell.pool.check()
+
+
+def test_a_task_behind_others_is_watched_from_when_it_begins(shell: Shell) -> None:
+    runs = a_train(shell)
+    vigil = shell.node.discipline._vigil
+
+    before = [vigil.watches(r.task, r.epoch) for r in runs]  # type: ignore[arg-type]  # an id
+    report(shell, runs[0])
+    after = [vigil.watches(r.task, r.epoch) for r in runs[1:]]  # type: ignore[arg-type]  # an id
+
+    assert (before, after) == ([True, False, False], [True, False])
+
+
+def test_who_leaves_gives_back_what_it_has_not_begun(shell: Shell) -> None:
+    runs = a_train(shell)
+
+    shell.crew.worker_leaves(a_peer("w"))
+
+    assert attempts(shell, runs) == [0, 0, 0]
+    assert not any(shell.pool.holder(run.task, b"w") for run in runs)
+    shell.pool.check()
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_lost_worker_costs_an_attempt_the_task_that_it_ran(
+    shell: Shell, place: int
+) -> None:
+    runs = a_train(shell)
+    ran = runs[place]
+    last = m.LastOutput(task=ran.task, epoch=ran.epoch, reason="it crashed")
+
+    shell.crew.worker_left(1000, "w", "it crashed", last=last)
+
+    expected = [0, 0, 0]
+    expected[place] = 1
+    assert attempts(shell, runs) == expected
+    shell.pool.check()
+
+
+def test_a_worker_that_comes_again_keeps_what_it_ended_and_drops_the_rest(
+    shell: Shell,
+) -> None:
+    runs = a_train(shell)
+    ended = [m.Binding(runs[0].task, runs[0].epoch)]
+
+    shell.worker("w", route="w", task=runs[1].task, epoch=runs[1].epoch, ended=ended)
+    report(shell, runs[0])
+
+    assert shell.state(runs[0].task) == "completed"
+    assert shell.pool.holder(runs[1].task, b"w")
+    assert not shell.pool.holder(runs[2].task, b"w")
+    assert attempts(shell, runs[1:]) == [0, 0]
+
+
+def test_a_start_lets_wait_what_was_behind_others(shell: Shell) -> None:
+    runs = a_train(shell)
+    entries = [shell.journal.live[run.task] for run in runs]
+
+    events = [restored(each, shell.node.submission(each)) for each in entries]
+
+    assert isinstance(events[0], e.TaskRestored)
+    assert all(isinstance(each, e.TaskSubmitted) for each in events[1:])
+
+
+def test_a_train_without_a_worker_gets_one_worker(shell: Shell) -> None:
+    shell.node.estimates.learn("app", "cpu", 1e-4, 1.0)
+    shell.launcher()
+    tasks = shell.submit(*[a_spec(**CPU)] * 6)
+    (order,) = shell.sent.to("launcher1000", m.StartWorkers)[:1]
+    shell.pool.check()
+
+    shell.worker(order.names[0])
+
+    assert len(shell.sent.to(order.names[0], m.Run)) > 1
+    assert len(tasks) == 6
+    shell.pool.check()
+
+
+def test_a_launcher_that_leaves_costs_what_follows_no_attempt(shell: Shell) -> None:
+    shell.node.estimates.learn("app", "cpu", 1e-4, 1.0)
+    peer = shell.launcher()
+    shell.submit(*[a_spec(**CPU)] * 6)
+
+    shell.crew.launcher_left(peer)
+
+    records = shell.node.scheduler.system.tasks.values()
+    assert all(record.attempts == 0 for record in records)
+    shell.pool.check()
+    shell.node.scheduler.check()
