@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import strategies as st
 
-from hetd.planning.batch.flow_shop import johnson, span
-from hetd.planning.batch.problem import ANYWHERE, Links, Problem
+from hetsched.planning.batch.flow_shop import johnson, span
+from hetsched.planning.batch.problem import ANYWHERE, Links, Problem
 
 if TYPE_CHECKING:
-    from hetd.planning.batch.arrays import Floats
+    from hetsched.planning.batch.arrays import Floats
 
 
 def a_problem(seconds: Any, **keys: Any) -> Problem:

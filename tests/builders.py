@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetd.core.events import NodeStarted, TaskId, TaskSubmitted
-from hetd.core.scheduler import Limits, Scheduler
-from hetd.core.system import SECOND, Resource
-from hetd.estimates.table import EstimateTable
-from hetd.policies import make_policy
+from hetsched.estimates.table import EstimateTable
+from hetsched.events import NodeStarted, TaskSubmitted
+from hetsched.ids import TaskId
+from hetsched.limits import Limits
+from hetsched.policies import make_policy
+from hetsched.scheduler import Scheduler
+from hetsched.system import SECOND, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from hetd.core.actions import Action
-    from hetd.core.events import Event, TaskRestored
+    from hetsched.actions import Action
+    from hetsched.events import Event, TaskRestored
+    from hetsched.policy import Policy
 
 UNSTAGED = Limits(stage=0)
 """Nothing is staged ahead: shorter lists of actions to assert."""
@@ -72,6 +75,12 @@ class Harness:
     def handle(self, event: Event, at: float = 0.0) -> list[Action]:
         """Handle an event at an instant (seconds), and check."""
         actions = self.scheduler.handle(event, int(at * SECOND))
+        self.scheduler.check()
+        return actions
+
+    def change_policy(self, policy: Policy, at: float = 0.0) -> list[Action]:
+        """Let another policy decide from an instant (seconds) on, and check."""
+        actions = self.scheduler.change_policy(policy, int(at * SECOND))
         self.scheduler.check()
         return actions
 

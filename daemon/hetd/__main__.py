@@ -20,14 +20,12 @@ import platformdirs
 import hetd
 from hetd.config import Config, read_document
 from hetd.discovery import discover, with_verdicts
-from hetd.estimates.table import EstimateTable
 from hetd.journal import Journal
 from hetd.logwriter import LogWriter
 from hetd.loop import Loop
 from hetd.node import EPOCHS, Node
 from hetd.notify import Notifier, passed_socket, path_of
 from hetd.origins import Origins, log_of_this_process
-from hetd.policies import make_policy
 from hetd.serving import Serving
 from hetd.store import Retention, Store
 from hetd.store.lock import lock
@@ -35,12 +33,14 @@ from hetd.transport.guard import Allowance
 from hetd.transport.router import Router
 from hetd.wakes import Wakes
 from hetd.workers import WorkerPool
+from hetsched.estimates.table import EstimateTable
+from hetsched.policies import make_policy
 from libtask.endpoint import run_directory
 from libtask.errors import HetError, InputError
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
-    from hetd.core.policy import Policy
+    from hetsched.policy import Policy
     from libtask.messages import DeviceInfo
 
 log = logging.getLogger("hetd")

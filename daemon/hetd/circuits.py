@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import hetd
-from hetd.core.breaker import LONGEST_NS, Cause, Circuit, Fault, Pair
-from hetd.core.system import SECOND
+from hetsched.breaker import LONGEST_NS, Circuit, Fault, Pair
+from hetsched.events import Cause
+from hetsched.system import SECOND
 from libtask import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hetd.clock import Clock
-    from hetd.core.actions import KeepCircuit
-    from hetd.core.breaker import Breaker
-    from hetd.core.events import Event
     from hetd.health import Health
     from hetd.journal import Journal
+    from hetsched.actions import KeepCircuit
+    from hetsched.breaker import Breaker
+    from hetsched.events import Event
 
 log = logging.getLogger("hetd")
 

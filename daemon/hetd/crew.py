@@ -11,25 +11,25 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from hetd.circuits import cause_of_exit, programs_of_the_box
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.core.system import SECOND
-from hetd.core.tasks import State
 from hetd.discipline import ASKS
 from hetd.learning import Learner
 from hetd.snapshots import SnapshotDesk
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.system import SECOND
+from hetsched.tasks import State
 from libtask import messages as m
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hetd.core.breaker import Cause
-    from hetd.core.events import Nanoseconds
-    from hetd.core.tasks import TaskRecord
     from hetd.entry import Entry
     from hetd.node import Node
     from hetd.transport.router import Peer
+    from hetsched.events import Cause
+    from hetsched.ids import Nanoseconds
+    from hetsched.tasks import TaskRecord
 
 log = logging.getLogger("hetd")
 

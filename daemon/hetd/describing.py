@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.core.system import SECOND, Resource
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.system import SECOND, Resource
 
 if TYPE_CHECKING:
     from hetd.clock import Clock
-    from hetd.core.events import Nanoseconds
     from hetd.entry import Entry
+    from hetsched.ids import Nanoseconds
     from libtask import messages as m
 
 

@@ -16,13 +16,13 @@ import signal
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.core.system import SECOND
-from hetd.core.tasks import State
 from hetd.health import Health
 from hetd.staff import Holder
 from hetd.vigil import COPY_BYTES_PER_S, Vigil
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.system import SECOND
+from hetsched.tasks import State
 from libtask import messages as m
 from libtask import processes
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     from hetd.clock import Clock
     from hetd.config import Config
-    from hetd.core.events import Nanoseconds
-    from hetd.core.scheduler import Scheduler
-    from hetd.core.tasks import TaskRecord
     from hetd.entry import Entry
     from hetd.journal import Journal
     from hetd.staff import Crew, Worker
     from hetd.workers import WorkerPool
+    from hetsched.ids import Nanoseconds
+    from hetsched.scheduler import Scheduler
+    from hetsched.tasks import TaskRecord
 
 log = logging.getLogger("hetd")
 

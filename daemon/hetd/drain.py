@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from hetd.core import events as e
-from hetd.core.tasks import State
+from hetsched import events as e
+from hetsched.tasks import State
 
 if TYPE_CHECKING:
-    from hetd.core.events import TaskId
-    from hetd.core.tasks import TaskRecord
     from hetd.node import Node
+    from hetsched.ids import TaskId
+    from hetsched.tasks import TaskRecord
     from libtask.messages import SnapshotInfo
 
 log = logging.getLogger("hetd")

@@ -18,14 +18,15 @@ from typing import IO, TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import msgspec
 
-from hetd.core import events as e
-from hetd.core.system import SECOND
+from hetsched import events as e
+from hetsched.system import SECOND
 from libtask.devices.discovery import describe_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hetd.core.events import Event, Nanoseconds
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
     from libtask.messages import DeviceInfo, DeviceSpec
 
 log = logging.getLogger("hetd")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetd.core.tasks import State
 from hetd.entry import (
     MOST_ORDERS,
     MOST_SEGMENTS,
@@ -27,14 +26,15 @@ from hetd.entry import (
 )
 from hetd.store import Batch
 from hetd.usage import Usage
+from hetsched.tasks import State
 from libtask.messages import ENDED, Segment, TaskChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from hetd.core.actions import Record
     from hetd.store import Removed, Store
+    from hetsched.actions import Record
     from libtask.messages import Order, TaskSpec
 
 COUNTED = 20_000

@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from hetd.core.events import TaskId
-from hetd.core.system import SECOND
+from hetsched.ids import TaskId
+from hetsched.system import SECOND
 from libtask.messages import counted
 
 if TYPE_CHECKING:
-    from hetd.core.system import Resource
-    from hetd.core.tasks import TaskRecord
     from hetd.entry import Entry
-    from hetd.estimates.table import News
     from hetd.node import Node
+    from hetsched.estimates.table import News
+    from hetsched.system import Resource
+    from hetsched.tasks import TaskRecord
     from libtask import messages as m
 
 log = logging.getLogger("hetd")

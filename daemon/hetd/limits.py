@@ -6,7 +6,7 @@ import logging
 import pwd
 from typing import TYPE_CHECKING
 
-from hetd.core.quotas import Quota, Quotas
+from hetsched.limits import Quota, Quotas
 
 if TYPE_CHECKING:
     from hetd.config import Count, LimitsTable, UserTable

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hetd.core.system import SECOND
-from hetd.core.tasks import State
 from hetd.power.book import EnergyBook
+from hetsched.system import SECOND
+from hetsched.tasks import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hetd.core.actions import Record
-    from hetd.core.events import Nanoseconds
-    from hetd.core.system import Resource
     from hetd.entry import Entry
     from hetd.power.meter import Meter
+    from hetsched.actions import Record
+    from hetsched.ids import Nanoseconds
+    from hetsched.system import Resource
     from libtask.messages import DeviceInfo
 
 log = logging.getLogger("hetd")

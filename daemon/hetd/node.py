@@ -12,13 +12,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from hetd.circuits import Circuits
 from hetd.clock import SYSTEM_CLOCK, Clock
-from hetd.core import actions as a
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.core.ledger import dependency_ended
-from hetd.core.scheduler import Limits, Scheduler
-from hetd.core.system import SECOND
-from hetd.core.tasks import Row
 from hetd.counters import Counters
 from hetd.describing import resource, submission
 from hetd.discipline import Discipline, kill_group
@@ -30,6 +23,14 @@ from hetd.power.find import Finder
 from hetd.remarks import Remarks
 from hetd.restoring import note, restored, wishes
 from hetd.settings import Settings
+from hetsched import actions as a
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.limits import Limits
+from hetsched.scheduler import Scheduler
+from hetsched.state import dependency_ended
+from hetsched.system import SECOND
+from hetsched.tasks import Row
 from libtask import messages as m
 from libtask.faultpoints import reach
 from libtask.processes import started_at
@@ -38,13 +39,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hetd.config import Config
-    from hetd.core.actions import Action
-    from hetd.core.events import Event, Nanoseconds
-    from hetd.core.policy import Policy
     from hetd.entry import Entry
-    from hetd.estimates.table import EstimateTable
     from hetd.journal import Journal
     from hetd.workers import WorkerPool
+    from hetsched.actions import Action
+    from hetsched.estimates.table import EstimateTable
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
+    from hetsched.policy import Policy
 
 AT_ONCE = 250
 """Tasks that one decision deals with besides those that it is about: some 5 ms."""
@@ -130,7 +132,7 @@ class Node:
         """Tell the scheduler, and do what it wants; also of what follows from that.
 
         Args:
-            events: of one instant; none, or one, or several but no `PolicyChanged`.
+            events: of one instant; any number.
 
         """
         self._pending.append(events)
@@ -139,14 +141,22 @@ class Node:
             at = self.clock.wall()
             now = self._pending.popleft()
             self._remarks.happened(now, at)
-            actions = self._decide(now)
-            gathers = self.pool.gather()
-            try:
-                for action in actions:
-                    self._do(action, at)
-            finally:
-                if gathers:
-                    self.pool.flush()
+            self._do_all(self._decide(now), at)
+
+    def change_policy(self, policy: Policy) -> None:
+        """Let another policy decide from now on."""
+        at = self.clock.wall()
+        self._do_all(self.scheduler.change_policy(policy, self.clock.now()), at)
+        self.happen()
+
+    def _do_all(self, actions: Sequence[Action], at: float) -> None:
+        gathers = self.pool.gather()
+        try:
+            for action in actions:
+                self._do(action, at)
+        finally:
+            if gathers:
+                self.pool.flush()
 
     def _decide(self, events: Sequence[Event]) -> list[Action]:
         now = self.clock.now()
@@ -162,7 +172,7 @@ class Node:
         """Take up what operators had set, and the tasks that had not ended."""
         chosen = self.settings.recall()
         if chosen is not None:
-            self.happen(e.PolicyChanged(chosen))
+            self.change_policy(chosen)
         self.settings.tell(self.devices)
         self.circuits.recall()
         resources = frozenset(self.devices)

@@ -11,22 +11,22 @@ import signal
 from itertools import count
 from typing import TYPE_CHECKING
 
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.core.tasks import State
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.tasks import State
 from libtask import messages as m
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hetd.core import actions as a
-    from hetd.core.system import System
-    from hetd.core.tasks import TaskRecord
     from hetd.discipline import Discipline
     from hetd.entry import Entry
     from hetd.journal import Journal
     from hetd.workers import WorkerPool
+    from hetsched import actions as a
+    from hetsched.system import System
+    from hetsched.tasks import TaskRecord
 
 COMMAND = "command"
 """The application whose tasks are programs."""

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hetd.core import events as e
-from hetd.core.tasks import State
+from hetsched import events as e
+from hetsched.tasks import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hetd.core.events import Event, TaskId
-    from hetd.core.system import System
-    from hetd.core.tasks import TaskRecord
     from hetd.journal import Journal
+    from hetsched.events import Event
+    from hetsched.ids import TaskId
+    from hetsched.system import System
+    from hetsched.tasks import TaskRecord
 
 
 class Remarks:

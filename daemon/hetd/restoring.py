@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from hetd.core import events as e
-from hetd.core.events import TaskId
+from hetsched import events as e
+from hetsched.ids import TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hetd.core.tasks import TaskRecord
     from hetd.entry import Entry
+    from hetsched.tasks import TaskRecord
 
 WAITS = frozenset({"preempted", "held"})
 """States in which a task may have a worker, and no resource."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hetd.config import RELOADABLE
-from hetd.core.system import SECOND
 from hetd.drain import Drain
 from hetd.garbage import Collector
+from hetsched.system import SECOND
 from libtask.errors import HetError
 
 if TYPE_CHECKING:

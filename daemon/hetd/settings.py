@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetd.core import events as e
-from hetd.policies import make_policy
+from hetsched import events as e
+from hetsched.policies import make_policy
 from libtask.errors import HetError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from hetd.core.policy import Policy
     from hetd.journal import Journal
+    from hetsched.policy import Policy
 
 log = logging.getLogger("hetd")
 

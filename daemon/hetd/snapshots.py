@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from hetd.core import events as e
-from hetd.core.events import TaskId
+from hetsched import events as e
+from hetsched.ids import TaskId
 from libtask import messages as m
 
 if TYPE_CHECKING:

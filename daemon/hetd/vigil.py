@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hetd.core.system import SECOND
+from hetsched.system import SECOND
 
 if TYPE_CHECKING:
-    from hetd.core.events import Nanoseconds, TaskId
+    from hetsched.ids import Nanoseconds, TaskId
 
 WORKER_S = 90.0
 """For a worker to come to a task that has a slot: launchers fork in milliseconds."""

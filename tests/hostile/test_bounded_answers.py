@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from hetd.entry import Entry, encode
-from hetd.estimates.point import Figures
 from hetd.store import Batch, Store
+from hetsched.estimates.point import Figures
 from libtask import messages as m
 from libtask.client.client import Selection
 from system.private_daemon import RESOURCES, ROOM, SETTINGS, PrivateDaemon

@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from builders import a_task
-from hetd.core import events as e
-from hetd.core.system import SECOND
-from hetd.policies import POLICIES, make_policy
+from hetsched import events as e
+from hetsched.policies import POLICIES, make_policy
+from hetsched.system import SECOND
 from property.obedient_world import RESOURCES, SECONDS, STRIPS, World, choose
 
 if TYPE_CHECKING:
-    from hetd.core.breaker import Cause
-    from hetd.core.events import Event
+    from hetsched.events import Cause, Event
 
 
 TYPES = [*SECONDS, "unknown"]
@@ -338,5 +337,5 @@ class EventfulWorld(World):
 
     @rule(name=st.sampled_from(list(POLICIES)))
     def change_policy(self, name: str) -> None:
-        self.happen(e.PolicyChanged(make_policy(name, {})))
-        self.happen(e.PolicyChanged(make_policy(self.policy, {})))
+        self.happen(make_policy(name, {}))
+        self.happen(make_policy(self.policy, {}))

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never, cast
 
+import msgspec
 from hypothesis.stateful import RuleBasedStateMachine
 
 from builders import a_resource, estimates
-from hetd.core import actions as a
-from hetd.core import events as e
-from hetd.core.breaker import PERHAPS_FROM_OUTSIDE
-from hetd.core.quotas import Quota, Quotas
-from hetd.core.scheduler import Limits, Scheduler
-from hetd.policies import make_policy
+from hetsched import actions as a
+from hetsched import events as e
+from hetsched.breaker import PERHAPS_FROM_OUTSIDE
+from hetsched.limits import Limits, Quota, Quotas
+from hetsched.policies import make_policy
+from hetsched.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from hetd.core.actions import Action
-    from hetd.core.breaker import Cause
-    from hetd.core.events import Event, TaskId
+    from hetsched.actions import Action
+    from hetsched.events import Cause, Event
+    from hetsched.ids import TaskId
+    from hetsched.policy import Policy
 
 STRIPS = 4
 RESOURCES = {
@@ -72,7 +74,7 @@ class World(RuleBasedStateMachine):
         self.policy, self.at_once = policy, at_once
         self.scheduler = a_new_scheduler(policy, at_once)
         self.now = 0
-        self.history: list[tuple[tuple[Event, ...], int, list[Action]]] = []
+        self.history: list[tuple[tuple[Event | Policy, ...], int, list[Action]]] = []
         self.submitted: dict[TaskId, e.TaskSubmitted] = {}
         self.recorded: dict[TaskId, a.Record] = {}
         self.bindings: dict[TaskId, Binding] = {}
@@ -93,7 +95,7 @@ class World(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ steps
 
-    def happen(self, *events: Event) -> None:
+    def happen(self, *events: Event | Policy) -> None:
         self.now += 1_000
         actions = handled(self.scheduler, events, self.now)
         self.history.append((events, self.now, actions))
@@ -367,10 +369,17 @@ def a_new_scheduler(policy: str, at_once: int | None = None) -> Scheduler:
     )
 
 
-def handled(scheduler: Scheduler, events: tuple[Event, ...], now: int) -> list[Action]:
-    if len(events) == 1:
-        return scheduler.handle(events[0], now)
-    return scheduler.handle_all(events, now)
+def handled(
+    scheduler: Scheduler, events: tuple[Event | Policy, ...], now: int
+) -> list[Action]:
+    """Tell a scheduler of events of one instant, or of another policy."""
+    first, *_ = events
+    if not isinstance(first, msgspec.Struct):
+        return scheduler.change_policy(first, now)
+    told = cast("tuple[Event, ...]", events)
+    if len(told) == 1:
+        return scheduler.handle(told[0], now)
+    return scheduler.handle_all(told, now)
 
 
 def choose(things: list[Any], pick: int) -> Any:

@@ -17,10 +17,10 @@ from batch_builders import (
     problems,
     seconds_matrices,
 )
-from hetd.planning.batch.baselines import _Growth
-from hetd.planning.batch.executor import carry_out, carry_out_again, faults
-from hetd.planning.batch.flow_shop import shortest_transfer_first, span
-from hetd.planning.batch.planners import (
+from hetsched.planning.batch.baselines import _Growth
+from hetsched.planning.batch.executor import carry_out, carry_out_again, faults
+from hetsched.planning.batch.flow_shop import shortest_transfer_first, span
+from hetsched.planning.batch.planners import (
     PLANNERS,
     ComputationIntensive,
     Joint,
@@ -29,10 +29,10 @@ from hetd.planning.batch.planners import (
     TransmissionFirst,
     bounded,
 )
-from hetd.planning.batch.problem import Problem, Promise
+from hetsched.planning.batch.problem import Problem, Promise
 
 if TYPE_CHECKING:
-    from hetd.planning.batch.arrays import Floats
+    from hetsched.planning.batch.arrays import Floats
 
 FEW = settings(max_examples=80, deadline=None)
 MORE = settings(max_examples=150, deadline=None)

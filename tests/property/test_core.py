@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
-from hetd.policies import POLICIES
+from hetsched.policies import POLICIES
 from property.eventful_world import EventfulWorld
 from property.obedient_world import QUOTAS, RESOURCES, a_new_scheduler, handled
 

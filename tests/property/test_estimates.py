@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import a_resource
-from hetd.core.tasks import Row
-from hetd.estimates.regression import Known, predict
-from hetd.estimates.series import Series
-from hetd.estimates.table import EstimateTable
+from hetsched.estimates.regression import Known, predict
+from hetsched.estimates.series import Series
+from hetsched.estimates.table import EstimateTable
+from hetsched.tasks import Row
 
 CPU = a_resource("cpu")
 ROW = Row("heat/64", frozenset({"cpu"}), frozenset(), 1.0)

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetd.core.deadlines import NEVER, DeadlineOrder
-from hetd.planning.fairness import Fairness, fair_pass
-from hetd.planning.machines import Machine, Queued
-from hetd.planning.mapping import (
+from hetsched.planning.fairness import Fairness, fair_pass
+from hetsched.planning.machines import Machine, Queued
+from hetsched.planning.mapping import (
     Bucket,
     Scene,
     baseline_pass,
@@ -26,7 +25,8 @@ from hetd.planning.mapping import (
     most_urgent,
     soonest_deadline,
 )
-from hetd.planning.reading import Reading
+from hetsched.planning.reading import Reading
+from hetsched.queues import NEVER, DeadlineOrder
 
 
 @dataclass(frozen=True)

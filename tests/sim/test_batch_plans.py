@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from hetd.planning.batch.planners import PLANNERS, make_planner
+from hetsched.planning.batch.planners import PLANNERS, make_planner
 from hetsim.batch import decode_batch, problem_of
 from hetsim.batch_plan import plan_batch
 from hetsim.papers.zhao_2018.testbed import figure_2a, figure_2b

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hetd.core import actions as a
-from hetd.core import events as e
-from hetd.core.system import SECOND
-from hetd.policies import POLICIES, make_policy
+from hetsched import actions as a
+from hetsched import events as e
+from hetsched.policies import POLICIES, make_policy
+from hetsched.system import SECOND
 from hetsim.simulate import simulate
 from hetsim.simulation import Simulation
 from hetsim.workload import expected_seconds
@@ -18,8 +18,9 @@ from libtask.errors import InputError
 from scenario_builders import a_node, a_scenario, a_type, run_trace
 
 if TYPE_CHECKING:
-    from hetd.core.actions import Action
-    from hetd.core.events import Event, Nanoseconds
+    from hetsched.actions import Action
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
     from hetsim.scenario import Scenario
 
 CRASH = {"type": "blur/1", "resource": "gpu0", "after": 0.5}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from builders import Harness, a_task
-from hetd.core.events import PolicyChanged
-from hetd.core.system import Resource
-from hetd.policies import make_policy
+from hetsched.policies import make_policy
+from hetsched.system import Resource
 from hetsim.simulate import simulate
 from libtask.errors import InputError
 from scenario_builders import a_scenario, a_type
@@ -53,7 +52,7 @@ def test_a_new_policy_brings_its_own_objective() -> None:
     harness = Harness(RESOURCES, SECONDS, "affinity", objective="energy")
     harness.handle(a_task(1, "heat/64", hold=True))
 
-    harness.handle(PolicyChanged(make_policy("finish-time", {})))
+    harness.change_policy(make_policy("finish-time", {}))
 
     row = harness.scheduler.system.tasks[a_task(1).task].row
     assert harness.scheduler.system.best(row) == "gpu0"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hetd.policies import POLICIES, make_policy
+from hetsched.policies import POLICIES, make_policy
 from hetsim.simulation import Simulation
 from hetsim.workload import expected_seconds
 from scenario_builders import a_node, a_scenario, a_type

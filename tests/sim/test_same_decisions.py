@@ -15,14 +15,14 @@ import pytest
 from builders import estimates
 from hetd.clock import Clock
 from hetd.config import Config
-from hetd.core import actions as a
-from hetd.core import events as e
-from hetd.estimates.series import PRIOR_SPREAD
-from hetd.estimates.table import application
 from hetd.journal import Journal
 from hetd.node import Node
-from hetd.policies import POLICIES, make_policy
 from hetd.store import Store
+from hetsched import actions as a
+from hetsched import events as e
+from hetsched.estimates.series import PRIOR_SPREAD
+from hetsched.estimates.table import application
+from hetsched.policies import POLICIES, make_policy
 from hetsim.simulation import Simulation
 from hetsim.workload import expected_seconds
 from libtask import messages as m
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hetd.core.actions import Action
-    from hetd.core.events import Event, Nanoseconds
     from hetd.workers import WorkerPool
+    from hetsched.actions import Action
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
     from hetsim.scenario import Scenario
 
 Order = tuple[str, int, str]

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from builders import UNSTAGED, estimates
-from hetd.core.scheduler import Scheduler
-from hetd.estimates.series import PRIOR_SPREAD
-from hetd.policies import make_policy
+from hetsched.estimates.series import PRIOR_SPREAD
+from hetsched.policies import make_policy
+from hetsched.scheduler import Scheduler
 from hetsim.papers.loesch_2016.reading import Reading
 from hetsim.papers.loesch_2016.scenarios import make_scenario
 from hetsim.papers.loesch_2016.task_sets import Case
@@ -22,8 +22,9 @@ from hetsim.workload import expected_seconds, resources_of
 from scenario_builders import a_node, a_scenario, a_type
 
 if TYPE_CHECKING:
-    from hetd.core.actions import Action
-    from hetd.core.events import Event, Nanoseconds
+    from hetsched.actions import Action
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
     from hetsim.result import Result
     from hetsim.scenario import Scenario
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from hetd.planning.batch.planners import ComputationIntensive
+from hetsched.planning.batch.planners import ComputationIntensive
 from hetsim.papers import figures_of
 from hetsim.papers.figures import Figure
 from hetsim.papers.zhao_2018 import icc

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hetd.estimates.point import Figures, key_of
 from hetd.store import Batch, Store
+from hetsched.estimates.point import Figures, key_of
 from hettorture.simulation.disk import Disk, SimulatedStore
 from hettorture.simulation.world import World
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from builders import a_resource, a_task
-from hetd.core.scheduler import Scheduler
-from hetd.estimates.table import EstimateTable
+from hetsched.estimates.table import EstimateTable
+from hetsched.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from system.private_daemon import PrivateDaemon

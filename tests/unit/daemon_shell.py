@@ -9,14 +9,14 @@ import msgspec
 from hetd.clock import SYSTEM_CLOCK, Clock
 from hetd.config import Config
 from hetd.crew import CrewDesk
-from hetd.estimates.table import EstimateTable
 from hetd.journal import Journal
 from hetd.node import EPOCHS, Node
-from hetd.policies import make_policy
 from hetd.service import Service
 from hetd.store import Store
 from hetd.transport.router import Peer
 from hetd.workers import WorkerPool
+from hetsched.estimates.table import EstimateTable
+from hetsched.policies import make_policy
 from libtask import messages as m
 
 if TYPE_CHECKING:

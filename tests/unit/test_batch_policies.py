@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from builders import Harness, a_resource, a_task
-from hetd.core import actions as a
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.planning.batch.live import BatchPolicy
-from hetd.planning.batch.planners import PLANNERS, make_planner
-from hetd.policies import POLICIES, make_policy
+from hetsched import actions as a
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.planning.batch.live import BatchPolicy
+from hetsched.planning.batch.planners import PLANNERS, make_planner
+from hetsched.policies import POLICIES, make_policy
 
 NAMES = ("sct", "mmi", "mttf-lp", "sjf", "ljf", "cim", "nim", "ncjm")
 SECONDS = {

@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given, settings
 
 from batch_builders import a_problem, seconds_matrices
-from hetd.planning.batch.assignment import Effort, assign
-from hetd.planning.batch.bisection import bisect
-from hetd.planning.batch.flow_shop import johnson, shortest_transfer_first, span
-from hetd.planning.batch.forest import cancelled, pseudo_forest
-from hetd.planning.batch.greedy import finish_of
-from hetd.planning.batch.planners import (
+from hetsched.planning.batch.assignment import Effort, assign
+from hetsched.planning.batch.bisection import bisect
+from hetsched.planning.batch.flow_shop import johnson, shortest_transfer_first, span
+from hetsched.planning.batch.forest import cancelled, pseudo_forest
+from hetsched.planning.batch.greedy import finish_of
+from hetsched.planning.batch.planners import (
     ComputationIntensive,
     NetworkIntensive,
     ShortestJobFirst,
     TransmissionFirst,
     bounded,
 )
-from hetd.planning.batch.problem import Promise
-from hetd.planning.batch.profile import Profile, end_through
-from hetd.planning.batch.relaxation import relax
-from hetd.planning.batch.rounding import round_split
-from hetd.planning.batch.splitting import Split
+from hetsched.planning.batch.problem import Promise
+from hetsched.planning.batch.profile import Profile, end_through
+from hetsched.planning.batch.relaxation import relax
+from hetsched.planning.batch.rounding import round_split
+from hetsched.planning.batch.splitting import Split
 
 
 def a_matrix(jobs: int, machines: int, per: str, seed: int = 0) -> np.ndarray:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from builders import a_task
-from hetd.core.breaker import (
+from hetsched.breaker import (
     LONGEST_NS,
     OWNERS,
     PAIRS_OF_OWNER,
@@ -16,7 +16,7 @@ from hetd.core.breaker import (
     Fault,
     Pair,
 )
-from hetd.core.events import TaskId
+from hetsched.ids import TaskId
 
 PAIR = Pair(7, "heat", "gpu0")
 CRASH = Fault("v1", "crash", "killed by signal 6 (SIGABRT)")

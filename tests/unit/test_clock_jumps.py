@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetd.clock import Clock
-from hetd.core.system import SECOND
+from hetsched.system import SECOND
 from libtask import messages as m
 from unit.daemon_shell import Shell, a_peer, a_spec
 

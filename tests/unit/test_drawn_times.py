@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builders import a_resource, a_task
-from hetd.core.events import TaskId, TimerFired
-from hetd.core.policy import Place
-from hetd.planning.mapper import scene_of
-from hetd.planning.reading import Mapping
+from hetsched.events import TimerFired
+from hetsched.ids import TaskId
+from hetsched.planning.mapper import scene_of
+from hetsched.planning.reading import Mapping
+from hetsched.policy import Place
 
 if TYPE_CHECKING:
     from builders import Harness, Start

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hetd.core.actions import Record
-from hetd.core.events import TaskId
-from hetd.core.tasks import State
 from hetd.entry import MOST_SEGMENTS
+from hetsched.actions import Record
+from hetsched.ids import TaskId
+from hetsched.tasks import State
 from unit.daemon_shell import a_spec
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from builders import a_resource
-from hetd.core.system import Resource, System
-from hetd.core.tasks import Row
-from hetd.estimates.point import Figures
-from hetd.estimates.table import GUESS_S, POINTS_OF_APP, EstimateTable, application
+from hetsched.estimates.point import Figures
+from hetsched.estimates.table import GUESS_S, POINTS_OF_APP, EstimateTable, application
+from hetsched.system import Resource, System
+from hetsched.tasks import Row
 from libtask.errors import InputError
 
 CPU, GPU = a_resource("cpu"), a_resource("gpu")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from builders import Harness, a_resource, a_task
-from hetd.core import events as e
-from hetd.core.system import Resource
-from hetd.planning.explain import Explanation, Prospect, explain
-from hetd.planning.principles import RULE_A, RULE_B, RULE_D
+from hetsched import events as e
+from hetsched.planning.explain import Explanation, Prospect, explain
+from hetsched.planning.principles import RULE_A, RULE_B, RULE_D
+from hetsched.system import Resource
 
 CPU = a_resource("cpu", slots=2)
 GPU = Resource("gpu0", "gpu", link_bytes_per_s=1e9)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builders import Harness, a_resource, a_task
-from hetd.core import events as e
-from hetd.core.actions import Preempt, Run
-from hetd.core.events import TaskId
-from hetd.core.system import Resource
-from hetd.planning.lookahead import MOST_MOVES, View
+from hetsched import events as e
+from hetsched.actions import Preempt, Run
+from hetsched.ids import TaskId
+from hetsched.planning.lookahead import MOST_MOVES, View
+from hetsched.system import Resource
 
 if TYPE_CHECKING:
     from builders import Start

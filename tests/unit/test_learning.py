@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from builders import a_resource, a_task
-from hetd.core import events as e
-from hetd.core.scheduler import Scheduler
 from hetd.entry import Entry
-from hetd.estimates.table import EstimateTable
 from hetd.learning import Learner
-from hetd.policies import make_policy
 from hetd.store import Batch
+from hetsched import events as e
+from hetsched.estimates.table import EstimateTable
+from hetsched.ids import TaskId
+from hetsched.policies import make_policy
+from hetsched.scheduler import Scheduler
 from libtask import messages as m
 
 CPU = a_resource("cpu")
@@ -137,7 +138,7 @@ def test_of_well_known_short_tasks_that_surprise_one_in_sixteen_is_looked_at() -
     running = Running()
 
     for number in range(1, 3233):
-        running.task.id = e.TaskId(number)
+        running.task.id = TaskId(number)
         # the strips of a task that does next to nothing are not all that it takes
         running.finish(2e-6, set_up=1e-4)
 

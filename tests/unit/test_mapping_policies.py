@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from builders import Harness, a_resource, a_task
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.core.system import SECOND
-from hetd.core.tasks import State
-from hetd.policies import make_policy
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.policies import make_policy
+from hetsched.system import SECOND
+from hetsched.tasks import State
 
 LATE = 10**15
 SECONDS = {"any": {"cpu": 1.0, "gpu0": 4.0}}
@@ -42,7 +42,7 @@ def test_fair_deadline_heeds_no_yield_of_a_worker_that_has_lost_the_task() -> No
     node.handle(a_task(1, deadline=SECOND))
     task = node.scheduler.system.tasks[TaskId(1)]
     lost = task.epoch
-    node.handle(e.PolicyChanged(make_policy("fair-deadline", {})), at=0.1)
+    node.change_policy(make_policy("fair-deadline", {}), at=0.1)
     node.handle(e.TaskAborted(TaskId(1), lost), at=0.1)
     assert task.state is State.QUEUED, "it may hardly make its deadline, and waits"
 

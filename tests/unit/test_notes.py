@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.core import events as e
 from hetd.store import rows
+from hetsched import events as e
 from libtask import messages as m
 from unit.daemon_shell import Shell
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.policies import POLICIES, describe_policy, make_policy, parameters_of
-from hetd.policies.migration import Migration
+from hetsched.policies import POLICIES, describe_policy, make_policy, parameters_of
+from hetsched.policies.migration import Migration
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from hetd.core.policy import Policy
+    from hetsched.policy import Policy
 
 
 @pytest.mark.parametrize("name", POLICIES)

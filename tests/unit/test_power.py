@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.core.system import SECOND, Resource
 from hetd.power.book import Charge, EnergyBook, Total
 from hetd.power.find import Finder
 from hetd.power.hwmon import Hwmon
 from hetd.power.meter import MeterError
 from hetd.power.nvml import NvmlFeed
 from hetd.power.rapl import Rapl
+from hetsched.system import SECOND, Resource
 from libtask.messages import DeviceInfo, DeviceSpec
 
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builders import a_resource, a_task
-from hetd.core import events as e
-from hetd.core.actions import Preempt, Record, Run, SetTimer
-from hetd.core.events import TaskId
-from hetd.core.system import SECOND
-from hetd.core.tasks import State
+from hetsched import events as e
+from hetsched.actions import Preempt, Record, Run, SetTimer
+from hetsched.ids import TaskId
+from hetsched.system import SECOND
+from hetsched.tasks import State
 
 if TYPE_CHECKING:
     from builders import Harness, Start
-    from hetd.core.actions import Action
+    from hetsched.actions import Action
 
 CPU, GPU, FPGA = a_resource("cpu"), a_resource("gpu"), a_resource("fpga")
 NODE = [CPU, GPU, FPGA]

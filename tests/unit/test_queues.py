@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import a_task
-from hetd.core.queues import RunQueue
-from hetd.core.tasks import Row, TaskRecord
+from hetsched.queues import RunQueue
+from hetsched.tasks import Row, TaskRecord
 
 ROWS = [Row(name, frozenset({"cpu"}), frozenset(), 1.0) for name in "ABC"]
 A, B, C = ROWS

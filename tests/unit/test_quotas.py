@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builders import Harness, a_resource, a_task
-from hetd.core import events as e
-from hetd.core.actions import Abort, Preempt, Run, SetTimer
-from hetd.core.events import TaskId
-from hetd.core.policy import Drop
-from hetd.core.quotas import Quota, Quotas, Turns
-from hetd.core.scheduler import Limits
-from hetd.planning.explain import explain
+from hetsched import events as e
+from hetsched.actions import Abort, Preempt, Run, SetTimer
+from hetsched.ids import TaskId
+from hetsched.limits import Limits, Quota, Quotas
+from hetsched.planning.explain import explain
+from hetsched.policy import Drop
+from hetsched.quotas import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hetd.core.actions import Action
-    from hetd.core.events import Event, Nanoseconds
-    from hetd.core.policy import Decision
-    from hetd.core.system import System
+    from hetsched.actions import Action
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
+    from hetsched.policy import Decision
+    from hetsched.system import System
 
 ANN, BOB = 1000, 2000
 CPU = a_resource("cpu", slots=4)
@@ -189,7 +190,7 @@ class DropsPlaced:
 
 def test_a_policy_that_gives_a_task_up_is_told_of_the_next() -> None:
     node = a_node(Quotas(Quota(running=1)))
-    node.handle(e.PolicyChanged(DropsPlaced()))
+    node.change_policy(DropsPlaced())
 
     actions = node.handle_all(a_task(1, owner=ANN), a_task(2, owner=ANN))
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.estimates.point import Figures, key_of
 from hetd.store import Batch, Store, StoreError
+from hetsched.estimates.point import Figures, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

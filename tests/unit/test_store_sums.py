@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.estimates.point import Figures, key_of
 from hetd.store import Batch, Store, StoreError
 from hetd.store.care import backup, check
+from hetsched.estimates.point import Figures, key_of
 
 if TYPE_CHECKING:
     from pathlib import Path

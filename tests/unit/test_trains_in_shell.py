@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from hetd.core import events as e
-from hetd.core.events import TaskId
 from hetd.restoring import restored
+from hetsched import events as e
+from hetsched.ids import TaskId
 from libtask import messages as m
 from unit.daemon_shell import Shell, a_peer, a_spec
 

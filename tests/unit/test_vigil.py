@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hetd.core.events import TaskId
-from hetd.core.system import SECOND
 from hetd.vigil import Vigil
+from hetsched.ids import TaskId
+from hetsched.system import SECOND
 
 TASK = TaskId(1)
 

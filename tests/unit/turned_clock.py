@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hetd.clock import Clock
-from hetd.core.system import SECOND
+from hetsched.system import SECOND
 
 
 class Hands:

@@ -10,17 +10,18 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
-from hetd.core import events as e
-from hetd.core.actions import Run
-from hetd.core.scheduler import Scheduler
-from hetd.core.system import Resource
-from hetd.estimates.table import EstimateTable
-from hetd.policies import make_policy
+from hetsched import events as e
+from hetsched.actions import Run
+from hetsched.estimates.table import EstimateTable
+from hetsched.ids import TaskId
+from hetsched.policies import make_policy
+from hetsched.scheduler import Scheduler
+from hetsched.system import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hetd.core.actions import Action
+    from hetsched.actions import Action
 
 RESOURCES = [
     Resource("cpu", "cpu", slots=2),
@@ -61,14 +62,14 @@ class Node:
 
 def no_ops(first: int, count: int) -> Iterator[e.TaskSubmitted]:
     for number in range(first, first + count):
-        yield e.TaskSubmitted(e.TaskId(number), "no-op/any", frozenset({"cpu"}))
+        yield e.TaskSubmitted(TaskId(number), "no-op/any", frozenset({"cpu"}))
 
 
 def mixed(first: int, count: int, rows: int) -> Iterator[e.TaskSubmitted]:
     """Tasks of `rows` types that every resource can run, each at its own pace."""
     kinds = frozenset(KINDS)
     for number in range(first, first + count):
-        yield e.TaskSubmitted(e.TaskId(number), f"mixed/{number % rows}", kinds)
+        yield e.TaskSubmitted(TaskId(number), f"mixed/{number % rows}", kinds)
 
 
 def mixed_estimates(rows: int) -> EstimateTable:

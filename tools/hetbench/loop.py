@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 from hetbench.noop import Noop
 from hetbench.resources import CPU_ONLY
 from hetd.config import read_config
-from hetd.estimates.table import EstimateTable
 from hetd.journal import Journal
 from hetd.loop import Loop
 from hetd.node import Node
-from hetd.policies import make_policy
 from hetd.store import Store
 from hetd.transport.router import Envelope, Peer
 from hetd.workers import WorkerPool
+from hetsched.estimates.table import EstimateTable
+from hetsched.policies import make_policy
 from libtask import messages as m
 from libtask.apps import Options, describe, name_of
 

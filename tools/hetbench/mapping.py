@@ -10,12 +10,13 @@ import statistics
 import time
 from typing import Any
 
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.core.scheduler import Limits, Scheduler
-from hetd.core.system import SECOND, Resource
-from hetd.estimates.table import EstimateTable
-from hetd.policies import make_policy
+from hetsched import events as e
+from hetsched.estimates.table import EstimateTable
+from hetsched.ids import TaskId
+from hetsched.limits import Limits
+from hetsched.policies import make_policy
+from hetsched.scheduler import Scheduler
+from hetsched.system import SECOND, Resource
 
 POLICIES = ("mm", "msd", "mmu", "elare", "felare", "fair-deadline")
 WAITING = 1000

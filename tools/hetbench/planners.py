@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from hetd.planning.batch.assignment import Effort, assign
-from hetd.planning.batch.bisection import bisect
-from hetd.planning.batch.relaxation import relax
+from hetsched.planning.batch.assignment import Effort, assign
+from hetsched.planning.batch.bisection import bisect
+from hetsched.planning.batch.relaxation import relax
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hetd.planning.batch.arrays import Floats
+    from hetsched.planning.batch.arrays import Floats
 
 ROUNDS = 7
 SIDE_BY_SIDE = [(1000, 150, "pair"), (1000, 150, "machine"), (400, 60, "pair")]

@@ -1,1 +1,1 @@
-"""The simulator: a second shell around `hetd.core`."""
+"""The simulator: a second shell around `hetsched`."""

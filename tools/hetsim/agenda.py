@@ -7,7 +7,8 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from hetd.core.events import Event, Nanoseconds
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
 
 Ticket: TypeAlias = int
 """Number of an entry. Who makes a new entry for the same thing outdates the older one."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import numpy as np
 from msgspec import Meta, Struct
 
-from hetd.planning.batch.problem import ANYWHERE, Links, Problem, Promise
-from hetd.planning.batch.sources import ELSEWHERE, settled
+from hetsched.planning.batch.problem import ANYWHERE, Links, Problem, Promise
+from hetsched.planning.batch.sources import ELSEWHERE, settled
 from hetsim.documents import convert, decode_json, read_document
 from libtask.errors import InputError
 

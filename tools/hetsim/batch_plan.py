@@ -9,13 +9,13 @@ import scipy.optimize  # noqa: F401  loaded before the clock runs
 from msgspec import Struct
 from threadpoolctl import threadpool_limits
 
-from hetd.planning.batch.executor import faults
-from hetd.planning.batch.planners import bounded
+from hetsched.planning.batch.executor import faults
+from hetsched.planning.batch.planners import bounded
 from hetsim.batch import Id, problem_of
 
 if TYPE_CHECKING:
-    from hetd.planning.batch.plan import Plan
-    from hetd.planning.batch.planners import Planner
+    from hetsched.planning.batch.plan import Plan
+    from hetsched.planning.batch.planners import Planner
     from hetsim.batch import Batch
 
 

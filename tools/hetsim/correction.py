@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hetd.core import events as e
-from hetd.core.system import SECOND
-from hetd.estimates.table import EstimateTable
+from hetsched import events as e
+from hetsched.estimates.table import EstimateTable
+from hetsched.system import SECOND
 
 if TYPE_CHECKING:
-    from hetd.core.system import Resource, System
-    from hetd.core.tasks import Row
+    from hetsched.system import Resource, System
+    from hetsched.tasks import Row
     from hetsim.workload import Job
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hetd.core.system import SECOND
+from hetsched.system import SECOND
 
 if TYPE_CHECKING:
-    from hetd.core.events import Nanoseconds
-    from hetd.core.system import Resource
+    from hetsched.ids import Nanoseconds
+    from hetsched.system import Resource
     from hetsim.workload import Job
 
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
-from hetd.core.deadlines import NEVER, DeadlineOrder
-from hetd.core.system import SECOND
-from hetd.planning.machines import Machine, Queued
-from hetd.planning.mapper import MappingPolicy
-from hetd.planning.mapping import Bucket, Scene
-from hetd.policies import POLICIES, make_policy
-from hetd.policies.felare import FairEnergyLatencyAware
+from hetsched.planning.machines import Machine, Queued
+from hetsched.planning.mapper import MappingPolicy
+from hetsched.planning.mapping import Bucket, Scene
+from hetsched.policies import POLICIES, make_policy
+from hetsched.policies.felare import FairEnergyLatencyAware
+from hetsched.queues import NEVER, DeadlineOrder
+from hetsched.system import SECOND
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from hetd.core.events import Nanoseconds
-    from hetd.planning.mapping import Outcome
-    from hetd.planning.reading import Reading
+    from hetsched.ids import Nanoseconds
+    from hetsched.planning.mapping import Outcome
+    from hetsched.planning.reading import Reading
     from hetsim.mapping_event import MachineState, MappingEvent, TaskState
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
-from hetd.core.system import SECOND
-from hetd.core.tasks import State
+from hetsched.system import SECOND
+from hetsched.tasks import State
 from hetsim.energy import Energy, energy_of
 
 if TYPE_CHECKING:
-    from hetd.core.events import Nanoseconds
-    from hetd.core.system import Resource
+    from hetsched.ids import Nanoseconds
+    from hetsched.system import Resource
     from hetsim.workload import Job
 
 STATES = ("completed", "missed", "cancelled", "evicted", "failed")

@@ -11,13 +11,14 @@ import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from hetd.core import events as e
-from hetd.core.system import SECOND
+from hetsched import events as e
+from hetsched.system import SECOND
 from hetsim.agenda import Order
 from hetsim.workers import REPORT_NS, REPORTS_PER_RUN
 
 if TYPE_CHECKING:
-    from hetd.core.events import Event, Nanoseconds
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
     from hetsim.agenda import Agenda, Ticket
     from hetsim.workers import Preparation
     from hetsim.workload import Job

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hetd.policies import make_policy
+from hetsched.policies import make_policy
 from hetsim.bound import lower_bound_of
 from hetsim.result import summarize
 from hetsim.simulation import Simulation

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hetd.core import actions as a
-from hetd.core import events as e
-from hetd.core.scheduler import Limits, Scheduler
-from hetd.core.tasks import State
+from hetsched import actions as a
+from hetsched import events as e
+from hetsched.limits import Limits
+from hetsched.scheduler import Scheduler
+from hetsched.tasks import State
 from hetsim.agenda import Agenda, Order
 from hetsim.correction import TELLING, CorrectedExpectations
 from hetsim.sharing import SharedProcessor
@@ -21,10 +22,11 @@ from hetsim.workload import Expectations, jobs_of, nanoseconds, resources_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hetd.core.actions import Action
-    from hetd.core.events import Event, Nanoseconds, TaskId
-    from hetd.core.policy import Policy
-    from hetd.core.system import System
+    from hetsched.actions import Action
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds, TaskId
+    from hetsched.policy import Policy
+    from hetsched.system import System
     from hetsim.agenda import Ticket
     from hetsim.scenario import Crash, Outage, Scenario
     from hetsim.workers import Workers

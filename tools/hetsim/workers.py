@@ -9,15 +9,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Protocol
 
-from hetd.core import events as e
-from hetd.core.system import SECOND
-from hetd.estimates.table import application
+from hetsched import events as e
+from hetsched.estimates.table import application
+from hetsched.system import SECOND
 from hetsim.agenda import Order
 from hetsim.workload import nanoseconds
 
 if TYPE_CHECKING:
-    from hetd.core.events import Event, Nanoseconds
-    from hetd.core.system import Resource
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
+    from hetsched.system import Resource
     from hetsim.agenda import Agenda, Ticket
     from hetsim.workload import Job
 

@@ -13,14 +13,14 @@ from graphlib import TopologicalSorter
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.core.system import SECOND, Resource
-from hetd.estimates.table import application
+from hetsched import events as e
+from hetsched.estimates.table import application
+from hetsched.ids import TaskId
+from hetsched.system import SECOND, Resource
 
 if TYPE_CHECKING:
-    from hetd.core.events import Nanoseconds
-    from hetd.core.tasks import Row, State
+    from hetsched.ids import Nanoseconds
+    from hetsched.tasks import Row, State
     from hetsim.scenario import ResourceModel, Scenario, TaskModel, TypeModel
     from hetsim.workers import Run
 

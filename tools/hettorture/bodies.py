@@ -26,15 +26,15 @@ import msgpack
 import msgspec
 
 from hetd.config import Config
-from hetd.estimates.table import EstimateTable
 from hetd.journal import Journal
 from hetd.loop import Loop
 from hetd.node import EPOCHS, Node
-from hetd.policies import make_policy
 from hetd.store import Store
 from hetd.transport.router import Envelope, Peer, Router
 from hetd.wakes import Wakes
 from hetd.workers import WorkerPool
+from hetsched.estimates.table import EstimateTable
+from hetsched.policies import make_policy
 from libtask import messages as m
 from libtask.errors import InputError
 

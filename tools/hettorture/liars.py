@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Literal
 
 from hetd.clock import Clock
 from hetd.config import Config
-from hetd.core.system import SECOND
 from hetd.crew import EXIT_S
 from hetd.discipline import KILL_S, LOOK_S
-from hetd.estimates.table import EstimateTable
 from hetd.journal import Journal
 from hetd.loop import Loop
 from hetd.node import EPOCHS, Node
-from hetd.policies import make_policy
 from hetd.store import Store
 from hetd.transport.router import Peer
 from hetd.vigil import WORKER_S
 from hetd.wakes import Guarded, Wakes
 from hetd.workers import WorkerPool
+from hetsched.estimates.table import EstimateTable
+from hetsched.policies import make_policy
+from hetsched.system import SECOND
 from hettorture.bodies import DEVICES, RULER, Inlet
 from libtask import messages as m
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from hetd.core.tasks import TaskRecord
     from hetd.entry import Entry
+    from hetsched.tasks import TaskRecord
 
 LIAR, HONEST = 1000, 2000
 ROUND = 200

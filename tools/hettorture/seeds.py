@@ -139,7 +139,7 @@ SEEDS = {
     ),
     "no-epoch": SeededBug(
         "what happened to an older binding counts for the present one",
-        "daemon/hetd/core/ledger.py",
+        "daemon/hetsched/state.py",
         "return task if task and task.bound and task.epoch == epoch else None",
         "return task if task and task.bound else None",
         _test(
@@ -207,7 +207,7 @@ SEEDS = {
     ),
     "lost-destination": SeededBug(
         "a task that yields forgets where it was sent",
-        "daemon/hetd/core/intake.py",
+        "daemon/hetsched/reactor.py",
         "self.ledger.enqueue(task, destination)",
         "self.ledger.enqueue(task)",
         _test(
@@ -218,7 +218,7 @@ SEEDS = {
     ),
     "order-after-preempt": SeededBug(
         "a preempted task waits behind those that were there before it",
-        "daemon/hetd/core/intake.py",
+        "daemon/hetsched/reactor.py",
         '        task.rank = FRONT\n        task.advance("TaskYielded"',
         '        task.rank = -FRONT\n        task.advance("TaskYielded"',
         _test(
@@ -228,7 +228,7 @@ SEEDS = {
     ),
     "slot-not-freed": SeededBug(
         "a task that ends keeps its slot",
-        "daemon/hetd/core/ledger.py",
+        "daemon/hetsched/state.py",
         "self._vacate(task, self.system.states[task.resource])",
         "pass",
         _test(
@@ -237,14 +237,14 @@ SEEDS = {
     ),
     "slot-too-many": SeededBug(
         "a resource takes one task more than it has slots",
-        "daemon/hetd/core/scheduler.py",
+        "daemon/hetsched/scheduler.py",
         "while len(state.running) < state.slots and state.queue:",
         "while len(state.running) <= state.slots and state.queue:",
         _test("unit/scheduler/test_placement.py::test_slots_run_tasks_side_by_side"),
     ),
     "endless-attempts": SeededBug(
         "a task that kills its workers is tried for ever",
-        "daemon/hetd/core/ledger.py",
+        "daemon/hetsched/state.py",
         "task.attempts += begun",
         "pass",
         _test(

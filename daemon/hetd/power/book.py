@@ -11,15 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hetd.core.system import SECOND
 from hetd.power.meter import MeterError
+from hetsched.system import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hetd.core.events import Nanoseconds
-    from hetd.core.system import Resource
     from hetd.power.meter import Meter
+    from hetsched.ids import Nanoseconds
+    from hetsched.system import Resource
 
 
 @dataclass(frozen=True, slots=True)

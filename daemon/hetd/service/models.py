@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hetd.circuits import MOST_TOLD
-from hetd.core import events as e
-from hetd.estimates.point import Figures, refuse_nonsense
-from hetd.estimates.table import application
 from hetd.service.pages import Page
 from hetd.service.resources import resource_named
 from hetd.service.slices import LOOKS, slices
+from hetsched import events as e
+from hetsched.estimates.point import Figures, refuse_nonsense
+from hetsched.estimates.table import application
 from libtask import messages as m
 from libtask.apps import short_name
 from libtask.errors import InputError
@@ -22,12 +22,12 @@ from libtask.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from hetd.core.breaker import Pair
-    from hetd.estimates.point import Key
     from hetd.node import Node
     from hetd.service.permissions import Permissions
     from hetd.service.slices import Work
     from hetd.transport.router import Peer
+    from hetsched.breaker import Pair
+    from hetsched.estimates.point import Key
 
 
 GROUP = "libtask.apps"

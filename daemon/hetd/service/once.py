@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hetd.core.system import SECOND
+from hetsched.system import SECOND
 from libtask import messages as m
 from libtask.errors import ConflictError, ExpiredError, InputError
 

@@ -12,7 +12,7 @@ import os
 import pwd
 from typing import TYPE_CHECKING
 
-from hetd.core.system import SECOND
+from hetsched.system import SECOND
 from libtask.errors import NotAllowedError, NotFoundError
 
 if TYPE_CHECKING:

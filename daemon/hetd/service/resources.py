@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetd.core import events as e
-from hetd.policies import POLICIES, describe_policy, make_policy, parameters_of
 from hetd.settings import Setting
+from hetsched import events as e
+from hetsched.policies import POLICIES, describe_policy, make_policy, parameters_of
 from libtask import messages as m
 from libtask.errors import InputError, NotFoundError
 
@@ -136,7 +136,7 @@ class NodeDesk:
         policy = make_policy(name, parameters)
         now = self._node.clock.wall()
         self._node.settings.choose(Setting(peer.uid, now, name, parameters))
-        self._node.happen(e.PolicyChanged(policy))
+        self._node.change_policy(policy)
         told = ", ".join(f"{key}={value}" for key, value in parameters.items())
         text = f"policy {name}" + (f" with {told}" if told else "")
         self._note(peer, "policy-set", text)
@@ -146,7 +146,7 @@ class NodeDesk:
         config = self._node.config
         policy = make_policy(config.policy, config.policy_parameters)
         self._node.settings.choose_configured()
-        self._node.happen(e.PolicyChanged(policy))
+        self._node.change_policy(policy)
         self._note(peer, "policy-set", f"policy {config.policy}, the configured one")
 
     def notes(self, peer: Peer, request: m.Notes) -> m.Message:

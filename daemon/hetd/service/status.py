@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import psutil
 
 import hetd
-from hetd.core.system import SECOND
 from hetd.origins import values
 from hetd.service.permissions import names_of
 from hetd.service.resources import policy_name
+from hetsched.system import SECOND
 from libtask import messages as m
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.core.tasks import State
-from hetd.planning.explain import RESOURCE_LOST, explain
 from hetd.service.resources import policy_name, resource_named
 from hetd.service.slices import LOOKS, slices, slices_of_pages
 from hetd.service.submission import refuse_deadline, refuse_priority
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.planning.explain import RESOURCE_LOST, explain
+from hetsched.tasks import State
 from libtask import messages as m
 from libtask.errors import InputError
 from libtask.faultpoints import reach
@@ -23,13 +23,13 @@ from libtask.faultpoints import reach
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from hetd.core.tasks import Row, TaskRecord
     from hetd.entry import Entry
     from hetd.node import Node
-    from hetd.planning.explain import Prospect
     from hetd.service.permissions import Permissions
     from hetd.service.slices import Work
     from hetd.transport.router import Peer
+    from hetsched.planning.explain import Prospect
+    from hetsched.tasks import Row, TaskRecord
 
 COUNTED = 10_000
 """Waiting tasks that one step of an explanation counts: some 2 ms."""

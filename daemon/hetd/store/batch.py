@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hetd.estimates.point import Figures, key_of
+from hetsched.estimates.point import Figures, key_of
 
 if TYPE_CHECKING:
-    from hetd.estimates.point import Key
+    from hetsched.estimates.point import Key
 
 
 @dataclass(slots=True)

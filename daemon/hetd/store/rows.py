@@ -9,16 +9,16 @@ from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from hetd.estimates.point import Figures
 from hetd.store.errors import CURE, StoreError
 from hetd.store.sums import circuit_sum, key_sum, page_sum, sample_sum, setting_sum
+from hetsched.estimates.point import Figures
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
 
-    from hetd.estimates.point import Key
     from hetd.store.batch import Batch
+    from hetsched.estimates.point import Key
 
 
 NOTES_KEPT = 10_000

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.core import events as e
-from hetd.core.system import SECOND
 from hetd.health import FIRST_PAUSE_S, TRIAL_S, Health
+from hetsched import events as e
+from hetsched.system import SECOND
 from libtask import messages as m
 from unit.daemon_shell import DEVICES, Shell, a_peer, a_spec
 from unit.discipline.devices_on_trial import Trials, device_of, give_trials

@@ -16,7 +16,7 @@ from hetctl.__main__ import main
 from hetctl.accounting import account
 from hetctl.recent import after_idling
 from hetctl.waiting import _unusual
-from hetd.policies import make_policy
+from hetsched.policies import make_policy
 from hetsim.__main__ import cli as hetsim
 from libtask.client.asynchronous import AsyncTask
 from libtask.client.client import Client

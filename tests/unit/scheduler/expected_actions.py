@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builders import a_resource
-from hetd.core.actions import Record, Run
-from hetd.core.events import TaskId
-from hetd.core.tasks import State
+from hetsched.actions import Record, Run
+from hetsched.ids import TaskId
+from hetsched.tasks import State
 
 if TYPE_CHECKING:
-    from hetd.core.actions import Action
+    from hetsched.actions import Action
 
 
 CPU = a_resource("cpu")

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builders import a_resource, a_task
-from hetd.core import events as e
-from hetd.core.actions import KeepCircuit, Record, Run
-from hetd.core.scheduler import Limits
-from hetd.core.tasks import State
-from hetd.planning.explain import explain
+from hetsched import events as e
+from hetsched.actions import KeepCircuit, Record, Run
+from hetsched.limits import Limits
+from hetsched.planning.explain import explain
+from hetsched.tasks import State
 from unit.scheduler.expected_actions import BOTH, CPU, GPU, ONE, TWO, ran
 
 if TYPE_CHECKING:
     from builders import Harness, Start
-    from hetd.core.actions import Action
-    from hetd.core.breaker import Cause
-    from hetd.core.events import TaskId
+    from hetsched.actions import Action
+    from hetsched.events import Cause
+    from hetsched.ids import TaskId
 
 FPGA = a_resource("fpga")
 ABORTED = "killed by signal 6 (SIGABRT)"
@@ -132,7 +132,7 @@ def test_others_of_the_application_avoid_it_and_those_that_wait_leave_its_queue(
 
     assert _places(crashed) == [(1, "cpu"), (3, "gpu0")]
     assert [task.id for task in node.scheduler.system.queue("cpu")] == [2, 4]
-    assert submitted == [Record(e.TaskId(4), State.QUEUED, "submitted", "cpu")]
+    assert submitted == [Record(TaskId(4), State.QUEUED, "submitted", "cpu")]
 
 
 def test_a_task_that_may_run_nowhere_else_is_tried_all_the_same(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builders import a_task
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.core.ledger import ROWS_KEPT
-from hetd.core.tasks import LONGEST_STORY
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.state import ROWS_KEPT
+from hetsched.tasks import LONGEST_STORY
 from libtask.errors import BugError
 from unit.scheduler.expected_actions import CPU, ONE
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builders import Harness, a_task
-from hetd.core import events as e
-from hetd.core.events import TaskId
-from hetd.core.tasks import State
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.tasks import State
 from libtask.errors import BugError
 from unit.scheduler.expected_actions import CPU, GPU, ONE, THREE, TWO
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hetd.core.system import System
+    from hetsched.system import System
 
 FOUR = TaskId(4)
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builders import a_resource, a_task
-from hetd.core import events as e
-from hetd.core.actions import Abort, Preempt, Record
-from hetd.core.scheduler import Limits
-from hetd.core.tasks import State
+from hetsched import events as e
+from hetsched.actions import Abort, Preempt, Record
+from hetsched.limits import Limits
+from hetsched.tasks import State
 from unit.scheduler.expected_actions import BOTH, CPU, GPU, ONE, TWO, ran
 
 if TYPE_CHECKING:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builders import a_resource, a_task
-from hetd.core import events as e
-from hetd.core.actions import Record, SetTimer
-from hetd.core.events import TaskId
-from hetd.core.scheduler import Limits
-from hetd.planning.principles import enqueue_at_best
-from hetd.policies import make_policy
+from hetsched import events as e
+from hetsched.actions import Record, SetTimer
+from hetsched.ids import TaskId
+from hetsched.limits import Limits
+from hetsched.planning.principles import enqueue_at_best
+from hetsched.policies import make_policy
 from unit.scheduler.expected_actions import ONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builders import Harness, Start
-    from hetd.core.actions import Action
-    from hetd.core.events import Nanoseconds
-    from hetd.core.policy import Decision
-    from hetd.core.system import System
+    from hetsched.actions import Action
+    from hetsched.ids import Nanoseconds
+    from hetsched.policy import Decision
+    from hetsched.system import System
 
 CPU, GPU = a_resource("cpu"), a_resource("gpu")
 MANY = 95
@@ -178,7 +178,7 @@ def test_many_tasks_of_one_submit_are_all_there_before_they_are_placed(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU], TIMES, limits=LIMITS)
-    node.handle(e.PolicyChanged(LooksAtEach()))
+    node.change_policy(LooksAtEach())
 
     actions = node.handle_all(*(a_task(number) for number in range(1, MANY + 1)))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builders import a_resource, a_task
-from hetd.core import events as e
-from hetd.core.actions import Abort, Record, Stage
-from hetd.core.events import TaskId
-from hetd.core.scheduler import Limits
-from hetd.core.tasks import State
-from hetd.policies import make_policy
+from hetsched import events as e
+from hetsched.actions import Abort, Record, Stage
+from hetsched.ids import TaskId
+from hetsched.limits import Limits
+from hetsched.policies import make_policy
+from hetsched.tasks import State
 from unit.scheduler.expected_actions import BOTH, CPU, GPU, ONE, THREE, TWO, ran
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_another_policy_places_all_tasks_anew(a_scheduler: Start) -> None:
     node.handle(a_task(1))
     node.handle(a_task(2))
 
-    actions = node.handle(e.PolicyChanged(make_policy("work-conserving", {})))
+    actions = node.change_policy(make_policy("work-conserving", {}))
 
     assert actions == ran(TWO, 2, "cpu")
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builders import a_resource, a_task
-from hetd.core import events as e
-from hetd.core.actions import Abort, Begin, Preempt, Recall, Record, Run
-from hetd.core.events import TaskId
-from hetd.core.scheduler import Limits
-from hetd.core.tasks import State
+from hetsched import events as e
+from hetsched.actions import Abort, Begin, Preempt, Recall, Record, Run
+from hetsched.ids import TaskId
+from hetsched.limits import Limits
+from hetsched.tasks import State
 
 if TYPE_CHECKING:
     from builders import Harness, Start
-    from hetd.core.actions import Action
+    from hetsched.actions import Action
 
 CPU, GPU = a_resource("cpu"), a_resource("gpu")
 SECONDS = {

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builders import a_task
-from hetd.core import events as e
-from hetd.core.actions import Abort, Preempt, Record, Run
-from hetd.core.events import TaskId
-from hetd.core.scheduler import Limits
-from hetd.core.system import SECOND
-from hetd.core.tasks import State
+from hetsched import events as e
+from hetsched.actions import Abort, Preempt, Record, Run
+from hetsched.ids import TaskId
+from hetsched.limits import Limits
+from hetsched.system import SECOND
+from hetsched.tasks import State
 from unit.scheduler.expected_actions import BOTH, CPU, GPU, ONE, THREE, TWO, ran
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hetd.policies import make_policy
+from hetsched.policies import make_policy
 from hetsim.arena.generator import draw
 from hetsim.bound import lower_bound_of
 from hetsim.simulate import simulate

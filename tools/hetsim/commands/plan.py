@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from hetd.planning.batch.planners import make_planner
+from hetsched.planning.batch.planners import make_planner
 from hetsim.batch import read_batch
 from hetsim.batch_plan import plan_batch
 from hetsim.settings import parse_settings

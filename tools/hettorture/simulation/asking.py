@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hetd.policies import POLICIES
+from hetsched.policies import POLICIES
 from hettorture.simulation.users import named
 from hettorture.simulation.workers import ENDLESS
 from libtask import messages as m

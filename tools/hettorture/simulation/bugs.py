@@ -128,7 +128,7 @@ BUGS = {
     ),
     "slot-too-many": Bug(
         "a resource takes one task more than it has slots",
-        "hetd.core.scheduler",
+        "hetsched.scheduler",
         "while len(state.running) < state.slots and state.queue:",
         "while len(state.running) <= state.slots and state.queue:",
     ),
@@ -140,7 +140,7 @@ BUGS = {
     ),
     "out-of-turn": Bug(
         "tasks run though what they come after has failed",
-        "hetd.core.ledger",
+        "hetsched.state",
         "if ended.state is not State.COMPLETED:",
         "if not ended:",
     ),

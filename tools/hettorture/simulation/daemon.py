@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hetd.estimates.table import EstimateTable
 from hetd.journal import Journal
 from hetd.loop import Loop
 from hetd.node import EPOCHS, Node
-from hetd.policies import make_policy
 from hetd.store import StoreError, StoreFullError
 from hetd.wakes import Guarded, Wakes
 from hetd.workers import WorkerPool
+from hetsched.estimates.table import EstimateTable
+from hetsched.policies import make_policy
 from hettorture.simulation.disk import SimulatedStore
 from hettorture.simulation.invariants import Violation
 from hettorture.simulation.network import SimulatedRouter

@@ -14,8 +14,8 @@ from hettorture.simulation.world import SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from hetd.estimates.point import Figures, Key
     from hetd.store import Removed
+    from hetsched.estimates.point import Figures, Key
     from hettorture.simulation.world import World
 
 

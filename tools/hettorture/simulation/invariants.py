@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from hetd.core.events import TaskId
-from hetd.core.tasks import State
 from hetd.node import EPOCHS
 from hetd.service.resources import policy_name
+from hetsched.ids import TaskId
+from hetsched.tasks import State
 from hettorture.simulation.world import SECOND
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hetd.core.tasks import TaskRecord
     from hetd.node import Node
     from hetd.staff import Worker as PoolWorker
+    from hetsched.tasks import TaskRecord
     from hettorture.simulation.users import Promises
     from hettorture.simulation.workers import SimulatedWorker
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetd.config import Config
-from hetd.policies import POLICIES
+from hetsched.policies import POLICIES
 from libtask import messages as m
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import pstdev
 from typing import TYPE_CHECKING
 
-from hetd.planning.fairness import Fairness
+from hetsched.planning.fairness import Fairness
 from hetsim.papers.figures import Claim, Figure
 from hetsim.papers.mokhtari_felare.runs import Case, interval_of, mean_of, run_grid
 from hetsim.papers.mokhtari_felare.trade_off import HEURISTICS, MEASURED

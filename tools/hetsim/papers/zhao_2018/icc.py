@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hetd.planning.batch.bounds import lower_bound
-from hetd.planning.batch.executor import carry_out_again
-from hetd.planning.batch.planners import (
+from hetsched.planning.batch.bounds import lower_bound
+from hetsched.planning.batch.executor import carry_out_again
+from hetsched.planning.batch.planners import (
     MakespanIncrease,
     Planner,
     SmallestCompletion,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetd.planning.batch.carry_over import after
+from hetsched.planning.batch.carry_over import after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hetd.planning.batch.planners import Planner
-    from hetd.planning.batch.problem import Problem
+    from hetsched.planning.batch.planners import Planner
+    from hetsched.planning.batch.problem import Problem
 
 STEADY = (0.2, 0.8)
 """Throughput is taken between the completions of these shares of all jobs."""

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hetd.planning.batch.arrays import Floats
+    from hetsched.planning.batch.arrays import Floats
     from hetsim.papers.figures import Row
 
 Point = TypeVar("Point")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetd.planning.batch.problem import Links, Problem
+from hetsched.planning.batch.problem import Links, Problem
 from hetsim.papers.figures import Claim, Figure
 from hetsim.papers.zhao_2018.study import improvement
 from hetsim.papers.zhao_2018.tpds_runs import OURS, PAPER, planners_of
 
 if TYPE_CHECKING:
-    from hetd.planning.batch.arrays import Floats
+    from hetsched.planning.batch.arrays import Floats
     from hetsim.papers.figures import Row
 
 MEGABITS = np.array([2400.0, 2400.0, 2400.0, 7200.0])

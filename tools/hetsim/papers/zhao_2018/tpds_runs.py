@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from threadpoolctl import threadpool_limits
 
-from hetd.planning.batch import bounds
-from hetd.planning.batch.executor import carry_out_again
-from hetd.planning.batch.planners import (
+from hetsched.planning.batch import bounds
+from hetsched.planning.batch.executor import carry_out_again
+from hetsched.planning.batch.planners import (
     ComputationIntensive,
     Joint,
     LargestJobFirst,
@@ -23,7 +23,7 @@ from hetsim.papers.zhao_2018.stream import throughput
 from hetsim.papers.zhao_2018.workload import Workload, draw, misjudged, mixed
 
 if TYPE_CHECKING:
-    from hetd.planning.batch.problem import Problem
+    from hetsched.planning.batch.problem import Problem
     from hetsim.papers.zhao_2018.study import Sample
 
 Point: TypeAlias = tuple[Workload, float]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from hetd.planning.batch.problem import ANYWHERE, Links, Problem
+from hetsched.planning.batch.problem import ANYWHERE, Links, Problem
 
 if TYPE_CHECKING:
-    from hetd.planning.batch.arrays import Floats, Ints
+    from hetsched.planning.batch.arrays import Floats, Ints
 
 Case: TypeAlias = Literal["computation", "network", "both"]
 

@@ -1,0 +1,155 @@
+"""What is known of one task type, at one amount of work, on one resource."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hetsched.estimates.regression import Known
+from hetsched.estimates.series import Series
+from libtask.errors import InputError
+
+LEAST_S = 1e-9
+"""Shorter times are this long: logarithms must stay finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A measurement as it is told, stored and told again. Seconds of a whole task.
+
+    Attributes:
+        type: task type.
+        resource: name.
+        seconds: everything; `setup`: the part before the first strip, and transfers.
+        work: amount, in the application's own units.
+        spread: relative standard deviation of `seconds`; `count`: measurements.
+        joules: measured energy of a whole task; None: never measured.
+
+    """
+
+    type: str
+    resource: str
+    seconds: float
+    work: float
+    spread: float = 0.0
+    count: int = 1
+    setup: float = 0.0
+    joules: float | None = None
+
+
+Key: TypeAlias = tuple[str, str, int]
+"""Type, resource, grain of the work."""
+
+GRAIN = 5.0
+"""Amounts of work within a factor of e^(1/5) of each other are one point."""
+
+
+def grain_of(work: float) -> int:
+    """Return the step of a logarithmic scale that an amount of work falls on."""
+    return round(GRAIN * math.log(work)) if 0 < work < math.inf else 0
+
+
+def key_of(known: Figures | Point) -> Key:
+    """Say what a measurement is of; a later one of the same replaces it."""
+    return known.type, known.resource, grain_of(known.work)
+
+
+@dataclass(slots=True)
+class Point:
+    """Live knowledge; `answer` is what was given out last, and stays until it is far off.
+
+    Attributes:
+        computing: whole tasks' seconds in strips, at `work`.
+        setup: seconds before the first strip and in transfers; None: never measured.
+        joules: measured energy of whole tasks; None: never measured.
+
+    """
+
+    type: str
+    resource: str
+    work: float
+    computing: Series
+    setup: Series | None = None
+    joules: float | None = None
+    answer: float = 0.0
+
+    @classmethod
+    def of(cls, known: Figures) -> Point:
+        """Take up what was told of a measurement."""
+        computing = max(known.seconds - known.setup, LEAST_S)
+        point = cls(
+            known.type,
+            known.resource,
+            known.work,
+            Series.told(computing, known.spread, known.count),
+            Series.told(known.setup, 0.0, known.count) if known.setup > 0 else None,
+            known.joules,
+        )
+        point.answer = point.seconds
+        return point
+
+    @property
+    def setup_seconds(self) -> float:
+        return self.setup.center if self.setup is not None else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a whole task at `work`, as known now."""
+        return self.computing.center + self.setup_seconds
+
+    def seconds_at(self, work: float) -> float:
+        """Give out the seconds of about as much work; set-up does not grow with it."""
+        share = self.computing.center / self.seconds
+        return self.answer * (1.0 + share * (work / self.work - 1.0))
+
+    def figures(self) -> Figures:
+        """Tell what is known."""
+        return Figures(
+            self.type,
+            self.resource,
+            self.seconds,
+            self.work,
+            self.computing.deviation,
+            self.computing.count,
+            self.setup_seconds,
+            self.joules,
+        )
+
+    def known_computing(self, task_type: str) -> Known:
+        """Tell the regression of the time in strips."""
+        noise = self.computing.spread / math.sqrt(min(self.computing.count, 10))
+        return Known(self.work, self.computing.center, noise, self.type == task_type)
+
+    def known_setup(self, task_type: str) -> Known | None:
+        """Tell the regression of the time besides; None: never measured."""
+        if self.setup is None:
+            return None
+        noise = self.setup.spread
+        return Known(self.work, self.setup.center, noise, self.type == task_type)
+
+
+def refuse_nonsense(known: Figures) -> None:
+    """Complain of figures that no measurement gives.
+
+    Raises:
+        InputError: says which one.
+
+    """
+    where = f"{known.type} on {known.resource}"
+    if not 0 < known.seconds < math.inf:
+        raise InputError(
+            f"{where}: a time must be positive and finite, got {known.seconds}"
+        )
+    if not 0 < known.work < math.inf:
+        raise InputError(f"{where}: work must be positive and finite, got {known.work}")
+    if not 0 <= known.spread < math.inf or known.count < 1:
+        raise InputError(
+            f"{where}: spread must not be negative and count not below 1, "
+            f"got {known.spread} and {known.count}"
+        )
+    if not 0 <= known.setup <= known.seconds:
+        raise InputError(
+            f"{where}: set-up must be a part of the time, got {known.setup} "
+            f"of {known.seconds}"
+        )

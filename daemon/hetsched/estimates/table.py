@@ -1,0 +1,332 @@
+"""The table of expected execution times: task type x resource -> seconds.
+
+Filled by characterisation and corrected by live strips. Sizes that were never measured
+are interpolated from others of the same application (`regression`); where it was never
+measured on a resource, that one is taken to be as quick as the others.
+
+What was answered stays the answer until it is off by `WORTH_TELLING`: policies keep what
+they computed from it, and must not compute anew at each strip.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass
+from heapq import nsmallest
+from statistics import median
+from typing import TYPE_CHECKING
+
+from hetsched.estimates.point import (
+    LEAST_S,
+    Figures,
+    Point,
+    grain_of,
+    key_of,
+    refuse_nonsense,
+)
+from hetsched.estimates.regression import Prediction, predict
+from hetsched.estimates.series import Series
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from hetsched.estimates.point import Key
+    from hetsched.estimates.regression import Known
+    from hetsched.system import Resource
+    from hetsched.tasks import Row
+
+GUESS_S = 1.0
+"""Expected time of a task nobody has ever measured. All resources being equal then, such
+a task has affinity 1 to every one that can run it."""
+GUESS_SPREAD = 2.0
+
+WORTH_TELLING = 0.05
+"""Relative change of an expectation that policies are told of."""
+WORTH_TELLING_S = 0.0005
+"""Smaller changes, in seconds, decide nothing."""
+
+SETUP_SLOPE = 0.5
+"""Transfers grow with the data, launches do not grow at all."""
+
+CACHED = 20_000
+"""Answers kept at hand; rows come and go for years."""
+POINTS = 20_000
+"""Measured points kept; those without news for longest are forgotten."""
+POINTS_OF_APP = 256
+"""Of one application on one resource."""
+NEAREST = 32
+"""Points from which a size that was never measured is estimated: more take long."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a live measurement changed.
+
+    Attributes:
+        keep: what is to be stored; None: nothing that matters.
+        drift: factor by which the resource became slower; None: it did not.
+
+    """
+
+    keep: Figures | None = None
+    drift: float | None = None
+
+
+NOTHING = News()
+
+
+class EstimateTable:
+    """Expected execution times (EET); an `Estimates` for the scheduler.
+
+    Args:
+        curiosity: where an application was never measured on a resource but was on
+            others, it is expected to take so many times as long as there. Below 1 a
+            policy that moves tasks tries such resources (*probing*): a few strips on each
+            show what is true.
+
+    """
+
+    def __init__(self, curiosity: float = 1.0) -> None:
+        self.curiosity = curiosity
+        self._points: dict[Key, Point] = {}
+        self._keys: list[Key] = []
+        """Those of the points, in order."""
+        self._dropped: list[Key] = []
+        self._by_app: dict[tuple[str, str], dict[Key, Point]] = {}
+        self._cache: dict[tuple[Row, str], Prediction] = {}
+        self.version = 0
+
+    # ------------------------------------------------------------ answers
+
+    def seconds(self, row: Row, resource: Resource) -> float:
+        """Return the expected seconds of a whole task of `row` alone on `resource`."""
+        return self._answer(row, resource.name).seconds
+
+    def spread(self, row: Row, resource: Resource) -> float:
+        """Return the relative standard deviation of that expectation."""
+        return self._answer(row, resource.name).spread
+
+    def confidence(self, row: Row, resource: Resource) -> float:
+        """Say how far to rely on it: 1 wholly, 0.5 a factor of two either way, 0 a guess."""
+        return math.exp(-self.spread(row, resource))
+
+    def knows_app(self, row: Row, resource: Resource) -> bool:
+        """Whether any size of the application was measured on `resource`."""
+        return bool(self._by_app.get((application(row.type), resource.name)))
+
+    def count(self, row: Row, resource: Resource) -> int:
+        """Count the measurements behind what is known."""
+        point = self._points.get((row.type, resource.name, grain_of(row.work)))
+        return point.computing.count if point is not None else 0
+
+    def figures(self) -> list[Figures]:
+        """List all that was measured, by type, resource and work."""
+        return [self._points[key].figures() for key in self._keys]
+
+    def keys_after(self, last: Key | None, most: int) -> list[Key]:
+        """List what was measured, in order, from behind a key on; so much at most."""
+        start = 0 if last is None else bisect_right(self._keys, last)
+        return self._keys[start : start + most]
+
+    def figures_of(self, key: Key) -> Figures:
+        """Tell what is known of a key in `keys_after`."""
+        return self._points[key].figures()
+
+    def dropped(self) -> list[Key]:
+        """Return what was forgotten since the last call, also for want of room."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    # ------------------------------------------------------------ measurements
+
+    def learn(
+        self, task_type: str, resource: str, seconds: float, work: float
+    ) -> Figures:
+        """Enter one characterisation measurement; replaces what was known of it."""
+        return self.enter(Figures(task_type, resource, seconds, work))
+
+    def enter(self, known: Figures) -> Figures:
+        """Enter what characterisation found; replaces what was known of it.
+
+        Raises:
+            InputError: it holds something that is no time, amount or count.
+
+        """
+        refuse_nonsense(known)
+        self._add(Point.of(known))
+        self._tell()
+        return known
+
+    def observe(
+        self, row: Row, resource: Resource, computing: float, setup: float | None = None
+    ) -> News:
+        """Take in live strips.
+
+        Args:
+            row: the task's row.
+            resource: where the strips ran.
+            computing: time in strips of a whole task, extrapolated from them; anything
+                that is not a time is ignored.
+            setup: time before the first strip and in transfers, where it was measured.
+
+        """
+        if not (0 < computing < math.inf and row.work > 0):
+            return NOTHING
+        key = (row.type, resource.name, grain_of(row.work))
+        point = self._points.get(key)
+        if point is None:
+            return self._observe_first(row, resource, computing, setup)
+        drift = point.computing.take(max(computing * point.work / row.work, LEAST_S))
+        if setup is not None and setup > 0:
+            point.setup = point.setup or Series()
+            point.setup.take(setup)
+        return self._weigh(point, drift)
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """Forget what was measured of these."""
+        gone = [key for key in keys if key in self._points]
+        for key in gone:
+            self._remove(key)
+        if gone:
+            self._tell()
+
+    # ------------------------------------------------------------ parts
+
+    def _observe_first(
+        self, row: Row, resource: Resource, computing: float, setup: float | None
+    ) -> News:
+        """Believe the first measurement: nothing better is known of this size."""
+        before = self.seconds(row, resource)
+        setup = max(setup or 0.0, 0.0)
+        seconds = computing + setup
+        point = Point.of(
+            Figures(row.type, resource.name, seconds, row.work, setup=setup)
+        )
+        self._add(point)
+        self._cache.pop((row, resource.name), None)
+        if _differs(point.answer, before):
+            self._tell()
+        return News(point.figures())
+
+    def _weigh(self, point: Point, drift: float | None) -> News:
+        """Give out another answer where the last is too far off; see what to keep."""
+        changed = _differs(point.seconds, point.answer)
+        if changed:
+            point.answer = point.seconds
+            self._touch(point)
+            self._tell()
+        elif drift is None and not _round(point.computing.count):
+            return NOTHING
+        return News(point.figures(), drift)
+
+    def _tell(self) -> None:
+        self._cache.clear()
+        self.version += 1
+
+    def _add(self, point: Point) -> None:
+        key = key_of(point)
+        if key not in self._points:
+            insort(self._keys, key)
+        self._points[key] = point
+        group = (application(point.type), point.resource)
+        of_app = self._by_app.setdefault(group, {})
+        of_app[key] = point
+        if len(of_app) > POINTS_OF_APP:
+            self._remove(next(iter(of_app)))
+        if len(self._points) > POINTS:
+            self._remove(next(iter(self._points)))
+
+    def _touch(self, point: Point) -> None:
+        """Move a point to those that had news last."""
+        key = key_of(point)
+        self._points[key] = self._points.pop(key)
+        of_app = self._by_app[application(point.type), point.resource]
+        of_app[key] = of_app.pop(key)
+
+    def _remove(self, key: Key) -> None:
+        point = self._points.pop(key)
+        del self._keys[bisect_left(self._keys, key)]
+        self._dropped.append(key)
+        group = (application(point.type), point.resource)
+        del self._by_app[group][key]
+        if not self._by_app[group]:
+            del self._by_app[group]
+
+    # ------------------------------------------------------------ looking up
+
+    def _answer(self, row: Row, resource: str) -> Prediction:
+        key = (row, resource)
+        found = self._cache.get(key)
+        if found is None:
+            if len(self._cache) >= CACHED:
+                self._cache.clear()
+            found = self._cache[key] = self._look_up(row, resource)
+        return found
+
+    def _look_up(self, row: Row, resource: str) -> Prediction:
+        work = row.work if 0 < row.work < math.inf else 1.0
+        point = self._points.get((row.type, resource, grain_of(work)))
+        if point is not None:
+            return Prediction(point.seconds_at(work), point.computing.spread)
+        near = self._by_app.get((application(row.type), resource))
+        if near:
+            return _interpolate(_nearest(near.values(), row.type, work), row.type, work)
+        return self._guess(row, work)
+
+    def _guess(self, row: Row, work: float) -> Prediction:
+        """Expect of a resource nobody tried what the others take."""
+        app = application(row.type)
+        others = [
+            _interpolate(
+                _nearest(points.values(), row.type, work), row.type, work
+            ).seconds
+            for (name, _), points in self._by_app.items()
+            if name == app
+        ]
+        guess = self.curiosity * median(others) if others else GUESS_S
+        return Prediction(guess, GUESS_SPREAD)
+
+
+def _nearest(points: Collection[Point], task_type: str, work: float) -> list[Point]:
+    """Choose those that tell most of a size: of its type first, then of like amounts."""
+    if len(points) <= NEAREST:
+        return list(points)
+
+    def distance(point: Point) -> tuple[bool, float]:
+        return point.type != task_type, abs(math.log(point.work / work))
+
+    return nsmallest(NEAREST, points, distance)
+
+
+def _interpolate(points: list[Point], task_type: str, work: float) -> Prediction:
+    computing = predict((p.known_computing(task_type) for p in points), work)
+    setups = list(_setups(points, task_type))
+    if not setups:
+        return computing
+    setup = predict(setups, work, SETUP_SLOPE)
+    return Prediction(computing.seconds + setup.seconds, computing.spread)
+
+
+def _setups(points: list[Point], task_type: str) -> Iterator[Known]:
+    for point in points:
+        known = point.known_setup(task_type)
+        if known is not None:
+            yield known
+
+
+def _differs(value: float, other: float) -> bool:
+    """Whether policies are to be told that `other` has become `value`."""
+    change = abs(value - other)
+    return change > WORTH_TELLING_S and change > WORTH_TELLING * min(value, other)
+
+
+def _round(count: int) -> bool:
+    """Whether it is a power of two: then counts are stored."""
+    return count & (count - 1) == 0
+
+
+def application(task_type: str) -> str:
+    """Return the application of a task type; paths and size signatures may hold slashes."""
+    path, mark, rest = task_type.rpartition(".py:")
+    return path + mark + rest.partition("/")[0]

@@ -1,0 +1,124 @@
+"""Invariants of the scheduler's state, checked after every step of a test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hetsched.tasks import PLACEABLE, State
+from libtask.errors import BugError
+
+if TYPE_CHECKING:
+    from hetsched.queues import RunQueue
+    from hetsched.system import ResourceState, System
+    from hetsched.tasks import TaskRecord
+
+
+NOWHERE: list[str] = []
+"""Where a task is that no queue holds and no resource runs; nobody adds to it."""
+
+
+def check(system: System) -> None:
+    """Raise `BugError` where a task is in two places or none, or a slot is overused."""
+    places: dict[int, list[str]] = {}
+    _check_queue("unplaced", None, system.unplaced, places)
+    for queue in system.displaced:
+        _check_queue("displaced", None, queue, places)
+    for owner, queue in system.outside.items():
+        _check_queue(f"outside, of {owner}", None, queue, places)
+    for name, state in system.states.items():
+        _check_queue(f"queue of {name}", name, state.queue, places)
+        _check_running(name, state, places)
+    for task in system.tasks.values():
+        _check_task(task, places.pop(task.id, NOWHERE), system)
+    for stranger, where in places.items():
+        raise BugError(f"task {stranger} is in {where}, and not known")
+    for task in system.departing.values():
+        if task.state is not State.RUNNING:
+            raise BugError(f"task {task.id} leaves, {task.state}")
+
+
+# Checked after every step of a test: what only a message needs is made when it is told.
+
+
+def _check_queue(
+    where: str, resource: str | None, queue: RunQueue, places: dict[int, list[str]]
+) -> None:
+    if not queue and not queue.rows():
+        return  # most are, at most times
+    rows = set()
+    for task in queue.tasks():
+        places.setdefault(task.id, []).append(where)
+        rows.add(task.row)
+        if task.resource != resource:
+            raise BugError(f"task {task.id} does not know its queue")
+    if rows != set(queue.rows()):
+        raise BugError(f"{where} has lost a row")
+    for row in rows:
+        head = queue.head_of(row)
+        if head not in queue or head.row is not row:
+            raise BugError(f"{where} has a wrong head")
+
+
+def _check_running(
+    name: str, state: ResourceState, places: dict[int, list[str]]
+) -> None:
+    slots, running = state.slots, len(state.running)
+    if running > slots:
+        raise BugError(f"{name} runs too much")
+    if state.queue and not state.usable:
+        raise BugError(f"tasks wait for {name}, not usable")
+    if state.queue and running < slots:
+        raise BugError(f"{name} idles while tasks wait for it")
+    for task in state.running.values():
+        places.setdefault(task.id, []).append(f"running on {name}")
+        if task.resource != name:
+            raise BugError(f"task {task.id} does not know where it runs")
+    for task in state.riding.values():
+        places.setdefault(task.id, []).append(f"running on {name}, behind another")
+        first = task.train[0] if task.train else None
+        if task.resource != name or first is None or first.id not in state.running:
+            raise BugError(f"task {task.id} is behind none that runs on {name}")
+
+
+def _check_task(task: TaskRecord, places: list[str], system: System) -> None:
+    wrong = _misplaced(task, places) or _astray(task, system) or _idle(task, system)
+    if wrong is not None:
+        story = f"task {task.id} is {task.state} and in {places}: {task.tell()}"
+        raise BugError(f"{wrong}: {story}")
+
+
+def _misplaced(task: TaskRecord, places: list[str]) -> str | None:
+    """Say what is wrong with where a task is."""
+    running = task.state is State.RUNNING
+    if len(places) != (running or task.state in PLACEABLE):
+        return "nowhere, or twice"
+    if places and running != places[0].startswith("running"):
+        return "runs, or not"
+    if running and not task.bound:
+        return "runs without a worker"
+    return None
+
+
+def _astray(task: TaskRecord, system: System) -> str | None:
+    """Say what is wrong with where a task is to go."""
+    leaving = task.preempting or task.cancelling is not None
+    if task.unbegun:  # it leaves a slot where it has one
+        leaving = task.id in system.states[task.resource or ""].running
+    if leaving != (task.id in system.departing):
+        return "departs, or not"
+    if task.destination is not None and not (leaving or task.preempting):
+        return "destined, but stays"
+    if task.unbegun and task.state is not State.RUNNING:
+        return "behind another, and waits"
+    return None
+
+
+def _idle(task: TaskRecord, system: System) -> str | None:
+    """Say what is wrong with what a task has done and what it waits for."""
+    if task.progress > task.kept and not task.bound:
+        return "progress without a worker or a snapshot"
+    if task.unmet and not task.unmet <= system.tasks.keys() | system.ending:
+        return "waits on what ended"
+    if not task.unmet and task.state is State.WAITING:
+        return "waits for nothing"
+    return None

@@ -1,0 +1,212 @@
+"""Why a task waits or runs where it does, in figures. Pure; asked by users, not by policies."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hetsched.planning.outlook import Outlook
+from hetsched.system import SECOND
+from hetsched.tasks import State
+
+if TYPE_CHECKING:
+    from hetsched.ids import TaskId
+    from hetsched.system import System
+    from hetsched.tasks import Row, TaskRecord
+
+
+RESOURCE_LOST = "the resource is lost"
+LISTED = 50
+"""Tasks that are named in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a task has to expect of a resource. Times are seconds; infinite: never.
+
+    Attributes:
+        affinity: to it, by the policy's objective.
+        remaining: what the task has left to do there, alone; `spread`: its standard
+            deviation.
+        ahead: tasks that it would wait for, running or before it in the queue.
+        wait: until it could start there.
+        moving: to bring its state there.
+        finish: until it would be done there.
+        note: why it cannot run there.
+
+    """
+
+    resource: str
+    affinity: float = 0.0
+    remaining: float = math.inf
+    spread: float = math.inf
+    ahead: int = 0
+    wait: float = math.inf
+    moving: float = 0.0
+    finish: float = math.inf
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a task is where it is, and what it has to expect of every resource."""
+
+    why: str
+    rule: str
+    prospects: list[Prospect]
+
+
+def explain(
+    system: System, task: TaskRecord, before: Counter[Row] | None = None
+) -> Explanation:
+    """Explain where a task is.
+
+    Args:
+        system: as it is.
+        task: any of it.
+        before: the tasks that wait before it in its queue, by row; None: to be counted.
+
+    """
+    if before is None:
+        before = count_before(system, task)
+    prospects = [prospect(system, task, name, before) for name in system.resources]
+    return Explanation(_why(system, task, before), _rule(task), prospects)
+
+
+def count_before(system: System, task: TaskRecord) -> Counter[Row]:
+    """Count the tasks that wait before one in its queue, by row."""
+    if task.resource is None or task not in system.queue(task.resource):
+        return Counter()
+    queue = system.queue(task.resource)
+    return Counter(other.row for other in queue.ahead_of(task))
+
+
+def prospect(
+    system: System, task: TaskRecord, name: str, before: Counter[Row]
+) -> Prospect:
+    """Reckon what a task has to expect of a resource if nothing else is changed."""
+    note = _hindrance(system, task, name)
+    if note:
+        return Prospect(name, note=note)
+    outlook = Outlook(system, 1.0, 1.0)
+    remaining = outlook.left(task, name)
+    running_here = task.state is State.RUNNING and task.resource == name
+    ahead, wait = (0, 0.0) if running_here else _ahead(system, task, name, before)
+    moving = outlook.moving(task, name)
+    pace = outlook.pace(name, newcomers=0 if running_here else 1)
+    return Prospect(
+        resource=name,
+        affinity=system.affinity(task.row, name),
+        remaining=remaining,
+        spread=system.remaining_spread(task, name),
+        ahead=ahead,
+        wait=wait,
+        moving=moving,
+        finish=wait + moving + remaining * pace,
+    )
+
+
+def _hindrance(system: System, task: TaskRecord, name: str) -> str:
+    """Say why a task cannot run on a resource now; empty: it can."""
+    state, row = system.states[name], task.row
+    if state.resource.kind not in row.kinds:
+        return f"no implementation for {state.resource.kind}"
+    if name in task.excluded:
+        why = task.failures.get(name)
+        return f"failed there before: {why}" if why else "failed there before"
+    if row.resources and name not in row.resources:
+        avoided = _avoidance(system, task, name)
+        return avoided or "its owner does not want it there"
+    if not (state.up and state.slots):
+        return RESOURCE_LOST
+    return "the resource is being drained" if state.draining else ""
+
+
+def _avoidance(system: System, task: TaskRecord, name: str) -> str:
+    """Say why a task avoids a resource, and until when; empty: it does not."""
+    circuit = system.breaker.find(task.submitted, name)
+    if circuit is None:
+        return ""
+    left = max(0, circuit.retry_at - system.now) / SECOND
+    until = f"avoided for another {left:.0f} s"
+    if circuit.half_open:
+        until = "avoided until another task has tried it"
+    times = f"{circuit.failures} failure{'s' * (circuit.failures != 1)} in a row"
+    return f"{until}: {times}, the last: {circuit.fault.reason}"
+
+
+def _ahead(
+    system: System, task: TaskRecord, name: str, own: Counter[Row]
+) -> tuple[int, float]:
+    """Count the tasks before this one on a resource, and the time until it has a slot."""
+    state = system.states[name]
+    others = [other for other in state.running.values() if other is not task]
+    before = own if task in system.queue(name) else _queued(system, name)
+    ahead = len(others) + sum(before.values())
+    slots = max(1, state.slots)
+    if ahead < slots:
+        return 0, 0.0
+    work = sum(system.remaining(other, name) for other in others)
+    work += sum(system.seconds(row, name) * count for row, count in before.items())
+    # Tasks that share a resource run at the same time, and leave it one after the other.
+    share = (ahead - slots + 1) / ahead if state.resource.shared else 1 / slots
+    return ahead, work * share
+
+
+def _queued(system: System, name: str) -> dict[Row, int]:
+    """Count all that wait for a resource."""
+    queue = system.queue(name)
+    return {row: queue.count_of(row) for row in queue.rows()}
+
+
+def _why(system: System, task: TaskRecord, before: Counter[Row]) -> str:
+    """Say what a task does, or what it waits for."""
+    match task.state:
+        case State.HELD:
+            return "is held until its owner releases it"
+        case State.WAITING:
+            return f"waits for {_some(sorted(task.unmet))} to complete"
+        case State.RUNNING:
+            return _why_running(task)
+        case _:
+            return _why_waiting(system, task, before)
+
+
+def _some(tasks: list[TaskId]) -> str:
+    """List tasks, the first of them where they are many."""
+    listed = ", ".join(map(str, tasks[:LISTED]))
+    more = len(tasks) - LISTED
+    return f"{listed} and {more} more" if more > 0 else listed
+
+
+def _why_running(task: TaskRecord) -> str:
+    if task.cancelling is not None:
+        return f"runs on {task.resource} until its next checkpoint: {task.cancelling}"
+    if task.holding:
+        return f"runs on {task.resource} until its next checkpoint, to be held"
+    if task.preempting:
+        destination = task.destination or "wherever the policy says"
+        return f"leaves {task.resource} at its next checkpoint for {destination}"
+    return f"runs on {task.resource}"
+
+
+def _why_waiting(system: System, task: TaskRecord, before: Counter[Row]) -> str:
+    if task.resource is not None:
+        ahead, _ = _ahead(system, task, task.resource, before)
+        return f"waits for {task.resource}, behind {ahead} other{'s' * (ahead != 1)}"
+    if not system.feasible(task.row):
+        return "waits until a resource that can run it is usable"
+    if task in system.outside.get(task.submitted.owner, ()):
+        if task.submitted.owner in system.unattended:
+            return "keeps out of the way of others"
+        return "waits until others of its owner end: they take all that he may have"
+    return "waits: the policy has not given it to a resource yet"
+
+
+def _rule(task: TaskRecord) -> str:
+    """Name the rule that put a task where it is."""
+    if task.pinned is not None:
+        return f"its owner moved it to {task.pinned}"
+    return task.rule

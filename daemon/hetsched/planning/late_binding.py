@@ -1,0 +1,223 @@
+"""Late binding: a task is given to a resource when a slot is free, not before.
+
+Nothing waits in a local queue, so nothing is wrong about a queue: only the task's own
+time is uncertain. Which task a slot takes is a matter of value: what its completion is
+worth, times the chance of it, for each second of the slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hetsched.planning.chances import Chances, due, time_elsewhere
+from hetsched.planning.prices import prices
+from hetsched.policy import Place, Preempt
+from hetsched.queues import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetsched.ids import Nanoseconds
+    from hetsched.system import Resource, System
+    from hetsched.tasks import Row, TaskRecord
+
+WORTHWHILE = 1e-3
+"""A running task that is in less danger than this is left alone."""
+
+EVEN = 0.5
+"""A type worth less than this share of another does not go before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A task that a free slot could take.
+
+    Attributes:
+        value: worth of its completion for each nanosecond of the slot.
+
+    """
+
+    value: float
+    task: TaskRecord
+    resource: str
+    moves: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Binds waiting tasks, and running ones that move, to free slots.
+
+    Attributes:
+        gain: see `prices`.
+        least_chance: a task that is not safe is not started with less, times its worth.
+        patience: leave a task for a resource that takes less energy, where that can do
+            it in time after all that wait.
+        rescue: running tasks may move to where they still make their deadline.
+
+    """
+
+    system: System
+    chances: Chances
+    gain: float
+    least_chance: float
+    patience: bool
+    rescue: bool
+
+    def fill(self) -> Iterator[Place | Preempt]:
+        """Give every free slot the task that is worth most to it."""
+        system = self.system
+        while free := [n for n in system.usable() if _free(system, n) > 0]:
+            worth = prices(system, self.gain)
+            offer = self._best_offer(free, worth)
+            if offer is None:
+                return
+            if offer.moves:
+                yield Preempt(offer.task.id, offer.resource)
+            else:
+                yield Place(self._before(offer, worth).id, offer.resource)
+
+    def _best_offer(self, free: list[str], worth: dict[str, float]) -> Offer | None:
+        """Find the offer that is best by what its resource could do at most."""
+        backlog = self._backlog() if self.patience else {}
+        best: tuple[float, Offer] | None = None
+        for name in free:
+            most = self._most(name, worth)
+            for offer in self._offers(self.system.resources[name], worth, backlog):
+                rank = offer.value / most
+                if best is None or rank > best[0]:
+                    best = rank, offer
+        return None if best is None else best[1]
+
+    def _offers(
+        self, resource: Resource, worth: dict[str, float], backlog: dict[str, int]
+    ) -> Iterator[Offer]:
+        for row in self.system.unplaced.rows():
+            expected = self.system.fit(row).expected.get(resource.name)
+            if expected is None:
+                continue
+            task, chance = self._candidate(row, expected)
+            # A gamble is for a type that has fallen behind: it costs energy.
+            if chance < 1.0 and chance * worth[row.type] < self.least_chance:
+                continue
+            if not self._left(task, resource, backlog):
+                value = worth[row.type] * chance / max(expected, 1)
+                yield Offer(value, task, resource.name)
+        if self.rescue:
+            yield from self._rescues(resource, worth)
+
+    def _candidate(self, row: Row, expected: Nanoseconds) -> tuple[TaskRecord, float]:
+        """Choose of a row the safe task that is due first, else the one due last."""
+        order = self.system.unplaced.deadlines_of(row)
+        now = self.system.now
+        found = order.first_from(now + self.chances.safe_time(expected))
+        if found is not None:
+            return found[2], 1.0
+        deadline, _, task = order.latest()
+        return task, self.chances.within(deadline - now, expected)
+
+    def _rescues(self, resource: Resource, worth: dict[str, float]) -> Iterator[Offer]:
+        """Offer running tasks that may miss their deadline where they are."""
+        for task in movable(self.system):
+            if resource.name not in self.system.fit(task.row).expected:
+                continue
+            needed = time_elsewhere(task, self.system, resource.name)
+            saved = 1.0 - self.chances.of_running(task, self.system)
+            safe = self.system.now + self.chances.safe_time(needed) <= due(task)
+            if task.resource != resource.name and safe and saved > WORTHWHILE:
+                value = worth[task.row.type] * saved / max(needed, 1)
+                yield Offer(value, task, resource.name, moves=True)
+
+    # ------------------------------------------------------------ who goes first
+
+    def _before(self, offer: Offer, worth: dict[str, float]) -> TaskRecord:
+        """Find a task that is lost if it waits for the one offered, which is not.
+
+        It is not to be of a type that is far ahead: short tasks would always get in.
+        """
+        system, safe_time = self.system, self.chances.safe_time
+        chosen = offer.task
+        own = system.fit(chosen.row).expected[offer.resource]
+        lost = []
+        for row in system.unplaced.rows():
+            expected = system.fit(row).expected.get(offer.resource)
+            if expected is None:
+                continue
+            order = system.unplaced.deadlines_of(row)
+            found = order.first_from(system.now + safe_time(expected))
+            if found is None or found[2] is chosen:
+                continue
+            waits = system.now + own + safe_time(expected)
+            goes = system.now + expected + safe_time(own)
+            even = worth[row.type] >= EVEN * worth[chosen.row.type]
+            if even and found[0] < waits and due(chosen) >= goes:
+                lost.append(found)
+        return min(lost, key=lambda entry: entry[:2])[2] if lost else chosen
+
+    # ------------------------------------------------------------ energy
+
+    def _left(
+        self, task: TaskRecord, resource: Resource, backlog: dict[str, int]
+    ) -> bool:
+        """Whether a task is better left for a resource that takes less energy."""
+        deadline = due(task)
+        if deadline == NEVER or not backlog:
+            return False
+        expected = self.system.fit(task.row).expected
+        energy = resource.busy_watts * expected[resource.name]
+        for name, seconds in expected.items():
+            if self.system.resources[name].busy_watts * seconds < energy:
+                late = backlog[name] + self.chances.safe_time(seconds) - seconds
+                if late <= deadline:
+                    return True
+        return False
+
+    def _backlog(self) -> dict[str, Nanoseconds]:
+        """Tell for each resource when it would have done all that wait."""
+        system = self.system
+        rows = [
+            (system.fit(row).expected, len(system.unplaced.deadlines_of(row)))
+            for row in system.unplaced.rows()
+        ]
+        return {
+            name: self._free_at(name)
+            + sum(count * expected.get(name, 0) for expected, count in rows)
+            // system.states[name].slots
+            for name in system.usable()
+        }
+
+    def _free_at(self, name: str) -> Nanoseconds:
+        """Tell when a slot of a resource is expected to be free."""
+        system = self.system
+        state = system.states[name]
+        if len(state.running) < state.slots:
+            return system.now
+        ends = [
+            task.since + system.fit(task.row).expected.get(name, 0)
+            for task in state.running.values()
+        ]
+        return max(system.now, min(ends, default=system.now))
+
+    def _most(self, name: str, worth: dict[str, float]) -> float:
+        """Value of the waiting type that suits a resource best."""
+        system = self.system
+        values = [
+            worth[row.type] / max(system.fit(row).expected[name], 1)
+            for row in system.unplaced.rows()
+            if name in system.fit(row).expected
+        ]
+        return max(values, default=1e-9)
+
+
+def movable(system: System) -> Iterator[TaskRecord]:
+    """Running tasks with a deadline that come to a checkpoint before their end."""
+    for state in system.states.values():
+        for task in state.running.values():
+            divisible = task.submitted.strips != 1 and task.preemptible
+            if divisible and due(task) < NEVER and task.id not in system.departing:
+                yield task
+
+
+def _free(system: System, name: str) -> int:
+    """Count the slots that no task takes or is about to take."""
+    return system.spare(name) - system.inbound(name)

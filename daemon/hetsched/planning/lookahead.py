@@ -1,0 +1,350 @@
+"""The look-ahead of `finish-time`: plays the node's future by several rules, and compares.
+
+Rollouts by the paper's rules and by our own, each from the present state, say when all
+work would be done; the rule that is done first decides this instant. As they are played
+again at each decision, what follows is never worse than the best of these rules would
+have been, as far as expected times are right (rollout improvement, Bertsekas).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hetsched.planning.outlook import CHECKPOINT_S
+from hetsched.planning.picture import NEXT, Item, Picture, Started, Step
+from hetsched.planning.rollout import SETTLES_S, Rollout
+from hetsched.planning.rollout_rules import ByEnds, Migrating, WorkConserving
+from hetsched.system import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hetsched.ids import Nanoseconds
+    from hetsched.system import ResourceState, System
+    from hetsched.tasks import TaskRecord
+
+MOST_MOVES = 6
+"""A task that moved so often stays where it is."""
+LEAST_BETTER = 0.001
+"""By which share another step must be better than that of the best rule."""
+COST_SPREAD = 0.25
+"""Relative standard deviation of what a move costs."""
+
+LEAST_STRIPS = 1e-6
+
+RULES: tuple[type[Rollout], ...] = (ByEnds, Migrating, Rollout, WorkConserving)
+
+
+PLAYED_A_SECOND = 80
+"""Tasks times rollouts played for each second until all is done: about a thousandth of it."""
+
+
+def affordable(system: System, most: int) -> int:
+    """Return how many tasks times rollouts a decision may play; 0: go by rules.
+
+    Nothing where there are too many tasks to play each rule once, where the work is
+    done too soon to be worth it, or where it is not known how long it takes.
+    """
+    count = sum(len(s.running) + len(s.queue) for s in system.states.values())
+    if not 0 < count * len(RULES) <= most:
+        return 0
+    if any(state.running and not state.usable for state in system.states.values()):
+        return 0
+    work = 0.0
+    for state in system.usable_states():
+        name = state.resource.name
+        for task in state.running.values():
+            work += system.remaining(task, name)
+        for row in state.queue.rows():
+            work += state.queue.count_of(row) * system.seconds(row, name)
+    if work == math.inf:
+        return 0
+    slots = sum(state.slots for state in system.usable_states())
+    budget = min(most, int(work / slots * PLAYED_A_SECOND))
+    return budget if budget >= count * len(RULES) else 0
+
+
+def settles_at(system: System) -> Nanoseconds | None:
+    """Tell when the next task that moved may move back."""
+    return min(
+        (
+            at
+            for state in system.usable_states()
+            for task in state.running.values()
+            if task.came_from is not None
+            for at in [task.since + int(SETTLES_S * SECOND)]
+            if at > system.now
+        ),
+        default=None,
+    )
+
+
+class View:
+    """A picture of the system, and which task and resource each number stands for."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.states = system.usable_states()
+        self.names = [state.resource.name for state in self.states]
+        self.links = [state.resource.link_bytes_per_s for state in self.states]
+        self.numbers = {name: r for r, name in enumerate(self.names)}
+        self.tasks: list[TaskRecord] = []
+        self.picture = Picture(
+            slots=[state.slots for state in self.states],
+            shared=[state.resource.shared for state in self.states],
+            items=[],
+            running=[],
+            queues=[[] for _ in self.states],
+            fronts=[[] for _ in self.states],
+        )
+        for r, state in enumerate(self.states):
+            for task in state.running.values():
+                self._add_running(task, r, state)
+            if state.queue:
+                for task in state.queue.first(len(state.queue)):
+                    lists = (
+                        self.picture.fronts if task.rank < 0 else self.picture.queues
+                    )
+                    lists[r].append(self._add(task, 1.0 - task.progress))
+
+    def _add(self, task: TaskRecord, rest: float) -> int:
+        item = self._item(task, rest)
+        item.home = self.numbers.get(task.last_resource or "", -1)
+        item.came_from = self.numbers.get(task.came_from or "", -1)
+        item.settled = (task.since - self.system.now) / SECOND + SETTLES_S
+        item.moves = MOST_MOVES - task.moves
+        item.fixed = task.pinned is not None or item.moves <= 0
+        self.picture.items.append(item)
+        self.tasks.append(task)
+        return len(self.tasks) - 1
+
+    def _item(self, task: TaskRecord, rest: float) -> Item:
+        """Picture so much of a task as if it had not started."""
+        fit = self.system.fit(task.row)
+        submitted = task.submitted
+        expected = [fit.expected.get(name) for name in self.names]
+        times = [math.inf if ns is None else ns / SECOND * rest for ns in expected]
+        if submitted.strips is not None:
+            strips = [max(submitted.strips * rest, LEAST_STRIPS)] * len(times)
+        else:
+            strips = [
+                max(time / CHECKPOINT_S, LEAST_STRIPS) if time < math.inf else 1.0
+                for time in times
+            ]
+        return Item(
+            times,
+            [fit.affinities.get(name, 0.0) for name in self.names],
+            self.numbers.get(fit.best or "", -1),
+            strips,
+            [submitted.state_bytes / link if link else 0.0 for link in self.links],
+            submitted.migration_s,
+            priority=task.priority,
+        )
+
+    def _add_running(self, task: TaskRecord, r: int, state: ResourceState) -> None:
+        system = self.system
+        expected = max(system.estimates.seconds(task.row, state.resource), 1e-9)
+        elapsed = (system.now - task.progress_at) / SECOND
+        if state.resource.shared:
+            given = (system.now - state.turned_at) // len(state.running)
+            elapsed = (state.turned + given - task.turned) / SECOND
+        arriving = 0.0
+        if task.progress_at == task.since and task.progress_then > 0.0:
+            arriving = self._arriving(task, r, state)
+            arriving, elapsed = (
+                max(arriving - elapsed, 0.0),
+                max(elapsed - arriving, 0.0),
+            )
+        rest = max(0.0, 1.0 - task.progress - elapsed / expected)
+        number = self._add(task, rest)
+        item = self.picture.items[number]
+        if math.isinf(item.times[r]):  # it is to be avoided since the task began there
+            item.times[r] = expected * rest
+        destination = None
+        if task.id in system.departing:
+            destination = self.numbers.get(task.destination or "", -1)
+            if destination >= 0 and math.isinf(item.times[destination]):
+                destination = (
+                    -1
+                )  # it is to be avoided by now: the policy will say where
+        self.picture.running.append(
+            Started(number, r, arriving, destination, task.makes_way)
+        )
+
+    def _arriving(self, task: TaskRecord, r: int, state: ResourceState) -> float:
+        """Seconds from the start here to the first strip."""
+        link = state.resource.link_bytes_per_s
+        copying = task.submitted.state_bytes / link if link is not None else 0.0
+        return copying + (task.submitted.migration_s if task.came_from else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What is preferred.
+
+    Attributes:
+        mean_weight: what the mean end of all tasks counts beside the end of the last.
+        caution: see `sure_gain`; `least_gain`: as well.
+        budget: tasks times rollouts that one decision may play.
+
+    """
+
+    mean_weight: float
+    caution: float
+    least_gain: float
+    budget: int
+
+
+def decide(system: System, aim: Aim) -> tuple[View, list[Step]]:
+    """Decide what to do now."""
+    view = View(system)
+    look = LookAhead(view, aim)
+    look.improve()
+    while doubtful := look.doubtful():
+        for number in doubtful:
+            view.picture.items[number].fixed = True
+        look.begin_again()
+    return view, look.best.steps
+
+
+class LookAhead:
+    """Compares what could be done now, as a view shows it."""
+
+    def __init__(self, view: View, aim: Aim) -> None:
+        self.view = view
+        self.aim = aim
+        self.left = aim.budget
+        self.count = max(len(view.picture.items), 1)
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Play every rule, as what may be moved has changed."""
+        self.best = min([self.play(rule) for rule in RULES], key=self.score)
+
+    def play(
+        self, rule: type[Rollout], first: Iterable[Step] = (), *, still: bool = False
+    ) -> Rollout:
+        self.left -= self.count
+        rollout = rule(self.view.picture)
+        rollout.play(first, still=still)
+        return rollout
+
+    def score(self, rollout: Rollout) -> float:
+        """When all is done; and, weighing little, when the tasks are done in the mean."""
+        return rollout.end + self.aim.mean_weight * rollout.total / self.count
+
+    def improve(self) -> None:
+        """Try single steps other than those of the best rule, while the budget lasts."""
+        rules = dict.fromkeys([type(self.best), ByEnds])
+        least = self.score(self.best) * (1.0 - LEAST_BETTER)
+        for rule in rules:
+            for step in self.steps():
+                # what is left is for making sure of moves
+                if self.left < self.aim.budget // 4 + self.count:
+                    return
+                tried = self.play(rule, [step] if step else [], still=step is None)
+                if self.score(tried) < least:
+                    least, self.best = self.score(tried), tried
+
+    def doubtful(self) -> list[int]:
+        """Find the started task whose move is surest not to be worth it.
+
+        One at a time: of several that would leave a shared resource, one may stay. All
+        that move, where the budget was spent twice.
+        """
+        moving = [step for step in self.best.steps if self._moves(step)]
+        if self.left < -self.aim.budget:
+            return [step.item for step in moving]
+        doubts = [
+            (self._gain(step) - self._sure_gain(step), step.item) for step in moving
+        ]
+        return [item for worth, item in sorted(doubts)[:1] if worth <= 0]
+
+    def _moves(self, step: Step) -> bool:
+        """Whether a step brings a started task to another resource."""
+        home = self.view.picture.items[step.item].home
+        return home not in (-1, step.resource)
+
+    def _gain(self, step: Step) -> float:
+        """Seconds by which all is done sooner, or all tasks together are, by a move."""
+        others = [s for s in self.best.steps if s is not step and s.rule != NEXT]
+        item = self.view.picture.items[step.item]
+        item.fixed = True
+        without = self.play(type(self.best), others)
+        item.fixed = False
+        best = self.best
+        return max(without.end - best.end, without.total - best.total)
+
+    def _sure_gain(self, step: Step) -> float:
+        """Return what a move must save to be worth it, in seconds.
+
+        A share of the work left that doubles with each move that the task has made, and
+        so many standard deviations of the times in question, more with each move.
+        """
+        view, aim = self.view, self.aim
+        task = view.tasks[step.item]
+        item = view.picture.items[step.item]
+        here, there = item.home, step.resource
+        cost = item.copies[here] + item.moving + item.copies[there]
+        deviation = math.hypot(
+            self._sooner(task, view.names[here]),
+            view.system.remaining_spread(task, view.names[there]),
+            COST_SPREAD * cost,
+        )
+        sureness = aim.caution * (0.25 + 0.5 * task.moves)
+        least = aim.least_gain * 2**task.moves * item.times[here]
+        return float(least + sureness * deviation)
+
+    def _sooner(self, task: TaskRecord, name: str) -> float:
+        """Return by how many seconds a task may end sooner on `name` than expected.
+
+        A standard deviation, and never all of the time left: an estimate that may be
+        wrong by a factor of 20 keeps no task on the resource that looks slower.
+        """
+        left = self.view.system.remaining(task, name)
+        deviation = self.view.system.remaining_spread(task, name)
+        return -left * math.expm1(-deviation / left) if left else 0.0
+
+    def steps(self) -> Iterator[Step | None]:
+        """List single steps that could be taken now; None: nothing."""
+        now = Rollout(self.view.picture)
+        idle = now.idle()
+        if idle:
+            yield None
+        yield from self._helps(idle)
+        for r in now.range:
+            queue = now.queues[r]
+            if 0 < now.picture.slots[r] - len(now.on[r]) < len(queue):
+                yield from (Step(i, r, rule=NEXT) for i in self._unlike(queue))
+        yield from self._moves_to(idle)
+
+    def _helps(self, idle: list[int]) -> Iterator[Step]:
+        """List what waits elsewhere and could go to idle resources."""
+        picture = self.view.picture
+        for r in idle:
+            for donor, queue in enumerate(picture.queues):
+                if donor != r:
+                    for i in self._unlike([*picture.fronts[donor], *queue]):
+                        if picture.items[i].times[r] < math.inf:
+                            yield Step(i, r, rule="help")
+
+    def _moves_to(self, idle: list[int]) -> Iterator[Step]:
+        """List what runs elsewhere and could go to idle resources."""
+        for r in idle:
+            for started in self.view.picture.running:
+                item = self.view.picture.items[started.item]
+                leaves = started.destination is not None
+                there = started.destination if leaves else started.resource
+                # one that is held, or given up, goes nowhere
+                if not item.fixed and there not in (r, -1) and item.times[r] < math.inf:
+                    yield Step(started.item, r, preempts=True, rule="sooner")
+
+    def _unlike(self, queue: list[int]) -> list[int]:
+        """List the first of each row and progress."""
+        found: dict[object, int] = {}
+        for i in queue:
+            task = self.view.tasks[i]
+            found.setdefault((task.row, task.progress), i)
+        return list(found.values())

@@ -1,0 +1,212 @@
+"""The mapper: runs a heuristic at mapping events, drops what is late, maps what is chosen.
+
+A mapping event is the arrival of a task, or a slot that becomes free. The policies `mm`,
+`msd`, `mmu`, `elare` and `felare` are this mapper with one heuristic each.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+
+from hetsched import events as e
+from hetsched.planning.draws import drawn
+from hetsched.planning.machines import machines_of
+from hetsched.planning.mapping import Bucket, Scene
+from hetsched.planning.reading import Mapping
+from hetsched.policy import Drop, Place, Wake
+from hetsched.queues import NEVER, DeadlineOrder
+from hetsched.system import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
+    from hetsched.planning.mapping import Outcome
+    from hetsched.planning.reading import Reading
+    from hetsched.policy import Decision
+    from hetsched.system import System
+    from hetsched.tasks import TaskRecord
+
+T = TypeVar("T")
+QUIET = (
+    e.StripsDone,
+    e.TaskReady,
+    e.TaskStarted,
+    e.TaskCancelled,
+    e.TaskHeld,
+    e.TaskAmended,
+    e.TimerFired,
+)
+"""Events that are no mapping events: nothing arrives and no slot becomes free."""
+
+
+class Heuristic(Protocol):
+    """One pass of Phase I and Phase II."""
+
+    def __call__(self, scene: Scene[T]) -> Outcome[T]:
+        """Decide who is mapped where, and who makes way."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MappingPolicy(Mapping, ABC):
+    """A heuristic as a policy; fields that a policy adds are its heuristic's own.
+
+    Each arrival is a mapping event, and one event maps at most one task to a machine.
+    """
+
+    each_event: ClassVar[bool] = True
+
+    @abstractmethod
+    def heuristic(self) -> Heuristic:
+        """Return one pass of the heuristic."""
+
+    def react(
+        self, event: Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        """Drop what is late, run the mapping event, and look again at the next deadline."""
+        yield from drop_expired(system)
+        yield from drop_late_starters(system)
+        if system.unplaced and (not isinstance(event, QUIET) or _stands_still(system)):
+            yield from _map(system, self.settled(), self.heuristic())
+        yield from wake_at_deadline(system)
+
+
+def _stands_still(system: System) -> bool:
+    """Whether nothing runs or is about to: no event would ever come."""
+    return not any(s.running or s.queue for s in system.usable_states())
+
+
+def _map(system: System, reading: Reading, heuristic: Heuristic) -> Iterator[Decision]:
+    """Run one pass, and more where putting a task off fires another event."""
+    deferred: dict[TaskRecord, int] = {}
+    again = True
+    while again and system.unplaced:
+        outcome = heuristic(scene_of(system, reading))
+        yield from _carry_out(outcome)
+        again = False
+        if reading.deferrals is None:
+            return
+        for task, reason in _put_off(outcome, system, reading.deferrals, deferred):
+            again = True
+            if reason:
+                yield Drop(task.id, reason)
+
+
+def _carry_out(outcome: Outcome[TaskRecord]) -> Iterator[Decision]:
+    for task in outcome.evicted:
+        reason = f"made way on {task.resource} for a task of a type that falls behind"
+        yield Drop(task.id, reason)
+    for nominee in outcome.chosen:
+        task, machine = nominee.task, nominee.machine
+        yield Place(task.id, machine.name, machine.rank + 1.0)
+
+
+def _put_off(
+    outcome: Outcome[TaskRecord],
+    system: System,
+    most: int,
+    deferred: dict[TaskRecord, int],
+) -> Iterator[tuple[TaskRecord, str]]:
+    """Count how often each infeasible task was put off; with a reason: too often."""
+    for bucket, reach in outcome.hopeless:
+        for task in bucket.order.before(reach):
+            if task.resource is not None or task.id not in system.tasks:
+                continue
+            deferred[task] = deferred.get(task, 0) + 1
+            late = deferred[task] > most
+            yield task, explain_late(task, system) if late else ""
+
+
+def scene_of(system: System, reading: Reading) -> Scene[TaskRecord]:
+    """Picture the system at this instant."""
+    return Scene(
+        buckets_of(system, reading),
+        machines_of(system, reading),
+        reading,
+        system.tally.rates(),
+    )
+
+
+def buckets_of(system: System, reading: Reading) -> list[Bucket[TaskRecord]]:
+    """Sort the waiting tasks by row; one by one where the mapper draws their times."""
+    buckets = []
+    for row in list(system.unplaced.rows()):
+        expected = system.fit(row).expected
+        if expected:
+            order = system.unplaced.deadlines_of(row)
+            buckets.append(Bucket(row.type, expected, order))
+    if not reading.drawn:
+        return buckets
+    return [one for bucket in buckets for one in _drawn(bucket, system, reading.seed)]
+
+
+def _drawn(
+    bucket: Bucket[TaskRecord], system: System, seed: int
+) -> Iterator[Bucket[TaskRecord]]:
+    """Make a bucket for each task; its time on each machine is drawn once for all looks."""
+    machines = {name: index for index, name in enumerate(system.resources)}
+    for deadline, number, task in bucket.order.entries():
+        order: DeadlineOrder[TaskRecord] = DeadlineOrder()
+        order.add(task, number, deadline)
+        times = {
+            name: drawn(expected, seed, task.id, machines[name])
+            for name, expected in bucket.expected.items()
+        }
+        yield replace(bucket, expected=times, order=order)
+
+
+# ------------------------------------------------------------ deadlines
+
+
+def drop_expired(system: System) -> Iterator[Drop]:
+    """Drop the unplaced tasks whose deadline has passed."""
+    for row in list(system.unplaced.rows()):
+        order = system.unplaced.deadlines_of(row)
+        for task in order.before(system.now + 1):
+            yield Drop(task.id, explain_late(task, system))
+
+
+def drop_late_starters(system: System) -> Iterator[Drop]:
+    """Drop the tasks that would take a free slot now, after their deadline."""
+    for state in system.usable_states():
+        free = state.slots - len(state.running)
+        while free > 0 and state.queue:
+            late = [t for t in state.queue.first(free) if _due(t) <= system.now]
+            if not late:
+                break
+            for task in late:
+                yield Drop(task.id, explain_late(task, system))
+
+
+def wake_at_deadline(system: System) -> Iterator[Wake]:
+    """Look again at the next deadline of an unplaced task: it is dropped then."""
+    unplaced = system.unplaced
+    at = min(
+        (unplaced.deadlines_of(r).soonest()[0] for r in unplaced.rows()), default=NEVER
+    )
+    if at < NEVER:
+        yield Wake(at)
+
+
+def _due(task: TaskRecord) -> Nanoseconds:
+    deadline = task.submitted.deadline
+    return NEVER if deadline is None else deadline
+
+
+def explain_late(task: TaskRecord, system: System) -> str:
+    """Say which expected completion was compared with which deadline."""
+    due = (_due(task) - task.arrival) / SECOND
+    waited = (system.now - task.arrival) / SECOND
+    expected = system.fit(task.row).expected
+    best = min(expected, key=lambda name: expected[name], default=None)
+    if best is None:
+        return f"deadline {due:.3f} s after submission: no resource can run it now"
+    end = waited + expected[best] / SECOND
+    return (
+        f"deadline {due:.3f} s after submission: started at {waited:.3f} s it would be "
+        f"complete at {end:.3f} s on {best}, its fastest resource"
+    )

@@ -1,0 +1,235 @@
+"""Two-phase mapping: which waiting task goes to which machine in one mapping event.
+
+Phase I nominates a machine for each task, Phase II chooses among the nominees of each
+machine (mokhtari-felare, IV and VI-B). Tasks of one type have the same times and differ
+in deadlines only, so both phases look at types, not at tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+
+from hetsched.queues import NEVER, DeadlineOrder
+
+if TYPE_CHECKING:
+    from hetsched.ids import Nanoseconds
+    from hetsched.planning.machines import Machine
+    from hetsched.planning.reading import Reading
+
+T = TypeVar("T")
+Key: TypeAlias = tuple[int, ...]
+"""What Phase II goes by; the smallest wins, and its last number, arrival, breaks ties."""
+
+
+@dataclass(slots=True)
+class Bucket(Generic[T]):
+    """Waiting tasks of one type.
+
+    Attributes:
+        expected: machine -> expected time; machines that cannot run it are absent.
+        order: its tasks by deadline.
+
+    """
+
+    type: str
+    expected: dict[str, Nanoseconds]
+    order: DeadlineOrder[T]
+
+
+@dataclass(frozen=True, slots=True)
+class Nominee(Generic[T]):
+    """A task that Phase I gave to a machine."""
+
+    key: Key
+    task: T
+    bucket: Bucket[T]
+    machine: Machine[T]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene(Generic[T]):
+    """What a heuristic looks at.
+
+    Attributes:
+        rates: share completed in time by type, as far as fairness goes by it.
+
+    """
+
+    buckets: list[Bucket[T]]
+    machines: list[Machine[T]]
+    reading: Reading
+    rates: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What one pass of both phases decides, in this order.
+
+    Attributes:
+        evicted: waiting tasks, already mapped, that make way.
+        chosen: who is mapped; at most one for each machine.
+        hopeless: for each type the instant before which deadlines cannot be met.
+
+    """
+
+    evicted: list[T]
+    chosen: list[Nominee[T]]
+    hopeless: list[tuple[Bucket[T], Nanoseconds]]
+
+
+class Urgency(Protocol):
+    """Phase II of a baseline: orders the tasks of a bucket that go to one machine."""
+
+    def __call__(
+        self, order: DeadlineOrder[T], completion: Nanoseconds, expected: Nanoseconds
+    ) -> tuple[Key, T]:
+        """Return the first task and its key, given when it would be complete."""
+        ...
+
+
+# ------------------------------------------------------------ MM, MSD, MMU
+
+
+def baseline_pass(scene: Scene[T], urgency: Urgency) -> Outcome[T]:
+    """Map by completion time, then as `urgency` says; late tasks too."""
+    nominees = soonest_pairs(scene, urgency)
+    return Outcome([], choose(nominees, scene.reading), [])
+
+
+def soonest_pairs(scene: Scene[T], urgency: Urgency) -> list[Nominee[T]]:
+    """Nominate for each type the machine that completes it soonest."""
+    nominees = []
+    for bucket in scene.buckets:
+        found = _soonest(bucket, scene.machines, scene.reading)
+        if found is not None:
+            completion, machine = found
+            expected = bucket.expected[machine.name]
+            key, task = urgency(bucket.order, completion, expected)
+            nominees.append(Nominee(key, task, bucket, machine))
+    return nominees
+
+
+def _soonest(
+    bucket: Bucket[T], machines: list[Machine[T]], reading: Reading
+) -> tuple[Nanoseconds, Machine[T]] | None:
+    best: tuple[Nanoseconds, Machine[T]] | None = None
+    for machine in machines:
+        expected = bucket.expected.get(machine.name)
+        if expected is None or (machine.places < 1 and not reading.full):
+            continue
+        completion = machine.start() + expected
+        if best is None or completion < best[0]:
+            best = completion, machine
+    return best
+
+
+def least_completion(
+    order: DeadlineOrder[T],
+    completion: Nanoseconds,
+    expected: Nanoseconds,
+) -> tuple[Key, T]:
+    """Order by expected completion (MM)."""
+    _, number, task = order.oldest() or order.soonest()
+    return (completion, number), task
+
+
+def soonest_deadline(
+    order: DeadlineOrder[T],
+    completion: Nanoseconds,
+    expected: Nanoseconds,
+) -> tuple[Key, T]:
+    """Order by deadline, equal ones by expected completion (MSD)."""
+    deadline, number, task = order.soonest()
+    return (deadline, completion, number), task
+
+
+def most_urgent(
+    order: DeadlineOrder[T],
+    completion: Nanoseconds,
+    expected: Nanoseconds,
+) -> tuple[Key, T]:
+    """Order by urgency 1 / (deadline - completion), tasks that are late last (MMU)."""
+    in_time = order.first_from(completion)
+    deadline, number, task = in_time or order.soonest()
+    return (int(in_time is None), deadline - completion, number), task
+
+
+def most_urgent_as_printed(
+    order: DeadlineOrder[T], completion: Nanoseconds, expected: Nanoseconds
+) -> tuple[Key, T]:
+    """Order by urgency 1 / (deadline - execution time), as printed (MMU)."""
+    return most_urgent(order, expected, completion)
+
+
+# ------------------------------------------------------------ ELARE, FELARE
+
+
+def efficient_pass(scene: Scene[T]) -> Outcome[T]:
+    """Map what can be done in time to where it takes least energy (ELARE)."""
+    nominees, hopeless = efficient_pairs(scene)
+    return Outcome([], choose(nominees, scene.reading), hopeless)
+
+
+def efficient_pairs(
+    scene: Scene[T],
+) -> tuple[list[Nominee[T]], list[tuple[Bucket[T], Nanoseconds]]]:
+    """Nominate for each task the machine that completes it in time with least energy.
+
+    Returns:
+        The first nominee of each type for each machine, and for each type the instant
+        before which deadlines cannot be met.
+
+    """
+    nominees: list[Nominee[T]] = []
+    hopeless = []
+    for bucket in scene.buckets:
+        reach = NEVER + 1
+        for energy, completion, _, machine in _offers(bucket, scene):
+            needed = completion + scene.reading.margin
+            if needed >= reach:
+                continue
+            # Deadlines from `reach` on can be met on a machine that takes less energy.
+            found = bucket.order.oldest(needed, reach)
+            if found is not None:
+                _, number, task = found
+                nominees.append(Nominee((energy, number), task, bucket, machine))
+            reach = needed
+        hopeless.append((bucket, reach))
+    return nominees, hopeless
+
+
+def energy_of(machine: Machine[T], expected: Nanoseconds) -> int:
+    """Expected energy of a task that is completed (equation 2), in nanojoules."""
+    return round(machine.watts * expected)
+
+
+def _offers(
+    bucket: Bucket[T], scene: Scene[T]
+) -> list[tuple[int, Nanoseconds, int, Machine[T]]]:
+    """List (energy, completion, number, machine), the least energy first."""
+    offers = []
+    full = scene.reading.full
+    for number, machine in enumerate(scene.machines):
+        expected = bucket.expected.get(machine.name)
+        if expected is not None and (machine.places >= 1 or full):
+            completion = machine.start() + expected
+            offers.append((energy_of(machine, expected), completion, number, machine))
+    offers.sort()
+    return offers
+
+
+# ------------------------------------------------------------ Phase II
+
+
+def choose(nominees: list[Nominee[T]], reading: Reading) -> list[Nominee[T]]:
+    """Choose the first nominee of each machine; only one in all where that is read so."""
+    chosen: dict[str, Nominee[T]] = {}
+    for nominee in nominees:
+        best = chosen.get(nominee.machine.name)
+        if best is None or nominee.key < best.key:
+            chosen[nominee.machine.name] = nominee
+    able = [nominee for nominee in chosen.values() if nominee.machine.places >= 1]
+    if reading.single and able:
+        return [min(able, key=lambda nominee: nominee.key)]
+    return able

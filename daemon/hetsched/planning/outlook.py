@@ -1,0 +1,128 @@
+"""The outlook: when resources run dry, what a move costs and what it saves.
+
+Estimates of one instant, made anew for each decision. All times are seconds from now.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hetsched.system import SECOND
+
+if TYPE_CHECKING:
+    from hetsched.ids import Nanoseconds
+    from hetsched.system import System
+    from hetsched.tasks import TaskRecord
+
+CHECKPOINT_S = 0.05
+"""Time between two checkpoints where strips are sized by the runtime: its target."""
+
+
+class Outlook:
+    """What is to be expected, as the system stands.
+
+    Args:
+        caution: a move must save so many times what it costs: estimates are wrong.
+        amortize: a task that was moved stays for so many times what the move cost.
+
+    """
+
+    def __init__(self, system: System, caution: float, amortize: float) -> None:
+        self.system = system
+        self.caution = caution
+        self.amortize = amortize
+
+    # ------------------------------------------------------------ times
+
+    def left(self, task: TaskRecord, resource: str) -> float:
+        """Time that the rest of a task takes alone on a resource; infinite: cannot run."""
+        return self.system.remaining(task, resource)
+
+    def dry(self, resource: str) -> float:
+        """Time until a resource has done all its running and waiting work. O(rows)."""
+        state = self.system.states[resource]
+        work = sum(self.left(task, resource) for task in state.running.values())
+        queue = state.queue
+        for row in queue.rows():
+            work += queue.count_of(row) * self.system.seconds(row, resource)
+        return work if state.resource.shared else work / max(1, state.slots)
+
+    def pace(self, resource: str, newcomers: int = 0) -> int:
+        """How many times longer than alone a task takes there beside those it has."""
+        state = self.system.states[resource]
+        if not state.resource.shared:
+            return 1
+        return max(1, len(state.running) + newcomers)
+
+    def until_done(self, task: TaskRecord) -> float:
+        """Time until a running task is done if nothing is changed."""
+        here = task.resource or ""
+        if task.destination is None:
+            return self.left(task, here) * self.pace(here)
+        return self.leaving(task) + self.arriving(task, task.destination)
+
+    def leaving(self, task: TaskRecord) -> float:
+        """Time until a running task comes to a checkpoint: half a strip, as expected."""
+        here = task.resource or ""
+        return self.strip(task, here) * self.pace(here) / 2
+
+    def arriving(self, task: TaskRecord, resource: str) -> float:
+        """Time from the last checkpoint here until a task would be done there."""
+        rest = self.left(task, resource) * self.pace(resource, newcomers=1)
+        return self.moving(task, resource) + rest
+
+    def strip(self, task: TaskRecord, resource: str) -> float:
+        """Time between two checkpoints of a task alone on a resource."""
+        if task.submitted.strips is None:
+            return CHECKPOINT_S
+        return self.system.seconds(task.row, resource) / task.submitted.strips
+
+    # ------------------------------------------------------------ costs
+
+    def moving(self, task: TaskRecord, resource: str) -> float:
+        """Time to bring a started task there; one not started yet costs nothing."""
+        here = task.last_resource
+        if here is None or here == resource:
+            return 0.0
+        return self.transfer(task, here, resource)
+
+    def transfer(self, task: TaskRecord, source: str, destination: str) -> float:
+        """Time to move the state of a task between two resources."""
+        seconds = task.submitted.migration_s
+        for side in (source, destination):
+            link = self.system.resources[side].link_bytes_per_s
+            if link is not None:
+                seconds += task.submitted.state_bytes / link
+        return seconds
+
+    def settles_at(self, task: TaskRecord) -> Nanoseconds:
+        """Tell when the move that brought a task to where it runs has paid."""
+        if task.came_from is None or task.last_resource is None:
+            return task.since
+        cost = self.transfer(task, task.came_from, task.last_resource)
+        return task.since + int(self.amortize * cost * SECOND)
+
+    def settled(self, task: TaskRecord) -> bool:
+        return self.settles_at(task) <= self.system.now
+
+    # ------------------------------------------------------------ gains
+
+    def saved_by_taking(self, task: TaskRecord, donor: str, taker: str) -> float:
+        """Time of the donor that is saved, less the cost, if the taker has the task now.
+
+        The donor does not miss the task while it has other work. If the taker has not
+        done it by then, the rest goes back.
+        """
+        there = self.left(task, donor)
+        here = max(self.left(task, taker) * self.pace(taker, newcomers=1), 1e-9)
+        window = self.dry(donor) - there
+        cost = self.moving(task, taker)
+        share = max(window - cost, 0.0) / here
+        if share < 1.0:
+            cost += self.transfer(task, taker, donor) + self.strip(task, taker) / 2
+        return min(share, 1.0) * there - self.caution * cost
+
+    def saved_by_moving(self, task: TaskRecord, resource: str) -> float:
+        """By how much sooner a running task is done if it moves to an idle resource."""
+        moved = self.leaving(task) + self.arriving(task, resource)
+        return self.until_done(task) - moved

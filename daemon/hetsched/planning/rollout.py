@@ -1,0 +1,345 @@
+"""Rollouts: the future of a node as it stands, played to its end with expected times.
+
+List scheduling with what the simulator models too: slots, shared processors, checkpoints,
+copies of states. Which decisions are made meanwhile is a subclass's own
+(`rollout_rules`). Called by `lookahead` only; it must take microseconds a task.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from hetsched.planning.picture import NEXT, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hetsched.planning.picture import Picture, Started
+
+TINY = 1e-9
+SETTLES_S = 1.0
+"""As in loesch-2016: a task just moved does not move back within this."""
+
+ARRIVING, COMPUTING, LEAVING = range(3)
+STEPS_OF_ITEM = 40
+"""A rollout with more instants than this for each item is broken off: its rule thrashes."""
+
+
+class Run:
+    """A stretch of an item in a slot."""
+
+    __slots__ = (
+        "asked",
+        "destination",
+        "item",
+        "left",
+        "makes_way",
+        "phase",
+        "resource",
+        "stop",
+    )
+
+    def __init__(self, item: int, resource: int) -> None:
+        self.item = item
+        self.resource = resource
+        self.phase = ARRIVING
+        self.left = 0.0
+        self.stop = 0.0
+        self.asked = False
+        self.destination = -1
+        self.makes_way = False
+
+
+class Rollout:
+    """A picture in play; by itself it decides nothing: the rule of `affinity`.
+
+    Attributes:
+        end: seconds until the last item is done.
+        total: sum of the seconds until each is done.
+        steps: what the rule decided at the first instant.
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        self.items = picture.items
+        self.now = 0.0
+        self.end = 0.0
+        self.total = 0.0
+        self.steps: list[Step] = []
+        self.rests = [1.0] * len(picture.items)
+        self.homes = [item.home for item in picture.items]
+        self.came_from = [item.came_from for item in picture.items]
+        self.settled = [item.settled for item in picture.items]
+        self.moves = [item.moves for item in picture.items]
+        count = len(picture.slots)
+        self.range = range(count)
+        self.queues = [list(queue) for queue in picture.queues]
+        self.fronts = [list(front) for front in picture.fronts]
+        self.on: list[list[Run]] = [[] for _ in self.range]
+        self.computing = [0] * count
+        self.leaving = [0] * count
+        self.inbound = [0] * count
+        self.making_way = [0] * count
+        for started in picture.running:
+            self._set(started)
+
+    def _set(self, started: Started) -> None:
+        run = Run(started.item, started.resource)
+        self.on[started.resource].append(run)
+        if started.arriving > 0:
+            run.left = started.arriving
+        else:
+            self._compute(run)
+        if started.destination is not None:
+            self._ask(run, started.destination, makes_way=started.makes_way)
+
+    # ------------------------------------------------------------ play
+
+    def play(self, first: Iterable[Step] = (), *, still: bool = False) -> None:
+        """Play to the end; `first`: taken at once, `still`: and nothing else then."""
+        for step in first:
+            self.take(step)
+        if not still:
+            self.decide()
+        self._dispatch()
+        noted, self.steps = self.steps, []
+        for _ in range(STEPS_OF_ITEM * (len(self.items) + 1)):
+            if not self._advance():
+                break
+            self.decide()
+            self._dispatch()
+        else:
+            self.end = math.inf
+        self.steps = noted
+
+    def take(self, step: Step) -> None:
+        """Carry a decision out."""
+        self.steps.append(step)
+        if step.preempts:
+            run = next(run for on in self.on for run in on if run.item == step.item)
+            self._ask(run, step.resource, makes_way=step.makes_way)
+            return
+        for queue in (*self.queues, *self.fronts):
+            if step.item in queue:
+                queue.remove(step.item)
+        if step.rule == NEXT:
+            self.fronts[step.resource].append(step.item)
+        else:
+            self.queues[step.resource].append(step.item)
+
+    def _advance(self) -> bool:
+        """Go on to the next instant at which a slot becomes free; False: none does.
+
+        Of nothing else the policy hears: not of the first strip after a move.
+        """
+        while any(self.on):
+            if self._go_on():
+                return True
+        return False
+
+    def _go_on(self) -> bool:
+        """Let the next thing happen; return whether a slot became free by that."""
+        shared, computing = self.picture.shared, self.computing
+        runs = [
+            (run, computing[r] if shared[r] and run.phase == COMPUTING else 1)
+            for r in self.range
+            for run in self.on[r]
+        ]
+        least = min([run.left * pace for run, pace in runs])
+        if math.isinf(least):  # nothing that runs comes to an end
+            self.end = math.inf
+            self.on = [[] for _ in self.range]
+            return False
+        self.now += least
+        due = []
+        for run, pace in runs:
+            run.left -= least / pace
+            if run.left <= TINY:
+                due.append(run)
+        freed = [self._turn(run) for run in due]
+        return any(freed)
+
+    def _turn(self, run: Run) -> bool:
+        """Let what a run was waiting for be over; return whether it leaves its slot."""
+        r, i = run.resource, run.item
+        if run.phase == ARRIVING:
+            if run.asked:
+                return self._leave(run)
+            self._compute(run)
+            return False
+        if run.phase == LEAVING:
+            self._yield(run)
+            return True
+        self.computing[r] -= 1
+        self.rests[i] = run.stop
+        if run.stop > TINY:
+            return self._leave(run)
+        self._forget(run)
+        self.end = max(self.end, self.now)
+        self.total += self.now
+        return True
+
+    def _compute(self, run: Run) -> None:
+        run.phase = COMPUTING
+        run.stop = 0.0
+        run.left = self.items[run.item].times[run.resource] * self.rests[run.item]
+        self.computing[run.resource] += 1
+
+    def _leave(self, run: Run) -> bool:
+        """Begin to copy the state out; return whether that takes no time."""
+        copy = self.items[run.item].copies[run.resource]
+        if copy > 0:
+            run.phase = LEAVING
+            run.left = copy
+            return False
+        self._yield(run)
+        return True
+
+    def _yield(self, run: Run) -> None:
+        self._forget(run)
+        if run.destination >= 0:
+            self.fronts[run.destination].insert(0, run.item)
+
+    def _forget(self, run: Run) -> None:
+        r = run.resource
+        self.on[r].remove(run)
+        if run.asked:
+            self.leaving[r] -= 1
+            self.making_way[r] -= run.makes_way
+            if run.destination >= 0:
+                self.inbound[run.destination] -= 1
+
+    def _ask(self, run: Run, destination: int, *, makes_way: bool) -> None:
+        """Ask a run to yield at its next checkpoint, and go to another resource."""
+        r = run.resource
+        if run.asked:
+            if run.destination >= 0:
+                self.inbound[run.destination] -= 1
+            if destination >= 0:
+                self.inbound[destination] += 1
+            run.destination = destination
+            return
+        run.asked = True
+        run.destination = destination
+        run.makes_way = makes_way
+        self.leaving[r] += 1
+        self.making_way[r] += makes_way
+        if destination >= 0:
+            self.inbound[destination] += 1
+        if run.phase != COMPUTING:
+            return
+        item = self.items[run.item]
+        whole = item.times[r]
+        if whole <= 0:
+            return
+        rest = run.left / whole
+        strips = item.strips[r]
+        run.stop = max(0.0, math.floor(rest * strips + 1e-6) / strips)
+        run.left = max(0.0, (rest - run.stop) * whole)
+
+    def _dispatch(self) -> None:
+        """Let free slots take what goes first."""
+        slots = self.picture.slots
+        for r in self.range:
+            on, front, queue = self.on[r], self.fronts[r], self.queues[r]
+            while len(on) < slots[r] and (front or queue):
+                i = front.pop(0) if front else self.choose_next(r)
+                self._start(i, r)
+
+    def _start(self, i: int, r: int) -> None:
+        item = self.items[i]
+        run = Run(i, r)
+        home = self.homes[i]
+        arriving = 0.0
+        if home >= 0:
+            arriving = item.copies[r]
+            if home != r:
+                arriving += item.moving
+                self.came_from[i] = home
+                self.moves[i] -= 1
+                self.settled[i] = self.now + SETTLES_S
+        self.homes[i] = r
+        self.on[r].append(run)
+        if arriving > 0:
+            run.left = arriving
+        else:
+            self._compute(run)
+
+    def stays(self, i: int) -> bool:
+        """Whether an item may not be sent elsewhere: not at all, or not once more."""
+        return self.items[i].fixed or (self.moves[i] <= 0 and self.homes[i] >= 0)
+
+    # ------------------------------------------------------------ what a rule decides
+
+    def decide(self) -> None:
+        """Take the steps of this instant; called before free slots are filled."""
+
+    def choose_next(self, r: int) -> int:
+        """Take what goes next out of the queue of a resource with a free slot."""
+        return self.queues[r].pop(0)
+
+    def waiting(self, r: int) -> list[int]:
+        """List what waits, but for those that free slots take next."""
+        return self.queues[r][self.taken(r) :]
+
+    def taken(self, r: int) -> int:
+        """Count the waiting items that free slots, or slots about to be, take next."""
+        free = self.picture.slots[r] - len(self.on[r]) + self.making_way[r]
+        return max(free - len(self.fronts[r]), 0)
+
+    # ------------------------------------------------------------ what is expected
+
+    def left(self, run: Run) -> float:
+        """Seconds that a run still computes alone, to the end of its item."""
+        whole = self.items[run.item].times[run.resource]
+        if run.phase == COMPUTING:
+            return run.left + run.stop * whole
+        return self.rests[run.item] * whole
+
+    def rest(self, run: Run) -> float:
+        """Share of an item that is still to be done."""
+        whole = self.items[run.item].times[run.resource]
+        if run.phase == COMPUTING and whole > 0:
+            return run.left / whole + run.stop
+        return self.rests[run.item]
+
+    def dry(self, r: int) -> float:
+        """Seconds until a resource has done what runs and waits there.
+
+        No task is shorter for having more slots beside it.
+        """
+        items, rests = self.items, self.rests
+        slots = 1 if self.picture.shared[r] else self.picture.slots[r]
+        work = longest = 0.0
+        for run in self.on[r]:
+            left = self.left(run)
+            work += left
+            longest = max(longest, left)
+        for queue in (self.fronts[r], self.queues[r]):
+            for i in queue:
+                left = items[i].times[r] * rests[i]
+                work += left
+                longest = max(longest, left)
+        return max(work / slots, longest)
+
+    def arriving(self, i: int, r: int, home: int) -> float:
+        """Seconds of a slot before an item computes there, where it was copied out."""
+        if home < 0:
+            return 0.0
+        item = self.items[i]
+        return item.copies[r] + (item.moving if home != r else 0.0)
+
+    def idle(self) -> list[int]:
+        """List the resources with a slot that no item takes or is about to take."""
+        slots = self.picture.slots
+        return [
+            r
+            for r in self.range
+            if slots[r]
+            - len(self.on[r])
+            - len(self.queues[r])
+            - len(self.fronts[r])
+            - self.inbound[r]
+            > 0
+        ]

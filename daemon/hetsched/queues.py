@@ -1,0 +1,237 @@
+"""Run queues: the ordered waiting tasks of one resource, bucketed by row.
+
+Tasks of one row are alike to a policy, so it only ever looks at the first of each:
+a look costs O(rows) however many tasks wait, a change O(log n).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from heapq import merge
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+from sortedcontainers import SortedList
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hetsched.ids import Nanoseconds
+    from hetsched.tasks import Row, TaskRecord
+
+
+Key: TypeAlias = tuple[int, float, float, int]
+"""(-priority, rank, turn of the owner, order of arrival): the smallest goes first, and no
+two tasks have the same."""
+
+Entry: TypeAlias = "tuple[Key, TaskRecord]"
+
+
+class RunQueue:
+    """The waiting tasks of one resource, in order of priority, rank, turn and arrival.
+
+    Attributes:
+        touched: set by every change, for the scheduler, which clears it.
+
+    """
+
+    def __init__(self) -> None:
+        self.touched = False
+        self._entries: dict[TaskRecord, Entry] = {}
+        self._buckets: dict[Row, SortedList[Entry]] = {}
+        self._heads: dict[Row, Entry] = {}
+        """The first entry of each bucket."""
+        # Made when a policy asks for the deadlines of a row; None: nobody ever did.
+        self._orders: dict[Row, DeadlineOrder[TaskRecord]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, task: TaskRecord) -> bool:
+        return task in self._entries
+
+    def __iter__(self) -> Iterator[TaskRecord]:
+        """Iterate in order; O(n log n), for checks and listings only."""
+        return iter([task for _, task in sorted(self._entries.values())])
+
+    def tasks(self) -> Iterable[TaskRecord]:
+        """Waiting tasks, in no order."""
+        return self._entries.keys()
+
+    def push(self, task: TaskRecord, rank: float = 0.0) -> None:
+        row = task.row
+        entry = ((-task.priority, rank, task.turn, task.sequence), task)
+        self._entries[task] = entry
+        bucket = self._buckets.get(row)
+        if bucket is None:
+            self._buckets[row] = SortedList((entry,))
+            self._heads[row] = entry
+        else:
+            bucket.add(entry)
+            self._heads[row] = min(self._heads[row], entry)
+        if self._orders is not None and row in self._orders:
+            self._orders[row].add(task, task.sequence, task.submitted.deadline)
+        self.touched = True
+
+    def remove(self, task: TaskRecord) -> None:
+        entry, row = self._entries.pop(task), task.row
+        bucket = self._buckets[row]
+        bucket.remove(entry)
+        if self._orders is not None and row in self._orders:
+            self._orders[row].remove(task, task.submitted.deadline)
+        if not bucket:
+            del self._buckets[row]
+            del self._heads[row]
+            if self._orders is not None:
+                self._orders.pop(row, None)
+        elif entry is self._heads[row]:
+            self._heads[row] = bucket[0]
+        self.touched = True
+
+    def pop(self) -> TaskRecord:
+        """Take the first task out of a queue that is not empty. O(rows)."""
+        task = self._first()
+        self.remove(task)
+        return task
+
+    def head(self) -> TaskRecord | None:
+        """Look at the first task. O(rows)."""
+        return self._first() if self._buckets else None
+
+    def ahead_of(self, task: TaskRecord) -> Iterator[TaskRecord]:
+        """Look at the tasks before one in the queue, in no order. O(n), for users.
+
+        What happens to the queue meanwhile is not looked at.
+        """
+        own = self._entries[task][0]
+        entries = list(self._entries.values())
+        return (other for key, other in entries if key < own)
+
+    def key_of(self, task: TaskRecord) -> Key:
+        """Tell where in the order a waiting task stands."""
+        return self._entries[task][0]
+
+    def rows(self) -> Iterable[Row]:
+        """Rows with at least one waiting task."""
+        return self._buckets.keys()
+
+    def head_of(self, row: Row) -> TaskRecord:
+        """Look at the first task of a row in `rows()`."""
+        return self._heads[row][1]
+
+    def deadlines_of(self, row: Row) -> DeadlineOrder[TaskRecord]:
+        """Look at the tasks of a row in `rows()` by deadline; kept up from then on."""
+        if self._orders is None:
+            self._orders = {}
+        order = self._orders.get(row)
+        if order is None:
+            order = self._orders[row] = DeadlineOrder()
+            waiting = [task for _, task in self._buckets[row]]
+            for task in sorted(waiting, key=attrgetter("sequence")):
+                order.add(task, task.sequence, task.submitted.deadline)
+        return order
+
+    def count_of(self, row: Row) -> int:
+        """Count the waiting tasks of a row."""
+        return len(self._buckets.get(row, ()))
+
+    def heads(self, skip: int = 0) -> Iterator[TaskRecord]:
+        """Look at the first task of each row, leaving out the first `skip` tasks of all."""
+        if skip <= 0:
+            return iter([task for _, task in self._heads.values()])
+        return iter(list(self._heads_after(skip)))
+
+    def first(self, count: int) -> list[TaskRecord]:
+        """Look at the first `count` tasks. O(rows + count log rows)."""
+        if count == 1 and self._heads:
+            return [self._first()]
+        return [task for _, task in islice(merge(*self._buckets.values()), count)]
+
+    def _first(self) -> TaskRecord:
+        return min(self._heads.values())[1]
+
+    def _heads_after(self, skip: int) -> Iterator[TaskRecord]:
+        left_out = set(self.first(skip))
+        for bucket in self._buckets.values():
+            for _, task in islice(bucket, skip + 1):
+                if task not in left_out:
+                    yield task
+                    break
+
+
+NEVER: Nanoseconds = 1 << 62
+"""Deadline of a task that has none."""
+
+T = TypeVar("T")
+
+
+class DeadlineOrder(Generic[T]):
+    """Tasks by deadline; among equals in the order in which they came here."""
+
+    __slots__ = ("_instants", "_numbers", "_straight", "_tasks")
+
+    def __init__(self) -> None:
+        self._instants: list[Nanoseconds] = []
+        self._numbers: list[int] = []
+        self._tasks: list[T] = []
+        # Whether the order of deadlines is that of arrival: no search is needed then.
+        self._straight = True
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def add(self, task: T, number: int, deadline: Nanoseconds | None) -> None:
+        """Enter a task; `number`: its place in the order of arrival."""
+        at = NEVER if deadline is None else deadline
+        index = bisect_right(self._instants, at)
+        last = index == len(self._tasks)
+        in_turn = last and (index == 0 or self._numbers[-1] < number)
+        self._straight = in_turn and (self._straight or index == 0)
+        self._instants.insert(index, at)
+        self._numbers.insert(index, number)
+        self._tasks.insert(index, task)
+
+    def remove(self, task: T, deadline: Nanoseconds | None) -> None:
+        """Take out a task that was entered with this deadline."""
+        at = NEVER if deadline is None else deadline
+        index = bisect_left(self._instants, at)
+        while self._tasks[index] is not task:
+            index += 1
+        del self._instants[index], self._numbers[index], self._tasks[index]
+
+    def soonest(self) -> tuple[Nanoseconds, int, T]:
+        """Return the soonest deadline, its task's number and the task; not when empty."""
+        return self._instants[0], self._numbers[0], self._tasks[0]
+
+    def latest(self) -> tuple[Nanoseconds, int, T]:
+        """Return the latest deadline, its task's number and the task; not when empty."""
+        return self._instants[-1], self._numbers[-1], self._tasks[-1]
+
+    def first_from(self, instant: Nanoseconds) -> tuple[Nanoseconds, int, T] | None:
+        """Find the soonest deadline that is not before `instant`."""
+        index = bisect_left(self._instants, instant)
+        if index == len(self._tasks):
+            return None
+        return self._instants[index], self._numbers[index], self._tasks[index]
+
+    def oldest(
+        self, start: Nanoseconds = -NEVER, stop: Nanoseconds = NEVER + 1
+    ) -> tuple[Nanoseconds, int, T] | None:
+        """Find the first to have arrived of those with a deadline in [start, stop)."""
+        low = bisect_left(self._instants, start)
+        high = bisect_left(self._instants, stop)
+        if low >= high:
+            return None
+        if not self._straight:
+            numbers = self._numbers[low:high]
+            low += numbers.index(min(numbers))
+        return self._instants[low], self._numbers[low], self._tasks[low]
+
+    def before(self, instant: Nanoseconds) -> list[T]:
+        """List the tasks with a deadline before `instant`."""
+        return self._tasks[: bisect_left(self._instants, instant)]
+
+    def entries(self) -> Iterator[tuple[Nanoseconds, int, T]]:
+        """Iterate over deadlines, numbers and tasks."""
+        return zip(self._instants, self._numbers, self._tasks, strict=True)

@@ -1,0 +1,572 @@
+"""The reactor: how each event changes the scheduler's state.
+
+One method for each event, called by the scheduler only; every method leaves the
+invariants of `hetsched.invariants` true. An event about a task that has ended, or of an
+older epoch than the task's present binding, is late and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from hetsched import actions as a
+from hetsched import events as e
+from hetsched.breaker import PERHAPS_FROM_OUTSIDE
+from hetsched.policy import FRONT
+from hetsched.tasks import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetsched.events import Event
+    from hetsched.state import Ledger
+    from hetsched.system import ResourceState
+    from hetsched.tasks import TaskRecord
+
+
+WAITS_IN_WORKER = (State.PREEMPTED, State.HELD)
+"""A task in these ran by an order that was not recorded if its worker finishes it."""
+
+
+class Reactor:
+    """Applies events to the scheduler's state."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.system = ledger.system
+        self._handlers: dict[type, Callable[..., None]] = {
+            e.TaskSubmitted: self._on_submitted,
+            e.TaskFound: self._on_found,
+            e.TaskStarted: self._on_started,
+            e.StripsDone: self._on_strips_done,
+            e.TaskYielded: self._on_yielded,
+            e.SnapshotTaken: self._on_snapshot_taken,
+            e.TaskResumed: self._on_resumed,
+            e.TaskParked: self._on_parked,
+            e.TaskFinished: self._on_finished,
+            e.TaskFailed: self._on_failed,
+            e.TaskAborted: self._on_aborted,
+            e.TaskCancelled: self._on_cancelled,
+            e.TaskHeld: self._on_held,
+            e.TaskReleased: self._on_released,
+            e.TaskMoved: self._on_moved,
+            e.TaskAmended: self._on_amended,
+            e.WorkerLost: self._on_worker_lost,
+            e.QuotasChanged: self._on_quotas_changed,
+            e.OwnerUnattended: self._on_owner_unattended,
+            e.OwnerAttended: self._on_owner_attended,
+            e.TrialDue: self._on_trial_due,
+            e.TrainOverdue: self._on_train_overdue,
+            e.FailuresForgotten: self._on_failures_forgotten,
+            e.PolicyChanged: self._on_policy_changed,
+            e.ResourceLost: self._on_resource_lost,
+            e.ResourceReturned: self._on_resource_returned,
+            e.ResourceRecovered: self._on_resource_recovered,
+            e.SlotsBlocked: self._on_slots_blocked,
+            e.ResourceDrained: self._on_resource_drained,
+            e.NodeStopping: self._on_node_stopping,
+        }
+
+    def take(self, event: Event) -> None:
+        """Apply an event. `TaskReady` and `TimerFired` change nothing here."""
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+
+    # ------------------------------------------------------------ events of users
+
+    def _on_submitted(self, event: e.TaskSubmitted) -> None:
+        task = self.ledger.admit(event)
+        if not self._waits_for_others(task):
+            self.ledger.arrive(task)
+        self.ledger.record(task, "submitted")
+
+    def _waits_for_others(self, task: TaskRecord) -> bool:
+        """Let a new task wait for its owner or other tasks, if it has to."""
+        if task.submitted.hold:
+            self.ledger.hold(task)
+        elif task.unmet:
+            task.advance("DependenciesAwaited", self.system.now)
+        else:
+            return False
+        return True
+
+    def _on_cancelled(self, event: e.TaskCancelled) -> None:
+        task = self.system.tasks.get(event.task)
+        if task is None or task.cancelling is not None:
+            return
+        if task.state is not State.RUNNING:
+            self.ledger.withdraw(task)
+            self.ledger.end(task, "TaskCancelled", event.reason)
+            return
+        task.cancelling = event.reason
+        task.destination = None
+        if not task.unbegun:
+            self.system.departing[task.id] = task
+        self.ledger.actions.append(a.Abort(task.id, task.epoch))
+
+    def _on_held(self, event: e.TaskHeld) -> None:
+        task = self.system.tasks.get(event.task)
+        if task is None or task.state is State.HELD:
+            return
+        if task.state is State.RUNNING:
+            task.holding = True
+            if task.preemptible or event.requeue:
+                self.ledger.preempt(task.id, None, requeue=event.requeue)
+            else:
+                self._suspend(task, on=True)
+            return
+        self.ledger.withdraw(task)
+        self.ledger.hold(task)
+        self.ledger.record(task, "held")
+
+    def _on_released(self, event: e.TaskReleased) -> None:
+        task = self.system.tasks.get(event.task)
+        if task is None:
+            return
+        task.holding = False
+        if task.suspended:
+            self._suspend(task, on=False)
+        if task.state is not State.HELD:
+            return
+        if task.unmet:
+            task.advance("DependenciesAwaited", self.system.now)
+        else:
+            task.advance("TaskReleased", self.system.now)
+            self.ledger.enqueue(task)
+        self.ledger.record(task, "released")
+
+    def _suspend(self, task: TaskRecord, *, on: bool) -> None:
+        """Stop a task where it runs, and keep its place; or let it go on."""
+        if task.suspended is not on and task.cancelling is None:
+            task.suspended = on
+            self.ledger.actions.append(a.Suspend(task.id, task.epoch, on))
+            self.ledger.record(task, "suspended" if on else "resumed")
+
+    def _on_moved(self, event: e.TaskMoved) -> None:
+        task = self.system.tasks.get(event.task)
+        if task is None:
+            return
+        task.pinned = event.resource
+        if task.state is State.RUNNING:
+            self.ledger.rerow(task)
+            if not task.preemptible:
+                return  # it goes there if it is to begin anew
+            if task.preempting or task.resource != event.resource:
+                self.ledger.preempt(task.id, event.resource)
+            return
+        self.ledger.withdraw(task)
+        self.ledger.rerow(task)
+        task.rank = FRONT
+        if task.state.placeable:
+            self.ledger.enqueue(task, event.resource)
+            self.ledger.record(task, "moved")
+
+    def _on_amended(self, event: e.TaskAmended) -> None:
+        task = self.system.tasks.get(event.task)
+        if task is None:
+            return
+        waits, where = task.state.placeable, task.resource
+        if waits:  # its place in the queue follows from both
+            self.ledger.withdraw(task)
+        task.submitted = structs.replace(
+            task.submitted, priority=event.priority, deadline=event.deadline
+        )
+        if waits:
+            self.ledger.enqueue(task, where)
+        self.ledger.record(task, "amended")
+
+    def _on_quotas_changed(self, event: e.QuotasChanged) -> None:
+        self.ledger.gate.change(event.quotas)
+
+    def _on_owner_unattended(self, event: e.OwnerUnattended) -> None:
+        self.ledger.gate.close(event.owner)
+        self.ledger.keep_out_unattended(event.owner)
+
+    def _on_owner_attended(self, event: e.OwnerAttended) -> None:
+        self.ledger.gate.open(event.owner)
+
+    def _on_trial_due(self, event: e.TrialDue) -> None:
+        for pair in self.system.breaker.due(self.system.now):
+            self.ledger.begin_trial(pair)
+
+    def _on_train_overdue(self, event: e.TrainOverdue) -> None:
+        self.ledger.recall_overdue()
+
+    def _on_failures_forgotten(self, event: e.FailuresForgotten) -> None:
+        gone = self.system.breaker.forget(
+            lambda pair, _: (
+                event.owner in (None, pair.owner)
+                and (not event.apps or pair.app in event.apps)
+                and (not event.resources or pair.resource in event.resources)
+            )
+        )
+        self.ledger.reconsider({pair[:2] for pair in gone})
+
+    def _on_policy_changed(self, event: e.PolicyChanged) -> None:
+        self.ledger.unplace_all()
+
+    # ------------------------------------------------------------ events of workers
+
+    def _running(self, event: _OfWorker) -> TaskRecord | None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None or task.state is not State.RUNNING:
+            return None
+        self.ledger.begins(task)
+        return task
+
+    def _on_started(self, event: e.TaskStarted) -> None:
+        self._running(event)
+
+    def _on_strips_done(self, event: e.StripsDone) -> None:
+        task = self._running(event)
+        if task is not None:
+            task.get_to(event.progress)
+            self.ledger.note_instant(task)
+            if not task.checkpointed:
+                self.ledger.reaches_checkpoint(task)
+
+    def _on_yielded(self, event: e.TaskYielded) -> None:
+        task = self._running(event)
+        if task is None:
+            self._note_progress_of_held(event)
+            return
+        if event.progress > task.progress_then and not task.checkpointed:
+            self.ledger.reaches_checkpoint(task)
+        self.ledger.withdraw(task)
+        destination, task.destination = task.destination, None
+        task.get_to(event.progress)
+        task.rank = FRONT
+        task.advance("TaskYielded", self.system.now)
+        if not task.preemptible:
+            self.ledger.rerow(task)  # it may go anywhere again
+        if task.cancelling is not None:
+            self.ledger.end(task, "TaskCancelled", task.cancelling)
+            return
+        if task.holding:
+            self.ledger.hold(task)
+        else:
+            self.ledger.enqueue(task, destination)
+        self.ledger.record(task, task.state.value)
+
+    def _note_progress_of_held(self, event: e.TaskYielded) -> None:
+        """Take note how far a task got that was found running, and is to be held."""
+        task = self.ledger.current(event.task, event.epoch)
+        if task is not None and task.state is State.HELD:
+            task.get_to(event.progress)
+
+    def _on_snapshot_taken(self, event: e.SnapshotTaken) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None:
+            return
+        if event.progress > task.kept or not event.progress:
+            # progress, also of a task that cannot tell how far it is
+            task.attempts = 0
+        task.kept = event.progress
+        if task.progress < event.progress:
+            task.get_to(event.progress)
+
+    def _on_resumed(self, event: e.TaskResumed) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is not None:
+            task.progress = task.kept = event.progress
+            self.ledger.note_instant(task)
+            task.progress_then = event.progress
+
+    def _on_parked(self, event: e.TaskParked) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None:
+            return
+        task.bound = False
+        if task.state is not State.RUNNING:
+            task.progress = task.kept
+            if task.state.placeable:
+                self.ledger.keep_out_unadmitted(task)
+            return
+        # It was told to go on at the same moment: another worker is told so.
+        self.ledger.withdraw(task)
+        if task.cancelling is not None:
+            self.ledger.end(task, "TaskAborted", task.cancelling)
+        else:
+            self.ledger.retry(task, "Retried", "it waited on disk, and is read back")
+
+    def _on_finished(self, event: e.TaskFinished) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None or task.state not in (*WAITS_IN_WORKER, State.RUNNING):
+            return
+        self.ledger.begins(task)
+        if task.state is State.RUNNING and not task.checkpointed:
+            self.ledger.reaches_checkpoint(task)
+        self.ledger.withdraw(task)
+        task.bound = False
+        if task.cancelling is not None:
+            # its owner was told so; that it came to its end meanwhile changes nothing
+            self.ledger.end(task, "TaskAborted", task.cancelling)
+        else:
+            self.ledger.end(task, "TaskFinished", None)
+
+    def _on_failed(self, event: e.TaskFailed) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None:
+            return
+        self.ledger.begins(task)
+        ran_on = task.resource if task.state is State.RUNNING else None
+        task.bound = False
+        task.progress = task.kept
+        if task.state is State.HELD:
+            return  # it had been staged; it is staged anew when released
+        self.ledger.withdraw(task)
+        if task.cancelling is not None:
+            self.ledger.end(task, "TaskAborted", task.cancelling)
+            return
+        if ran_on is None or not event.elsewhere:
+            self.ledger.end(task, "TaskFailed", event.reason)
+            return
+        task.note_failure(ran_on, event.reason)
+        if event.cause is not None:
+            self.ledger.blame(task, ran_on, event.cause, event.reason)
+        there = self._alike(ran_on, whole_kind=event.whole_kind)
+        self._go_on_or_end(task, there, "Retried", event.reason)
+
+    def _alike(self, name: str, *, whole_kind: bool) -> frozenset[str]:
+        """Return the resource, or all of its kind."""
+        if not whole_kind:
+            return frozenset({name})
+        known = self.system.resources
+        return frozenset(n for n in known if known[n].kind == known[name].kind)
+
+    def _go_on_or_end(
+        self, task: TaskRecord, failed_on: frozenset[str], event: str, reason: str
+    ) -> None:
+        """Let a task go on elsewhere; where it has failed everywhere, it fails."""
+        if self._goes_on(task, failed_on):
+            self.ledger.retry(task, event, reason)
+        else:
+            self.ledger.end(task, "TaskFailed", task.why_failed(reason))
+
+    def _goes_on(self, task: TaskRecord, failed_on: frozenset[str]) -> bool:
+        """Leave out where a task failed; whether it can still run somewhere."""
+        task.excluded |= failed_on
+        task.pinned = None
+        self.ledger.rerow(task, leaves=True)
+        return task.cancelling is None and self.system.possible(task.row)
+
+    def _avoid(self, task: TaskRecord, name: str) -> None:
+        """Leave a resource out, if a running task can run on another one."""
+        before = task.excluded, task.pinned
+        if not self._goes_on(task, frozenset({name})):
+            task.excluded, task.pinned = before
+            self.ledger.rerow(task, leaves=True)
+
+    def _on_aborted(self, event: e.TaskAborted) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None:
+            return
+        if task.unbegun:
+            self.ledger.give_back(task)
+        else:
+            self.ledger.lose(task, "given up by its worker")
+
+    def _on_worker_lost(self, event: e.WorkerLost) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None or self._goes_back(task, event):
+            return
+        if event.unserved:
+            self.ledger.go_last(task)
+        if task.state is not State.RUNNING or task.resource is None:
+            self.ledger.lose(task, event.reason, begun=event.begun)
+        elif event.cause is None or task.checkpointed or task.cancelling is not None:
+            if event.elsewhere:
+                self._avoid(task, task.resource)
+            self.ledger.lose(task, event.reason, begun=event.begun)
+        elif event.cause in PERHAPS_FROM_OUTSIDE:
+            self._lose_to_others(task, task.resource, event)
+        else:
+            self._lose_to_fault(task, task.resource, event)
+
+    def _goes_back(self, task: TaskRecord, event: e.WorkerLost) -> bool:
+        """Let a task wait again that its worker had behind others, and did not begin.
+
+        None of these is behind others again: the next worker tells by its end whose
+        fault that is.
+        """
+        for other in task.train or ():
+            other.alone = True
+        if task.unbegun and not event.begun:
+            self.ledger.give_back(task, event.reason)
+            return True
+        self.ledger.begins(task)
+        return False
+
+    def _lose_to_fault(
+        self, task: TaskRecord, resource: str, event: e.WorkerLost
+    ) -> None:
+        """Let a task that would not get further there go on elsewhere, or fail."""
+        self.ledger.withdraw(task)
+        task.bound = False
+        task.progress = task.kept
+        self._blame(task, resource, event)
+        self._go_on_or_end(task, frozenset({resource}), "WorkerLost", event.reason)
+
+    def _lose_to_others(
+        self, task: TaskRecord, resource: str, event: e.WorkerLost
+    ) -> None:
+        """Let a task go on elsewhere that somebody killed, or the kernel holds.
+
+        It is no attempt the first time, if there is another resource: it may not have
+        been the task's fault. It may come back later.
+        """
+        first = resource not in task.failures
+        self._blame(task, resource, event)
+        self.ledger.rerow(task, leaves=True)
+        others = self.ledger.alternatives(task) - {resource}
+        self.ledger.lose(task, event.reason, begun=not (first and others))
+
+    def _blame(self, task: TaskRecord, resource: str, event: e.WorkerLost) -> None:
+        task.note_failure(resource, event.reason)
+        if event.cause is not None:
+            self.ledger.blame(task, resource, event.cause, event.reason)
+
+    # ------------------------------------------------------------ restart
+
+    def take_up(self, event: e.TaskSubmitted | e.TaskRestored) -> None:
+        """Apply what was known of a task before the start."""
+        if isinstance(event, e.TaskSubmitted):
+            task = self.ledger.admit(event)
+            if not self._waits_for_others(task):
+                self.ledger.enqueue(task)  # no resource is known to be usable yet
+        else:
+            task = self._restore(event)
+        if task.state.placeable:
+            self.ledger.tell_where(task)
+        else:
+            self.ledger.record(task, "restored")
+
+    def _restore(self, event: e.TaskRestored) -> TaskRecord:
+        task = self.ledger.admit(event.submitted)
+        task.epoch, task.bound = event.epoch, event.epoch > 0
+        task.kept, task.attempts = event.kept, event.attempts
+        task.failures, task.excluded = event.failures, event.excluded
+        task.progress = task.furthest = event.progress
+        self.ledger.rerow(task)
+        if event.resource is None:
+            self._restore_waiting(task)
+        else:
+            self._restore_running(task, event.resource, event)
+        return task
+
+    def _restore_running(
+        self, task: TaskRecord, resource: str, event: e.TaskRestored
+    ) -> None:
+        state = self.system.states.get(resource)
+        if state is None or not state.up or len(state.running) >= state.slots:
+            self.ledger.release_worker(task)
+            task.progress = task.kept
+            self.ledger.enqueue(task)
+        else:
+            task.advance("Restored", self.system.now)
+            self.ledger.occupy(task, state)
+            task.checkpointed = event.checkpointed
+
+    def _restore_waiting(self, task: TaskRecord) -> None:
+        if self._waits_for_others(task):
+            return
+        if task.bound:
+            task.advance("RestoredWaiting", self.system.now)
+        self.ledger.enqueue(task)
+
+    def _on_found(self, event: e.TaskFound) -> None:
+        task = self.ledger.current(event.task, event.epoch)
+        if task is None or task.cancelling is not None:
+            return
+        if task.state is State.RUNNING and task.resource == event.resource:
+            return
+        if task.state is State.HELD:
+            # Its release was not recorded: it is to wait again.
+            self.ledger.actions.append(a.Preempt(task.id, task.epoch))
+            return
+        state = self.system.states.get(event.resource)
+        free = state is not None and len(state.running) < state.slots
+        self.ledger.withdraw(task)
+        if state is not None and free and state.up and task.state is State.PREEMPTED:
+            task.advance("Restored", self.system.now)
+            self.ledger.occupy(task, state)
+            self.ledger.record(task, "found")
+        else:
+            # What it runs on is another task's by now.
+            self.ledger.release_worker(task)
+            self.ledger.retry(task, "WorkerLost", "its place was given away")
+
+    # ------------------------------------------------------------ events of resources
+
+    def _on_resource_lost(self, event: e.ResourceLost) -> None:
+        state = self.system.states[event.resource]
+        state.up = False
+        self._send_away(state)
+        reason = f"{event.resource} was lost: {event.reason}"
+        for task in reversed(state.riding.copy().values()):
+            self.ledger.release_worker(task)
+            self.ledger.give_back(task, reason)
+        for task in list(state.running.values()):
+            self.ledger.release_worker(task)
+            if task.unbegun:
+                self.ledger.give_back(task, reason)
+            else:
+                self.ledger.lose(task, reason)
+
+    def _on_resource_returned(self, event: e.ResourceReturned) -> None:
+        state = self.system.states[event.resource]
+        state.up = True
+        state.draining = False
+        self._may_work_again(event.resource)
+
+    def _on_resource_recovered(self, event: e.ResourceRecovered) -> None:
+        self.system.states[event.resource].up = True
+        self._may_work_again(event.resource)
+
+    def _may_work_again(self, resource: str) -> None:
+        """Let tasks come; of those that avoid the resource, let one try it soon."""
+        self.system.resources_changed()
+        self.ledger.gate.reopen()
+        self.system.breaker.expire(resource, self.system.now)
+
+    def _on_slots_blocked(self, event: e.SlotsBlocked) -> None:
+        state = self.system.states[event.resource]
+        state.slots = state.resource.slots - event.slots
+        self.system.resources_changed()
+        if not state.slots:
+            self.ledger.unplace(state)
+            self.ledger.keep_out_unfit()
+        self.ledger.gate.reopen()
+
+    def _on_resource_drained(self, event: e.ResourceDrained) -> None:
+        state = self.system.states[event.resource]
+        state.draining = True
+        self._send_away(state)
+        for task in list(state.running.values()):
+            # What can run nowhere else goes on to its end; what leaves, leaves.
+            if not task.preempting and self.system.affinities(task.row):
+                self.ledger.preempt(task.id, None)
+
+    def _on_node_stopping(self, event: e.NodeStopping) -> None:
+        for state in self.system.states.values():
+            state.draining = True
+        self.system.resources_changed()
+        for state in self.system.states.values():
+            self.ledger.unplace(state)
+            for task in state.running.values():
+                self.ledger.preempt(task.id, None)
+        self.ledger.keep_out_unfit()
+
+    def _send_away(self, state: ResourceState) -> None:
+        """Let what waits for a resource that is out of use wait for another."""
+        self.system.resources_changed()
+        self.ledger.unplace(state)
+        self.ledger.keep_out_unfit()
+
+
+_OfWorker = (
+    e.TaskStarted | e.StripsDone | e.TaskYielded | e.TaskFinished | e.TaskAborted
+)

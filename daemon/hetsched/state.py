@@ -1,0 +1,778 @@
+"""The ledger: the system's state, and the steps by which it changes.
+
+Decisions of the policy are steps; events are made of steps by `intake`. Called by the
+scheduler and the intake only. The actions that follow are collected in `actions`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hetsched import actions as a
+from hetsched.breaker import LONGEST_REASON, Fault, Pair, key_of
+from hetsched.queues import RunQueue
+from hetsched.quotas import Gate, Turns
+from hetsched.system import SECOND
+from hetsched.tasks import Row, State, TaskRecord
+from libtask.errors import BugError
+
+if TYPE_CHECKING:
+    from hetsched.actions import Action
+    from hetsched.events import Cause, TaskSubmitted
+    from hetsched.ids import Nanoseconds, TaskId
+    from hetsched.limits import Limits
+    from hetsched.system import ResourceState, System
+
+ROWS_KEPT = 1024
+"""Rows that may be kept besides twice those of live tasks: types come and go for years."""
+
+
+UNBOUNDED = 1 << 62
+"""Steps, where they are not limited."""
+
+
+class Ledger:
+    """Books every change of the system's state.
+
+    What one event leads to may concern any number of tasks: dependents of one that ends,
+    tasks that wait for a drained resource or lose their places to a new policy. With
+    `Limits.at_once` so many are dealt with in one handling of events; `carry_on` goes on
+    with the others in the next, for which `finish` sets a timer.
+    """
+
+    def __init__(self, system: System, limits: Limits, first_epoch: int) -> None:
+        self.system = system
+        self.limits = limits
+        self.actions: list[Action] = []
+        self.gate = Gate(system, limits.quotas)
+        self._turns = Turns()
+        self._epoch = first_epoch
+        self._sequence = 0
+        self._rows: dict[tuple[object, ...], Row] = {}
+        self._row_limit = ROWS_KEPT
+        self._dependents: dict[TaskId, deque[TaskRecord]] = {}
+        self._ended: deque[TaskRecord] = deque()
+        """Tasks that ended and whose dependents have not all been dealt with."""
+        self._to_keep_out: deque[TaskRecord] = deque()
+        """Tasks to keep out: their owners have nobody to make workers."""
+        self._replaced: dict[TaskId, TaskRecord] = {}
+        self._steps = UNBOUNDED
+        self.interrupted = False
+        """Whether the policy had more to decide than could be applied at once."""
+        self._trains: deque[tuple[Nanoseconds, list[TaskRecord]]] = deque()
+        """Trains, and when they should be over at the latest; in that order."""
+        self.arrival_rule = ""
+        """See `policy.arrival_rule_of`."""
+
+    def begin(self, *, bounded: bool = True) -> None:
+        """Start a new list of actions.
+
+        Args:
+            bounded: whether `Limits.at_once` holds.
+
+        """
+        self.actions = []
+        self.interrupted = False
+        at_once = self.limits.at_once
+        self._steps = at_once if bounded and at_once is not None else UNBOUNDED
+
+    def finish(self) -> list[Action]:
+        """Close the list: tell of the tasks that wait elsewhere than before."""
+        if self.gate.waits or self.unfinished:
+            # There is room for another task, of which to tell the policy, or more to do.
+            self.actions.append(a.SetTimer(self.system.now + 1))
+        if self._replaced:
+            for task in self._replaced.values():
+                if task.state.placeable:
+                    self.record(task, "placed" if task.resource else "unplaced")
+            self._replaced.clear()
+        breaker = self.system.breaker
+        if breaker.changed:
+            for pair, circuit in breaker.changed.items():
+                known = None if circuit is None else replace(circuit)
+                self.actions.append(a.KeepCircuit(pair, known))
+            breaker.changed.clear()
+        return self.actions
+
+    # ------------------------------------------------------------ many tasks
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether something is left for the next handling of events."""
+        pending = self._ended or self.system.displaced or self._to_keep_out
+        return bool(pending or self.interrupted)
+
+    def spend(self, task: TaskRecord | None) -> bool:
+        """Count a change of a task; return whether there may be another one."""
+        self._steps -= 1 if task is None else task.submitted.weight
+        return self._steps > 0
+
+    def carry_on(self) -> None:
+        """Go on with what earlier events led to, as far as the limit of steps goes."""
+        self._follow_ended()
+        while self._to_keep_out and self._steps > 0:
+            task = self._to_keep_out.popleft()
+            self.spend(task)
+            self._keep_out_now(task)
+        while self.system.displaced and self._steps > 0:
+            queue = self.system.displaced[0]
+            for task in queue.first(self._steps):
+                queue.remove(task)
+                self.enqueue(task)
+                self.tell_where(task)
+                if not self.spend(task):
+                    break
+            if not queue:
+                self.system.displaced.pop(0)
+
+    # ------------------------------------------------------------ decisions
+
+    def place(self, task_id: TaskId, resource: str, rank: float) -> None:
+        """Put a waiting task into a run queue, out of the one where it waits."""
+        task = self._waiting(task_id)
+        if self.gate.queue_outside(task) is not None:
+            return  # not up for a slot, whatever a policy wants
+        if resource not in self.system.affinities(task.row):
+            raise BugError(f"task {task_id} cannot run on {resource}: {task.tell()}")
+        self._queue_of(task).remove(task)
+        self._push(task, resource, rank)
+        self.tell_where(task)
+
+    def preempt(
+        self,
+        task_id: TaskId,
+        destination: str | None,
+        *,
+        makes_way: bool = False,
+        requeue: bool = False,
+    ) -> None:
+        """Ask a running task to yield; once more with another destination: redirect it.
+
+        One that is not preemptible goes on, unless its owner wants it to begin anew.
+        """
+        task = self.system.tasks[task_id]
+        if task.state is not State.RUNNING:
+            raise BugError(f"task {task_id} is {task.state}: it cannot be preempted")
+        if task.cancelling is not None:
+            return
+        if not (task.preemptible or requeue or task.requeuing):
+            return
+        task.requeuing |= requeue
+        # A task to be held goes nowhere, whatever a policy wants.
+        task.destination = None if task.holding else destination
+        task.makes_way |= makes_way
+        if task.unbegun:
+            task.preempting = True
+            self.recall(task)
+        elif not task.preempting:
+            self.recall_behind(task)
+            task.preempting = True
+            self.system.departing[task.id] = task
+            self.actions.append(a.Preempt(task.id, task.epoch, task.requeuing))
+
+    def drop(self, task_id: TaskId, reason: str) -> None:
+        """Give a waiting task up."""
+        task = self._waiting(task_id)
+        self._queue_of(task).remove(task)
+        self.end(task, "Dropped", reason)
+
+    def dispatch(self, task: TaskRecord, state: ResourceState) -> None:
+        """Give a task, already out of its queue, a free slot."""
+        name = state.resource.name
+        self._turns.take(task.turn)
+        if task.last_resource is not None and task.last_resource != name:
+            task.came_from = task.last_resource
+            task.moves += 1
+        task.advance("Dispatched", self.system.now)
+        self.occupy(task, state)
+        if self.system.breaker.trial_of(task.id) not in (None, name):
+            self.end_trial(task)  # its policy prefers another resource
+        self._replaced.pop(task.id, None)
+        self._bind(task)
+        self.actions.append(a.Run(task.id, task.epoch, name))
+        self.record(task, "dispatched")
+
+    def couple(self, task: TaskRecord, state: ResourceState, first: TaskRecord) -> None:
+        """Order a task, already out of its queue, behind one that has a slot."""
+        self._turns.take(task.turn)
+        task.advance("Dispatched", self.system.now)
+        self.occupy(task, state)
+        state.riding[task.id] = state.running.pop(task.id)
+        if first.train is None:
+            first.train = [first]
+            due = self.system.now + int(self.limits.train_due_s * SECOND)
+            self._trains.append((due, first.train))
+        task.train = first.train
+        task.train.append(task)
+        task.unbegun = True
+        self._replaced.pop(task.id, None)
+        self._bind(task)
+        name = state.resource.name
+        self.actions.append(a.Run(task.id, task.epoch, name, first.id))
+        self.record(task, "ordered")
+
+    def next_recall(self) -> Nanoseconds | None:
+        """When the first of the trains that are not over takes too long."""
+        trains = self._trains
+        while trains and not any(task.unbegun for task in trains[0][1]):
+            trains.popleft()
+        return trains[0][0] if trains else None
+
+    def recall_overdue(self) -> None:
+        """Take back what was ordered behind others that take longer than was expected."""
+        while self._trains and self._trains[0][0] <= self.system.now:
+            for task in self._trains.popleft()[1]:
+                self.recall(task)
+
+    def recall_behind(self, task: TaskRecord) -> None:
+        """Take back what was ordered behind a task that is to leave its slot."""
+        for other in task.train or ():
+            self.recall(other)
+
+    def recall(self, task: TaskRecord) -> None:
+        """Ask for a task that has not begun, unless that was done already."""
+        if task.unbegun and not task.recalled:
+            task.recalled = True
+            self.actions.append(a.Recall(task.id, task.epoch))
+
+    def begins(self, task: TaskRecord) -> None:
+        """Take note that a task which was ordered behind others has begun."""
+        if not task.unbegun:
+            return
+        task.unbegun = task.recalled = False
+        task.since = self.system.now
+        self.note_instant(task)
+        self.actions.append(a.Begin(task.id, task.epoch))
+        self.record(task, "dispatched")
+        self.system.departing.pop(task.id, None)
+        if task.preempting or task.cancelling is not None:
+            self.system.departing[task.id] = task
+        if task.preempting:  # it was asked back, which came too late
+            self.recall_behind(task)
+            self.actions.append(a.Preempt(task.id, task.epoch, task.requeuing))
+
+    def give_back(self, task: TaskRecord, reason: str | None = None) -> None:
+        """Let a task wait again that was ordered behind others and has not begun."""
+        where = task.destination or task.resource
+        self.withdraw(task)
+        task.bound = False
+        task.destination = task.last_resource = task.came_from = None
+        task.advance("Returned", self.system.now)
+        if task.cancelling is not None:
+            self.end(task, "TaskCancelled", task.cancelling)
+            return
+        if task.holding:
+            self.hold(task)
+        else:
+            self.enqueue(task, where)
+        self.record(task, "returned", reason)
+
+    def stage(self, task: TaskRecord) -> None:
+        self._bind(task)
+        self.actions.append(a.Stage(task.id, task.epoch))
+
+    def unplace_all(self) -> None:
+        """Take every task out of the run queues, for a new policy to place."""
+        for state in self.system.states.values():
+            self.unplace(state)
+        if self._is_long(self.system.unplaced):
+            queue, self.system.unplaced = self.system.unplaced, RunQueue()
+            self.system.displaced.append(queue)
+
+    # ------------------------------------------------------------ steps
+
+    def admit(self, event: TaskSubmitted) -> TaskRecord:
+        """Make the record of an accepted task; it is in no queue yet."""
+        if event.task in self.system.tasks:
+            raise BugError(f"task {event.task} was submitted twice")
+        self._sequence += 1
+        row = self._row(event, event.resources)
+        task = TaskRecord(event.task, row, event, self.system.now, self._sequence)
+        if self.system.breaker:
+            self._avoid_from_start(task)
+        task.turn = self._draw_turn(task)
+        if event.after:
+            self._await(task)
+        self.system.tasks[task.id] = task
+        self.system.tally.arrive(event.type)
+        return task
+
+    def current(self, task_id: TaskId, epoch: int) -> TaskRecord | None:
+        """Find the task that a worker holds, unless the epoch is an old one."""
+        task = self.system.tasks.get(task_id)
+        return task if task and task.bound and task.epoch == epoch else None
+
+    def rerow(self, task: TaskRecord, *, leaves: bool = False) -> None:
+        """Take up a changed set of allowed resources; the task is in no queue.
+
+        One that runs and is not preemptible may use nothing but what it runs on, so that
+        no policy finds a better place for it, unless it leaves that.
+        """
+        allowed = task.submitted.resources
+        stays = not leaves and not task.preemptible and self._runs(task)
+        if stays and task.resource is not None:
+            allowed = frozenset({task.resource})
+        elif task.pinned is not None:
+            allowed = frozenset({task.pinned})
+        elif task.excluded:
+            allowed = (allowed or frozenset(self.system.resources)) - task.excluded
+            # An empty set would mean any resource; no resource has an empty name.
+            allowed = allowed or frozenset({""})
+        task.row = self._row(task.submitted, allowed)
+        if self.system.breaker.avoided(task.submitted):
+            left = self.alternatives(task)
+            if left and left != self.system.able(task.row):
+                task.row = self._row(task.submitted, left)
+
+    def _runs(self, task: TaskRecord) -> bool:
+        """Whether a task has a slot."""
+        state = self.system.states.get(task.resource or "")
+        return state is not None and task.id in state.running
+
+    def occupy(self, task: TaskRecord, state: ResourceState) -> None:
+        """Let a task have a slot from now on."""
+        self.gate.enter(task)
+        task.resource = task.last_resource = state.resource.name
+        task.since = self.system.now
+        self.note_instant(task)
+        task.progress_then = task.progress
+        task.checkpointed = False
+        state.running[task.id] = task
+        if not task.preemptible:
+            self.rerow(task)
+
+    def note_instant(self, task: TaskRecord) -> None:
+        """Take it that the progress of a task was told now; it has, or gets, a slot."""
+        task.progress_at = self.system.now
+        state = self.system.states.get(task.resource or "")
+        if state is not None and state.resource.shared:
+            task.turned = state.turn(self.system.now)
+
+    def arrive(self, task: TaskRecord) -> None:
+        """Let a new task wait: at once where it fits best, if the policy says so."""
+        if not self._comes_in(task):
+            return
+        resource = None
+        if self.arrival_rule:
+            resource = self.system.fit(task.row).best
+            task.rule = "" if resource is None else self.arrival_rule
+        self._push(task, resource, task.rank)
+
+    def enqueue(self, task: TaskRecord, resource: str | None = None) -> None:
+        """Let a task in no queue wait for `resource`; else for the policy to place it."""
+        if not self._comes_in(task):
+            return
+        if resource is not None and resource not in self.system.affinities(task.row):
+            resource = None
+        self._push(task, resource, task.rank)
+
+    def let_in(self) -> None:
+        """Let tasks come in from outside that their owners' quotas allow by now."""
+        for task in self.gate.coming_in(self._steps):
+            self.spend(task)
+            self._push(task, None, task.rank)
+
+    def keep_out_unfit(self) -> None:
+        """Keep those tasks out that wait for a resource to come back; see `Gate.admits`."""
+        if not self.gate.quotas.limited:
+            return
+        for row in list(self.system.unplaced.rows()):
+            if not self.system.affinities(row):
+                self._keep_out_row(row)
+
+    def keep_out_unattended(self, owner: int) -> None:
+        """Keep out what waits for a worker that nobody makes; see `Gate.close`."""
+        self._to_keep_out += [
+            task for task in self.system.tasks.values() if task.submitted.owner == owner
+        ]
+        self.carry_on()
+
+    def keep_out_unadmitted(self, task: TaskRecord) -> None:
+        """Keep a waiting task out that came in, and would not be let in now."""
+        if self.gate.queue_outside(task) is not None or self.gate.admits(task):
+            return
+        self._queue_of(task).remove(task)
+        if task.resource is not None:
+            task.resource = None
+            self.tell_where(task)
+        self.gate.keep_out(task)
+
+    def keep_popped_out(self, task: TaskRecord) -> None:
+        """Keep out a task, already out of its queue, that would wait in a slot for a worker."""
+        self.gate.leave(task)
+        task.resource = None
+        self.tell_where(task)
+        self.gate.keep_out(task)
+
+    def unplace(self, state: ResourceState) -> None:
+        """Empty a run queue, for the policy to place its tasks anew.
+
+        A long one is set aside as a whole, and its tasks are given to the policy bit by bit.
+        """
+        if self._is_long(state.queue):
+            queue, state.queue = state.queue, RunQueue()
+            for task in queue.tasks():
+                task.resource = None
+            self.system.displaced.append(queue)
+            self._steps = 0  # that was as much as one handling may take
+            return
+        for task in list(state.queue):
+            self.spend(task)
+            state.queue.remove(task)
+            self._push(task, None, task.rank)
+            self.tell_where(task)
+
+    def withdraw(self, task: TaskRecord) -> None:
+        """Take a task out of the slot or the queue where it is."""
+        if task.state.placeable:
+            self._queue_of(task).remove(task)
+        elif task.state is State.RUNNING and task.resource is not None:
+            self._vacate(task, self.system.states[task.resource])
+            self.system.departing.pop(task.id, None)
+            task.preempting = task.makes_way = False
+            task.suspended = task.requeuing = False
+
+    def hold(self, task: TaskRecord) -> None:
+        """Let a task in no queue wait for its owner."""
+        self.gate.leave(task)
+        self.end_trial(task)
+        task.resource = None
+        if task.state is not State.HELD:
+            task.advance("TaskHeld", self.system.now)
+
+    def retry(self, task: TaskRecord, event: str, reason: str) -> None:
+        """Begin again from the last snapshot or the start, wherever the policy says."""
+        task.progress, task.rank = task.kept, 0.0
+        task.destination = task.last_resource = task.came_from = None
+        task.bound = False
+        task.advance(event, self.system.now)
+        self.rerow(task)
+        if task.holding or task.state is State.HELD:
+            self.hold(task)
+        else:
+            self.enqueue(task)
+        self.record(task, "retried", reason)
+
+    def lose(self, task: TaskRecord, reason: str, *, begun: bool = True) -> None:
+        """Take it that no worker holds the task any more, nor what no snapshot holds."""
+        self.withdraw(task)
+        task.bound = False
+        task.attempts += begun
+        limit = self.limits.attempts
+        if task.cancelling is not None:
+            self.end(task, "TaskAborted", task.cancelling)
+        elif task.attempts >= limit and task.state is not State.HELD:
+            why = task.why_failed(reason)
+            reason = f"{why}; {task.attempts} attempts are the limit"
+            self.end(task, "TaskFailed", reason)
+        else:
+            self.retry(task, "WorkerLost", reason)
+
+    def go_last(self, task: TaskRecord) -> None:
+        """Let all that wait go before a task that is in no waiting queue, as if it came now."""
+        if task.state.placeable:
+            return  # it has no place to take again
+        self._sequence += 1
+        task.sequence = self._sequence
+        task.turn = self._draw_turn(task)
+
+    def release_worker(self, task: TaskRecord) -> None:
+        """Make the worker give up the task, unless that was asked already."""
+        if task.bound and task.cancelling is None:
+            self.actions.append(a.Abort(task.id, task.epoch))
+        task.bound = False
+
+    def end(self, task: TaskRecord, event: str, reason: str | None) -> None:
+        """Close the record of a task in no queue, and of those that cannot follow it."""
+        self._close(task, event, reason)
+        self._follow_ended()
+
+    def tell_where(self, task: TaskRecord) -> None:
+        """Have `finish` tell where a task waits, once it is decided."""
+        self._replaced[task.id] = task
+
+    def record(self, task: TaskRecord, event: str, reason: str | None = None) -> None:
+        """Have the shell keep and publish the task's state."""
+        record = a.Record(task.id, task.state, event, task.resource, reason)
+        self.actions.append(record)
+
+    # ------------------------------------------------------------ what is avoided
+
+    def alternatives(self, task: TaskRecord) -> frozenset[str]:
+        """Return the resources that a task may use and is not to avoid.
+
+        Its row is to hold all that it may use. What it runs on it goes on with.
+        """
+        avoided = self.system.breaker.avoided(task.submitted)
+        if task.state is State.RUNNING and task.resource is not None:
+            avoided -= {task.resource}
+        return self.system.able(task.row) - avoided
+
+    def blame(self, task: TaskRecord, resource: str, cause: Cause, reason: str) -> None:
+        """Count a failure against a task's application on a resource."""
+        submitted = task.submitted
+        fault = Fault(submitted.version, cause, reason[:LONGEST_REASON])
+        pair = Pair(*key_of(submitted), resource)
+        changed = self.system.breaker.fail(pair, fault, task.since, self.system.now)
+        self.reconsider(changed)
+
+    def reaches_checkpoint(self, task: TaskRecord) -> None:
+        """Take note that a running task works where it is."""
+        task.checkpointed = True
+        breaker = self.system.breaker
+        if not breaker or task.resource is None:
+            return
+        key = key_of(task.submitted)
+        pair = Pair(*key, task.resource)
+        if breaker.worked(pair, task.submitted.version, task.since):
+            self.reconsider({key})
+
+    def reconsider(self, applications: set[tuple[int, str]]) -> None:
+        """Let all tasks of these owners' applications go by what is avoided now."""
+        if not applications:
+            return
+        for task in list(self.system.tasks.values()):
+            if key_of(task.submitted) in applications:
+                self._reconsider(task)
+
+    def begin_trial(self, pair: Pair) -> None:
+        """Let one of the waiting tasks try a half-open pair, if there is one that may.
+
+        A task that has nowhere else to go at the moment goes before others.
+        """
+        able = [
+            task
+            for task in self.system.tasks.values()
+            if task.state.placeable
+            and key_of(task.submitted) == (pair.owner, pair.app)
+            and self._may_try(task, pair.resource)
+            and self._is_up_for_trial(task)
+        ]
+        system = self.system
+        chosen = min(
+            able,
+            key=lambda task: (bool(system.affinities(task.row)), task.sequence),
+            default=None,
+        )
+        if chosen is None:
+            return
+        where = chosen.resource
+        self.withdraw(chosen)
+        self.enqueue(chosen)  # and is offered the trial
+        if where is not None:
+            self.tell_where(chosen)
+
+    def end_trial(self, task: TaskRecord) -> None:
+        """Take the trial of a pair back from a task that does not make it."""
+        if self.system.breaker.release(task.id, self.system.now):
+            self.rerow(task)
+
+    # ------------------------------------------------------------ parts of steps
+
+    def _vacate(self, task: TaskRecord, state: ResourceState) -> None:
+        """Take a task out of its slot, which is then that of the next of its train."""
+        if state.resource.shared:
+            state.turn(self.system.now)
+        has_slot = state.running.pop(task.id, None) is not None
+        if not has_slot:
+            del state.riding[task.id]
+        task.unbegun = task.recalled = False
+        train, task.train = task.train, None
+        if train is None:
+            return
+        train.remove(task)
+        if has_slot and train:
+            following = train[0]
+            state.running[following.id] = state.riding.pop(following.id)
+            if following.recalled:  # its worker is to say whether it has begun
+                self.system.departing[following.id] = following
+            else:
+                self.begins(following)
+        if len(train) == 1:
+            train[0].train = None
+
+    def _avoid_from_start(self, task: TaskRecord) -> None:
+        """Let a new task avoid what others of its application failed on."""
+        gone = self.system.breaker.supersede(task.submitted)
+        self.reconsider({pair[:2] for pair in gone})
+        self.rerow(task)
+
+    def _comes_in(self, task: TaskRecord) -> bool:
+        """Whether a task that begins to wait may have a slot; else it waits outside."""
+        if self.system.breaker:
+            self._offer_trial(task)
+        if self.gate.admits(task):
+            return True
+        task.resource = None
+        self.gate.keep_out(task)
+        return False
+
+    def _reconsider(self, task: TaskRecord) -> None:
+        before, where = task.row, task.resource
+        if not task.state.placeable:
+            self.rerow(task)
+            return
+        self.rerow(task)
+        after, task.row = task.row, before
+        if after is before:
+            return
+        self.withdraw(task)
+        task.row = after
+        self.enqueue(task, where)
+        if where is not None:
+            self.tell_where(task)
+
+    def _offer_trial(self, task: TaskRecord) -> None:
+        """Let a task that begins to wait try a half-open pair, if nobody does."""
+        for resource in self.system.breaker.offers(task.submitted):
+            if self._may_try(task, resource):
+                self.system.breaker.give_trial(task.submitted, resource)
+                self.rerow(task)
+                return
+
+    def _is_up_for_trial(self, task: TaskRecord) -> bool:
+        """Whether a task is let in, or waits outside for a resource only."""
+        outside = self.gate.queue_outside(task) is not None
+        return not (outside and self.system.affinities(task.row))
+
+    def _may_try(self, task: TaskRecord, resource: str) -> bool:
+        """Whether a task may be the one that tries a pair: it has nothing to lose by that."""
+        if resource not in self.system.breaker.offers(task.submitted):
+            return False
+        allowed = task.submitted.resources
+        if task.pinned is not None:
+            allowed = frozenset({task.pinned})
+        return (
+            (not allowed or resource in allowed)
+            and resource not in task.excluded
+            and self.system.resources[resource].kind in task.submitted.kinds
+            and task.progress <= task.kept
+        )
+
+    def _row(self, event: TaskSubmitted, resources: frozenset[str]) -> Row:
+        key = (event.type, event.kinds, resources, event.work)
+        row = self._rows.get(key)
+        if row is None:
+            if len(self._rows) >= self._row_limit:
+                self._forget_rows()
+            row = self._rows[key] = Row(event.type, event.kinds, resources, event.work)
+        return row
+
+    def _forget_rows(self) -> None:
+        """Forget the rows that no live task has."""
+        live = {task.row for task in self.system.tasks.values()}
+        self._rows = {key: row for key, row in self._rows.items() if row in live}
+        self._row_limit = 2 * len(self._rows) + ROWS_KEPT
+        self.system.forget_fits()
+
+    def _await(self, task: TaskRecord) -> None:
+        live = self.system.tasks
+        task.unmet = {other for other in task.submitted.after if other in live}
+        for other in task.unmet:
+            self._dependents.setdefault(other, deque()).append(task)
+
+    def _waiting(self, task_id: TaskId) -> TaskRecord:
+        task = self.system.tasks[task_id]
+        if not task.state.placeable:
+            raise BugError(f"task {task_id} is {task.state}: it does not wait")
+        return task
+
+    def _queue_of(self, task: TaskRecord) -> RunQueue:
+        if task.resource is None:
+            return (
+                self.gate.queue_outside(task)
+                or self._displaced(task)
+                or self.system.unplaced
+            )
+        return self.system.states[task.resource].queue
+
+    def _is_long(self, queue: RunQueue) -> bool:
+        """Whether the tasks of a queue are too many, or too heavy, for one handling."""
+        if self._steps == UNBOUNDED:
+            return False
+        if len(queue) > self._steps:
+            return True
+        return sum(task.submitted.weight for task in queue.tasks()) > self._steps
+
+    def _displaced(self, task: TaskRecord) -> RunQueue | None:
+        """Find the queue in which a task was set aside; None: it was not."""
+        return next((each for each in self.system.displaced if task in each), None)
+
+    def _keep_out_now(self, task: TaskRecord) -> None:
+        """Keep a task out, unless it ended or its owner is attended meanwhile."""
+        if task.id in self.system.tasks and task.state.placeable:
+            self.keep_out_unadmitted(task)
+
+    def _push(self, task: TaskRecord, resource: str | None, rank: float) -> None:
+        task.resource = resource
+        task.rank = rank
+        self._queue_of(task).push(task, rank)
+
+    def _bind(self, task: TaskRecord) -> None:
+        if not task.bound:
+            task.bound = True
+            task.epoch = self._epoch
+            self._epoch += 1
+
+    def _draw_turn(self, task: TaskRecord) -> float:
+        owner = task.submitted.owner
+        seconds = self.system.fit(task.row).least_s
+        return self._turns.draw(owner, seconds, self.gate.quotas.of(owner).share)
+
+    def _keep_out_row(self, row: Row) -> None:
+        unplaced = self.system.unplaced
+        for task in [each for each in unplaced if each.row is row]:
+            self.keep_out_unadmitted(task)
+
+    def _close(self, task: TaskRecord, event: str, reason: str | None) -> None:
+        self.gate.leave(task)
+        self.end_trial(task)
+        self.release_worker(task)
+        task.advance(event, self.system.now)
+        del self.system.tasks[task.id]
+        if task.id in self._dependents:
+            self.system.ending.add(task.id)
+            self._ended.append(task)
+        deadline = task.submitted.deadline
+        in_time = deadline is None or self.system.now <= deadline
+        if task.state is State.COMPLETED and in_time:
+            self.system.tally.complete(task.submitted.type)
+        self.record(task, task.state.value, reason)
+
+    def _follow_ended(self) -> None:
+        """Deal with the dependents of tasks that ended, in order of their ends.
+
+        A list, no recursion: chains of dependents may be long.
+        """
+        while self._ended and self._steps > 0:
+            ended = self._ended[0]
+            dependents = self._dependents[ended.id]
+            while dependents and self._steps > 0:
+                task = dependents.popleft()
+                self.spend(task)
+                self._follow(ended, task)
+            if not dependents:
+                self._ended.popleft()
+                self.system.ending.discard(ended.id)
+                del self._dependents[ended.id]
+
+    def _follow(self, ended: TaskRecord, task: TaskRecord) -> None:
+        """Let a dependent of a completed task go on; close that of any other."""
+        if task.state.ended:
+            return
+        if isinstance(task.unmet, set):  # it has one, as it comes after the other
+            task.unmet.discard(ended.id)
+        if ended.state is not State.COMPLETED:
+            reason = dependency_ended(ended.id, ended.state)
+            self._close(task, "DependencyEnded", reason)
+        elif not task.unmet and task.state is State.WAITING:
+            task.advance("DependenciesMet", self.system.now)
+            self.enqueue(task)
+            self.record(task, "queued")
+
+
+def dependency_ended(task: int, state: str) -> str:
+    """Say why a task ends that comes after one which did not complete."""
+    return f"task {task}, which it comes after, ended as {state}"

@@ -1,0 +1,395 @@
+"""The state that policies look at: resources, run queues, running tasks, estimates.
+
+The scheduler owns and changes it; policies only read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from hetsched.breaker import Breaker
+from hetsched.queues import RunQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hetsched.ids import Nanoseconds, TaskId
+    from hetsched.tasks import Row, TaskRecord
+
+
+SECOND: Nanoseconds = 1_000_000_000
+
+
+LONGEST_S = 1e12
+"""Longer expected times are taken as this: they are told in nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One schedulable processor of the node.
+
+    Attributes:
+        slots: how many tasks it runs at once.
+        busy_watts: power while computing; `idle_watts`: while not.
+        link_bytes_per_s: bandwidth between host memory and the device; None: the host.
+        reconfigure_s: time to load another program (FPGA).
+        queue_limit: tasks that may wait in its queue, for policies that bound it.
+        shared: its tasks share its speed: each of n takes n times as long as alone.
+
+    """
+
+    name: str
+    kind: str
+    slots: int = 1
+    busy_watts: float = 0.0
+    idle_watts: float = 0.0
+    link_bytes_per_s: float | None = None
+    reconfigure_s: float = 0.0
+    queue_limit: int | None = None
+    shared: bool = False
+
+
+def watts_of(resource: Resource) -> float:
+    """Power charged to one task while it runs: its slot's part of the busy power.
+
+    Not less the idle power: whoever keeps a resource from being given up pays for it.
+    """
+    return resource.busy_watts / resource.slots
+
+
+@dataclass(eq=False, slots=True)
+class ResourceState:
+    """What a resource does at the moment."""
+
+    resource: Resource
+    queue: RunQueue = field(default_factory=RunQueue)
+    running: dict[TaskId, TaskRecord] = field(default_factory=dict)
+    """One task for each slot that is taken."""
+    riding: dict[TaskId, TaskRecord] = field(default_factory=dict)
+    """Tasks that workers have behind these: short ones, of which no policy need know."""
+    up: bool = True
+    draining: bool = False
+    slots: int = field(init=False)
+    """Those that tasks may take: no process that nothing can end holds on to them."""
+    turned: Nanoseconds = 0
+    """Time at full speed that each of its tasks was given by `turned_at`, if it is shared."""
+    turned_at: Nanoseconds = 0
+
+    def __post_init__(self) -> None:
+        self.slots = self.resource.slots
+
+    def turn(self, now: Nanoseconds) -> Nanoseconds:
+        """Return `turned` as of now; called before the number of running tasks changes."""
+        self.turned += (now - self.turned_at) // max(len(self.running), 1)
+        self.turned_at = now
+        return self.turned
+
+    @property
+    def usable(self) -> bool:
+        return self.up and not self.draining and self.slots > 0
+
+
+class Estimates(Protocol):
+    """Expected execution times (EET)."""
+
+    @property
+    def version(self) -> int:
+        """A number that changes whenever an answer may."""
+        ...
+
+    def seconds(self, row: Row, resource: Resource) -> float:
+        """Return the expected seconds of a whole task of `row` alone on `resource`."""
+        ...
+
+    def spread(self, row: Row, resource: Resource) -> float:
+        """Return the relative standard deviation of that expectation."""
+        ...
+
+
+Objective: TypeAlias = Literal["performance", "energy", "edp"]
+"""What affinity is measured by: time, energy, or their product (loesch-2016, III-D)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How well the resources that can run a row now fit it.
+
+    Attributes:
+        affinities: resource name -> affinity, in [0, 1].
+        best: the one with the highest; None: no resource can run the row now.
+        expected: resource name -> EET in whole nanoseconds, so that sums compare exactly.
+        least_s: the least of these, in seconds; a second where no resource can run it.
+
+    """
+
+    affinities: dict[str, float]
+    best: str | None
+    expected: dict[str, Nanoseconds]
+    least_s: float
+
+
+class System:
+    """Read-only view of everything a decision may depend on."""
+
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        estimates: Estimates,
+        breaker: Breaker | None = None,
+    ) -> None:
+        self.resources = {resource.name: resource for resource in resources}
+        self.states = {r.name: ResourceState(r) for r in resources}
+        self.estimates = estimates
+        self.tasks: dict[TaskId, TaskRecord] = {}
+        self.unplaced = RunQueue()
+        """Tasks that wait for a resource and that the policy has not placed yet."""
+        self.displaced: list[RunQueue] = []
+        """Tasks that lost their places, and which no policy has been shown again yet."""
+        self.ending: set[TaskId] = set()
+        """Tasks that ended, and whose dependents have not all been dealt with yet."""
+        self.outside: dict[int, RunQueue] = {}
+        """Owner -> tasks beyond his quota, or without a worker: no policy looks at them."""
+        self.unattended: set[int] = set()
+        """Owners for whose tasks nobody makes workers."""
+        self.departing: dict[TaskId, TaskRecord] = {}
+        """Running tasks that were asked to yield or to give up."""
+        self.breaker = Breaker() if breaker is None else breaker
+        """Applications that failed on a resource and are kept from it for now."""
+        self.tally = Tally()
+        """How many tasks of each type arrived and completed in time."""
+        self.objective: Objective = "performance"
+        """What affinity is measured by: the policy's choice, set by the scheduler."""
+        self.now: Nanoseconds = 0
+        self._fits: dict[Row, Fit] = {}
+        self._version = -1
+        self._usable = list(self.states.values())
+
+    # ------------------------------------------------------------ resources
+
+    def usable(self) -> Iterator[str]:
+        """Names of the resources that take tasks."""
+        return (state.resource.name for state in self._usable)
+
+    def usable_states(self) -> list[ResourceState]:
+        """List what the resources that take tasks do at the moment."""
+        return self._usable
+
+    def idle(self) -> list[str]:
+        """Names of the resources with a slot that no task takes or is about to take."""
+        found = [
+            state.resource.name
+            for state in self._usable
+            if len(state.running) < state.slots
+            and len(state.running) + len(state.queue) < state.slots
+        ]
+        if found and self.departing:
+            return [name for name in found if self.spare(name) > self.inbound(name)]
+        return found
+
+    def queue(self, resource: str) -> RunQueue:
+        return self.states[resource].queue
+
+    def running(self, resource: str) -> list[TaskRecord]:
+        return list(self.states[resource].running.values())
+
+    def spare(self, resource: str) -> int:
+        """Slots that neither a running nor a queued task takes; negative: tasks wait."""
+        state = self.states[resource]
+        if not state.usable:
+            return 0
+        return state.slots - len(state.running) - len(state.queue)
+
+    def waiting(self, resource: str) -> Iterator[TaskRecord]:
+        """First waiting task of each row, but for those that a free slot takes next.
+
+        A slot counts as free when it is, or when its task was asked to make way.
+        """
+        state = self.states[resource]
+        if not state.usable:
+            return state.queue.heads()
+        free = state.slots - len(state.running)
+        return state.queue.heads(free + self.making_way(resource))
+
+    def making_way(self, resource: str) -> int:
+        """Count the running tasks that were asked to yield for one that waits there."""
+        if not self.departing:
+            return 0
+        return sum(
+            t.makes_way and t.resource == resource for t in self.departing.values()
+        )
+
+    def opening(self, resource: str) -> int:
+        """Count the slots that are free or whose task was asked to leave."""
+        state = self.states[resource]
+        free = state.slots - len(state.running)
+        return free + self.leaving(resource)
+
+    def leaving(self, resource: str) -> int:
+        """Count the running tasks that were asked to yield or to give up."""
+        if not self.departing:
+            return 0
+        return sum(task.resource == resource for task in self.departing.values())
+
+    def inbound(self, resource: str) -> int:
+        """Count the running tasks that will move to `resource` at their next checkpoint."""
+        if not self.departing:
+            return 0
+        return sum(task.destination == resource for task in self.departing.values())
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether no task waits, and one that runs is expected to take less than this.
+
+        One that was to be done before now is not expected to end soon any more.
+        """
+        states = self.states.values()
+        if self.unplaced or any(state.queue for state in states):
+            return False
+        limit = self.now - 2 * int(seconds * SECOND)
+        return any(
+            task.since >= limit
+            and self.estimates.seconds(task.row, state.resource) < seconds
+            for state in states
+            for task in state.running.values()
+        )
+
+    # ------------------------------------------------------------ estimates
+
+    def feasible(self, row: Row) -> list[str]:
+        """Names of the resources that can run tasks of `row` now."""
+        return list(self.affinities(row))
+
+    def fit(self, row: Row) -> Fit:
+        """Weigh the resources that can run `row` now; kept until an estimate changes."""
+        if self._version != self.estimates.version:
+            self._fits.clear()
+            self._version = self.estimates.version
+        found = self._fits.get(row)
+        if found is None:
+            found = self._fits[row] = self._measure(row)
+        return found
+
+    def affinities(self, row: Row) -> dict[str, float]:
+        """Affinity of `row` to each resource that can run it now (loesch-2016, III-C)."""
+        return self.fit(row).affinities
+
+    def affinity(self, row: Row, resource: str) -> float:
+        """A(p, R) = c(p, R_best) / c(p, R), in [0, 1]; 0 where `row` cannot run on it.
+
+        c is the execution time, or the energy or energy-delay product by `objective`.
+        """
+        return self.fit(row).affinities.get(resource, 0.0)
+
+    def best(self, row: Row) -> str | None:
+        """Resource with the highest affinity; the first by name among equals."""
+        return self.fit(row).best
+
+    def seconds(self, row: Row, resource: str) -> float:
+        """EET of a whole task on `resource`; infinite where it cannot run."""
+        if resource not in self.affinities(row):
+            return math.inf
+        return self.estimates.seconds(row, self.resources[resource])
+
+    def progress(self, task: TaskRecord) -> float:
+        """Share of a task done by now: as reported, carried on by its EET."""
+        if task.resource is None or task.id not in self.states[task.resource].running:
+            return task.progress
+        expected = self.estimates.seconds(task.row, self.resources[task.resource])
+        elapsed = (self.now - task.progress_at) / SECOND
+        return min(1.0, task.progress + elapsed / max(expected, 1e-9))
+
+    def remaining(self, task: TaskRecord, resource: str) -> float:
+        """Seconds that the rest of a task would take on `resource`; inf: it cannot run."""
+        seconds = self.seconds(task.row, resource)
+        if seconds == math.inf:
+            return seconds  # nothing left to do there either is no number
+        return seconds * (1.0 - self.progress(task))
+
+    def remaining_spread(self, task: TaskRecord, resource: str) -> float:
+        """Standard deviation of `remaining`, in seconds; infinite where it cannot run."""
+        seconds = self.remaining(task, resource)
+        if seconds == math.inf:
+            return math.inf
+        return seconds * self.estimates.spread(task.row, self.resources[resource])
+
+    def resources_changed(self) -> None:
+        """Look anew at which resources are usable. Called when one came or went."""
+        self._usable = [state for state in self.states.values() if state.usable]
+        self._fits.clear()
+
+    def forget_fits(self) -> None:
+        """Weigh anew. Called when rows are forgotten."""
+        self._fits.clear()
+
+    def aim_at(self, objective: Objective) -> None:
+        """Measure affinity by another objective. Called when the policy changes."""
+        self.objective = objective
+        self._fits.clear()
+
+    def energy(self, row: Row, resource: str) -> float:
+        """Joules that a whole task of `row` is expected to draw on `resource`."""
+        return self.seconds(row, resource) * watts_of(self.resources[resource])
+
+    def possible(self, row: Row) -> bool:
+        """Whether any resource can run `row`, if not now then when it is back."""
+        return any(self._expected(row, name) < math.inf for name in self.resources)
+
+    def able(self, row: Row) -> frozenset[str]:
+        """Return the resources that can run `row`, if not now then when they are back."""
+        return frozenset(
+            name for name in self.resources if self._expected(row, name) < math.inf
+        )
+
+    def _measure(self, row: Row) -> Fit:
+        expected = {name: self._expected(row, name) for name in self.usable()}
+        costs = {name: self._cost(seconds, name) for name, seconds in expected.items()}
+        least = min(costs.values(), default=math.inf)
+        affinities = {
+            name: (least / cost if cost > 0 else 1.0)
+            for name, cost in costs.items()
+            if cost < math.inf
+        }
+        best = min(affinities, key=lambda r: (-affinities[r], r), default=None)
+        whole = {
+            name: round(min(expected[name], LONGEST_S) * SECOND) for name in affinities
+        }
+        least_s = min(whole.values(), default=SECOND) / SECOND
+        return Fit(affinities, best, whole, least_s)
+
+    def _cost(self, seconds: float, name: str) -> float:
+        """Weigh an execution time by the objective."""
+        if self.objective == "performance" or seconds == math.inf:
+            return seconds
+        # Without figures of power all resources are taken to draw the same.
+        joules = seconds * (watts_of(self.resources[name]) or 1.0)
+        return joules if self.objective == "energy" else joules * seconds
+
+    def _expected(self, row: Row, name: str) -> float:
+        resource = self.resources[name]
+        allowed = not row.resources or name in row.resources
+        if not allowed or resource.kind not in row.kinds:
+            return math.inf
+        return self.estimates.seconds(row, resource)
+
+
+class Tally:
+    """Counts tasks by type."""
+
+    def __init__(self) -> None:
+        self.arrived: dict[str, int] = {}
+        self.on_time: dict[str, int] = {}
+        """Completed by their deadline, or without one."""
+
+    def arrive(self, task_type: str) -> None:
+        self.arrived[task_type] = self.arrived.get(task_type, 0) + 1
+
+    def complete(self, task_type: str) -> None:
+        self.on_time[task_type] = self.on_time.get(task_type, 0) + 1
+
+    def rates(self) -> dict[str, float]:
+        """Tell the share completed in time of those that arrived, by type."""
+        return {
+            task_type: self.on_time.get(task_type, 0) / arrived
+            for task_type, arrived in self.arrived.items()
+        }
