@@ -18,21 +18,20 @@ import msgspec
 import platformdirs
 
 import hetd
-from hetd.config import Config, read_document
-from hetd.discovery import discover, with_verdicts
-from hetd.journal import Journal
-from hetd.logwriter import LogWriter
+from hetd.config import Config, Origins, log_of_this_process, read_document
+from hetd.daemon import Serving
+from hetd.devices.discovery import discover, with_verdicts
+from hetd.log import LogWriter
 from hetd.loop import Loop
-from hetd.node import EPOCHS, Node
-from hetd.notify import Notifier, passed_socket, path_of
-from hetd.origins import Origins, log_of_this_process
-from hetd.serving import Serving
+from hetd.runtime import EPOCHS, Node
 from hetd.store import Retention, Store
 from hetd.store.lock import lock
-from hetd.transport.guard import Allowance
+from hetd.systemd import Notifier, passed_socket, path_of
+from hetd.tasks.journal import Journal
+from hetd.transport.connection_guard import Allowance
+from hetd.transport.poller import Wakes
 from hetd.transport.router import Router
-from hetd.wakes import Wakes
-from hetd.workers import WorkerPool
+from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
 from libtask.endpoint import run_directory

@@ -25,19 +25,28 @@ Without `[[resource]]` tables the resources are discovered.
 from __future__ import annotations
 
 import difflib
+import logging
 import math
+import os
+import pwd
 import re
 import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from hetsched.limits import Quota, Quotas
 from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
-from libtask.messages import DeviceInfo, DeviceSpec, Kind, SnapshotTerms
+from libtask.messages import ConfigValue, DeviceInfo, DeviceSpec, Kind, SnapshotTerms
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from hetd.tasks.operator_settings import Setting
 
 
 class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -329,3 +338,166 @@ def _check_limits(limits: LimitsTable) -> None:
                 raise InputError(f"{where}.{name}: expected at least 0, got {count}")
         if table.share is not None and not 0 < table.share < math.inf:
             raise InputError(f"{where}.share: expected a number above 0")
+
+
+log = logging.getLogger("hetd")
+
+MIB = 1 << 20
+
+
+def quotas(table: LimitsTable) -> Quotas:
+    """Tell the scheduler what users' tasks may take at once."""
+    everybody = Quota(_number(table.running), table.share)
+    single = {
+        uid: Quota(
+            _number(table.running if user.running is None else user.running),
+            table.share if user.share is None else user.share,
+        )
+        for uid, user in _users(table).items()
+    }
+    return Quotas(everybody, single)
+
+
+class Allowed:
+    """One limit, for everybody and for single users.
+
+    Args:
+        table: of the configuration.
+        name: of the limit in it.
+        unit: what its numbers count.
+
+    """
+
+    def __init__(self, table: LimitsTable, name: str, unit: int = 1) -> None:
+        self._everybody = _in_units(getattr(table, name), unit)
+        self._single = {
+            uid: _in_units(getattr(user, name), unit)
+            for uid, user in _users(table).items()
+            if getattr(user, name) is not None
+        }
+
+    def of(self, uid: int) -> int | None:
+        """Return the limit of a user; None: there is none."""
+        return self._single.get(uid, self._everybody)
+
+
+class UserLimits:
+    """What each user may have, besides what the scheduler sees to.
+
+    Attributes:
+        tasks: that have not ended.
+        stored: bytes that are kept on disk; `unended`: those of tasks that have not ended.
+        priority: the highest, and with a minus the lowest, that a user may give.
+
+    """
+
+    def __init__(self, table: LimitsTable) -> None:
+        self.tasks = Allowed(table, "tasks")
+        self.stored = Allowed(table, "stored_mb", MIB)
+        self.unended = Allowed(table, "unended_mb", MIB)
+        self.priority = Allowed(table, "priority")
+
+
+def _users(table: LimitsTable) -> dict[int, UserTable]:
+    found = {uid_of(name): user for name, user in table.user.items()}
+    return {uid: user for uid, user in found.items() if uid is not None}
+
+
+def uid_of(name: str) -> int | None:
+    """Find a user by login name or number; None, and a word in the log: there is none."""
+    if name.isdecimal():
+        return int(name)
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        log.warning("limits.user.%s: there is no such user; ignored", name)
+        return None
+
+
+def _in_units(count: Count, unit: int) -> int | None:
+    number = _number(count)
+    return None if number is None else number * unit
+
+
+def _number(count: Count) -> int | None:
+    return None if count == "unlimited" else count
+
+
+STANDARD_ERROR = Path("/proc/self/fd/2")
+
+
+@dataclass(slots=True)
+class Origins:
+    """Where things come from, and lie.
+
+    Attributes:
+        file: the configuration; None: there is none.
+        policy: that of the command line; None: it names none.
+        state: the folder of the store.
+        log: what is said goes there: a file, or `journal`; empty: a terminal or a pipe.
+        managed: whether a service manager started the daemon.
+        document: what the file says, as it was read last.
+
+    """
+
+    file: Path | None = None
+    policy: str | None = None
+    state: Path | None = None
+    log: str = ""
+    managed: bool = False
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+
+def log_of_this_process() -> str:
+    """Return the file that standard error goes to; `journal`; empty: something else."""
+    if "JOURNAL_STREAM" in os.environ:
+        return "journal"
+    try:
+        target = STANDARD_ERROR.readlink()
+    except OSError:
+        return ""
+    try:
+        return str(target) if target.is_file() else ""
+    except (
+        OSError
+    ):  # whoever started hetd may write there, and hetd itself may not look
+        return str(target)
+
+
+def values(
+    config: Config, origins: Origins, setting: Setting | None
+) -> Iterator[ConfigValue]:
+    """Tell every value of the configuration in force, by its key, and its source.
+
+    Args:
+        config: the one in force.
+        origins: where it comes from.
+        setting: the policy that an operator has put in force.
+
+    """
+    said = dict(_flat(origins.document))
+    for key, value in _flat(msgspec.to_builtins(config)):
+        if key == "policy" and setting is not None:
+            told = f"hetctl policy set, {setting.told()}; configured: {value}"
+            yield ConfigValue(key, setting.policy, "operator", told)
+        elif key == "policy" and origins.policy is not None:
+            yield ConfigValue(key, value, "command line")
+        elif key in said and said[key] == value:
+            yield ConfigValue(key, value, "file")
+        elif key in said:
+            told = f"the file says {said[key]}: from the next start on"
+            yield ConfigValue(key, value, "start", told)
+        else:
+            yield ConfigValue(key, value, "default")
+
+
+def _flat(document: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Iterate over the values of nested tables by dotted keys."""
+    if isinstance(document, dict) and (document or not place):
+        for key, value in document.items():
+            yield from _flat(value, f"{place}.{key}" if place else str(key))
+    elif isinstance(document, list) and document and isinstance(document[0], dict):
+        for number, value in enumerate(document):
+            yield from _flat(value, f"{place}[{number}]")
+    else:
+        yield place, document

@@ -12,14 +12,14 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import hetd
-from hetd.crew import CrewDesk
-from hetd.outbox import Outbox
-from hetd.requests import RequestQueue
-from hetd.service import Service
-from hetd.shares import Shares
-from hetd.shortage import Shortage
-from hetd.wakes import Guarded
-from hetd.watchers import MOST_WATCHED, MOST_WATCHES, Watchers
+from hetd.reports.worker_reports import CrewDesk
+from hetd.requests import Service
+from hetd.requests.budget import Shares
+from hetd.requests.out_of_space import Shortage
+from hetd.requests.pending import RequestQueue
+from hetd.requests.subscriptions import MOST_WATCHED, MOST_WATCHES, Watchers
+from hetd.transport.outbox import Outbox
+from hetd.transport.poller import Guarded
 from libtask import messages as m
 from libtask.errors import BugError, InputError
 from libtask.faultpoints import reach
@@ -27,12 +27,12 @@ from libtask.faultpoints import reach
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hetd.journal import Journal
-    from hetd.node import Node
-    from hetd.requests import UnderWay
+    from hetd.requests.pending import UnderWay
+    from hetd.runtime import Node
     from hetd.store import Store
+    from hetd.tasks.journal import Journal
+    from hetd.transport.poller import Wakes
     from hetd.transport.router import Envelope, Peer, Router
-    from hetd.wakes import Wakes
 
 log = logging.getLogger("hetd")
 

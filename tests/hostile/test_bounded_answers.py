@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hetd.entry import Entry, encode
 from hetd.store import Batch, Store
+from hetd.tasks.page import Entry, encode
 from hetsched.estimates.point import Figures
 from libtask import messages as m
 from libtask.client.client import Selection

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.crew import EXIT_S
-from hetd.discipline import KILL_S
-from hetd.health import HOLD_S
+from hetd.devices.health import HOLD_S
+from hetd.reports.worker_reports import EXIT_S
 from hetd.transport.router import Peer
-from hetd.vigil import WORKER_S
+from hetd.workers.watchdog import KILL_S, WORKER_S
 from hettorture.liars import HONEST, LIAR, SLACK_S, HonestUser, SharedNode, fuzz
 from libtask import messages as m
 

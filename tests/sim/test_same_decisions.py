@@ -15,9 +15,9 @@ import pytest
 from builders import estimates
 from hetd.clock import Clock
 from hetd.config import Config
-from hetd.journal import Journal
-from hetd.node import Node
+from hetd.runtime import Node
 from hetd.store import Store
+from hetd.tasks.journal import Journal
 from hetsched import actions as a
 from hetsched import events as e
 from hetsched.estimates.series import PRIOR_SPREAD
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hetd.workers import WorkerPool
+    from hetd.workers.pool import WorkerPool
     from hetsched.actions import Action
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hetd.discovery import discover
+from hetd.devices.discovery import discover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

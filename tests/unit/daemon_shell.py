@@ -8,13 +8,13 @@ import msgspec
 
 from hetd.clock import SYSTEM_CLOCK, Clock
 from hetd.config import Config
-from hetd.crew import CrewDesk
-from hetd.journal import Journal
-from hetd.node import EPOCHS, Node
-from hetd.service import Service
+from hetd.reports.worker_reports import CrewDesk
+from hetd.requests import Service
+from hetd.runtime import EPOCHS, Node
 from hetd.store import Store
+from hetd.tasks.journal import Journal
 from hetd.transport.router import Peer
-from hetd.workers import WorkerPool
+from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
 from libtask import messages as m

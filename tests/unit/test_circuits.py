@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 import hetd
-from hetd.circuits import cause_of_exit, programs_of_the_box
-from hetd.health import FIRST_PAUSE_S
+from hetd.devices.circuits import cause_of_exit, programs_of_the_box
+from hetd.devices.health import FIRST_PAUSE_S
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
 from unit.discipline.devices_on_trial import device_of, give_trials

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from hetd.discovery import cpu, discover, with_verdicts
+from hetd.devices.discovery import cpu, discover, with_verdicts
 from libtask.devices import cache as verdict_cache
 from libtask.devices import discovery
 from libtask.devices.discovery import (

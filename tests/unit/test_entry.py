@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hetd.entry import MOST_SEGMENTS
+from hetd.tasks.page import MOST_SEGMENTS
 from hetsched.actions import Record
 from hetsched.ids import TaskId
 from hetsched.tasks import State

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.transport import guard as module
-from hetd.transport.guard import Allowance
+from hetd.transport import connection_guard as module
+from hetd.transport.connection_guard import Allowance
 from hetd.transport.router import Router
 from hettorture.zmtp import RawPeer, flood_parts
 from libtask.messages import ListTasks, Request, Submit, TaskSpec, encode

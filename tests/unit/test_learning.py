@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from builders import a_resource, a_task
-from hetd.entry import Entry
-from hetd.learning import Learner
+from hetd.reports.calibration import Learner
 from hetd.store import Batch
+from hetd.tasks.page import Entry
 from hetsched import events as e
 from hetsched.estimates.table import EstimateTable
 from hetsched.ids import TaskId

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.entry import Entry, encode
 from hetd.store import Batch
+from hetd.tasks.page import Entry, encode
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_spec
 

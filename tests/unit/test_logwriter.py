@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.logwriter import LINES, LogWriter
+from hetd.log import LINES, LogWriter
 from unit.scripted_daemon import until
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.notify import Notifier
+from hetd.systemd import Notifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +117,7 @@ def test_a_service_manager_that_is_gone_holds_nothing_up(manager: Manager) -> No
 
 # ---------------------------------------------------------------- passed sockets
 
-ASK = "from hetd.notify import *; fd = passed_socket(); print(fd, fd and path_of(fd))"
+ASK = "from hetd.systemd import *; fd = passed_socket(); print(fd, fd and path_of(fd))"
 
 
 def ask(descriptor: int, count: str = "1", program: str = ASK) -> str:

@@ -178,7 +178,7 @@ def test_long_keys_are_refused(shell: Shell) -> None:
 def test_keys_kept_in_memory_are_bounded(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hetd.service.once.KEYS", 2)
+    monkeypatch.setattr("hetd.requests.idempotency.KEYS", 2)
     changes = [m.Submit(1, [a_spec()], key=f"k{number}") for number in range(4)]
     for change in changes:
         shell.ask(change)

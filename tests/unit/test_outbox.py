@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetd.outbox import ALONE, AT_ONCE, FULL, Outbox
+from hetd.transport.outbox import ALONE, AT_ONCE, FULL, Outbox
 from libtask import messages as m
 
 

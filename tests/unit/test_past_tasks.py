@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.service.listing import COUNTED
+from hetd.requests.listing import COUNTED
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_spec
 
@@ -182,7 +182,7 @@ def test_what_ended_lately_is_listed_with_what_has_not(
     aged: Shell, monkeypatch: pytest.MonkeyPatch, *, many: bool
 ) -> None:
     """Few are looked up, many are found on the way through all."""
-    monkeypatch.setattr("hetd.service.listing.COUNTED", 1 if many else COUNTED)
+    monkeypatch.setattr("hetd.requests.listing.COUNTED", 1 if many else COUNTED)
 
     assert listed(aged, since=1500.0) == [4, 3, 2]
     assert listed(aged, since=1500.0, limit=2) == [4, 3]

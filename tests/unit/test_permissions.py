@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from hetd.config import Config, LimitsTable
-from hetd.service.permissions import groups_of
-from hetd.watchers import Watchers
+from hetd.requests.permissions import groups_of
+from hetd.requests.subscriptions import Watchers
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
 

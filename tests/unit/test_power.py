@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.power.book import Charge, EnergyBook, Total
-from hetd.power.find import Finder
-from hetd.power.hwmon import Hwmon
-from hetd.power.meter import MeterError
-from hetd.power.nvml import NvmlFeed
-from hetd.power.rapl import Rapl
+from hetd.devices.energy import Charge, EnergyBook, Total
+from hetd.devices.hwmon import Hwmon
+from hetd.devices.meter import MeterError
+from hetd.devices.meters import Finder
+from hetd.devices.nvml import NvmlFeed
+from hetd.devices.rapl import Rapl
 from hetsched.system import SECOND, Resource
 from libtask.messages import DeviceInfo, DeviceSpec
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hetd.requests import MOST_WAITING, SMALL
-from hetd.service.slices import SLICE, carried_out
+from hetd.requests.pending import MOST_WAITING, SMALL
+from hetd.requests.slices import SLICE, carried_out
 from hettorture.bodies import RULER, USERS, Desk
 from libtask import messages as m
 from system.private_daemon import eventually

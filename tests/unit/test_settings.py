@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hetd.settings import Setting
+from hetd.tasks.operator_settings import Setting
 from hetsched.ids import TaskId
 from libtask import messages as m
 from unit.daemon_shell import DEVICES, Shell, a_peer, a_spec

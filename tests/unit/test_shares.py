@@ -9,7 +9,7 @@ import msgpack
 import pytest
 import zmq
 
-from hetd.shares import WINDOW_NS, Shares
+from hetd.requests.budget import WINDOW_NS, Shares
 from hetd.transport import router as module
 from hettorture.bodies import USERS, Desk
 from libtask import messages as m

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.shortage import REASON, Shortage
+from hetd.requests.out_of_space import REASON, Shortage
 from libtask import messages as m
 from unit.daemon_shell import USER, Shell, a_peer, a_spec
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from hetd.entry import Entry
+    from hetd.tasks.page import Entry
 
     Restart = Callable[[], Shell]
 

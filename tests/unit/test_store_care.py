@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetd.store import Batch, Store, StoreError
-from hetd.store.care import SKIPPED_IDS, SKIPPED_STARTS, backup, check, restore
 from hetd.store.lock import is_locked, lock
+from hetd.store.maintenance import SKIPPED_IDS, SKIPPED_STARTS, backup, check, restore
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def test_a_restore_that_was_cut_short_lets_no_daemon_start(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hetd.store.care._put", crash)
+        patch.setattr("hetd.store.maintenance._put", crash)
         with pytest.raises(KeyboardInterrupt):
             restore(path, target)
 

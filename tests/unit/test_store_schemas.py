@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hetd.journal import Journal
 from hetd.store import Store, StoreError
+from hetd.store.checksums import page_sum
 from hetd.store.schema import SCHEMA, STEPS
-from hetd.store.sums import page_sum
+from hetd.tasks.journal import Journal
 from hetsched.estimates.point import Figures
 from libtask.errors import InputError
 from libtask.messages import Submitted, decode_from_daemon

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetd.store import Batch, Store, StoreError
-from hetd.store.care import backup, check
+from hetd.store.maintenance import backup, check
 from hetsched.estimates.point import Figures, key_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import zmq
 
 from hetd.transport import router as routers
 from hetd.transport.router import Router
-from hetd.transport.strangers import our_shared_uid, shared_uid
+from hetd.transport.user_namespace import our_shared_uid, shared_uid
 from libtask import messages as m
 from unit.scripted_daemon import PATIENCE
 

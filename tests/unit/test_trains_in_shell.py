@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from hetd.restoring import restored
+from hetd.tasks.recovery import restored
 from hetsched import events as e
 from hetsched.ids import TaskId
 from libtask import messages as m

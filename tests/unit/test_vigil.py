@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetd.vigil import Vigil
+from hetd.workers.watchdog import Vigil
 from hetsched.ids import TaskId
 from hetsched.system import SECOND
 

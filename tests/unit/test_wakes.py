@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hetd.transport.poller import Guarded, Wakes
 from hetd.transport.router import Peer
-from hetd.wakes import Guarded, Wakes
 
 FOREVER_MS = 60_000
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hetd.requests.subscriptions import MOST_WATCHES, Watchers
 from hetd.transport.router import Peer
-from hetd.watchers import MOST_WATCHES, Watchers
 from hettorture.bodies import USERS, Desk
 from libtask import messages as m
 

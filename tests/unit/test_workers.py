@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hetd.workers import SPARE, WorkerPool
+from hetd.workers.pool import SPARE, WorkerPool
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Sent, a_peer
 

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 from hetbench.noop import Noop
 from hetbench.resources import CPU_ONLY
 from hetd.config import read_config
-from hetd.journal import Journal
 from hetd.loop import Loop
-from hetd.node import Node
+from hetd.runtime import Node
 from hetd.store import Store
+from hetd.tasks.journal import Journal
 from hetd.transport.router import Envelope, Peer
-from hetd.workers import WorkerPool
+from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
 from libtask import messages as m
@@ -35,7 +35,7 @@ from libtask.apps import Options, describe, name_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hetd.wakes import Guarded
+    from hetd.transport.poller import Guarded
 
 TASKS = 3000
 SUBMIT = 500

@@ -26,13 +26,13 @@ import msgpack
 import msgspec
 
 from hetd.config import Config
-from hetd.journal import Journal
 from hetd.loop import Loop
-from hetd.node import EPOCHS, Node
+from hetd.runtime import EPOCHS, Node
 from hetd.store import Store
+from hetd.tasks.journal import Journal
+from hetd.transport.poller import Wakes
 from hetd.transport.router import Envelope, Peer, Router
-from hetd.wakes import Wakes
-from hetd.workers import WorkerPool
+from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
 from libtask import messages as m
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hetd.entry import Entry
-    from hetd.wakes import Guarded
+    from hetd.tasks.page import Entry
+    from hetd.transport.poller import Guarded
 
 DEVICES = [
     m.DeviceInfo(m.DeviceSpec("cpu", "cpu", "null"), slots=2),

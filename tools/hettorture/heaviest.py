@@ -30,8 +30,8 @@ from typing import (
 import msgpack
 import msgspec
 
-from hetd.garbage import Collector
-from hetd.service.resources import MOST_NOTES
+from hetd.daemon import Collector
+from hetd.requests.resources import MOST_NOTES
 from hettorture.bodies import RULER, USERS, WORKERS, Desk
 from libtask import messages as m
 from libtask.errors import InputError
@@ -39,7 +39,7 @@ from libtask.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hetd.entry import Entry
+    from hetd.tasks.page import Entry
 
 USER = USERS[0]
 KINDS: tuple[type[m.Message], ...] = get_args(m.ToDaemon)

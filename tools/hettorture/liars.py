@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Literal
 
 from hetd.clock import Clock
 from hetd.config import Config
-from hetd.crew import EXIT_S
-from hetd.discipline import KILL_S, LOOK_S
-from hetd.journal import Journal
 from hetd.loop import Loop
-from hetd.node import EPOCHS, Node
+from hetd.reports.worker_reports import EXIT_S
+from hetd.runtime import EPOCHS, Node
 from hetd.store import Store
+from hetd.tasks.journal import Journal
+from hetd.transport.poller import Guarded, Wakes
 from hetd.transport.router import Peer
-from hetd.vigil import WORKER_S
-from hetd.wakes import Guarded, Wakes
-from hetd.workers import WorkerPool
+from hetd.workers.pool import WorkerPool
+from hetd.workers.watchdog import KILL_S, LOOK_S, WORKER_S
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
 from hetsched.system import SECOND
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from hetd.entry import Entry
+    from hetd.tasks.page import Entry
     from hetsched.tasks import TaskRecord
 
 LIAR, HONEST = 1000, 2000

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from hetd.journal import RECENT
+from hetd.tasks.journal import RECENT
 from hettorture import counting
 from hettorture.customers import Customer, described
 from hettorture.history import name_of

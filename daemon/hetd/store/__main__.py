@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from hetd.store.care import NAME, Findings, backup, check, restore
+from hetd.store.maintenance import NAME, Findings, backup, check, restore
 from libtask.errors import HetError, InputError, NotAllowedError, NotFoundError
 
 STATUS: tuple[tuple[type[HetError], int], ...] = (

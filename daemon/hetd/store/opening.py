@@ -12,13 +12,13 @@ import os
 import sqlite3
 from typing import TYPE_CHECKING
 
-from hetd.store.damage import (
+from hetd.store.errors import refusal
+from hetd.store.integrity import (
     drop_circuits,
     drop_measurements,
     first_found,
     looked_for,
 )
-from hetd.store.errors import refusal
 from hetd.store.schema import APPLICATION, MARKED, migrate, refuse_newer, version_of
 from hetd.store.writeahead import lost_commits
 

@@ -9,8 +9,8 @@ from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from hetd.store.checksums import circuit_sum, key_sum, page_sum, sample_sum, setting_sum
 from hetd.store.errors import CURE, StoreError
-from hetd.store.sums import circuit_sum, key_sum, page_sum, sample_sum, setting_sum
 from hetsched.estimates.point import Figures
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hetd.store.sums import teach
+from hetd.store.checksums import teach
 from libtask.errors import InputError
 from libtask.messages import Submitted, encode
 

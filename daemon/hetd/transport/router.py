@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from hetd.transport.guard import Allowance, Guard
-from hetd.transport.strangers import our_shared_uid
+from hetd.transport.connection_guard import Allowance, Guard
+from hetd.transport.user_namespace import our_shared_uid
 from libtask.endpoint import check_length, probe
 from libtask.errors import DaemonUnreachableError, InputError
 from libtask.messages import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.discipline import ASKS, KILL_S, LAUNCHER_S
+from hetd.workers.watchdog import ASKS, KILL_S, LAUNCHER_S
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
 from unit.discipline.devices_on_trial import TWINS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.health import FIRST_PAUSE_S, TRIAL_S, Health
+from hetd.devices.health import FIRST_PAUSE_S, TRIAL_S, Health
 from hetsched import events as e
 from hetsched.system import SECOND
 from libtask import messages as m

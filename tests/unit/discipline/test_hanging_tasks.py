@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.discipline import KILL_S
+from hetd.workers.watchdog import KILL_S
 from libtask import messages as m
 from unit.daemon_shell import USER, Shell, a_peer, a_spec
 from unit.discipline.devices_on_trial import device_of, give_trials

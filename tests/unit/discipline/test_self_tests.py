@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from hetd.health import TRIAL_S
+from hetd.devices.health import TRIAL_S
 from libtask import messages as m
 from unit.daemon_shell import DEVICES, Shell, a_spec
 from unit.discipline.devices_on_trial import device_of, give_trials

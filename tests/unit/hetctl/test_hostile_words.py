@@ -23,7 +23,7 @@ from hetctl.lanes import laid_out
 from hetctl.page import write_page
 from hetctl.top.picture import task_row
 from hetctl.waiting import _bars
-from hetd.logwriter import LONGEST, LogWriter
+from hetd.log import LONGEST, LogWriter
 from libtask.messages import Error, Explain, Note, NoteList, Notes, Sample, Segment
 from libtask.plaintext import one_line, visible
 from unit.fake_daemon import FakeDaemon, a_node, a_task

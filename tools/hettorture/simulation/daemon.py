@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hetd.journal import Journal
 from hetd.loop import Loop
-from hetd.node import EPOCHS, Node
+from hetd.runtime import EPOCHS, Node
 from hetd.store import StoreError, StoreFullError
-from hetd.wakes import Guarded, Wakes
-from hetd.workers import WorkerPool
+from hetd.tasks.journal import Journal
+from hetd.transport.poller import Guarded, Wakes
+from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
 from hettorture.simulation.disk import SimulatedStore

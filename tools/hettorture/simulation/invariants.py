@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from hetd.node import EPOCHS
-from hetd.service.resources import policy_name
+from hetd.requests.resources import policy_name
+from hetd.runtime import EPOCHS
 from hetsched.ids import TaskId
 from hetsched.tasks import State
 from hettorture.simulation.world import SECOND
@@ -18,8 +18,8 @@ from libtask.errors import BugError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hetd.node import Node
-    from hetd.staff import Worker as PoolWorker
+    from hetd.runtime import Node
+    from hetd.workers.user_workers import Worker as PoolWorker
     from hetsched.tasks import TaskRecord
     from hettorture.simulation.users import Promises
     from hettorture.simulation.workers import SimulatedWorker

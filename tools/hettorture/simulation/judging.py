@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hetd.journal import Journal
+from hetd.tasks.journal import Journal
 from hettorture.history import Found, complaints
 from hettorture.simulation.disk import SimulatedStore
 from hettorture.simulation.workers import CRASHED
@@ -12,7 +12,7 @@ from hettorture.simulation.workers import CRASHED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hetd.entry import Entry
+    from hetd.tasks.page import Entry
     from hettorture.simulation.scene import Scene
 
 ALL = 1 << 30

@@ -16,7 +16,7 @@ from hettorture.simulation.world import SECOND
 from libtask import messages as m
 
 if TYPE_CHECKING:
-    from hetd.node import Node
+    from hetd.runtime import Node
     from hettorture.simulation.clients import SimulatedClient
     from hettorture.simulation.world import Note
 

@@ -1,0 +1,249 @@
+"""Serving: the loop under signals and a service manager.
+
+Runs turn after turn, gives signs of life, reads the configuration again on SIGHUP, and
+stops as the configuration says on SIGTERM, SIGINT or a ruler's request. A second signal
+while stopping means: wait for nothing any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hetd.config import RELOADABLE
+from hetsched import events as e
+from hetsched.system import SECOND
+from hetsched.tasks import State
+from libtask.errors import HetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetd.config import Config
+    from hetd.loop import Loop
+    from hetd.runtime import Node
+    from hetd.systemd import Notifier
+    from hetd.transport.poller import Wakes
+    from hetsched.ids import TaskId
+    from hetsched.tasks import TaskRecord
+    from libtask.messages import SnapshotInfo
+
+
+log = logging.getLogger("hetd")
+
+DRAINING_TURN_MS = 200
+"""Longest wait for a message while stopping: bounds how late its time-out is noticed."""
+MARGIN_S = 5.0
+"""What stopping may take besides waiting for tasks: the last commit, goodbyes."""
+
+
+class Serving:
+    """Keeps the loop turning until it is told to stop.
+
+    Args:
+        read: reads the configuration anew.
+
+    """
+
+    def __init__(
+        self, loop: Loop, node: Node, notifier: Notifier, read: Callable[[], Config]
+    ) -> None:
+        self._loop = loop
+        self._node = node
+        self._notifier = notifier
+        self._read = read
+        self._hung_up = False
+        self._signals = 0
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def run(self, wakes: Wakes) -> None:
+        """Serve; return when everything is durable. Running tasks go on without us."""
+        self._catch_signals()
+        wakes.add(self._woken)
+        loop = self._loop
+        loop.turn([])  # with what was said while the router tested itself
+        self._notifier.ready(self._status())
+        collector = Collector(self._node.clock.now())
+        while loop.running:
+            loop.turn(wakes.wait(loop.timeout_ms()))
+            self._notifier.alive(self._status)
+            if self._hung_up:
+                self._reload()
+            collector.look(self._node.clock.now(), len(self._node.journal.live))
+        collector.end()
+        self._notifier.stopping(MARGIN_S, "stopping")
+        if self._node.config.on_stop == "preempt":
+            self._drain(wakes)
+        loop.finish()
+
+    def _status(self) -> str:
+        live = len(self._node.journal.live)
+        return (
+            f"{live} unended task{'s' * (live != 1)} on {', '.join(self._node.devices)}"
+        )
+
+    # ------------------------------------------------------------ signals
+
+    def _catch_signals(self) -> None:
+        """Let signals end the wait."""
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._on_stop_signal())
+        signal.signal(signal.SIGHUP, lambda *_: self._on_hang_up())
+
+    def _sleep_on(self) -> None:
+        """Take note of the signals that came: the next one is to end the wait again."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._woken, 4096)
+
+    def _on_stop_signal(self) -> None:
+        self._signals += 1
+        self._loop.stop()
+
+    def _on_hang_up(self) -> None:
+        self._hung_up = True
+
+    # ------------------------------------------------------------ reload
+
+    def _reload(self) -> None:
+        """Take up the configuration as it is now; a mistake in it changes nothing."""
+        self._hung_up = False
+        self._sleep_on()
+        self._notifier.reloading()
+        try:
+            self._take_up(self._read())
+        except HetError as error:
+            log.error("configuration not reloaded: %s", error)  # noqa: TRY400  one line
+        self._notifier.ready(self._status())
+
+    def _take_up(self, new: Config) -> None:
+        old = self._node.config
+        changed = [name for name in old.__struct_fields__ if _differs(old, new, name)]
+        taken = {name: getattr(new, name) for name in changed if name in RELOADABLE}
+        self._node.configure(msgspec.structs.replace(old, **taken))
+        later = ", ".join(name for name in changed if name not in RELOADABLE)
+        log.info(
+            "configuration reloaded: %s%s",
+            ", ".join(taken) or "nothing new",
+            f"; a restart is needed for {later}" if later else "",
+        )
+
+    # ------------------------------------------------------------ stop
+
+    def _drain(self, wakes: Wakes) -> None:
+        """Bring running tasks to a checkpoint and a snapshot, as long as there is time."""
+        node, loop = self._node, self._loop
+        limit = node.config.stop_timeout_s
+        deadline = node.clock.now() + int(limit * SECOND)
+        self._notifier.draining(limit + MARGIN_S, "preempting running tasks")
+        log.info("stopping: preempting running tasks, %g s at most", limit)
+        drain = Drain(node)
+        asked = self._signals
+        while drain.left() and node.clock.now() < deadline and self._signals == asked:
+            self._sleep_on()
+            loop.turn(wakes.wait(min(DRAINING_TURN_MS, loop.timeout_ms())))
+            self._notifier.alive(lambda: f"stopping: waiting for {len(drain.left())}")
+        if left := drain.left():
+            log.warning("stopping: no snapshots of tasks %s in time", left)
+
+
+def _differs(old: Config, new: Config, name: str) -> bool:
+    return bool(getattr(old, name) != getattr(new, name))
+
+
+log = logging.getLogger("hetd")
+
+
+class Drain:
+    """The tasks that are not on disk yet as far as they have come."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._awaited = {
+            task.id for task in node.scheduler.system.tasks.values() if _has_begun(task)
+        }
+        self._before: dict[TaskId, SnapshotInfo | None] = {}
+        """The snapshot that there was when a newer one was asked for."""
+        node.stopping = True
+        node.happen(e.NodeStopping())
+
+    def left(self) -> list[int]:
+        """Ask for the snapshots of those that have yielded; return what is awaited."""
+        self._awaited = {task for task in self._awaited if not self._is_done(task)}
+        return sorted(self._awaited)
+
+    def _is_done(self, task: TaskId) -> bool:
+        record = self._node.scheduler.system.tasks.get(task)
+        if record is None or not _has_begun(record):
+            return True  # it ended, or has no worker any more
+        if record.state is State.RUNNING:
+            return False
+        return self._is_saved(task)
+
+    def _is_saved(self, task: TaskId) -> bool:
+        entry = self._node.journal.live[task]
+        if task not in self._before:
+            self._before[task] = entry.snapshot
+            entry.snapshot_error = ""
+            self._node.orders.want_snapshot(task)
+        if entry.snapshot_error:
+            log.warning("task %d: no snapshot: %s", task, entry.snapshot_error)
+            return True
+        return entry.snapshot is not self._before[task]
+
+
+def _has_begun(task: TaskRecord) -> bool:
+    return task.bound and task.state in (State.RUNNING, State.PREEMPTED)
+
+
+LOOK_NS = 10_000_000
+"""Between two looks: what is made in so much time is looked through in a millisecond."""
+FEW = 1000
+"""Tasks with which a full look takes no longer than some turns of the loop."""
+REST_NS = 60_000_000_000
+"""Between two full looks."""
+
+
+class Collector:
+    """Collects cyclic garbage in place of the interpreter.
+
+    Args:
+        now: nanoseconds.
+
+    """
+
+    def __init__(self, now: int) -> None:
+        self._next = now + LOOK_NS
+        self._next_full = now + REST_NS
+        gc.disable()
+        gc.freeze()
+
+    def look(self, now: int, tasks: int) -> None:
+        """Look, if it is time to. Called after each turn of the loop.
+
+        Args:
+            now: nanoseconds.
+            tasks: those that are kept in memory.
+
+        """
+        if now < self._next:
+            return
+        self._next = now + LOOK_NS
+        if now >= self._next_full and tasks <= FEW:
+            self._next_full = now + REST_NS
+            gc.unfreeze()
+            gc.collect()
+        else:
+            gc.collect(0)
+        gc.freeze()
+
+    def end(self) -> None:
+        """Let the interpreter collect again."""
+        gc.unfreeze()
+        gc.enable()

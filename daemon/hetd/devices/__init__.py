@@ -1,0 +1,1 @@
+"""Devices: which there are, whether they work, and the energy that tasks are charged."""

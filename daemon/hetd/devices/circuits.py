@@ -1,0 +1,191 @@
+"""Circuits: what is known against applications on resources, as the daemon keeps and tells it.
+
+The scheduler's breaker (`core.breaker`) decides. Here its changes are written down, so that
+they hold after a restart, and logged; and two programs of the box that fail on one accelerator
+make that accelerator suspect. Called by the node.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from functools import cache
+from importlib.metadata import entry_points
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import hetd
+from hetsched.breaker import LONGEST_NS, Circuit, Fault, Pair
+from hetsched.events import Cause
+from hetsched.system import SECOND
+from libtask import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetd.clock import Clock
+    from hetd.devices.health import Health
+    from hetd.tasks.journal import Journal
+    from hetsched.actions import KeepCircuit
+    from hetsched.breaker import Breaker
+    from hetsched.events import Event
+
+log = logging.getLogger("hetd")
+
+OWN_FAULT = frozenset(
+    {
+        signal.SIGABRT,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGSEGV,
+        signal.SIGSYS,
+        signal.SIGTRAP,
+    }
+)
+"""Signals by which a process ends that does something wrong; others come from outside."""
+SUSPICIOUS: frozenset[Cause] = frozenset({"crash", "hang", "program"})
+"""Failures that may be the device's fault where programs of the box fail in this way."""
+COMPUTES_NOTHING = frozenset({"synthetic"})
+"""Applications of the box that say nothing of a device."""
+
+MOST_TOLD = 200
+"""Pairs in one answer; an administrator may see those of very many users."""
+
+
+class Page(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is stored of a pair. Times are seconds since the epoch.
+
+    Attributes:
+        release: of hetd: another one brings other programs of the box.
+
+    """
+
+    version: str
+    failures: int
+    cause: Cause
+    reason: str
+    retry: float
+    release: str
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Page).decode
+
+
+def cause_of_exit(status: int) -> Cause | None:
+    """Tell from its exit status why a worker with a task ended; None: that says nothing.
+
+    Compilers in drivers end the process with a status, too, when they do not know how to
+    go on; but not with 0.
+    """
+    if not status:
+        return None
+    return "killed" if status < 0 and -status not in OWN_FAULT else "crash"
+
+
+@cache
+def programs_of_the_box() -> frozenset[str]:
+    """Return the names of the applications that come with hetd; their code is not loaded."""
+    found = entry_points(group="libtask.apps")
+    names = {point.name for point in found if point.value.startswith("hetapps.")}
+    return frozenset(names - COMPUTES_NOTHING)
+
+
+class Circuits:
+    """Writes down, logs and tells what is known against pairs."""
+
+    def __init__(
+        self, breaker: Breaker, journal: Journal, health: Health, clock: Clock
+    ) -> None:
+        self._breaker = breaker
+        self._journal = journal
+        self._health = health
+        self._clock = clock
+
+    def recall(self) -> None:
+        """Take up what was known when the daemon stopped."""
+        known = {Pair(*key): page for key, page in self._journal.circuits().items()}
+        for pair, stored in known.items():
+            page = _decode(stored)
+            if page.release != hetd.__version__ and pair.app in programs_of_the_box():
+                self._journal.batch.circuits[pair] = None
+            else:
+                self._breaker.restore(pair, self._restored(page))
+
+    def keep(self, action: KeepCircuit) -> list[Event]:
+        """Write down a change; return what follows for the resource."""
+        pair, circuit = action.pair, action.circuit
+        if circuit is None:
+            self._journal.batch.circuits[pair] = None
+            self._health.program_worked(pair.resource, pair.app)
+            log.info("%s of uid %d may use %s", pair.app, pair.owner, pair.resource)
+            return []
+        fault, seconds = circuit.fault, self._seconds_to(circuit)
+        page = Page(
+            fault.version,
+            circuit.failures,
+            fault.cause,
+            fault.reason,
+            self._clock.wall() + seconds,
+            hetd.__version__,
+        )
+        self._journal.batch.circuits[pair] = _encode(page)
+        text = "%s of uid %d avoids %s for %.3g s, after %d failures in a row: %s"
+        names = pair.app, pair.owner, pair.resource
+        log.warning(text, *names, seconds, circuit.failures, fault.reason)
+        return self._suspect(pair, fault)
+
+    def told(
+        self, owner: int | None, chosen: Callable[[Pair], bool] = lambda _pair: True
+    ) -> list[m.AvoidedPair]:
+        """List what is avoided, `MOST_TOLD` at most.
+
+        Args:
+            owner: by whose applications; None: everybody's.
+            chosen: which of them.
+
+        """
+        found = (
+            self._told(pair, circuit)
+            for pair, circuit in self._breaker
+            if owner in (None, pair.owner) and chosen(pair)
+        )
+        return list(islice(found, MOST_TOLD))
+
+    # ------------------------------------------------------------ parts
+
+    def _suspect(self, pair: Pair, fault: Fault) -> list[Event]:
+        """Hold a failure of a program of the box against its resource."""
+        if fault.cause not in SUSPICIOUS or pair.app not in programs_of_the_box():
+            return []
+        return self._health.program_failed(
+            pair.resource, pair.app, fault.reason, self._clock.now()
+        )
+
+    def _seconds_to(self, circuit: Circuit) -> float:
+        """Seconds until the next trial."""
+        return max(0, circuit.retry_at - self._clock.now()) / SECOND
+
+    def _restored(self, page: Page) -> Circuit:
+        """Return a stored pair by the monotonic clock; no jump of the other prolongs it."""
+        now = self._clock.now()
+        left = int(max(0.0, page.retry - self._clock.wall()) * SECOND)
+        fault = Fault(page.version, page.cause, page.reason)
+        return Circuit(fault, page.failures, now, now + min(left, LONGEST_NS))
+
+    def _told(self, pair: Pair, circuit: Circuit) -> m.AvoidedPair:
+        return m.AvoidedPair(
+            app=pair.app,
+            resource=pair.resource,
+            owner=f"uid:{pair.owner}",
+            failures=circuit.failures,
+            cause=circuit.fault.cause,
+            reason=circuit.fault.reason,
+            until=self._clock.wall() + self._seconds_to(circuit),
+            on_trial=circuit.half_open,
+            task=circuit.trial,
+            version=circuit.fault.version,
+        )

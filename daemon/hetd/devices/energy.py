@@ -1,0 +1,260 @@
+"""The book of energy: what each resource drew, and what each task is charged.
+
+Between two changes of what runs on a resource, its meter or else its model (busy or
+idle watts times time) says what it drew. Running tasks share that: on an accelerator
+there is one, on the CPU they share by the processor time that they used. Pure but for
+the meters; time is passed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hetd.devices.meter import MeterError
+from hetsched.system import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hetd.devices.meter import Meter
+    from hetsched.ids import Nanoseconds
+    from hetsched.system import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Energy of a stretch of a task; `measured`: all of it by a meter."""
+
+    joules: float
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Energy of a resource since the book was opened, while tasks ran and while not.
+
+    Sums that are told to grow must not shrink: what a stretch took before its first strip
+    is kept apart until it has finished one, as a failed attempt is neither busy time nor
+    energy of a task.
+
+    Attributes:
+        starting_joules: drawn by stretches before their first strip; `starting_s`: and
+            their time.
+        seconds: how long it has been open.
+        busy_s: time that its slots had tasks, summed up over the slots.
+        measured: by a meter from the beginning.
+
+    """
+
+    busy_joules: float
+    idle_joules: float
+    seconds: float
+    busy_s: float
+    measured: bool
+    starting_joules: float = 0.0
+    starting_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Share:
+    """A running task's part; `used`: processor seconds reported since it was settled.
+
+    Attributes:
+        used_in_all: processor seconds of the stretch, as reported.
+        seconds: how long it has run.
+        proven: it has finished a strip, or ended without an error.
+        alone: its part of what was drawn while no proven stretch ran there, joules.
+        alone_idle: what of that would have been drawn without it.
+
+    """
+
+    joules: float = 0.0
+    measured: bool = True
+    used: float = 0.0
+    used_in_all: float = 0.0
+    seconds: float = 0.0
+    proven: bool = False
+    alone: float = 0.0
+    alone_idle: float = 0.0
+
+
+class _Account:
+    """One resource."""
+
+    def __init__(
+        self,
+        resource: Resource,
+        meter: Meter | None,
+        now: Nanoseconds,
+        lost: Callable[[str, str], None],
+    ) -> None:
+        self.resource = resource
+        self.running: dict[int, _Share] = {}
+        self.busy = self.idle = self.busy_s = 0.0
+        self.opened = self.at = now
+        self.measured = meter is not None
+        self.meter = meter
+        self._lost = lost
+        self._read = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether there are any figures of its power."""
+        return self.meter is not None or self.resource.busy_watts > 0
+
+    def settle(self, now: Nanoseconds) -> None:
+        """Charge what was drawn since the last time."""
+        seconds = (now - self.at) / SECOND
+        if seconds <= 0:
+            return
+        self.at = now
+        drawn = self._drawn(seconds)
+        if not self.running:
+            self.idle += drawn
+            return
+        proven = sum(share.proven for share in self.running.values())
+        self.busy_s += seconds * proven
+        if proven:
+            self.busy += drawn
+        self._divide(drawn, seconds, alone=not proven)
+
+    def prove(self, share: _Share) -> None:
+        """Count a stretch that has computed; what it took before that, too."""
+        if not share.proven:
+            share.proven = True
+            self.busy += share.alone
+            self.busy_s += share.seconds
+
+    def _drawn(self, seconds: float) -> float:
+        if self.meter is not None:
+            try:
+                before, self._read = self._read, self.meter.joules()
+            except MeterError as error:
+                self._lost(self.resource.name, str(error))
+                self.meter.close()
+                self.meter = None
+                self.measured = False
+            else:
+                return self._read - before
+        busy = bool(self.running)
+        watts = self.resource.busy_watts if busy else self.resource.idle_watts
+        return watts * seconds
+
+    def _divide(self, drawn: float, seconds: float, *, alone: bool) -> None:
+        measured = self.meter is not None
+        weights = {
+            task: self._weight(share, seconds) for task, share in self.running.items()
+        }
+        whole = sum(weights.values())
+        for task, share in self.running.items():
+            part = weights[task] / whole if whole > 0 else 1 / len(weights)
+            share.joules += drawn * part
+            if alone:
+                idle = drawn if measured else self.resource.idle_watts * seconds
+                share.alone += drawn * part
+                share.alone_idle += idle * part
+            share.measured = share.measured and measured
+            share.seconds += seconds
+            share.used = 0.0
+
+    def _weight(self, share: _Share, seconds: float) -> float:
+        """Processor time in this period: as reported, or at the pace until now."""
+        if self.resource.slots == 1:
+            return 1.0
+        if share.used > 0:
+            return share.used
+        if share.used_in_all > 0:
+            return share.used_in_all / share.seconds * seconds
+        return seconds  # as one core would use; nothing was reported yet
+
+
+class EnergyBook:
+    """Charges energy to tasks.
+
+    Args:
+        resources: with their figures of power.
+        meters: of those that have one.
+        now: when the book is opened.
+        lost: called with name and reason when a meter is lost.
+
+    """
+
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        meters: dict[str, Meter],
+        now: Nanoseconds,
+        lost: Callable[[str, str], None],
+    ) -> None:
+        self._accounts = {
+            each.name: _Account(each, meters.get(each.name), now, lost)
+            for each in resources
+        }
+        self._places: dict[int, _Account] = {}
+
+    def begin(self, task: int, resource: str, now: Nanoseconds) -> None:
+        """Charge a task from now on."""
+        account = self._accounts[resource]
+        account.settle(now)
+        account.running[task] = _Share()
+        self._places[task] = account
+
+    def used(self, task: int, cpu_seconds: float) -> None:
+        """Take in processor time that a running task used in strips since the last report."""
+        account = self._places.get(task)
+        if account is not None:
+            share = account.running[task]
+            account.prove(share)
+            share.used += cpu_seconds
+            share.used_in_all += cpu_seconds
+
+    def used_in_all(self, task: int, cpu_seconds: float) -> None:
+        """Take in the processor time of the whole stretch."""
+        account = self._places.get(task)
+        if account is not None:
+            known = account.running[task].used_in_all
+            self.used(task, max(0.0, cpu_seconds - known))
+
+    def end(
+        self, task: int, now: Nanoseconds, *, failed: bool = False
+    ) -> Charge | None:
+        """Charge a task no more; None: it was not charged, or nothing is known.
+
+        Args:
+            task: the task.
+            now: when its stretch ended.
+            failed: it was a failed attempt, which is charged nothing.
+
+        """
+        account = self._places.pop(task, None)
+        if account is None:
+            return None
+        account.settle(now)
+        share = account.running.pop(task)
+        if failed and not share.proven:
+            account.idle += share.alone_idle
+            return None
+        account.prove(share)
+        return Charge(share.joules, share.measured) if account.known else None
+
+    def total(self, resource: str, now: Nanoseconds) -> Total:
+        """Sum up a resource until now."""
+        account = self._accounts[resource]
+        account.settle(now)
+        starting = [each for each in account.running.values() if not each.proven]
+        return Total(
+            account.busy,
+            account.idle,
+            (now - account.opened) / SECOND,
+            account.busy_s,
+            account.measured,
+            sum(share.alone for share in starting),
+            sum(share.seconds for share in starting),
+        )
+
+    def close(self) -> None:
+        """Give the meters back."""
+        for account in self._accounts.values():
+            if account.meter is not None:
+                account.meter.close()

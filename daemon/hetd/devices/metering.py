@@ -1,0 +1,93 @@
+"""Metering: charges energy to the stretches of tasks, as the node's records go by."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hetd.devices.energy import EnergyBook
+from hetsched.system import SECOND
+from hetsched.tasks import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hetd.devices.meter import Meter
+    from hetd.tasks.page import Entry
+    from hetsched.actions import Record
+    from hetsched.ids import Nanoseconds
+    from hetsched.system import Resource
+    from libtask.messages import DeviceInfo
+
+log = logging.getLogger("hetd")
+
+LONGEST = 10 * SECOND
+"""Meters are read at least so often: counters wrap around, within a minute on some
+machines, and a child's pipe must not fill."""
+
+
+class Metering:
+    """Knows what runs where, and asks the book for its energy."""
+
+    def __init__(
+        self, resources: Sequence[Resource], meters: dict[str, Meter], now: Nanoseconds
+    ) -> None:
+        self._names = [resource.name for resource in resources]
+        self._book = EnergyBook(resources, meters, now, _tell_lost)
+        self._due = now + LONGEST
+
+    def note(self, record: Record, entry: Entry, now: Nanoseconds) -> None:
+        """Take in a change of state, before the journal does."""
+        if record.state is State.RUNNING:
+            if record.event in ("dispatched", "restored", "found"):
+                self._book.begin(record.task, record.resource or "", now)
+        elif entry.state == "running":
+            self._end(entry, now)
+
+    def used(self, task: int, cpu_seconds: float) -> None:
+        """Take in the processor time of strips that a worker reports."""
+        self._book.used(task, cpu_seconds)
+
+    def used_in_all(self, task: int, cpu_seconds: float) -> None:
+        """Take in the processor time of a stretch that has ended."""
+        self._book.used_in_all(task, cpu_seconds)
+
+    def tick(self, now: Nanoseconds) -> None:
+        """Read the meters when it is time."""
+        if now >= self._due:
+            self._due = now + LONGEST
+            for name in self._names:
+                self._book.total(name, now)
+
+    def describe(self, device: DeviceInfo, now: Nanoseconds) -> DeviceInfo:
+        """Add what a resource has drawn since the start."""
+        total = self._book.total(device.spec.name, now)
+        return msgspec.structs.replace(
+            device,
+            busy_joules=total.busy_joules,
+            idle_joules=total.idle_joules,
+            starting_joules=total.starting_joules,
+            metered_s=total.seconds,
+            busy_s=total.busy_s,
+            starting_s=total.starting_s,
+            measured=total.measured,
+        )
+
+    def close(self) -> None:
+        """Give the meters back."""
+        self._book.close()
+
+    def _end(self, entry: Entry, now: Nanoseconds) -> None:
+        failed = bool(entry.segments) and entry.segments[-1].failed_attempt
+        charge = self._book.end(entry.id, now, failed=failed)
+        if charge is not None and entry.segments:
+            last = msgspec.structs.replace(
+                entry.segments[-1], joules=charge.joules, measured=charge.measured
+            )
+            entry.segments[-1] = last
+
+
+def _tell_lost(name: str, reason: str) -> None:
+    log.warning("power of %s is modelled from now on: %s", name, reason)

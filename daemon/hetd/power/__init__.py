@@ -1,1 +1,0 @@
-"""Power: meters of the machine, and the book that charges their energy to tasks."""

@@ -1,0 +1,1 @@
+"""Reports of workers and launchers, turned into events of the scheduler."""

@@ -1,0 +1,158 @@
+"""What live strips teach: reports of workers, turned into samples of the estimates.
+
+Called by the crew desk. Strips that ran to their end count, whatever happened to their
+task later; a stretch that was cut short, or failed, does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from hetsched.ids import TaskId
+from hetsched.system import SECOND
+from libtask.messages import counted
+
+if TYPE_CHECKING:
+    from hetd.runtime import Node
+    from hetd.tasks.page import Entry
+    from hetsched.estimates.table import News
+    from hetsched.system import Resource
+    from hetsched.tasks import TaskRecord
+    from libtask import messages as m
+
+log = logging.getLogger("hetd")
+
+WORTH_LEARNING_S = 0.005
+"""Shorter stretches say more about the machine's noise than about the task."""
+
+SURE = 8
+"""Measurements after which short stretches are not looked at, if nothing surprises."""
+
+SURPRISE = 2.0
+"""Factor from the expectation that is looked at, however short the stretch."""
+
+WELL_KNOWN = 31
+"""Measurements after which of short stretches that surprise one in `SAMPLED` is looked at:
+those of microseconds always do, and a series remembers no more."""
+SAMPLED = 16
+
+
+class Learner:
+    """Corrects the estimates by what workers report."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def progressed(self, entry: Entry, message: m.Progress) -> None:
+        """Learn from strips on the way, but for the first: it may hold a compilation."""
+        total = message.checkpoint.total
+        found = self._running(entry)
+        if found is None or not total or message.seconds < WORTH_LEARNING_S:
+            return
+        record, resource = found
+        cut_short = record.preempting or record.cancelling is not None
+        if cut_short or message.started is not None:
+            return
+        share = min(1.0, message.iterations / total)
+        if share > 0:
+            self._observe(record, resource, message.seconds / share, None)
+
+    def finished(self, entry: Entry, message: m.Finished) -> None:
+        """Learn from the last stretch of a task, before the scheduler forgets it."""
+        found = self._running(entry)
+        share = _share(entry, message)
+        if found is None or not share:
+            return
+        record, resource = found
+        computing = message.seconds / share
+        if message.seconds < WORTH_LEARNING_S and self._expected(
+            record, resource, computing
+        ):
+            return
+        setup = message.set_up + message.transfer_in + message.transfer_out
+        self._observe(record, resource, computing, setup)
+
+    def _expected(
+        self, record: TaskRecord, resource: Resource, computing: float
+    ) -> bool:
+        """Whether a short stretch tells nothing new."""
+        estimates = self._node.estimates
+        count = estimates.count(record.row, resource)
+        if count < SURE:
+            return False
+        if count > WELL_KNOWN and not _is_sampled(record.id):
+            return True
+        known = estimates.seconds(record.row, resource)
+        return known / SURPRISE < computing < known * SURPRISE
+
+    def _tell_probe(
+        self, record: TaskRecord, resource: Resource, computing: float
+    ) -> None:
+        """Tell of an application's first measurement on a resource what it cost."""
+        estimates = self._node.estimates
+        if estimates.knows_app(record.row, resource):
+            return
+        text = (
+            "probed %s on %s: takes %.3g s, expected were %.3g s; the try took %.3g s"
+        )
+        expected = estimates.seconds(record.row, resource)
+        took = (self._node.clock.now() - record.since) / SECOND
+        log.info(text, record.row.type, resource.name, computing, expected, took)
+
+    def _sharing(self, resource: Resource) -> int:
+        """How many times longer than alone strips take there at the moment."""
+        if not resource.shared:
+            return 1
+        running = self._node.scheduler.system.states[resource.name].running
+        return max(1, len(running))
+
+    def _running(self, entry: Entry) -> tuple[TaskRecord, Resource] | None:
+        system = self._node.scheduler.system
+        record = system.tasks.get(TaskId(entry.id))
+        if record is None or record.resource is None:
+            return None
+        return record, system.resources[record.resource]
+
+    def _observe(
+        self,
+        record: TaskRecord,
+        resource: Resource,
+        computing: float,
+        setup: float | None,
+    ) -> None:
+        alone = computing / self._sharing(resource)
+        if self._node.estimates.curiosity < 1:
+            self._tell_probe(record, resource, alone)
+        news = self._node.estimates.observe(record.row, resource, alone, setup)
+        if news.keep is not None:
+            self._node.journal.batch.keep(news.keep)
+            self._node.forget_dropped()
+        self._node.journal.measured(record.row.type, record.submitted.owner)
+        if news.drift is not None:
+            _tell_drift(record, resource, news)
+
+
+def _is_sampled(task: TaskId) -> bool:
+    """Choose one task in `SAMPLED` by its id: evenly, whatever order types come in."""
+    mixed = task * 0x9E3779B1 & 0xFFFFFFFF  # multiplicative hashing (Knuth, 6.4)
+    return mixed < (1 << 32) // SAMPLED
+
+
+def _share(entry: Entry, message: m.Finished) -> float:
+    """Share of the whole task that the last stretch was; 0: cannot be told."""
+    total = entry.checkpoint.total
+    if message.iterations == 0:
+        return 0.0
+    if len(counted(entry.segments)) == 1:
+        return 1.0
+    return min(1.0, message.iterations / total) if total else 0.0
+
+
+def _tell_drift(record: TaskRecord, resource: Resource, news: News) -> None:
+    log.warning(
+        "%s: %s now takes %.2f times as long as before",
+        resource.name,
+        record.row.type,
+        news.drift,
+    )

@@ -1,0 +1,622 @@
+"""What launchers and workers say, turned into events for the node.
+
+A report counts only when it comes from the worker that holds the task; the epoch in
+it fences what comes late.
+"""
+
+from __future__ import annotations
+
+import logging
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from hetd.devices.circuits import cause_of_exit, programs_of_the_box
+from hetd.reports.calibration import Learner
+from hetd.reports.snapshots import SnapshotDesk
+from hetd.workers.watchdog import ASKS
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.system import SECOND
+from hetsched.tasks import State
+from libtask import messages as m
+from libtask.faultpoints import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from hetd.runtime import Node
+    from hetd.tasks.page import Entry
+    from hetd.transport.router import Peer
+    from hetsched.events import Cause
+    from hetsched.ids import Nanoseconds
+    from hetsched.tasks import TaskRecord
+
+log = logging.getLogger("hetd")
+
+EXIT_S = 15.0
+"""For a launcher to say how a worker ended, whose process is gone. It does within
+milliseconds, unless something that the worker started cannot be ended."""
+ELSEWHERE = frozenset({"device", "device-memory", "binary", "program"})
+"""Codes of failures that another resource may not have."""
+LONGEST_TRACE = 4096
+"""Characters kept of a traceback, its end: what a worker sends of one."""
+LASTING: dict[str, Cause] = {"program": "program", "binary": "binary"}
+"""Codes of failures that the next task of the application would have there, too."""
+
+
+class CrewDesk:
+    """Takes the messages of launchers and workers."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._wall = node.clock.wall
+        self._learner = Learner(node)
+        self.snapshots = SnapshotDesk(node)
+        self._handlers: dict[type, Callable[[Entry, Any], None]] = {
+            m.Ready: self._on_ready,
+            m.Progress: self._on_progress,
+            m.Yielded: self._on_yielded,
+            m.Finished: self._on_finished,
+            m.Failed: self._on_failed,
+            m.SnapshotTaken: self.snapshots.taken,
+            m.Resumed: self.snapshots.resumed,
+            m.Parked: self.snapshots.parked,
+        }
+        self._ended_processes: list[tuple[Nanoseconds, int, str, int]] = []
+        """Workers whose launcher has still to say how they ended: when patience with it
+        is over, user, name, pid."""
+        self._greeted: set[int] = set()
+        """Tasks whose workers have greeted us, and have not said how they are."""
+
+    def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
+        """Take in a launcher, and the names of the workers that it has."""
+        reach("launcher.came")
+        self._node.pool.launcher_came(peer, workers)
+        self._node.discipline.attend(peer.uid)
+
+    def launcher_left(self, peer: Peer) -> None:
+        """Give up the tasks for which no worker can come any more."""
+        reach("launcher.left")
+        for task in reversed(self._node.pool.launcher_left(peer)):
+            begun = not self._node.discipline.is_blameless(TaskId(task))
+            self._lose(task, "its launcher ended", begun=begun)
+        for _, uid, name, pid in list(self._ended_processes):
+            if not self._node.pool.shepherded(uid, name):  # nobody is to say how
+                self._give_up(uid, name, pid, "its worker ended")
+
+    def worker_came(self, peer: Peer, hello: m.Hello) -> None:
+        """Take in a worker, and what it still holds from before a restart."""
+        reach("worker.came")
+        pool = self._node.pool
+        before = pool.worker_at(peer.route)
+        if before is not None and before.name != hello.worker:
+            # a connection is one worker's
+            reason = f"its connection is another worker's, {hello.worker}"
+            self.worker_left(peer.uid, before.name, reason)
+        ended = [self._held(peer, hello, each.task, each.epoch) for each in hello.ended]
+        record = self._held(peer, hello, hello.task or 0, hello.epoch)
+        expected = record is not None and pool.is_expected(record.id)
+        keeps = [each.id for each in (*ended, record) if each is not None]
+        lost = pool.worker_came(peer, hello, list(dict.fromkeys(keeps)))
+        self._lose_all(lost, "the connection to its worker broke")
+        if record is not None:
+            self._greeted.add(record.id)
+            if hello.resource and expected:
+                found = e.TaskFound(record.id, record.epoch, hello.resource)
+                self._node.happen(found, *self._node.settings.drains([hello.resource]))
+            self._node.orders.repeat_stop(record)
+        self._node.discipline.attend(peer.uid)
+
+    def _held(
+        self, peer: Peer, hello: m.Hello, task: int, epoch: int
+    ) -> TaskRecord | None:
+        """Find a task that a worker says it holds, or has ended, if it is to keep it."""
+        entry = self._node.journal.live.get(task)
+        if entry is None or entry.owner != peer.uid:
+            return None
+        if not self._node.pool.may_claim(entry.id, peer.uid, hello):
+            return None
+        return self._node.scheduler.ledger.current(TaskId(entry.id), epoch)
+
+    def process_ended(self, peer: Peer, name: str) -> None:
+        """Take note of the end of a worker's process; its launcher may say how it was.
+
+        That comes when nothing of the worker is left, be it a while later.
+        """
+        worker = self._node.pool.worker_of_name(peer.uid, name)
+        if worker is None or worker.pid != peer.pid:
+            return  # the name is another process's by now
+        if self._node.pool.shepherded(peer.uid, name):
+            due = self._node.clock.now() + int(EXIT_S * SECOND)
+            heappush(self._ended_processes, (due, peer.uid, name, peer.pid))
+        else:
+            self.worker_left(peer.uid, name, "its worker ended")
+
+    def tick(self, now: Nanoseconds) -> None:
+        """Give up the workers that ended, and of whom no launcher said so."""
+        ended = self._ended_processes
+        while ended and ended[0][0] <= now:
+            _, uid, name, pid = heappop(ended)
+            self._give_up(
+                uid, name, pid, "its worker ended, and its launcher did not say how"
+            )
+
+    def _give_up(self, uid: int, name: str, pid: int, reason: str) -> None:
+        worker = self._node.pool.worker_of_name(uid, name)
+        if worker is not None and worker.pid == pid:
+            self.worker_left(uid, name, reason)
+
+    def worker_left(
+        self,
+        uid: int,
+        name: str,
+        reason: str,
+        *,
+        cause: Cause | None = None,
+        last: m.LastOutput | None = None,
+    ) -> None:
+        """Take note that a worker is gone; what it held begins anew elsewhere.
+
+        Args:
+            uid: the worker's user; `name`: its name.
+            reason: how it ended; `cause`: what the circuit breaker makes of that.
+            last: what it wrote last, and of which task.
+
+        """
+        reach("worker.left")
+        worker = self._node.pool.worker_left(uid, name)
+        self._node.discipline.obeys_at_last(uid, name)
+        if worker is None or worker.task is None:
+            return
+        running = worker.task
+        if last is not None and last.task in worker.behind:
+            running = last.task
+        record = self._node.scheduler.system.tasks.get(TaskId(running))
+        if worker.own and record is not None:
+            # nobody but that program can run it
+            failed = e.TaskFailed(record.id, record.epoch, "its program ended")
+            self._node.happen(failed)
+        else:
+            if record is not None and last is not None and _is_of(record, last):
+                self._keep_last_output(record, last)
+                reason = last.reason
+            self._lose_all(worker.tasks, reason, cause=cause, last=last)
+
+    def _lose_all(
+        self,
+        tasks: list[int],
+        reason: str,
+        *,
+        cause: Cause | None = None,
+        last: m.LastOutput | None = None,
+    ) -> None:
+        """Take it that no worker has these tasks any more, of which it ran one.
+
+        Args:
+            tasks: in the order in which it had them.
+            reason: how it ended; `cause`: what the circuit breaker makes of that.
+            last: what it wrote last, and of which task; None: the first of them ran.
+
+        """
+        told = last is not None and last.task in tasks
+        ran = last.task if last is not None and told else next(iter(tasks), 0)
+        for task in reversed(tasks):  # those that wait behind others first
+            if task == ran:
+                self._lose(task, reason, cause=cause, ran=told)
+            else:
+                self._lose(task, reason, begun=False)
+
+    def worker_exited(self, peer: Peer, message: m.WorkerExited) -> None:
+        """Believe a launcher about the workers of its own user."""
+        if not self._node.pool.holds(peer.uid, message.name):
+            return
+        reach("worker.exited")
+        self._node.pool.crew(peer.uid).shows_life()
+        self._node.discipline.attend(peer.uid)
+        reason = message.reason or f"its worker exited with status {message.status}"
+        if not message.started:
+            self._not_started(peer.uid, message.name, reason)
+            return
+        task = self._node.pool.stillborn(peer.uid, message.name)
+        if task is not None:
+            # counts as an attempt: a worker that never comes up must not be made forever
+            self._lose(task, reason)
+        cause = cause_of_exit(message.status)
+        self.worker_left(peer.uid, message.name, reason, cause=cause, last=message.last)
+
+    def _keep_last_output(self, record: TaskRecord, last: m.LastOutput) -> None:
+        """Keep with a task what its worker wrote last before it was lost."""
+        journal = self._node.journal
+        entry = journal.live[record.id]
+        entry.last_output = last
+        if record.state is State.RUNNING and entry.segments:
+            strips = max(entry.segments[-1].strips, int(last.computed))
+            journal.close_segment(
+                entry,
+                self._wall(),
+                error=last.reason,
+                strips=strips,
+                log=last.log,
+                log_start=last.log_start,
+                log_end=last.log_end,
+            )
+        journal.save(entry)
+
+    def _not_started(self, uid: int, name: str, reason: str) -> None:
+        """Ask again later for a worker for which the system had no process."""
+        pool, discipline = self._node.pool, self._node.discipline
+        times = pool.not_started(uid, name)
+        waiting = pool.waiting(uid)
+        if not times or not waiting:
+            return
+        for task in waiting:
+            self._node.journal.live[task].reason = reason
+        log.warning("uid %d: %s", uid, reason)
+        if times % ASKS == 0:
+            # Not for ever: the resource that it has been given may serve others.
+            self._lose(waiting[0], reason)
+        discipline.ask_later(uid, times)
+
+    def attachments_held(self, peer: Peer, message: m.AttachmentsHeld) -> None:
+        """Have a launcher remove the attachments that no task of its user needs."""
+        needed = self._node.journal.attachments
+        spare = [name for name in message.names if (peer.uid, name) not in needed]
+        if spare:
+            replies = self._node.journal.batch.replies
+            replies.append((peer.route, m.DropAttachments(spare)))
+
+    def worker_leaves(self, peer: Peer) -> None:
+        """Give another worker what this one was ordered when it had decided to leave."""
+        tasks = self._node.pool.leaves(peer.route)
+        self._node.discipline.leaves(peer.route)
+        for other in reversed(tasks[1:]):
+            self._lose(other, "its worker took no further order", begun=False)
+        if not tasks:
+            return
+        task = tasks[0]
+        if self._node.discipline.is_blameless(TaskId(task)):
+            self._node.order_again(TaskId(task))
+        else:
+            self._lose(task, "its worker took no further order")
+
+    def _lose(
+        self,
+        task: int,
+        reason: str,
+        *,
+        begun: bool = True,
+        cause: Cause | None = None,
+        ran: bool = False,
+    ) -> None:
+        """Take it that no worker has a task any more.
+
+        Args:
+            task: which one.
+            reason: how its worker ended; `cause`: what the circuit breaker makes of that.
+            begun: whether it counts as an attempt.
+            ran: whether it is known that it had begun, ordered behind others or not.
+
+        """
+        record = self._node.scheduler.system.tasks.get(TaskId(task))
+        self._node.pool.release(task)
+        self._greeted.discard(task)
+        if record is not None and record.bound:
+            begun = begun and (ran or not record.unbegun)
+            hung = begun and self._node.discipline.was_ended(record.id)
+            lost = e.WorkerLost(
+                record.id,
+                record.epoch,
+                reason,
+                elsewhere=hung,
+                begun=begun,
+                cause="hang" if hung else cause if begun else None,
+            )
+            self._node.happen(lost, *self._hung_device(record, reason, hung=hung))
+
+    def _hung_device(
+        self, record: TaskRecord, reason: str, *, hung: bool
+    ) -> list[e.Event]:
+        """Count it as an error of an accelerator that a program of the box hung there.
+
+        That users' own programs hang says nothing of the device.
+        """
+        resource = record.resource
+        if not hung or resource is None or record.cancelling is not None:
+            return []
+        if record.submitted.app not in programs_of_the_box():
+            return []
+        if self._node.devices[resource].spec.kind == "cpu":
+            return []
+        return self._node.discipline.device_failed(resource, f"a task hung: {reason}")
+
+    # ------------------------------------------------------------ reports
+
+    def report(self, peer: Peer, message: Report) -> None:
+        """Take a worker's report of the task that it holds."""
+        node = self._node
+        if isinstance(message, m.Aborted):
+            self._on_aborted(peer, message)
+            return
+        if isinstance(message, m.Reports):
+            self._on_reports(peer, message)
+            return
+        entry = node.journal.live.get(message.task)
+        held = node.pool.holder(message.task, peer.route)
+        if entry is None or not held or entry.epoch != message.epoch:
+            return
+        if not self._heal(entry, message):
+            self._note_begun(entry)
+            self._handlers[type(message)](entry, message)
+            self._demand_worker(entry.id, message.epoch)
+
+    def _demand_worker(self, task: int, epoch: int) -> None:
+        """Give up a task whose worker has told of an end that cannot be.
+
+        As that of a task which it was not told to run: the scheduler takes no note of
+        it, and the worker has the task no more.
+        """
+        pool = self._node.pool
+        if pool.worker_of(task) is not None or pool.waits(task):
+            return
+        if self._node.scheduler.ledger.current(TaskId(task), epoch) is not None:
+            self._lose(task, "its worker told of an end that cannot be")
+
+    def _heal(self, entry: Entry, message: Report) -> bool:
+        """Repeat the order to run to a worker that missed it before it greeted us.
+
+        Returns:
+            whether the report was taken before, and this is the worker's repetition.
+
+        """
+        if entry.id not in self._greeted:
+            return False
+        self._greeted.remove(entry.id)
+        repeated = isinstance(message, m.Yielded) and _is_taken(entry, message)
+        record = self._node.scheduler.system.tasks[TaskId(entry.id)]
+        if (repeated or isinstance(message, m.Ready)) and record.cancelling is None:
+            self._node.orders.repeat_run(record)
+            # a worker that waits hears no `Preempt`
+            self._node.orders.repeat_stop(record)
+        return repeated
+
+    def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
+        reach("report.aborted")
+        entry = self._node.journal.live.get(message.task)
+        if entry is not None and entry.epoch != message.epoch:
+            # It gave up what it held before; maybe it has the same task anew by now.
+            held = False
+        else:
+            held = self._node.pool.holder(message.task, peer.route)
+        if held:
+            if entry is not None and message.strips:
+                self._note_begun(entry)
+                self._close_segment(entry, message, None)
+            self._node.pool.release(message.task)
+            self._node.happen(e.TaskAborted(TaskId(message.task), message.epoch))
+        else:
+            worker = self._node.pool.gave_up(peer.route, message.task)
+            if worker is not None:
+                self._node.discipline.obeys_at_last(worker.uid, worker.name)
+
+    def _on_ready(self, entry: Entry, message: m.Ready) -> None:
+        reach("report.ready")
+        self._node.happen(e.TaskReady(TaskId(entry.id), message.epoch))
+
+    def _on_progress(self, entry: Entry, message: m.Progress) -> None:
+        reach("report.progress")
+        task = TaskId(entry.id)
+        entry.checkpoint = message.checkpoint
+        entry.checkpoint_at = self._wall()
+        entry.at_risk = message.at_risk
+        self._note_strips(entry, message)
+        if message.started is not None:
+            self._node.happen(e.TaskStarted(task, message.epoch))
+        self._node.discipline.progressed(entry, message)
+        self._learner.progressed(entry, message)
+        self._node.metering.used(task, message.cpu_seconds)
+        share = message.iterations / (
+            message.checkpoint.total or message.iterations or 1
+        )
+        done = e.StripsDone(task, message.epoch, entry.progress, share, message.seconds)
+        self._node.happen(done)
+        self._node.journal.tell(entry, "progress", self._wall())
+
+    def _note_strips(self, entry: Entry, message: m.Progress) -> None:
+        """Add the strips to the open segment: if the worker is lost, nobody else tells."""
+        open_segment = self._node.journal.open_segment
+        if message.started is not None:
+            # the first report, or the first to a new hetd: it tells of all strips
+            open_segment(
+                entry,
+                computing=message.started,
+                transfer_in=message.transfer_in,
+                strips=message.strips,
+                seconds=message.seconds,
+                log=message.log,
+                log_start=message.log_start,
+            )
+        elif entry.segments:
+            last = entry.segments[-1]
+            strips, seconds = (
+                last.strips + message.strips,
+                last.seconds + message.seconds,
+            )
+            open_segment(entry, strips=strips, seconds=seconds)
+
+    def _on_yielded(self, entry: Entry, message: m.Yielded) -> None:
+        reach("report.yielded")
+        entry.checkpoint = message.checkpoint
+        entry.checkpoint_at = self._wall()
+        entry.at_risk = message.at_risk
+        self._close_segment(entry, message, message.last_strip or None)
+        task = TaskId(entry.id)
+        reach("yield.noted")
+        self._node.happen(e.TaskYielded(task, message.epoch, entry.progress))
+        reach("yield.done")
+
+    def _on_finished(self, entry: Entry, message: m.Finished) -> None:
+        self._take_ends([(entry, message)])
+
+    def _on_reports(self, peer: Peer, message: m.Reports) -> None:
+        """Take in the ends of several tasks as of one instant."""
+        ended = self._take_ends(self._held_ones(peer, message))
+        for entry in ended:
+            self._demand_worker(entry.id, entry.epoch)
+
+    def _held_ones(
+        self, peer: Peer, message: m.Reports
+    ) -> Iterator[tuple[Entry, m.Finished]]:
+        """Find the tasks that end by this; those that a worker has not are left out."""
+        for report in message.reports:
+            entry = self._node.journal.live.get(report.task)
+            held = self._node.pool.holder(report.task, peer.route)
+            if entry is not None and held and entry.epoch == report.epoch:
+                self._greeted.discard(entry.id)
+                yield entry, report
+
+    def _take_ends(self, ends: Iterable[tuple[Entry, m.Finished]]) -> list[Entry]:
+        """Take in how tasks ended, one after the other; return which they are."""
+        events: list[e.Event] = []
+        done: list[tuple[Entry, float]] = []
+        for entry, message in ends:
+            reach("report.finished")
+            self._begin_late(entry, done[-1][1] if done else self._wall())
+            entry.result = message.result
+            entry.exit_code = message.exit_code
+            entry.warnings = message.warnings
+            done.append((entry, self._close_segment(entry, message, None)))
+            self._learner.finished(entry, message)
+            self._node.pool.release(entry.id)
+            events.append(e.TaskFinished(TaskId(entry.id), message.epoch))
+        if not events:
+            return []
+        reach("finish.noted")
+        self._node.happen(*events)
+        for entry, ended in done:
+            if entry.finished is not None:  # perhaps while no daemon was there
+                entry.finished = ended
+        reach("finish.done")
+        return [entry for entry, _ in done]
+
+    def _begin_late(self, entry: Entry, at: float) -> None:
+        """Enter the beginning of a task that ran behind others, as the one before ended."""
+        record = self._node.scheduler.system.tasks.get(TaskId(entry.id))
+        if record is not None and record.unbegun:
+            self._node.journal.begin_segment(entry, at, record.rule)
+
+    def _note_begun(self, entry: Entry) -> None:
+        """Tell the scheduler that a task has begun which it takes to be behind others.
+
+        Its stretch is entered by that; then comes what the worker says of it.
+        """
+        record = self._node.scheduler.system.tasks.get(TaskId(entry.id))
+        if record is not None and record.unbegun:
+            self._node.happen(e.TaskStarted(record.id, record.epoch))
+
+    def _on_failed(self, entry: Entry, message: m.Failed) -> None:
+        reach("report.failed")
+        self._node.journal.close_segment(
+            entry,
+            self._ended(entry, message.ended),
+            error=message.error,
+            strips=message.strips,
+            seconds=message.seconds,
+            log=message.log,
+            log_start=message.log_start,
+            log_end=message.log_end,
+        )
+        entry.last_output = message.last
+        entry.trace = message.trace[-LONGEST_TRACE:]
+        entry.exit_code = message.exit_code
+        self._node.pool.release(entry.id)
+        failed = e.TaskFailed(
+            TaskId(entry.id),
+            message.epoch,
+            message.error,
+            elsewhere=message.code in ELSEWHERE,
+            whole_kind=message.code == "program",
+            cause=LASTING.get(message.code),
+        )
+        self._node.happen(failed, *self._device_errors(entry, message))
+
+    def _device_errors(self, entry: Entry, message: m.Failed) -> list[e.Event]:
+        """Count the error against the resource where it may be the device's fault."""
+        if message.code != "device" or entry.resource is None:
+            return []
+        if self._serves_others(entry.resource, entry.owner):
+            return []  # they do not complain: a user alone does not end their tasks
+        return self._node.discipline.device_failed(entry.resource, message.error)
+
+    def _serves_others(self, resource: str, uid: int) -> bool:
+        """Whether tasks of other users run on a resource, too."""
+        running = self._node.scheduler.system.states[resource].running.values()
+        return any(record.submitted.owner != uid for record in running)
+
+    # ------------------------------------------------------------ steps
+
+    def _close_segment(
+        self, entry: Entry, message: m.Account, last_strip: float | None
+    ) -> float:
+        """Close it with what the worker says of it; return when it ended."""
+        self._node.metering.used_in_all(entry.id, message.cpu_seconds)
+        if message.strips and entry.resource is not None:
+            self._node.discipline.health.worked(entry.resource)
+        ended = self._ended(entry, message.ended)
+        self._node.journal.close_segment(
+            entry,
+            ended,
+            computed=last_strip or ended,
+            seconds=message.seconds,
+            strips=message.strips,
+            transfer_in=message.transfer_in,
+            transfer_out=message.transfer_out,
+            set_up=message.set_up,
+            log=message.log,
+            log_start=message.log_start,
+            log_end=message.log_end,
+        )
+        return ended
+
+    def _ended(self, entry: Entry, told: float) -> float:
+        """Return when a stretch ended: as its worker says, within what is possible."""
+        began = entry.segments[-1].start if entry.segments else entry.submitted
+        now = self._wall()
+        # the time of day may have been put back since it began
+        return max(began, min(now, told)) if told else max(began, now)
+
+
+def _is_of(record: TaskRecord, last: m.LastOutput) -> bool:
+    """Whether a worker wrote its last output for this task, in its present binding."""
+    return (record.id, record.epoch) == (last.task, last.epoch)
+
+
+def _is_taken(entry: Entry, message: m.Yielded) -> bool:
+    """Whether a stretch has begun since the yield that a worker tells of.
+
+    The clock alone does not tell: the time of day may have been put back. So it counts,
+    too, whether the stretch before was as the worker says.
+    """
+    if not entry.segments or entry.segments[-1].finish is not None:
+        return False
+    if message.checkpoint != entry.checkpoint:
+        return False
+    told = (message.strips, message.seconds, message.log_end)
+    same = message.strips > 0 and any(
+        told == (before.strips, before.seconds, before.log_end)
+        for before in entry.segments[-2:-1]
+    )
+    return same or 0 < message.ended <= entry.segments[-1].start
+
+
+Report = (
+    m.Ready
+    | m.Progress
+    | m.Yielded
+    | m.Finished
+    | m.Failed
+    | m.Reports
+    | m.Aborted
+    | m.SnapshotTaken
+    | m.Resumed
+    | m.Parked
+)

@@ -1,0 +1,147 @@
+"""What users ask; one desk for each subject, one method a request.
+
+Every answer that depends on a change is sent after its commit. A refused request
+changes nothing and gets one line that says why. A request about many tasks is carried
+out bit by bit (`slices`): what is left of it is returned in the place of the reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from hetd.requests.ended_tasks import PastDesk
+from hetd.requests.idempotency import Once
+from hetd.requests.listing import ListDesk
+from hetd.requests.models import ModelDesk
+from hetd.requests.permissions import Permissions
+from hetd.requests.resources import NodeDesk
+from hetd.requests.slices import Work, carried_out
+from hetd.requests.status import StatusDesk
+from hetd.requests.storage_quota import Bytes
+from hetd.requests.submit import SubmissionDesk
+from hetd.requests.tasks import TaskDesk
+from hetd.requests.usage import UsageDesk
+from hetd.store import StoreFullError
+from libtask import messages as m
+from libtask.errors import BugError, DaemonUnreachableError, HetError
+from libtask.faultpoints import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetd.runtime import Node
+    from hetd.store import Store
+    from hetd.transport.router import Peer
+
+
+class Service:
+    """Answers users' requests.
+
+    Args:
+        stop: called when a user who may asks the daemon to stop.
+        watchers: counts the connections that watch tasks.
+
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        store: Store,
+        stop: Callable[[], None],
+        watchers: Callable[[], int],
+    ) -> None:
+        self._node = node
+        self.kept = Bytes(node, store)
+        self.rights = Permissions(node)
+        self._once = Once(node, store)
+        self.forget = self._once.forget
+        self._store = store
+        tasks = TaskDesk(node, self.rights)
+        submission = SubmissionDesk(node, self.rights, self.kept)
+        past = PastDesk(node, self.rights, submission)
+        status = StatusDesk(node, store, self.rights, watchers)
+        models = ModelDesk(node, self.rights)
+        whole = NodeDesk(node, store, self.rights, stop)
+        self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
+            m.Submit: submission.submit,
+            m.Requeue: past.requeue,
+            m.ForgetTasks: past.forget,
+            m.ListTasks: ListDesk(node, self.rights).list_tasks,
+            m.Explain: tasks.explain,
+            m.Control: tasks.control,
+            m.Amend: tasks.amend,
+            m.Migrate: tasks.migrate,
+            m.Devices: whole.devices,
+            m.Status: status.status,
+            m.ShowConfig: status.config,
+            m.Occupy: whole.occupy,
+            m.TestDevices: whole.test,
+            m.Policies: whole.policies,
+            m.Notes: whole.notes,
+            m.Stop: whole.stop,
+            m.Learn: models.learn,
+            m.Models: models.models,
+            m.Forget: models.forget,
+            m.Usage: UsageDesk(node, self.rights).usage,
+        }
+
+    def answer(self, peer: Peer, request: m.Request) -> m.Request:
+        """Do what is asked, all at once; return the reply, or the error in its place."""
+        made = self.begin(peer, request)
+        return carried_out(made) if isinstance(made, Generator) else made
+
+    def begin(self, peer: Peer, request: m.Request) -> m.Request | Work:
+        """Begin with what is asked.
+
+        Returns:
+            The reply, or the error in its place; or what is left to do.
+
+        """
+        try:
+            if isinstance(request, m.Change):
+                self._demand_staying()
+                known = self._once.recall(peer.uid, request)
+                if known is not None:
+                    return known
+                self._demand_room(request)
+            made: m.Request | Work = self._handlers[type(request)](peer, request)
+            if isinstance(made, Generator):
+                return self._carry_on(peer, request, made)
+            self._remember(peer, request, made)
+        except BugError:
+            raise  # the loop sees whether the state is still whole
+        except HetError as error:
+            return m.Error(request.request, error.code, str(error))
+        return made
+
+    def _carry_on(self, peer: Peer, request: m.Request, work: Work) -> Work:
+        """Do what is left of a request; what is refused is so before the first change."""
+        try:
+            reply = yield from work
+            self._remember(peer, request, reply)
+        except BugError:
+            raise
+        except HetError as error:
+            return m.Error(request.request, error.code, str(error))
+        return reply
+
+    def _demand_staying(self) -> None:
+        if self._node.stopping:
+            raise DaemonUnreachableError("hetd is stopping; ask when it is back")
+
+    def _demand_room(self, request: m.Change) -> None:
+        if (
+            isinstance(request, (m.Submit, m.Requeue))
+            and self._store.shortage is not None
+        ):
+            raise StoreFullError(
+                f"hetd's store has no room ({self._store.shortage}); nothing was "
+                f"submitted; try again when there is"
+            )
+
+    def _remember(self, peer: Peer, request: m.Request, reply: m.Request) -> None:
+        """Keep the answer to a change, to be given when it is asked for again."""
+        if isinstance(request, m.Change):
+            self._once.remember(peer.uid, request, reply)
+            reach("change.remembered")

@@ -1,0 +1,157 @@
+"""What users ask of the measured execution times: enter, list, forget."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hetd.devices.circuits import MOST_TOLD
+from hetd.requests.pages import Page
+from hetd.requests.resources import resource_named
+from hetd.requests.slices import LOOKS, slices
+from hetsched import events as e
+from hetsched.estimates.point import Figures, refuse_nonsense
+from hetsched.estimates.table import application
+from libtask import messages as m
+from libtask.apps import short_name
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hetd.requests.permissions import Permissions
+    from hetd.requests.slices import Work
+    from hetd.runtime import Node
+    from hetd.transport.router import Peer
+    from hetsched.breaker import Pair
+    from hetsched.estimates.point import Key
+
+
+GROUP = "libtask.apps"
+"""Entry points that are applications; see `libtask.apps`."""
+
+
+def installed_applications() -> frozenset[str]:
+    """Return the names of the applications that are installed beside hetd.
+
+    Their names and sizes are no secret of a user; they are not imported.
+    """
+    return frozenset(each.name for each in entry_points(group=GROUP))
+
+
+class ModelDesk:
+    """Answers what users ask of the estimates.
+
+    What was measured of a type is shown to users whose tasks were measured, and to
+    administrators; that of installed applications to everybody.
+    """
+
+    def __init__(self, node: Node, rights: Permissions) -> None:
+        self._node = node
+        self._rights = rights
+        self._installed = installed_applications()
+
+    def learn(self, peer: Peer, request: m.Learn) -> Work:
+        self._rights.demand_rule(peer)
+        for sample in request.samples:
+            resource_named(self._node, sample.resource)
+        learnt = [Figures(*msgspec.structs.astuple(each)) for each in request.samples]
+        for known in learnt:
+            refuse_nonsense(known)
+        for number, some in enumerate(slices(learnt)):
+            if number:
+                yield
+            for known in some:
+                self._node.journal.batch.keep(self._node.estimates.enter(known))
+            self._node.forget_dropped()
+        return m.Done(request.request)
+
+    def models(self, peer: Peer, request: m.Models) -> Work:
+        if not 0 < request.limit <= m.MOST_SAMPLES:
+            text = f"limit: expected 1 to {m.MOST_SAMPLES}, got {request.limit}"
+            raise InputError(text)
+        page: Page[m.Sample] = Page(request.limit)
+        place = request.after
+        last = (place.type, place.resource, place.grain) if place else None
+        following: m.SamplePlace | None = None
+        hidden = 0
+        while following is None:
+            keys = self._node.estimates.keys_after(last, LOOKS)
+            for key in keys:
+                if not self._is_shown(peer, key[0]):
+                    hidden += 1
+                elif not page.take(self._sample(key)):
+                    following = m.SamplePlace(*last) if last else None
+                    break
+                last = key
+            if len(keys) < LOOKS:
+                break
+            yield
+        owner = self._rights.whose(peer, mine=False)
+        avoided = self._node.circuits.told(owner) if request.after is None else []
+        return m.ModelList(
+            request.request, page.parts, following, hidden, avoided=avoided
+        )
+
+    def _is_shown(self, peer: Peer, task_type: str) -> bool:
+        if application(task_type) in self._installed:
+            return True
+        measurers = self._node.journal.measurers.get(task_type, ())
+        return peer.uid in measurers or self._rights.may_rule(peer.uid)
+
+    def _sample(self, key: Key) -> m.Sample:
+        return m.Sample(*astuple(self._node.estimates.figures_of(key)))
+
+    def forget(self, peer: Peer, request: m.Forget) -> Work:
+        """Forget times and failures; users who are no administrators, failures of theirs."""
+        avoided = self._own_failures(peer, request)
+        count = 0
+        if not avoided or self._rights.may_rule(peer.uid):
+            self._rights.demand_rule(peer)
+            count = yield from self._forget_samples(request)
+        gone: list[m.AvoidedPair] = []
+        while avoided:
+            gone += avoided
+            self._forget_failures(peer, avoided)
+            yield
+            avoided = self._own_failures(peer, request)
+        return m.Forgotten(request.request, count, gone[:MOST_TOLD])
+
+    def _forget_samples(self, request: m.Forget) -> Generator[None, None, int]:
+        names, resources = set(request.names), set(request.resources)
+        last: Key | None = None
+        count = 0
+        while keys := self._node.estimates.keys_after(last, LOOKS):
+            last = keys[-1]
+            chosen = [
+                key
+                for key in keys
+                if (not names or {key[0], application(key[0])} & names)
+                and (not resources or key[1] in resources)
+            ]
+            count += len(chosen)
+            self._node.estimates.forget(chosen)
+            self._node.forget_dropped()
+            if len(keys) == LOOKS:
+                yield
+        return count
+
+    def _own_failures(self, peer: Peer, request: m.Forget) -> list[m.AvoidedPair]:
+        """List some of the chosen failures that a user may forget."""
+        names, resources = set(request.names), set(request.resources)
+        owner = self._rights.whose(peer, mine=False)
+
+        def chosen(pair: Pair) -> bool:
+            named = not names or bool({pair.app, short_name(pair.app)} & names)
+            return named and (not resources or pair.resource in resources)
+
+        return self._node.circuits.told(owner, chosen)
+
+    def _forget_failures(self, peer: Peer, avoided: list[m.AvoidedPair]) -> None:
+        apps = frozenset(each.app for each in avoided)
+        resources = frozenset(each.resource for each in avoided)
+        owner = self._rights.whose(peer, mine=False)
+        self._node.happen(e.FailuresForgotten(owner, apps, resources))

@@ -1,0 +1,112 @@
+"""Watchers: who is told of which changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from libtask.messages import ENDED, TaskChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from hetd.tasks.page import Entry
+    from hetd.transport.router import Peer
+    from libtask.messages import Message, Watch
+
+
+MOST_WATCHES = 64
+"""Watches of one user: each costs time at every change, and memory for its ids."""
+MOST_WATCHED = 100_000
+"""Ids of tasks in all of a user's watches."""
+
+
+class Watchers:
+    """The connections that asked to be told, and what each wants to know."""
+
+    def __init__(self) -> None:
+        self._watches: dict[bytes, tuple[Peer, Watch, frozenset[int]]] = {}
+        self._routes: dict[int, dict[bytes, None]] = {}
+        """uid -> connections that watch, in the order in which they came."""
+        self.lagging: dict[bytes, int] = {}
+        """Connections that do not read what they are told -> changes they missed."""
+
+    def add(self, peer: Peer, watch: Watch) -> None:
+        """Tell this connection from now on; replaces what it watched before."""
+        self._watches[peer.route] = (peer, watch, frozenset(watch.ids or ()))
+        self._routes.setdefault(peer.uid, {})[peer.route] = None
+
+    def routes_of(self, uid: int) -> list[bytes]:
+        """List the connections of a user that watch."""
+        return list(self._routes.get(uid, ()))
+
+    def is_full_for(self, peer: Peer, watch: Watch) -> bool:
+        """Whether a connection's user has as many watches as they may, without its own."""
+        others = [route for route in self.routes_of(peer.uid) if route != peer.route]
+        ids = sum(len(self._watches[route][2]) for route in others)
+        return len(others) >= MOST_WATCHES or ids + len(watch.ids or ()) > MOST_WATCHED
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    def __bool__(self) -> bool:
+        return bool(self._watches)
+
+    def remove(self, route: bytes) -> None:
+        """Forget a connection that is no more."""
+        known = self._watches.pop(route, None)
+        if known is not None:
+            routes = self._routes[known[0].uid]
+            del routes[route]
+            if not routes:
+                del self._routes[known[0].uid]
+        self.lagging.pop(route, None)
+
+    def lag(self, route: bytes, messages: Iterable[Message]) -> None:
+        """Tell a connection no more changes until it has heard that it missed some."""
+        missed = sum(isinstance(message, TaskChanged) for message in messages)
+        if missed or route in self.lagging:
+            self.lagging[route] = self.lagging.get(route, 0) + missed
+
+    def address(
+        self,
+        changes: Iterable[tuple[Entry, TaskChanged]],
+        may_rule: Callable[[int], bool],
+    ) -> Iterator[tuple[bytes, Message]]:
+        """Address each change; who lags is not told, and misses one more.
+
+        Args:
+            changes: what happened, in order.
+            may_rule: whether a uid may see every task.
+
+        """
+        for route, change in self._addressed(changes, may_rule):
+            if route in self.lagging:
+                self.lagging[route] += 1
+            else:
+                yield route, change
+
+    def _addressed(
+        self,
+        changes: Iterable[tuple[Entry, TaskChanged]],
+        may_rule: Callable[[int], bool],
+    ) -> Iterator[tuple[bytes, TaskChanged]]:
+        """Address each change: to who submitted the task, at its end, and to watchers."""
+        rulers = [uid for uid in self._routes if may_rule(uid)]
+        for entry, change in changes:
+            told = False
+            for route in self._interested(entry.owner, rulers):
+                _, watch, ids = self._watches[route]
+                if watch.ids is not None and change.id not in ids:
+                    continue
+                if watch.progress or change.what != "progress":
+                    told = told or route == entry.submitter
+                    yield route, change
+            if change.state in ENDED and entry.submitter and not told:
+                yield entry.submitter, change
+
+    def _interested(self, owner: int, rulers: list[int]) -> Iterator[bytes]:
+        """Iterate over the connections that may hear of a user's tasks."""
+        yield from self._routes.get(owner, ())
+        for uid in rulers:
+            if uid != owner:
+                yield from self._routes.get(uid, ())

@@ -1,0 +1,286 @@
+"""What users ask of tasks that are there: explain, cancel, hold, move."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hetd.requests.resources import policy_name, resource_named
+from hetd.requests.slices import LOOKS, slices, slices_of_pages
+from hetd.requests.submit import refuse_deadline, refuse_priority
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.planning.explain import RESOURCE_LOST, explain
+from hetsched.tasks import State
+from libtask import messages as m
+from libtask.errors import InputError
+from libtask.faultpoints import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from hetd.requests.permissions import Permissions
+    from hetd.requests.slices import Work
+    from hetd.runtime import Node
+    from hetd.tasks.page import Entry
+    from hetd.transport.router import Peer
+    from hetsched.planning.explain import Prospect
+    from hetsched.tasks import Row, TaskRecord
+
+COUNTED = 10_000
+"""Waiting tasks that one step of an explanation counts: some 2 ms."""
+
+
+class TaskDesk:
+    """Answers what users ask of their tasks."""
+
+    def __init__(self, node: Node, rights: Permissions) -> None:
+        self._node = node
+        self._rights = rights
+
+    # ------------------------------------------------------------ explain
+
+    def explain(self, peer: Peer, request: m.Explain) -> Work:
+        entry = self._rights.own(peer, request.id)
+        before = yield from self._count_before(TaskId(entry.id))
+        system = self._node.scheduler.system
+        record = system.tasks.get(TaskId(entry.id))
+        if record is None:
+            passive = "been " if entry.state in ("cancelled", "dropped") else ""
+            because = f": {entry.reason}" if entry.reason else ""
+            why = f"has {passive}{entry.state}{because}"
+            return m.Explained(
+                request.request, entry.id, entry.state, why, resource=entry.resource
+            )
+        found = explain(system, record, before)
+        return m.Explained(
+            request.request,
+            entry.id,
+            entry.state,
+            found.why + self._lack_of_worker(record),
+            policy_name(self._node),
+            found.rule,
+            system.objective,
+            record.resource,
+            [self._prospect(record, each) for each in found.prospects],
+        )
+
+    def _count_before(self, task: TaskId) -> Generator[None, None, Counter[Row]]:
+        """Count the tasks that wait before one in its queue, by row."""
+        found: Counter[Row] = Counter()
+        system = self._node.scheduler.system
+        record = system.tasks.get(task)
+        if record is None or record.resource is None or not record.state.placeable:
+            return found
+        queue = system.queue(record.resource)
+        for some in slices(queue.ahead_of(record), COUNTED):
+            if found:
+                yield
+            found.update(other.row for other in some)
+        return found
+
+    def _lack_of_worker(self, record: TaskRecord) -> str:
+        """Say that a task lacks but a worker, and why that may take long."""
+        pool, system = self._node.pool, self._node.scheduler.system
+        owner = record.submitted.owner
+        kept_out = owner in system.unattended and record in system.outside.get(
+            owner, ()
+        )
+        runs = record.state is State.RUNNING and pool.worker_of(record.id) is None
+        if not (kept_out or runs):
+            return ""
+        crew, waits = pool.crew(owner), ", and waits for a worker"
+        if crew.launcher is None:
+            return f"{waits}: its owner's launcher is not there; a submit starts it"
+        if crew.hung:
+            pid = crew.hung_launcher
+            return f"{waits}: its owner's launcher, process {pid}, hangs; a submit replaces it"
+        return waits
+
+    def _prospect(self, record: TaskRecord, each: Prospect) -> m.Prospect:
+        resource = self._node.scheduler.system.resources[each.resource]
+        possible = not each.note
+        return m.Prospect(
+            each.resource,
+            each.affinity,
+            each.remaining if possible else None,
+            each.spread if possible else None,
+            each.ahead,
+            each.wait if possible else None,
+            each.moving,
+            each.finish if possible else None,
+            self._node.estimates.confidence(record.row, resource) if possible else None,
+            self._note(each),
+        )
+
+    def _note(self, each: Prospect) -> str:
+        """Say why a task cannot run there; of a lost resource also why it is lost."""
+        reason = self._node.discipline.health.reason(each.resource)
+        lost = each.note == RESOURCE_LOST and reason
+        return f"{each.note}: {reason}" if lost else each.note
+
+    # ------------------------------------------------------------ change
+
+    def control(self, peer: Peer, request: m.Control) -> Work:
+        _refuse_odd(request)
+        ids = yield from self._own_ids(peer, request.ids)
+        live = [task for task in ids if task in self._node.journal.live]
+        for number, some in enumerate(slices_of_pages(self._node.journal, live)):
+            if number:
+                yield
+            reach("control.before")
+            self._control(peer, request, some)
+            reach("control.done")
+        return m.Done(request.request, live)
+
+    def _control(self, peer: Peer, request: m.Control, tasks: Sequence[int]) -> None:
+        # those before them may have been cancelled meanwhile, and they with them
+        live = [TaskId(task) for task in tasks if task in self._node.journal.live]
+        for task in live:
+            self._ordered(peer, task, request.verb, request.reason)
+        if request.verb == "snapshot":
+            for task in live:
+                self._node.orders.want_snapshot(task)
+            return
+        if request.verb == "signal":
+            for task in live:
+                self._node.orders.pass_signal(task, request.signal)
+            return
+        event = self._event_of(peer, request)
+        self._node.happen(*map(event, live))
+        for task in live:
+            self._node.keep(task)
+
+    def _event_of(self, peer: Peer, request: m.Control) -> Callable[[TaskId], e.Event]:
+        """Return what makes the event that a verb is for a task."""
+        if request.verb == "cancel":
+            return self._cancellation(peer, request.reason)
+        if request.requeue:
+            return partial(e.TaskHeld, requeue=True)
+        return _EVENTS[request.verb]
+
+    def _cancellation(
+        self, peer: Peer, reason: str
+    ) -> Callable[[TaskId], e.TaskCancelled]:
+        """Say why tasks are cancelled, and by whom where it is not their owner."""
+
+        def cancelled(task: TaskId) -> e.TaskCancelled:
+            own = self._node.journal.live[task].owner == peer.uid
+            who = "its owner" if own else f"uid {peer.uid}"
+            because = f": {reason}" if reason else ""
+            return e.TaskCancelled(task, f"cancelled by {who}{because}")
+
+        return cancelled
+
+    def _ordered(self, peer: Peer, task: int, what: str, text: str = "") -> None:
+        """Keep with a task what was ordered of it, and by whom."""
+        order = m.Order(self._node.clock.wall(), what, peer.uid, text)
+        self._node.journal.ordered(self._node.journal.live[task], order)
+
+    def amend(self, peer: Peer, request: m.Amend) -> Work:
+        refuse_deadline(request.deadline_s)
+        if request.priority is not None:
+            self._demand_priority(peer, request.priority)
+        ids = yield from self._own_ids(peer, request.ids)
+        live = [task for task in ids if task in self._node.journal.live]
+        for number, some in enumerate(slices_of_pages(self._node.journal, live)):
+            if number:
+                yield
+            self._amend(peer, some, request)
+        return m.Done(request.request, live)
+
+    def _amend(self, peer: Peer, tasks: Sequence[int], request: m.Amend) -> None:
+        live = self._node.journal.live
+        entries = [live[task] for task in tasks if task in live]
+        for entry in entries:
+            entry.spec = self._amended(entry, request)
+            self._ordered(peer, entry.id, "set", _told(request))
+        self._node.amend_all(entries)
+
+    def _amended(self, entry: Entry, request: m.Amend) -> m.TaskSpec:
+        """Return the description of a task as its user wants it from now on."""
+        wanted: dict[str, Any] = {}
+        if request.priority is not None:
+            wanted["priority"] = request.priority
+        if request.no_deadline:
+            wanted["deadline_s"] = None
+        elif request.deadline_s is not None:
+            passed = self._node.clock.wall() - entry.submitted
+            wanted["deadline_s"] = passed + request.deadline_s
+        return msgspec.structs.replace(entry.spec, **wanted)
+
+    def _own_ids(
+        self, peer: Peer, ids: Sequence[int]
+    ) -> Generator[None, None, list[int]]:
+        """Return the tasks that a request names, each once; refuse those of others."""
+        once = list(dict.fromkeys(ids))
+        for number, some in enumerate(slices(once, LOOKS)):
+            if number:
+                yield
+            for task in some:
+                self._rights.demand_own(peer, task)
+        return once
+
+    def _demand_priority(self, peer: Peer, priority: int) -> None:
+        if not self._rights.may_rule(peer.uid):
+            refuse_priority(priority, self._node.limits.priority.of(peer.uid))
+
+    def migrate(self, peer: Peer, request: m.Migrate) -> m.Message:
+        entry = self._rights.own(peer, request.id)
+        device = resource_named(self._node, request.resource)
+        if request.id not in self._node.journal.live:
+            raise InputError(f"task {request.id} is {entry.state}; it cannot be moved")
+        if device.spec.kind not in entry.spec.kinds:
+            raise InputError(
+                f"task {request.id} cannot run on {request.resource}: {entry.spec.app} "
+                f"has implementations for {', '.join(entry.spec.kinds)}"
+            )
+        _demand_movable(entry)
+        reach("migrate.before")
+        self._ordered(peer, request.id, "migrate", f"to {request.resource}")
+        self._node.happen(e.TaskMoved(TaskId(request.id), request.resource))
+        self._node.keep(TaskId(request.id))
+        reach("migrate.done")
+        return m.Done(request.request, [request.id])
+
+
+def _demand_movable(entry: Entry) -> None:
+    """Refuse to move what runs and cannot save its state."""
+    if entry.state == "running" and not entry.spec.preemptible:
+        raise InputError(
+            f"task {entry.id} runs on {entry.resource} and cannot save its state: `hetctl "
+            "hold --requeue` stops it, and it begins anew where you move and release it"
+        )
+
+
+def _refuse_odd(request: m.Control) -> None:
+    """Refuse what a verb does not go with."""
+    if request.requeue and request.verb != "hold":
+        raise InputError(f"requeue: goes with hold, not with {request.verb}")
+    if (request.verb == "signal") != (request.signal > 0):
+        raise InputError(f"signal: {request.signal} does not go with {request.verb}")
+    if request.signal in (signal.SIGSTOP, signal.SIGCONT):
+        raise InputError("signal: hold and release stop a command and let it go on")
+
+
+def _told(request: m.Amend) -> str:
+    """Say what was changed of a task, as users write it."""
+    told = []
+    if request.priority is not None:
+        told.append(f"priority={request.priority}")
+    if request.no_deadline:
+        told.append("deadline=none")
+    elif request.deadline_s is not None:
+        told.append(f"deadline={request.deadline_s:g}s")
+    return " ".join(told)
+
+
+_EVENTS: dict[str, Callable[[TaskId], e.Event]] = {
+    "cancel": e.TaskCancelled,
+    "hold": e.TaskHeld,
+    "release": e.TaskReleased,
+}

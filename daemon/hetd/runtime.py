@@ -1,0 +1,408 @@
+"""The node: the scheduler with its journal and its workers; one shell around the core.
+
+`happen(event)` is how everything changes. The loop feeds it what workers report, the
+service what users ask; it carries the scheduler's actions out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, assert_never
+
+from hetd.clock import SYSTEM_CLOCK, Clock
+from hetd.config import Origins, UserLimits, quotas
+from hetd.devices.circuits import Circuits
+from hetd.devices.metering import Metering
+from hetd.devices.meters import Finder
+from hetd.tasks.history_notes import Remarks
+from hetd.tasks.operator_settings import Settings
+from hetd.tasks.recovery import note, resource, restored, submission, wishes
+from hetd.workers.commands import Orders
+from hetd.workers.watchdog import Discipline, kill_group
+from hetsched import actions as a
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.limits import Limits
+from hetsched.scheduler import Scheduler
+from hetsched.state import dependency_ended
+from hetsched.system import SECOND
+from hetsched.tasks import Row
+from libtask import messages as m
+from libtask.faultpoints import reach
+from libtask.processes import started_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hetd.config import Config
+    from hetd.tasks.journal import Journal
+    from hetd.tasks.page import Entry
+    from hetd.workers.pool import WorkerPool
+    from hetsched.actions import Action
+    from hetsched.estimates.table import EstimateTable
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
+    from hetsched.policy import Policy
+
+
+AT_ONCE = 250
+"""Tasks that one decision deals with besides those that it is about: some 5 ms."""
+TRAIN = 16
+"""Short tasks that a worker is given at once, at most: they share messages and wake-ups."""
+EPOCHS = 1 << 32
+"""Epochs that one run of the daemon can give out; the next run's are all larger."""
+
+
+class Node:
+    """Carries out what the scheduler decides.
+
+    Args:
+        devices: the resources.
+        first_epoch: larger than every epoch given out before.
+        clock: what tells the time.
+        kill: ends a worker of our own user with all below it, by its pid.
+        started_at: tells when the process of a pid started; 0: there is none.
+
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  the parts of the daemon meet here
+        self,
+        devices: Sequence[m.DeviceInfo],
+        config: Config,
+        policy: Policy,
+        estimates: EstimateTable,
+        journal: Journal,
+        pool: WorkerPool,
+        *,
+        first_epoch: int,
+        clock: Clock = SYSTEM_CLOCK,
+        kill: Callable[[int], None] = kill_group,
+        started_at: Callable[[int], int] = started_at,
+    ) -> None:
+        self.clock = clock
+        self.counters = Counters()
+        self.devices = {device.spec.name: device for device in devices}
+        self.config = config
+        self.origins = Origins()
+        self.limits = UserLimits(config.limits)
+        self.stopping = False
+        """Whether users' wishes are refused: the daemon waits for tasks, to end."""
+        self.estimates = estimates
+        self.journal = journal
+        self.pool = pool
+        self.scheduler = Scheduler(
+            [resource(device, config.queue_limit) for device in devices],
+            estimates,
+            policy,
+            limits=Limits(
+                config.attempts,
+                config.stage,
+                quotas=quotas(config.limits),
+                avoid_ns=int(config.avoid_s * SECOND),
+                at_once=AT_ONCE,
+                train=TRAIN,
+            ),
+            first_epoch=first_epoch,
+        )
+        resources = list(self.scheduler.system.resources.values())
+        meters = Finder().find(devices) if config.meters else {}
+        self.metering = Metering(resources, meters, clock.now())
+        self._remarks = Remarks(self.scheduler.system, journal)
+        self.settings = Settings(journal)
+        self.timer: Nanoseconds | None = None
+        self._pending: deque[Sequence[Event]] = deque()
+        self._overruns: list[tuple[Nanoseconds, TaskId]] = []
+        self.discipline = Discipline(self, kill, started_at)
+        breaker, health = self.scheduler.system.breaker, self.discipline.health
+        self.circuits = Circuits(breaker, journal, health, clock)
+        self.orders = Orders(
+            self.devices, self.scheduler.system, journal, pool, self.discipline
+        )
+
+    def configure(self, config: Config) -> None:
+        """Go on with another configuration; what only a start takes up is the same."""
+        self.config = config
+        self.limits = UserLimits(config.limits)
+        self.happen(e.QuotasChanged(quotas(config.limits)))
+
+    def happen(self, *events: Event) -> None:
+        """Tell the scheduler, and do what it wants; also of what follows from that.
+
+        Args:
+            events: of one instant; any number.
+
+        """
+        self._pending.append(events)
+        while self._pending:
+            # Read before any order leaves: no worker may begin before its record says.
+            at = self.clock.wall()
+            now = self._pending.popleft()
+            self._remarks.happened(now, at)
+            self._do_all(self._decide(now), at)
+
+    def change_policy(self, policy: Policy) -> None:
+        """Let another policy decide from now on."""
+        at = self.clock.wall()
+        self._do_all(self.scheduler.change_policy(policy, self.clock.now()), at)
+        self.happen()
+
+    def _do_all(self, actions: Sequence[Action], at: float) -> None:
+        gathers = self.pool.gather()
+        try:
+            for action in actions:
+                self._do(action, at)
+        finally:
+            if gathers:
+                self.pool.flush()
+
+    def _decide(self, events: Sequence[Event]) -> list[Action]:
+        now = self.clock.now()
+        if len(events) == 1:
+            actions = self.scheduler.handle(events[0], now)
+        else:
+            actions = self.scheduler.handle_all(events, now)
+        self.counters.decided += len(events)
+        self.counters.deciding_ns += self.clock.now() - now
+        return actions
+
+    def restore(self) -> None:
+        """Take up what operators had set, and the tasks that had not ended."""
+        chosen = self.settings.recall()
+        if chosen is not None:
+            self.change_policy(chosen)
+        self.settings.tell(self.devices)
+        self.circuits.recall()
+        resources = frozenset(self.devices)
+        entries = self.journal.restore()
+        again = [
+            (TaskId(entry.id), wish)
+            for entry in entries
+            for wish in wishes(entry, resources)
+        ]
+        before = self.journal.pages(entries)
+        # Slots and shares of quotas are first of all theirs who have them.
+        entries.sort(key=lambda entry: entry.state != "running")
+        ends = list(self._left_over(entries))
+        self._take_up([self._restoration(entry) for entry in entries], ends)
+        self.journal.drop_unchanged(before)
+        # What ends now ends those that come after it: all must be there by then.
+        for task, wish in again:
+            self.happen(wish)
+            self.keep(task)
+
+    def _left_over(self, entries: Sequence[Entry]) -> Iterator[e.TaskCancelled]:
+        """End the tasks that were to end with one before them when the daemon stopped."""
+        for entry in entries:
+            if entry.state not in ("waiting", "held"):
+                continue
+            gone = (task for task in entry.spec.after if task not in self.journal.live)
+            for other in filter(None, map(self.journal.find, gone)):
+                if other.state != "completed":
+                    reason = dependency_ended(other.id, other.state)
+                    yield e.TaskCancelled(TaskId(entry.id), reason)
+                    break
+
+    def _take_up(
+        self,
+        tasks: Sequence[e.TaskSubmitted | e.TaskRestored],
+        ends: Sequence[e.TaskCancelled],
+    ) -> None:
+        """Tell the scheduler of tasks that were there before the start."""
+        at = self.clock.wall()
+        for action in self.scheduler.take_up(tasks, self.clock.now()):
+            self._do(action, at)
+        # at once: what waits must not go where it would have to leave again
+        self.happen(
+            *self.discipline.health.take_out_unusable(self.devices.values()),
+            *self.settings.drains(self.devices),
+            *ends,
+            e.NodeStarted(),
+        )
+
+    def _restoration(self, entry: Entry) -> e.TaskSubmitted | e.TaskRestored:
+        reach("start.restoring")
+        submitted = self.submission(entry)
+        self._watch_overrun(entry, submitted)
+        event = restored(entry, submitted)
+        if isinstance(event, e.TaskRestored) and event.epoch:
+            self.discipline.may_come_back(entry)
+        return event
+
+    def submit(self, entries: Sequence[Entry]) -> None:
+        """Take in new tasks; all are there before the first one is placed."""
+        submitted = [self.submission(entry) for entry in entries]
+        for entry, event in zip(entries, submitted, strict=True):
+            self._watch_overrun(entry, event)
+        self.happen(*submitted)
+
+    def amend_all(self, entries: Sequence[Entry]) -> None:
+        """Take up the changed priorities and deadlines of tasks."""
+        events = []
+        for entry in entries:
+            task = self.submission(entry)
+            self._watch_overrun(entry, task)
+            events.append(e.TaskAmended(task.task, task.priority, task.deadline))
+        self.happen(*events)
+
+    def submission(self, entry: Entry) -> e.TaskSubmitted:
+        """Tell the scheduler of a task that the journal knows."""
+        return submission(entry, self.config.migration_ms / 1e3, self.clock)
+
+    def expected(self, spec: m.TaskSpec) -> dict[str, tuple[float, float]]:
+        """Seconds that a task is expected to take, and their relative deviation.
+
+        Of the resources where its application was measured.
+        """
+        kinds, allowed = frozenset(spec.kinds), frozenset(spec.resources)
+        row = Row(spec.type or spec.app, kinds, allowed, spec.work)
+        return {
+            name: (
+                self.estimates.seconds(row, resource),
+                self.estimates.spread(row, resource),
+            )
+            for name, resource in self.scheduler.system.resources.items()
+            if resource.kind in kinds
+            and (not allowed or name in allowed)
+            and self.estimates.knows_app(row, resource)
+        }
+
+    # ------------------------------------------------------------ time
+
+    def next_deadline(self) -> Nanoseconds | None:
+        """When `tick` has something to do."""
+        due = self.discipline.next_deadline()
+        times = [due] if due is not None else []
+        if self.timer is not None:
+            times.append(self.timer)
+        if self._overruns:
+            times.append(self._overruns[0][0])
+        later = (self.scheduler.next_trial(), self.scheduler.next_recall())
+        times += [at for at in later if at is not None]
+        return min(times, default=None)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = self.clock.now()
+        self.metering.tick(now)
+        if self.timer is not None and self.timer <= now:
+            self.timer = None
+            self.happen(e.TimerFired())
+        while self._overruns and self._overruns[0][0] <= now:
+            self._stop_overrun(*heappop(self._overruns))
+        trial = self.scheduler.next_trial()
+        if trial is not None and trial <= now:
+            self.happen(e.TrialDue())
+        recall = self.scheduler.next_recall()
+        if recall is not None and recall <= now:
+            self.happen(e.TrainOverdue())
+        self.discipline.tick(now)
+
+    def _watch_overrun(self, entry: Entry, submitted: e.TaskSubmitted) -> None:
+        """Note when a task is to stop, if it may not go on after its deadline."""
+        if submitted.deadline is not None and entry.spec.overrun == "stop":
+            heappush(self._overruns, (submitted.deadline, submitted.task))
+
+    def _stop_overrun(self, due: Nanoseconds, task: TaskId) -> None:
+        record = self.scheduler.system.tasks.get(task)
+        if record is not None and record.submitted.deadline == due:  # not amended since
+            entry = self.journal.live[task]
+            after = f"{entry.spec.deadline_s:g} s after submission"
+            self.happen(e.TaskCancelled(task, f"stopped at its deadline, {after}"))
+
+    # ------------------------------------------------------------ actions
+
+    def _do(self, action: Action, at: float) -> None:
+        match action:
+            case a.Record():
+                entry = self.journal.live[action.task]
+                self.journal.end_by_error(entry, action, at)
+                self.metering.note(action, entry, self.scheduler.system.now)
+                self.note(action.task)
+                self.counters.records[action.event] += 1
+                self.journal.record(action, at, self._remarks.rule(action.task))
+            case a.Run() | a.Begin() | a.Stage():
+                self._order(action)
+            case a.Preempt() | a.Abort() | a.Recall():
+                self._stop(action, at)
+            case a.Suspend():
+                self.orders.suspend(action)
+            case a.SetTimer():
+                self.timer = action.at
+            case a.KeepCircuit():
+                self._pending.append(self.circuits.keep(action))
+            case _:
+                assert_never(action)
+
+    def _recall(self, action: a.Recall) -> None:
+        """Ask for a task back that waits behind others; at once where none has begun."""
+        if self.pool.worker_of(action.task) is not None:
+            self.pool.send(action.task, m.Recall(action.task, action.epoch))
+            return
+        self.pool.release(action.task)
+        self._pending.append([e.TaskAborted(action.task, action.epoch)])
+
+    def _order(self, action: a.Run | a.Begin | a.Stage) -> None:
+        if isinstance(action, a.Run):
+            self.orders.run(action)
+        elif isinstance(action, a.Stage):
+            self.orders.stage(action)
+        else:
+            self.discipline.runs(action.task, action.epoch)
+
+    def _stop(self, action: a.Preempt | a.Abort | a.Recall, at: float) -> None:
+        if isinstance(action, a.Recall):
+            self._recall(action)
+            return
+        self._remarks.stop(action.task, at)
+        if isinstance(action, a.Preempt):
+            self.orders.preempt(action)
+            return
+        aborted = self.orders.abort(action)
+        if aborted is not None:
+            self._pending.append([aborted])
+
+    def note(self, task: TaskId) -> None:
+        """Have the journal know what is wanted of a task."""
+        record = self.scheduler.system.tasks.get(task)
+        if record is not None:
+            note(self.journal.live[task], record)
+
+    def keep(self, task: TaskId) -> None:
+        """Keep on disk what is wanted of a task that has not ended."""
+        if task in self.journal.live:
+            self.note(task)
+            self.journal.save(self.journal.live[task])
+
+    def forget_dropped(self) -> None:
+        """Have the store forget the execution times that the estimates have dropped."""
+        for key in self.estimates.dropped():
+            self.journal.batch.forget(key)
+
+    def order_again(self, task: TaskId) -> None:
+        """Order another worker what the last one left undone."""
+        aborted = self.orders.to_another(task)
+        if aborted is not None:
+            self.happen(aborted)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened since the start; nothing here ever shrinks.
+
+    Attributes:
+        records: changes of tasks, by the event that made them.
+        decided: events that the scheduler took in; `deciding_ns`: time that it took.
+        commits: made by the store; `commit_ns`: time from order to end.
+        refused: messages that could not be understood, or were not for their sender
+            to send.
+
+    """
+
+    records: Counter[str] = field(default_factory=Counter)
+    decided: int = 0
+    deciding_ns: int = 0
+    commits: int = 0
+    commit_ns: int = 0
+    refused: int = 0

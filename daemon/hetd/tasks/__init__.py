@@ -1,0 +1,1 @@
+"""What hetd keeps of each task: its page, the journal of all pages, and recovery."""

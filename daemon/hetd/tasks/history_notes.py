@@ -1,0 +1,69 @@
+"""Remarks: what is kept for users of decisions, besides where tasks are.
+
+Which rule put a task where it runs, when and why it was asked to leave, and when a
+resource went and came back. Called by the node, before orders leave.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hetsched import events as e
+from hetsched.tasks import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hetd.tasks.journal import Journal
+    from hetsched.events import Event
+    from hetsched.ids import TaskId
+    from hetsched.system import System
+    from hetsched.tasks import TaskRecord
+
+
+class Remarks:
+    """Writes into the journal what the scheduler knows and does not record."""
+
+    def __init__(self, system: System, journal: Journal) -> None:
+        self._system = system
+        self._journal = journal
+
+    def rule(self, task: TaskId) -> str:
+        """Return the rule that put a task where it is."""
+        record = self._system.tasks.get(task)
+        return record.rule if record is not None else ""
+
+    def stop(self, task: TaskId, at: float) -> None:
+        """Note in the open stretch of a running task that it is to leave, and why."""
+        record = self._system.tasks.get(task)
+        if record is not None and record.state is State.RUNNING:
+            entry, why = self._journal.live[task], self._why(record)
+            self._journal.open_segment(entry, stop_ordered=at, stop_rule=why)
+            self._journal.save(entry)
+
+    def happened(self, events: Sequence[Event], at: float) -> None:
+        """Note what became of resources."""
+        for event in events:
+            if isinstance(event, e.ResourceLost):
+                text = f"{event.resource} is lost: {event.reason}"
+                self._journal.note(at, "lost", event.resource, text)
+            elif isinstance(event, e.SlotsBlocked):
+                text = event.reason or "all slots can be used again"
+                what = "lost" if event.slots else "returned"
+                self._journal.note(
+                    at, what, event.resource, f"{event.resource}: {text}"
+                )
+            elif isinstance(event, e.ResourceReturned):
+                text = f"{event.resource} takes tasks again"
+                self._journal.note(at, "returned", event.resource, text)
+
+    def _why(self, task: TaskRecord) -> str:
+        if task.cancelling is not None:
+            return task.cancelling
+        if task.holding:
+            return "its owner holds it"
+        if task.pinned is not None and task.pinned == task.destination:
+            return "its owner moves it"
+        if not self._system.states[task.resource or ""].usable:
+            return f"{task.resource} is drained"
+        return task.rule

@@ -1,0 +1,515 @@
+"""The journal: what users may know of each task, kept on disk and told to watchers.
+
+The scheduler knows states and places; the journal knows specifications, times,
+segments and results. Called by the loop and the service.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import Counter, OrderedDict
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hetd.store import Batch
+from hetd.tasks.page import (
+    MOST_ORDERS,
+    MOST_SEGMENTS,
+    Entry,
+    decode,
+    encode,
+    ended_at,
+    merged,
+)
+from hetd.tasks.usage import Usage
+from hetsched.tasks import State
+from libtask.messages import ENDED, Segment, TaskChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from hetd.store import Removed, Store
+    from hetsched.actions import Record
+    from libtask.messages import Order, TaskSpec
+
+COUNTED = 20_000
+"""Rows of an index that one step counts: about 1 ms."""
+RECENT = 10_000
+"""Ended tasks kept in memory; older ones are read from the store."""
+RECENT_BYTES = 64 << 20
+"""Bytes of their pages at most: results may be large."""
+
+BYTES_PER_BYTE, BYTES_PER_TASK = 4, 8192
+"""Memory of a page for each byte that it has when encoded; and of the records, queues
+and tables that go with a live task. Rather too much than too little."""
+
+
+class Sizes:
+    """Sizes of pages, and their sum."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._sizes: dict[int, int] = {}
+
+    def put(self, task: int, size: int) -> None:
+        self.total += size - self._sizes.get(task, 0)
+        self._sizes[task] = size
+
+    def of(self, task: int) -> int:
+        return self._sizes.get(task, 0)
+
+    def drop(self, task: int) -> None:
+        self.total -= self._sizes.pop(task, 0)
+
+
+class Journal:
+    """All tasks, as users know them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.live: dict[int, Entry] = {}
+        self.live_of: dict[int, dict[int, Entry]] = {}
+        """uid -> those of `live` that are that user's."""
+        self.attachments: Counter[tuple[int, str]] = Counter()
+        """(uid, name of an attachment) -> how many of `live` need it."""
+        self.counts: Counter[str] = Counter()
+        """State -> tasks in it; of the states in which tasks end: since the start."""
+        self.migrations = 0
+        """Of all tasks, since the start."""
+        self._recent: OrderedDict[int, Entry] = OrderedDict()
+        self._next = store.last_id() + 1
+        self.batch = Batch()
+        self._unsaved: dict[int, Entry] = {}
+        self._refused: set[int] = set()
+        self._going: set[int] = set()
+        """Tasks that are removed with the next commit, or the one under way."""
+        self._begun: set[int] = set()
+        """Tasks whose stretch was entered before the scheduler knew that it began."""
+        self._live_bytes, self._ended_bytes = Sizes(), Sizes()
+        self.usage = Usage(store.usage())
+        self.measurers = store.measurers()
+        """Task type -> users whose tasks of it were measured: they see what is known."""
+        self.bytes_read = 0
+        """Of pages on disk, since the start: it tells what a step has cost."""
+        self.changes: list[tuple[Entry, TaskChanged]] = []
+        """What the watchers have not been told yet."""
+        self.is_watched: Callable[[], bool] = lambda: True
+        """Whether anybody watches; else only the ends of tasks are told, to submitters."""
+
+    # ------------------------------------------------------------ finding
+
+    def find(self, task: int) -> Entry | None:
+        if task in self._going:
+            return None
+        entry = self.live.get(task) or self._recent.get(task)
+        if entry is None and 0 < task < self._next:
+            entry = self._on_disk(task)
+        return entry
+
+    def doubtful(self) -> AbstractSet[int]:
+        """Return the tasks whose pages may not be told as they are: the disk is full."""
+        stuck = self._store.stuck
+        if stuck is None:
+            return self._refused
+        return self._refused | self._unsaved.keys() | {row[0] for row in stuck.tasks}
+
+    def certain(self, entry: Entry, doubtful: AbstractSet[int]) -> Entry | None:
+        """Return a page as it may be told: as it is on disk, where it is doubtful."""
+        return self._on_disk(entry.id) if entry.id in doubtful else entry
+
+    def owner_of(self, task: int) -> int | None:
+        """Tell whose a task is, without reading its page; None: there is no such task."""
+        if task in self._going:
+            return None
+        entry = self.live.get(task) or self._recent.get(task)
+        if entry is not None:
+            return entry.owner
+        return self._store.owner(task) if 0 < task < self._next else None
+
+    def page_bytes(self, task: int) -> int:
+        """Tell how large the page of an unended task was when it was last written."""
+        return self._live_bytes.of(task)
+
+    def _on_disk(self, task: int) -> Entry | None:
+        stored = self._store.task(task)
+        return self._decoded(stored) if stored is not None else None
+
+    def _decoded(self, page: bytes) -> Entry:
+        self.bytes_read += len(page)
+        return decode(page)
+
+    def newest(
+        self, before: int | None, most: int, owner: int | None = None
+    ) -> Iterator[Entry]:
+        """Iterate over the newest tasks with smaller ids than `before`.
+
+        Each is read when it is asked for, as pages may be large.
+
+        Args:
+            before: None: from the newest on.
+            most: how many at most.
+            owner: whose; None: everybody's.
+
+        """
+        top = self._next if before is None else min(before, self._next)
+        # live tasks stand in the order of their ids
+        unended = self.live if owner is None else self.live_of.get(owner, {})
+        live = islice((task for task in reversed(unended) if task < top), most)
+        recent = (
+            task
+            for task, entry in self._recent.items()
+            if task < top and owner in (None, entry.owner)
+        )
+        known = sorted({*live, *heapq.nlargest(most, recent)}, reverse=True)
+        with closing(self._store.ended(top, most, owner)) as stored:
+            yield from islice(self._merged(known, stored), most)
+
+    def _merged(
+        self, known: list[int], stored: Iterator[tuple[int, bytes]]
+    ) -> Iterator[Entry]:
+        """Merge tasks in memory and on disk, newest first; what is in both comes once."""
+        waiting = iter(known)
+        task = next(waiting, 0)
+        for number, page in stored:
+            while task > number:
+                yield from self._in_memory(task)
+                task = next(waiting, 0)
+            if task == number:
+                task = next(waiting, 0)
+            found = self.live.get(number) or self._recent.get(number)
+            if number not in self._going:
+                yield found or self._decoded(page)
+        while task:
+            yield from self._in_memory(task)
+            task = next(waiting, 0)
+
+    def _in_memory(self, task: int) -> Iterator[Entry]:
+        found = self.live.get(task) or self._recent.get(task)
+        if found is not None and task not in self._going:
+            yield found
+
+    def ended_since(self, at: float, most: int) -> list[int] | None:
+        """List the tasks that ended at a time or later; None: more than so many.
+
+        Args:
+            at: seconds since the epoch.
+            most: how many at most.
+
+        """
+        stored = self._store.ended_since(int(at), most + 1)
+        if len(stored) > most:
+            return None
+        recent = [
+            task for task, entry in self._recent.items() if (entry.finished or at) >= at
+        ]
+        return sorted({*stored, *recent}, reverse=True)
+
+    def newest_of(
+        self, before: int | None, most: int, owner: int | None, ended: Sequence[int]
+    ) -> list[int]:
+        """List the newest of the tasks that have not ended, and of some that have.
+
+        Args:
+            before: with smaller ids than this; None: from the newest on.
+            most: how many at most.
+            owner: whose the unended ones are; None: everybody's.
+            ended: those that have ended, newest first.
+
+        """
+        top = self._next if before is None else before
+        unended = self.live if owner is None else self.live_of.get(owner, {})
+        live = islice((task for task in reversed(unended) if task < top), most)
+        first = bisect_right(ended, -top, key=lambda task: -task)
+        return sorted({*live, *ended[first : first + most]}, reverse=True)[:most]
+
+    def count_ended(self, owner: int, before: int | None) -> Iterator[int]:
+        """Count a user's ended tasks as of the last commit, in steps."""
+        after, top = 0, self._next if before is None else before
+        while True:
+            count, after = self._store.count_ended(owner, after, top, COUNTED)
+            if not count:
+                return
+            yield count
+
+    def restore(self) -> list[Entry]:
+        """Read the tasks that had not ended when the daemon stopped."""
+        stored = self._store.unended()
+        entries = [decode(page) for page in stored]
+        for entry, page in zip(entries, stored, strict=True):
+            self._live_bytes.put(entry.id, len(page))
+            self.usage.unended[entry.owner] += len(page)
+            entry.submitter = b""  # that connection is no more
+            self.live[entry.id] = entry
+            self.live_of.setdefault(entry.owner, {})[entry.id] = entry
+            names = entry.spec.attachments
+            self.attachments.update((entry.owner, name) for name in names)
+        self.counts.update(entry.state for entry in entries)
+        return entries
+
+    def pages(self, entries: Iterable[Entry]) -> dict[int, bytes]:
+        """Return pages as they would be written now."""
+        return {entry.id: encode(entry) for entry in entries}
+
+    def drop_unchanged(self, before: dict[int, bytes]) -> None:
+        """Leave out what has not changed from being written; nobody watches yet."""
+        for task, page in before.items():
+            entry = self._unsaved.get(task)
+            if entry is not None and encode(entry) == page:
+                del self._unsaved[task]
+        self.changes.clear()
+
+    def settings(self) -> dict[tuple[str, str], bytes]:
+        """Read what operators had set when the daemon stopped."""
+        return self._store.settings()
+
+    def circuits(self) -> dict[tuple[int, str, str], bytes]:
+        """Read which applications were to avoid which resources."""
+        return self._store.circuits()
+
+    # ------------------------------------------------------------ writing
+
+    def admit(self, spec: TaskSpec, owner: int, now: float, submitter: bytes) -> Entry:
+        """Open a page for a new task."""
+        entry = Entry(self._next, owner, spec, now, submitter=submitter)
+        self._next += 1
+        self.live[entry.id] = entry
+        self.live_of.setdefault(owner, {})[entry.id] = entry
+        self.attachments.update((owner, name) for name in spec.attachments)
+        self.counts[entry.state] += 1
+        self.save(entry)
+        return entry
+
+    def next_id(self) -> int:
+        return self._next
+
+    def ordered(self, entry: Entry, order: Order) -> None:
+        """Keep what a user ordered of a task, and tell of it."""
+        entry.orders = [*entry.orders, order][-MOST_ORDERS:]
+        self.save(entry)
+        self.tell(entry, order.what, order.at, order)
+
+    def remove(self, task: int) -> None:
+        """Remove an ended task with the next commit; it is not found from now on."""
+        self._going.add(task)
+        self.batch.removed.append(task)
+
+    def save(self, entry: Entry) -> None:
+        """Write the page with the next commit."""
+        if entry.id not in self._refused:
+            self._unsaved[entry.id] = entry
+
+    def record(self, record: Record, now: float, rule: str = "") -> None:
+        """Take in a change of state; `rule`: the one that put it where it runs now."""
+        entry = self.live[record.task]
+        now = max(now, _latest(entry))
+        self.counts[entry.state] -= 1
+        entry.state = record.state.value
+        self.counts[entry.state] += 1
+        entry.resource = record.resource
+        entry.reason = record.reason or entry.reason
+        if record.event in ("dispatched", "found"):
+            if entry.id in self._begun:
+                self._begun.remove(entry.id)
+            else:
+                self._start_segment(entry, record.resource or "", now, rule)
+        elif entry.state in ENDED:
+            self._end(entry, now)
+            if entry.state == "completed":
+                entry.reason = None  # why it was run again, perhaps: that is over
+            else:
+                entry.result = (
+                    None  # that of a task which was cancelled in its last strip
+                )
+        elif record.event == "retried":
+            _explain_loss(entry, record.reason or "")
+            entry.fall_back()
+        self.save(entry)
+        self.tell(entry, record.event, now)
+
+    def tell(
+        self, entry: Entry, event: str, now: float, order: Order | None = None
+    ) -> None:
+        """Note a change, or an order, for the watchers, where one of them hears of it."""
+        if entry.id in self._refused:
+            return
+        ends = bool(entry.submitter) and entry.state in ENDED
+        if not ends and not self.is_watched():
+            return
+        changed = TaskChanged(
+            id=entry.id,
+            state=entry.state,
+            at=now,
+            resource=entry.resource,
+            progress=entry.progress,
+            reason=entry.reason if order is None else order.text or None,
+            result=entry.result,
+            what=event,
+            type=entry.spec.type,
+            last_output=entry.last_output if entry.state == "failed" else None,
+            trace=entry.trace if entry.state == "failed" else "",
+            by="" if order is None else f"uid:{order.by}",
+        )
+        self.changes.append((entry, changed))
+
+    def forget(self, tasks: set[int]) -> None:
+        """Leave nothing of tasks that were never written, but of those that still run."""
+        self._refused |= tasks  # what still runs of them is neither written nor told of
+        for task in tasks:
+            self._unsaved.pop(task, None)
+            entry = self._recent.pop(task, None) or self.live.get(task)
+            if entry is not None:
+                self._count(entry, 0)
+        self.changes[:] = [each for each in self.changes if each[0].id not in tasks]
+
+    def note(self, at: float, what: str, resource: str | None, text: str) -> None:
+        """Keep what happened to the node as a whole."""
+        self.batch.notes.append((at, what, resource, text))
+
+    def measured(self, task_type: str, owner: int) -> None:
+        """Take note whose task of a type was measured."""
+        owners = self.measurers.setdefault(task_type, set())
+        if owner not in owners:
+            owners.add(owner)
+            self.batch.measurers.add((task_type, owner))
+
+    def close_segment(self, entry: Entry, now: float, **known: Any) -> None:
+        """End the open segment with what the worker reported of it."""
+        if entry.segments and entry.segments[-1].finish is None:
+            last = entry.segments[-1]
+            finish = max(now, last.start)
+            if known.get("computed") is not None:
+                known["computed"] = min(max(known["computed"], last.start), finish)
+            last = msgspec.structs.replace(last, finish=finish, **known)
+            self._replace_last(entry, last)
+
+    def begin_segment(self, entry: Entry, now: float, rule: str) -> None:
+        """Enter the stretch of a task that began behind others, and has ended by now."""
+        self._start_segment(entry, entry.resource or "", max(now, _latest(entry)), rule)
+        self._begun.add(entry.id)
+
+    def end_by_error(self, entry: Entry, record: Record, now: float) -> None:
+        """End the open segment of a task that failed, or lost its worker.
+
+        To be called before `record`, and before the energy of the segment is charged.
+        """
+        if record.event == "retried" or record.state is State.FAILED:
+            self.close_segment(entry, now, error=record.reason or "it failed")
+
+    def open_segment(self, entry: Entry, **known: Any) -> None:
+        """Complete the open segment with what the worker reports on the way."""
+        if entry.segments and entry.segments[-1].finish is None:
+            last = entry.segments[-1]
+            if known.get("computing") is not None:
+                known["computing"] = max(known["computing"], last.start)
+            self._replace_last(entry, msgspec.structs.replace(last, **known))
+
+    def forget_oldest(self) -> None:
+        """Keep the memory bounded; called once a turn, after the commit is under way."""
+        while len(self._recent) > RECENT or self._ended_bytes.total > RECENT_BYTES:
+            task, _ = self._recent.popitem(last=False)
+            self._ended_bytes.drop(task)
+
+    def bytes(self) -> int:
+        """Estimate the memory that the pages take; any thread may ask."""
+        pages = self._live_bytes.total + self._ended_bytes.total
+        return BYTES_PER_BYTE * pages + BYTES_PER_TASK * len(self.live)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there is anything to write or to tell."""
+        return bool(self._unsaved or self.changes or self.batch)
+
+    def take_batch(self) -> Batch:
+        """Hand over what is to be written, and what to tell when it is durable.
+
+        However often a task changed in a turn, its page is written once.
+        """
+        batch, self.batch = self.batch, Batch()
+        for entry in self._unsaved.values():
+            page = encode(entry)
+            batch.tasks.append((entry.id, ended_at(entry), page, entry.owner))
+            batch.grown[entry.id] = self._count(entry, len(page))
+        self._unsaved.clear()
+        return batch
+
+    def _count(self, entry: Entry, size: int) -> int:
+        """Count a page as so many bytes from now on; return by how many it has grown."""
+        task, owner = entry.id, entry.owner
+        before, of_ended = self._live_bytes.of(task), self._ended_bytes.of(task)
+        self.usage.unended[owner] -= before
+        grown = size - before - of_ended
+        self.usage.pages[owner] += grown
+        self._live_bytes.drop(task)
+        if entry.state in ENDED:
+            self._ended_bytes.put(task, size)
+            if not size:
+                self._ended_bytes.drop(task)
+        else:
+            self._live_bytes.put(task, size)
+            self.usage.unended[owner] += size
+        return grown
+
+    def take_note(self, removed: Removed) -> None:
+        """Forget what the store has removed of the past."""
+        self.usage.take_away(removed)
+        self._going.difference_update(removed.ids)
+        for task in removed.ids:
+            if self._recent.pop(task, None) is not None:
+                self._ended_bytes.drop(task)
+
+    def _start_segment(
+        self, entry: Entry, resource: str, now: float, rule: str
+    ) -> None:
+        if entry.started is None:
+            entry.started = now
+        self.close_segment(entry, now)
+        before = entry.segments
+        if len(before) >= MOST_SEGMENTS:
+            before = [merged(*before[:2]), *before[2:]]
+        entry.segments = [*before, Segment(resource, now, rule=rule)]
+
+    def _replace_last(self, entry: Entry, known: Segment) -> None:
+        """Complete the last segment; count the migration that it is, once that is known."""
+        if known.proven and not entry.segments[-1].proven:
+            earlier = (each for each in reversed(entry.segments[:-1]) if each.proven)
+            before = next(earlier, known)
+            if before.resource != known.resource:
+                entry.migrations += 1
+                self.migrations += 1
+        entry.segments[-1] = known
+
+    def _end(self, entry: Entry, now: float) -> None:
+        entry.finished = now
+        entry.holder = None  # nobody asks any more; pages are kept for long
+        entry.at_risk = 0.0
+        self.close_segment(entry, now)
+        del self.live[entry.id]
+        del self.live_of[entry.owner][entry.id]
+        for name in entry.spec.attachments:
+            self.attachments[entry.owner, name] -= 1
+            if not self.attachments[entry.owner, name]:
+                del self.attachments[entry.owner, name]
+        self._recent[entry.id] = entry
+
+
+def _explain_loss(entry: Entry, reason: str) -> None:
+    """Keep with its last stretch why a task is run again: that outlives its good end."""
+    if entry.segments and not entry.segments[-1].stop_rule:
+        last = msgspec.structs.replace(entry.segments[-1], stop_rule=reason)
+        entry.segments = [*entry.segments[:-1], last]
+
+
+def _latest(entry: Entry) -> float:
+    """Return the latest moment that a page names: what comes later is no earlier.
+
+    The time of day may be put back while a task waits or runs.
+    """
+    last = entry.segments[-1] if entry.segments else None
+    if last is None:
+        return entry.submitted
+    return last.start if last.finish is None else last.finish

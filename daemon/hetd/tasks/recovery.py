@@ -1,0 +1,177 @@
+"""Restoring: what the journal tells the scheduler of tasks that had not ended.
+
+A worker may still hold a task that ran, or waited in it: the task keeps its epoch, so
+that the worker is known when it greets. What was wanted of a task and acknowledged
+(its end, a hold, another place) is wanted again.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+from msgspec import structs
+
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.system import SECOND, Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetd.clock import Clock
+    from hetd.tasks.page import Entry
+    from hetsched.ids import Nanoseconds
+    from hetsched.tasks import TaskRecord
+    from libtask import messages as m
+
+
+WAITS = frozenset({"preempted", "held"})
+"""States in which a task may have a worker, and no resource."""
+
+
+def restored(
+    entry: Entry, submitted: e.TaskSubmitted
+) -> e.TaskSubmitted | e.TaskRestored:
+    """Describe a task as it was when the daemon stopped."""
+    if submitted.hold != (entry.state == "held"):
+        submitted = structs.replace(submitted, hold=not submitted.hold)
+    where = (entry.resource or "") if _ran(entry) else None
+    epoch = entry.epoch if where is not None or entry.in_worker else 0
+    if not (epoch or entry.kept or entry.attempts or entry.failures):
+        return submitted
+    last = entry.segments[-1] if entry.segments else None
+    return e.TaskRestored(
+        submitted,
+        where,
+        epoch,
+        progress=entry.progress if epoch else entry.kept,
+        kept=entry.kept,
+        attempts=entry.attempts,
+        failures=entry.failures,
+        excluded=entry.excluded,
+        checkpointed=last is not None and last.computing is not None,
+    )
+
+
+def _ran(entry: Entry) -> bool:
+    """Whether a worker may run a task; one ordered behind others has dropped it."""
+    last = entry.segments[-1] if entry.segments else None
+    return entry.state == "running" and last is not None and last.finish is None
+
+
+def wishes(entry: Entry, resources: frozenset[str]) -> Iterator[e.Event]:
+    """Say again what was wanted of a task.
+
+    Args:
+        entry: what the journal knows of it.
+        resources: those that there are.
+
+    """
+    task = TaskId(entry.id)
+    if entry.pinned is not None and entry.pinned in resources:
+        yield e.TaskMoved(task, entry.pinned)
+    if entry.holding:
+        yield e.TaskHeld(task, entry.requeuing)
+    if entry.cancelling is not None:
+        yield e.TaskCancelled(task, entry.cancelling)
+
+
+def note(entry: Entry, record: TaskRecord) -> None:
+    """Note in the journal what restoring needs and no change of state tells."""
+    entry.pinned = record.pinned
+    entry.holding = record.holding
+    entry.suspended, entry.requeuing = record.suspended, record.requeuing
+    entry.cancelling = record.cancelling
+    entry.attempts = record.attempts
+    entry.failures, entry.excluded = record.failures, record.excluded
+    entry.in_worker = record.bound and record.state.value in WAITS
+
+
+COMMAND = "command"
+GENERIC = frozenset({"call", COMMAND})
+"""Applications that run any function, or any program: their types tell which."""
+LONGEST_NAME = 1024
+"""Characters of an application's path that tell it from others, from the end."""
+WEIGHTY = 8192
+"""Bytes of parameters that take as long to write as all else of a change."""
+
+
+def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitted:
+    """Describe a task to the scheduler.
+
+    Args:
+        entry: what the journal knows of it.
+        migration_s: seconds that a move takes besides copying.
+        clock: the daemon's; deadlines are told by its monotonic part.
+
+    """
+    spec = entry.spec
+    return e.TaskSubmitted(
+        task=TaskId(entry.id),
+        type=spec.type or spec.app,
+        kinds=_one_set(tuple(spec.kinds)),
+        owner=entry.owner,
+        resources=_one_set(tuple(spec.resources)),
+        priority=spec.priority,
+        after=cast("tuple[TaskId, ...]", tuple(spec.after)),
+        hold=spec.hold or entry.state == "held",
+        work=spec.work,
+        input_bytes=spec.input_bytes,
+        state_bytes=spec.state_bytes,
+        deadline=_deadline(entry, clock),
+        strips=_strips(spec),
+        served=entry.holder is not None and entry.holder.own,
+        migration_s=migration_s,
+        app=_application(spec),
+        version=spec.version,
+        preemptible=spec.preemptible,
+        # its program takes longer to start than a train lasts, and may be stopped there
+        single=spec.app == COMMAND,
+        weight=1 + len(msgspec.msgpack.encode(spec.params)) // WEIGHTY,
+    )
+
+
+def _application(spec: m.TaskSpec) -> str:
+    """Name what a task runs: its application; of calls the function, of commands the program."""
+    name = spec.type if spec.app in GENERIC else spec.app
+    return name[-LONGEST_NAME:]
+
+
+@lru_cache(1024)
+def _one_set(names: tuple[str, ...]) -> frozenset[str]:
+    """Make a set of names; one object for all tasks with the same, of so many tasks."""
+    return frozenset(names)
+
+
+def _deadline(entry: Entry, clock: Clock) -> Nanoseconds | None:
+    """Tell by the monotonic clock when a task is due."""
+    if entry.deadline is None:
+        return None
+    return clock.now() + int((entry.deadline - clock.wall()) * SECOND)
+
+
+def _strips(spec: m.TaskSpec) -> int | None:
+    """Count the equal strips of a task, where its user fixed their size."""
+    if spec.iterations is None:
+        return None
+    if spec.iterations <= 1:
+        return 1
+    size = max(0, spec.strip or 0)
+    return -(-spec.iterations // size) if size else None
+
+
+def resource(device: m.DeviceInfo, queue_limit: int) -> Resource:
+    """Describe a device to the scheduler."""
+    return Resource(
+        name=device.spec.name,
+        kind=device.spec.kind,
+        slots=device.slots,
+        busy_watts=device.busy_watts,
+        idle_watts=device.idle_watts,
+        link_bytes_per_s=device.link_bytes_per_s,
+        reconfigure_s=device.reconfigure_s,
+        queue_limit=queue_limit,
+        shared=device.shared,
+    )

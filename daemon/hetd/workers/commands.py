@@ -1,0 +1,225 @@
+"""Orders: what workers are told of the scheduler's actions, once and again.
+
+The node calls it for each action; whoever hears of a worker that may have missed an
+order has it repeated. What an order makes happen at once is returned, for the node to
+tell the scheduler.
+"""
+
+from __future__ import annotations
+
+import signal
+from itertools import count
+from typing import TYPE_CHECKING
+
+from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.tasks import State
+from libtask import messages as m
+from libtask.faultpoints import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hetd.tasks.journal import Journal
+    from hetd.tasks.page import Entry
+    from hetd.workers.pool import WorkerPool
+    from hetd.workers.watchdog import Discipline
+    from hetsched import actions as a
+    from hetsched.system import System
+    from hetsched.tasks import TaskRecord
+
+COMMAND = "command"
+"""The application whose tasks are programs."""
+
+
+class Orders:
+    """Gives workers their orders.
+
+    Args:
+        system: the scheduler's; what each task is to do follows from its record there.
+        discipline: sees to it that orders are obeyed.
+
+    """
+
+    def __init__(
+        self,
+        devices: Mapping[str, m.DeviceInfo],
+        system: System,
+        journal: Journal,
+        pool: WorkerPool,
+        discipline: Discipline,
+    ) -> None:
+        self._devices = devices
+        self._system = system
+        self._journal = journal
+        self._pool = pool
+        self._discipline = discipline
+
+    # ------------------------------------------------------------ actions
+
+    def stage(self, action: a.Stage) -> None:
+        entry = self._journal.live[action.task]
+        stage = _load(entry, action.epoch)
+        self._bind(entry, action.epoch)
+        reach("stage.before")
+        self._pool.send(action.task, stage)
+        reach("stage.sent")
+
+    def run(self, action: a.Run) -> None:
+        entry = self._journal.live[action.task]
+        device = self._devices[action.resource].spec
+        attempt = len(entry.segments) + 1  # the one that begins now is not noted yet
+        entry.slot = self._slot(entry, action.resource)
+        run = m.Run(action.task, action.epoch, device, attempt=attempt, slot=entry.slot)
+        follows = action.after is not None
+        if entry.epoch != action.epoch:
+            run = _load_and_run(entry, action.epoch, device, attempt, follows=follows)
+            if action.after is None:
+                self._bind(entry, action.epoch)
+            else:
+                entry.epoch, entry.holder = action.epoch, None
+                self._pool.follow(entry.id, entry.owner, action.after)
+        if not follows:
+            self._discipline.runs(action.task, action.epoch)
+        reach("run.before")
+        self._pool.send(action.task, run)
+        reach("run.sent")
+
+    def preempt(self, action: a.Preempt) -> None:
+        reach("preempt.before")
+        preempt = m.Preempt(action.task, action.epoch, action.requeue)
+        self._pool.send(action.task, preempt)
+        self._discipline.is_to_yield(action.task)
+        reach("preempt.sent")
+
+    def suspend(self, action: a.Suspend) -> None:
+        self.send_signal(
+            action.task, action.epoch, signal.SIGSTOP if action.on else signal.SIGCONT
+        )
+
+    def send_signal(self, task: TaskId, epoch: int, number: int) -> None:
+        """Have a signal sent to the command that a task is."""
+        self._pool.send(task, m.Signal(task, epoch, number))
+
+    def pass_signal(self, task: TaskId, number: int) -> None:
+        """Pass a signal of its owner to the command that a task is, where it runs."""
+        record = self._system.tasks.get(task)
+        if record is not None and record.state is State.RUNNING:
+            self.send_signal(task, record.epoch, number)
+
+    def abort(self, action: a.Abort) -> e.TaskAborted | None:
+        """Have a task given up; say so at once where no worker has begun it."""
+        record = self._system.tasks.get(TaskId(action.task))
+        # it may have another worker by now: it was placed anew at the same instant
+        still_bound = (
+            record is not None and record.bound and record.epoch == action.epoch
+        )
+        started = self._pool.worker_of(action.task) is not None
+        reach("abort.before")
+        self._pool.send(action.task, m.Abort(action.task, action.epoch))
+        reach("abort.sent")
+        if not still_bound:
+            self._pool.part(action.task)
+        elif not started:
+            self._pool.release(action.task)
+            return e.TaskAborted(action.task, action.epoch)
+        else:
+            self._discipline.is_to_give_up(action.task, action.epoch)
+        return None
+
+    def want_snapshot(self, task: TaskId) -> None:
+        """Have the worker of a task write a snapshot, if one has it."""
+        record = self._system.tasks.get(task)
+        if record is not None and record.bound:
+            self._pool.send(task, m.TakeSnapshot(task, record.epoch))
+
+    # ------------------------------------------------------------ once more
+
+    def to_another(self, task: TaskId) -> e.TaskAborted | None:
+        """Order another worker what the last one left undone; it counts as no attempt."""
+        record = self._system.tasks.get(task)
+        if record is None or not record.bound:
+            return None
+        if record.cancelling is not None:
+            return e.TaskAborted(task, record.epoch)
+        entry = self._journal.live[task]
+        self._pool.bind(task, entry.owner)
+        if record.state is State.RUNNING and record.resource is not None:
+            device = self._devices[record.resource].spec
+            self._discipline.runs(task, record.epoch)
+            run = _load_and_run(entry, record.epoch, device, len(entry.segments))
+            self._pool.send(task, run)
+            self.repeat_stop(record)
+        else:
+            self._pool.send(task, _load(entry, record.epoch))
+        return None
+
+    def repeat_stop(self, record: TaskRecord) -> None:
+        """Say again that a task is to stop: the last connection may have lost it."""
+        if record.cancelling is not None:
+            self._pool.send(record.id, m.Abort(record.id, record.epoch))
+        elif record.preempting:
+            preempt = m.Preempt(record.id, record.epoch, record.requeuing)
+            self._pool.send(record.id, preempt)
+        elif record.suspended:
+            self.send_signal(record.id, record.epoch, signal.SIGSTOP)
+
+    def repeat_run(self, record: TaskRecord) -> None:
+        """Say again where a task is to run whose worker still waits to hear it."""
+        if record.state is State.RUNNING and record.resource is not None:
+            device = self._devices[record.resource].spec
+            entry = self._journal.live[record.id]
+            attempt = len(entry.segments)
+            run = m.Run(
+                record.id, record.epoch, device, attempt=attempt, slot=entry.slot
+            )
+            self._pool.send(record.id, run)
+
+    def _slot(self, entry: Entry, resource: str) -> int | None:
+        """Choose a slot of a resource for a command, which may be bound to its processors."""
+        if entry.spec.app != COMMAND:
+            return None
+        running = self._system.states[resource].running
+        others = (self._journal.live[task] for task in running if task != entry.id)
+        taken = {other.slot for other in others}
+        return next(number for number in count() if number not in taken)
+
+    def _bind(self, entry: Entry, epoch: int) -> None:
+        """Give a task a new binding; who held it under an older one is nobody to wait for."""
+        entry.epoch = epoch
+        if self._pool.worker_of(entry.id) is None:
+            entry.holder = None
+        self._pool.bind(entry.id, entry.owner)
+
+
+def _load_and_run(
+    entry: Entry,
+    epoch: int,
+    device: m.DeviceSpec,
+    attempt: int,
+    *,
+    follows: bool = False,
+) -> m.Run:
+    """Order a task to be loaded and run; anew, where a worker had it before."""
+    return m.Run(
+        entry.id,
+        epoch,
+        device,
+        entry.spec,
+        snapshots=entry.snapshots_name,
+        resume=entry.epoch > 0,
+        attempt=attempt,
+        slot=entry.slot,
+        follows=follows,
+    )
+
+
+def _load(entry: Entry, epoch: int) -> m.Stage:
+    """Order a task to be loaded ahead; anew, where a worker had it before."""
+    return m.Stage(
+        entry.id,
+        epoch,
+        entry.spec,
+        snapshots=entry.snapshots_name,
+        resume=entry.epoch > 0,
+    )

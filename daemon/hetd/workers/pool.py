@@ -1,0 +1,535 @@
+"""The worker pool: which worker holds which task, and who makes new ones.
+
+Called by the loop. It only keeps books and sends messages; workers are made, watched
+and killed by their user's launcher.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from hetd.workers.user_workers import Crew, Worker
+from libtask.errors import BugError
+from libtask.faultpoints import reach
+from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
+from libtask.processes import started_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from hetd.tasks.page import Holder
+    from hetd.transport.router import Peer
+    from libtask.messages import Hello
+
+SPARE = 2
+"""Idle workers kept for each user beside those that work: they stay warm."""
+
+
+class WorkerPool:
+    """Finds each task a worker, and carries messages between them.
+
+    Args:
+        send: sends messages to a route, as one; False where nobody is there.
+        prefix: begins the names of the workers asked for; another one at each start of
+            the daemon, so that names never come twice.
+
+    """
+
+    def __init__(self, send: Callable[..., bool], prefix: str) -> None:
+        self._send = send
+        self._prefix = prefix
+        self._crews: defaultdict[int, Crew] = defaultdict(Crew)
+        self._by_name: dict[tuple[int, str], Worker] = {}
+        """Names are unique for each user: nobody can take another's name."""
+        self._by_route: dict[bytes, Worker] = {}
+        self._by_task: dict[int, Worker] = {}
+        self._backlog: dict[int, list[Message]] = {}
+        self._owners: dict[int, int] = {}
+        self._followers: dict[int, list[int]] = {}
+        """Task without a worker yet -> those that its worker is to run after it."""
+        self._gathered: dict[bytes, list[Message]] | None = None
+        """Orders of one instant, by route: they leave as one; None: each by itself."""
+        self._started = 0
+        self.assigned: Callable[[int, Worker], None] = _nobody_cares
+        """Called when a worker is given a task, or said to hold it."""
+        self.started_at: Callable[[int], int] = started_at
+        """Tells when the process of a pid started."""
+
+    def count(self) -> int:
+        """Count the workers that are there."""
+        return len(self._by_route)
+
+    def launchers(self) -> int:
+        """Count the users whose launcher is there."""
+        return sum(crew.launcher is not None for crew in self._crews.values())
+
+    # ------------------------------------------------------------ tasks
+
+    def bind(self, task: int, uid: int) -> None:
+        """Find a worker for a task; until there is one, its messages wait."""
+        if task in self._by_task:
+            return  # reserved for the program that submitted it
+        crew = self._crews[uid]
+        self._forget(task)
+        self._owners[task] = uid
+        if crew.idle:
+            self._assign(crew.idle.pop(), task)
+            return
+        self._backlog[task] = []
+        crew.waiting.append(task)
+        self._ask_for_workers(uid)
+
+    def follow(self, task: int, uid: int, leader: int) -> None:
+        """Give a task to the worker of another one, after that; or once it has one."""
+        self._forget(task)
+        self._owners[task] = uid
+        worker = self._by_task.get(leader)
+        if worker is not None:
+            self._give(worker, task)
+        else:
+            self._backlog[task] = []
+            self._followers.setdefault(leader, []).append(task)
+
+    def gather(self) -> bool:
+        """Keep orders until `flush`, so that those to one worker leave as one.
+
+        Returns:
+            Whether it is the caller who is to flush: nobody gathers already.
+
+        """
+        begins = self._gathered is None
+        if begins:
+            self._gathered = {}
+        return begins
+
+    def flush(self) -> None:
+        """Send what was gathered."""
+        gathered, self._gathered = self._gathered or {}, None
+        for route, messages in gathered.items():
+            self._send(route, *messages)
+
+    def expect(self, task: int, uid: int, holder: Holder | None) -> None:
+        """Let a task keep the worker that it had, which may greet again.
+
+        Args:
+            holder: what is known of that worker; None: nothing.
+
+        """
+        self._owners[task] = uid
+        if holder is None:
+            self._backlog[task] = []
+            return
+        worker = Worker(holder.name, uid, b"", holder.pid, holder.own)
+        worker.started = holder.started
+        worker.task = task
+        self._by_name[uid, holder.name] = self._by_task[task] = worker
+
+    def lose(self, task: int) -> None:
+        """Wait no longer for the worker of a task; see `expect`."""
+        worker = self._by_task.get(task)
+        if worker is not None and not worker.route:
+            self.worker_left(worker.uid, worker.name)
+        self.release(task)
+
+    def is_there(self, worker: Worker) -> bool | None:
+        """Whether its launcher has a worker; None: no launcher can say."""
+        crew = self._crews[worker.uid]
+        if worker.own or crew.launcher is None:
+            return None
+        return worker.name in crew.shepherded
+
+    def send(self, task: int, message: Message) -> None:
+        """Send to the worker of a bound task, or keep until it has one."""
+        worker = self._by_task.get(task)
+        if worker is not None:
+            if worker.route:  # else it gets its orders when it greets again
+                self._order(worker, message)
+        elif task in self._backlog:
+            self._backlog[task].append(message)
+
+    def release(self, task: int) -> bool:
+        """Part a task from its worker, which is idle then; False: it never had one."""
+        worker = self._by_task.get(task)
+        if worker is None:
+            self._forget(task)
+            return False
+        self._unbind(worker, task)
+        self._idle(worker)
+        return True
+
+    def part(self, task: int) -> None:
+        """Take a task from its worker at once; it is idle when it has given it up."""
+        worker = self._by_task.get(task)
+        if worker is None:
+            self.release(task)
+            return
+        self._unbind(worker, task)
+        worker.aborting.add(task)
+
+    def gave_up(self, route: bytes, task: int) -> Worker | None:
+        """Take note that a worker gave up a task that was parted from it."""
+        worker = self._by_route.get(route)
+        if worker is not None and task in worker.aborting:
+            worker.aborting.remove(task)
+            self._idle(worker)
+        return worker
+
+    def leaves(self, route: bytes) -> list[int]:
+        """Take note that a worker takes no further order.
+
+        Returns:
+            The tasks that it was given and has not begun; they have no worker any more.
+
+        """
+        worker = self._by_route.get(route)
+        if worker is None or worker.own:
+            return []
+        worker.leaving = True
+        crew = self._crews[worker.uid]
+        if worker in crew.idle:
+            crew.idle.remove(worker)
+        tasks = worker.tasks
+        for task in tasks:
+            self._unbind(worker, task)
+        return tasks
+
+    def may_claim(self, task: int, uid: int, hello: Hello) -> bool:
+        """Whether a worker that says it holds a bound task can be right.
+
+        A task that waits for a worker was sent to none under its present epoch, and
+        one that has a worker is with that one. Only after a restart of the daemon may
+        it be with a worker of which nothing was written down, a launcher's.
+        """
+        worker = self._by_task.get(task)
+        if worker is not None:
+            return (worker.uid, worker.name) == (uid, hello.worker)
+        return self.is_expected(task) and not hello.own
+
+    def is_expected(self, task: int) -> bool:
+        """Whether the worker of a task has not greeted since a restart."""
+        worker = self._by_task.get(task)
+        if worker is not None:
+            return not worker.route
+        return task in self._backlog and not self.waits(task)
+
+    def waits(self, task: int) -> bool:
+        """Whether a task is in the line of those that need a worker."""
+        uid = self._owners.get(task)
+        if uid is None:
+            return False
+        if task in self._crews[uid].waiting:
+            return True
+        return any(task in behind for behind in self._followers.values())
+
+    def holder(self, task: int, route: bytes) -> bool:
+        """Whether the worker at this route holds the task."""
+        worker = self._by_task.get(task)
+        return worker is not None and worker.route == route
+
+    def worker_at(self, route: bytes) -> Worker | None:
+        return self._by_route.get(route)
+
+    def worker_of_name(self, uid: int, name: str) -> Worker | None:
+        return self._by_name.get((uid, name))
+
+    def worker_of(self, task: int) -> Worker | None:
+        return self._by_task.get(task)
+
+    def kill(self, task: int, reason: str) -> bool:
+        """Have the launcher end the worker of a task; False: there is no launcher."""
+        return self.end(self._by_task[task], reason)
+
+    def end(self, worker: Worker, reason: str) -> bool:
+        """Have its launcher end a worker; False: there is none, or it hangs."""
+        crew = self._crews[worker.uid]
+        if crew.launcher is None:
+            return False
+        reach("kill.before")
+        sent = self._send(crew.launcher.route, KillWorker(worker.name, reason))
+        return sent and not crew.hung
+
+    # ------------------------------------------------------------ peers
+
+    def has_launcher(self, uid: int) -> bool:
+        """Whether a user has a launcher that does not hang."""
+        crew = self._crews[uid]
+        return crew.launcher is not None and not crew.hung
+
+    def crew(self, uid: int) -> Crew:
+        return self._crews[uid]
+
+    def wanting(self) -> dict[int, Crew]:
+        """Return those with tasks that wait for a worker."""
+        return {uid: crew for uid, crew in self._crews.items() if crew.waiting}
+
+    def shepherded(self, uid: int, name: str) -> bool:
+        """Whether a launcher that is there will tell how this worker ends."""
+        crew = self._crews[uid]
+        return crew.expects(name) or name in crew.shepherded
+
+    def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
+        """Take in a user's launcher, and the names of the workers that it has."""
+        crew = self._crews[peer.uid]
+        crew.launcher = peer
+        crew.shows_life()
+        crew.shepherded = set(workers)
+        crew.forget_asked()
+        crew.paused = False
+        self._ask_for_workers(peer.uid)
+
+    def launcher_left(self, peer: Peer) -> list[int]:
+        """Forget a launcher; return the tasks that wait for a worker of it."""
+        crew = self._crews[peer.uid]
+        if crew.launcher is None or crew.launcher.pid != peer.pid:
+            return []
+        crew.launcher = None
+        crew.hung = False
+        crew.forget_asked()
+        crew.shepherded.clear()
+        return self.waiting(peer.uid)
+
+    def worker_came(self, peer: Peer, hello: Hello, keeps: Sequence[int]) -> list[int]:
+        """Take in a worker, maybe once more, over a new connection.
+
+        Args:
+            keeps: the tasks that it says it holds, or has ended, and that are its own,
+                in order. Another one that it holds it gives up.
+
+        Returns:
+            Tasks that it was given and does not hold: the orders were lost. They have no
+            worker any more.
+
+        """
+        worker = self._greeted(peer, hello)
+        lost = worker.tasks
+        for task in lost:
+            self._unbind(worker, task)
+        for task in keeps:
+            # It says again how the task is, and gets its orders in answer to that.
+            self._forget(task)
+            self._owners[task] = peer.uid
+            self._give(worker, task)
+        if hello.task is not None and hello.task not in keeps:
+            worker.aborting.add(hello.task)
+            self._send(worker.route, Abort(hello.task, hello.epoch))
+        self._idle(worker)
+        return [task for task in lost if task not in keeps]
+
+    def stillborn(self, uid: int, name: str) -> int | None:
+        """Take note that a worker ended before it came; return a task that lacks it."""
+        crew = self._crews[uid]
+        if not crew.has_come(name):
+            return None
+        return crew.waiting[0] if len(crew.waiting) > len(crew.starting) else None
+
+    def not_started(self, uid: int, name: str) -> int:
+        """Take note that the system had no process for a worker.
+
+        Returns:
+            How often in a row that was so; 0: it is known, or not worth a thought.
+
+        """
+        crew = self._crews[uid]
+        if not crew.has_come(name):
+            return 0
+        if crew.paused:
+            return 0
+        crew.paused = True
+        crew.in_vain += 1
+        return crew.in_vain
+
+    def ask_again(self, uid: int) -> None:
+        """Ask for workers after a pause; see `not_started`."""
+        self._crews[uid].paused = False
+        self._ask_for_workers(uid)
+
+    def waiting(self, uid: int) -> list[int]:
+        """List a user's tasks that need a worker, in the order they asked.
+
+        What is to follow a task in its worker comes right after it.
+        """
+        followers = self._followers
+        waiting = self._crews[uid].waiting
+        return [each for task in waiting for each in (task, *followers.get(task, ()))]
+
+    def free(self, uid: int, name: str) -> bool:
+        """Whether this user's own program of that name is here and holds no task."""
+        worker = self._by_name.get((uid, name))
+        return worker is not None and worker.own and worker.task is None
+
+    def reserve(self, uid: int, name: str, task: int) -> None:
+        """Bind a task to the program that submitted it; see `free`."""
+        self._owners[task] = uid
+        self._assign(self._by_name[uid, name], task)
+
+    def worker_left(self, uid: int, name: str) -> Worker | None:
+        """Forget a worker; return what was known of it."""
+        worker = self._by_name.pop((uid, name), None)
+        if worker is None:
+            return None
+        self._by_route.pop(worker.route, None)
+        crew = self._crews[worker.uid]
+        crew.shepherded.discard(name)
+        if worker in crew.idle:
+            crew.idle.remove(worker)
+        for task in worker.tasks:
+            self._forget(task)
+        return worker
+
+    def holds(self, uid: int, name: str) -> bool:
+        """Whether a worker of that name belongs to this user, or is about to come."""
+        return (uid, name) in self._by_name or self._crews[uid].expects(name)
+
+    def workers_of(self, uid: int) -> list[Worker]:
+        return [worker for worker in self._by_name.values() if worker.uid == uid]
+
+    def retire_launchers(self, has_tasks: Callable[[int], object]) -> None:
+        """Send home every launcher whose user has nothing left to run.
+
+        Who has is to go on after a restart, also where nothing runs at the moment.
+        """
+        for uid, crew in self._crews.items():
+            for worker in crew.idle:  # a launcher of before may have left orphans
+                self._send(worker.route, Retire())
+            if crew.launcher is not None and not has_tasks(uid):
+                self._send(crew.launcher.route, Retire())
+
+    # ------------------------------------------------------------ invariants
+
+    def check(self) -> None:
+        """Compare the books with each other; tests call it after every step.
+
+        Raises:
+            BugError: they do not agree; says about what.
+
+        """
+        for complaint in self._disagreements():
+            raise BugError(f"worker pool: {complaint}")
+
+    def _disagreements(self) -> Iterator[str]:
+        for task, worker in self._by_task.items():
+            if task not in worker.tasks or self._owners.get(task) != worker.uid:
+                yield f"task {task} is not with worker {worker.name}"
+            if task in self._backlog or self.waits(task):
+                yield f"task {task} has a worker, and waits for one"
+        for (uid, name), worker in self._by_name.items():
+            strange = [t for t in worker.tasks if self._by_task.get(t) is not worker]
+            if strange:
+                yield f"worker {name} of {uid} is booked for tasks {strange}"
+            if worker.route and self._by_route.get(worker.route) is not worker:
+                yield f"worker {name} of {uid} is not where its messages go"
+        for uid, crew in self._crews.items():
+            yield from self._disagreements_of(uid, crew)
+
+    def _disagreements_of(self, uid: int, crew: Crew) -> Iterator[str]:
+        if len(set(crew.waiting)) != len(crew.waiting):
+            yield f"a task of {uid} waits twice: {list(crew.waiting)}"
+        for task in crew.waiting:
+            if task not in self._backlog or self._owners.get(task) != uid:
+                yield f"task {task} waits, and no order for it is kept"
+        for worker in crew.idle:
+            if worker.task is not None or self._by_name.get((uid, worker.name)) is None:
+                yield f"worker {worker.name} of {uid} is idle, and has a task or is gone"
+        if crew.idle and crew.waiting:
+            yield f"workers of {uid} are idle while tasks wait for one"
+
+    # ------------------------------------------------------------ steps
+
+    def _greeted(self, peer: Peer, hello: Hello) -> Worker:
+        """Return the worker that speaks, reached by its new connection from now on."""
+        crew = self._crews[peer.uid]
+        if crew.has_come(hello.worker):
+            crew.shows_life()
+            crew.in_vain = 0
+            crew.shepherded.add(hello.worker)
+        worker = self._by_name.get((peer.uid, hello.worker))
+        if worker is None:
+            worker = Worker(hello.worker, peer.uid, peer.route, peer.pid, hello.own)
+            self._by_name[peer.uid, hello.worker] = worker
+        elif worker in crew.idle:
+            crew.idle.remove(worker)
+        self._by_route.pop(worker.route, None)
+        self._by_route[peer.route] = worker
+        worker.route = peer.route
+        if worker.pid != peer.pid or not worker.started:
+            worker.pid, worker.started = peer.pid, self.started_at(peer.pid)
+        worker.aborting.clear()
+        return worker
+
+    def _unbind(self, worker: Worker, task: int) -> None:
+        worker.drop(task)
+        self._forget(task)
+
+    def _forget(self, task: int) -> None:
+        """Remove a task from every book; its worker, if any, still has to be told."""
+        self._by_task.pop(task, None)
+        if self._followers:
+            self._leave_train(task)
+        uid = self._owners.pop(task, None)
+        if self._backlog.pop(task, None) is not None and uid is not None:
+            waiting = self._crews[uid].waiting
+            if task in waiting:  # else its worker was expected to greet again
+                waiting.remove(task)
+
+    def _leave_train(self, task: int) -> None:
+        """Let what was to follow a task without a worker follow the next one there."""
+        for followers in self._followers.values():
+            if task in followers:
+                followers.remove(task)
+        followers = self._followers.pop(task, [])
+        if followers:
+            first, *others = followers
+            self._crews[self._owners[first]].waiting.append(first)
+            self._followers[first] = others
+
+    def _order(self, worker: Worker, message: Message) -> None:
+        if self._gathered is not None:
+            self._gathered.setdefault(worker.route, []).append(message)
+        else:
+            self._send(worker.route, message)
+
+    def _assign(self, worker: Worker, task: int) -> None:
+        """Give a task, and what is to follow it, to a worker without one."""
+        followers = self._followers.pop(task, [])
+        for each in (task, *followers):
+            self._give(worker, each)
+
+    def _give(self, worker: Worker, task: int) -> None:
+        worker.take(task)
+        self._by_task[task] = worker
+        self.assigned(task, worker)
+        reach("worker.assigned")
+        for message in self._backlog.pop(task, ()):
+            self._order(worker, message)
+
+    def _idle(self, worker: Worker) -> None:
+        crew = self._crews[worker.uid]
+        if worker.own or worker.leaving or not worker.route:
+            return
+        if worker.task is not None or worker.aborting:
+            return
+        if crew.waiting:
+            self._assign(worker, crew.waiting.popleft())
+        elif len(crew.idle) >= SPARE + len(self._by_task):
+            self._send(worker.route, Retire())
+        elif worker not in crew.idle:
+            crew.idle.append(worker)
+
+    def _ask_for_workers(self, uid: int) -> None:
+        crew = self._crews[uid]
+        missing = len(crew.waiting) - len(crew.starting)
+        if crew.launcher is None or crew.paused or missing <= 0:
+            return
+        names = []
+        for _ in range(missing):
+            self._started += 1
+            names.append(f"{self._prefix}-{self._started}")
+        reach("workers.before")
+        if self._send(crew.launcher.route, StartWorkers(names)):
+            crew.starting.update(names)
+        reach("workers.asked")
+
+
+def _nobody_cares(_task: int, _worker: Worker) -> None:
+    """Stand in until somebody wants to know."""
