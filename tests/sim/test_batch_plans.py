@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from hetpapers.zhao_2018.testbed import figure_2a, figure_2b
 from hetsched.planning.batch.planners import PLANNERS, make_planner
 from hetsim.batch import decode_batch, problem_of
 from hetsim.batch_plan import plan_batch
-from hetsim.papers.zhao_2018.testbed import figure_2a, figure_2b
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:

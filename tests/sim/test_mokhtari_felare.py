@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetsim.papers.mokhtari_felare.fairness import figure_two, spread_of
-from hetsim.papers.mokhtari_felare.runs import (
+from hetpapers.mokhtari_felare.fairness import figure_two, spread_of
+from hetpapers.mokhtari_felare.runs import (
     Case,
     interval_of,
     mean_of,
     over_seeds,
     run_case,
 )
-from hetsim.papers.mokhtari_felare.systems import TABLE_I
-from hetsim.papers.mokhtari_felare.traces import TraceReading, make_trace
+from hetpapers.mokhtari_felare.systems import TABLE_I
+from hetpapers.mokhtari_felare.traces import TraceReading, make_trace
 
 if TYPE_CHECKING:
-    from hetsim.papers.mokhtari_felare.runs import Outcome
+    from hetpapers.mokhtari_felare.runs import Outcome
     from hetsim.scenario import Scenario
 
 SEEDS = 2

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from builders import UNSTAGED, estimates
+from hetpapers.loesch_2016.reading import Reading
+from hetpapers.loesch_2016.scenarios import make_scenario
+from hetpapers.loesch_2016.task_sets import Case
 from hetsched.estimates.series import PRIOR_SPREAD
 from hetsched.policies import make_policy
 from hetsched.scheduler import Scheduler
-from hetsim.papers.loesch_2016.reading import Reading
-from hetsim.papers.loesch_2016.scenarios import make_scenario
-from hetsim.papers.loesch_2016.task_sets import Case
 from hetsim.simulate import simulate
 from hetsim.simulation import Simulation
 from hetsim.workload import expected_seconds, resources_of

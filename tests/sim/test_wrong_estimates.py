@@ -7,8 +7,8 @@ from statistics import mean
 import pytest
 from msgspec.structs import replace
 
-from hetsim.papers.loesch_2016.task_sets import COUNTS, DELAYS, cases
-from hetsim.papers.loesch_2016.wrong_estimates import growth
+from hetpapers.loesch_2016.task_sets import COUNTS, DELAYS, cases
+from hetpapers.loesch_2016.wrong_estimates import growth
 from hetsim.simulate import simulate
 from scenario_builders import a_node, a_scenario, a_type
 

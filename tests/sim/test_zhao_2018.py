@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from hetpapers import figures_of
+from hetpapers.figures import Figure
+from hetpapers.zhao_2018 import icc
+from hetpapers.zhao_2018 import tpds_runs as runs
+from hetpapers.zhao_2018.drawings import lines
+from hetpapers.zhao_2018.stream import throughput
+from hetpapers.zhao_2018.study import improvement, over_seeds, summed_up
+from hetpapers.zhao_2018.workload import ICC, Workload, draw, misjudged, mixed
 from hetsched.planning.batch.planners import ComputationIntensive
-from hetsim.papers import figures_of
-from hetsim.papers.figures import Figure
-from hetsim.papers.zhao_2018 import icc
-from hetsim.papers.zhao_2018 import tpds_runs as runs
-from hetsim.papers.zhao_2018.drawings import lines
-from hetsim.papers.zhao_2018.stream import throughput
-from hetsim.papers.zhao_2018.study import improvement, over_seeds, summed_up
-from hetsim.papers.zhao_2018.workload import ICC, Workload, draw, misjudged, mixed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hetsim.papers.zhao_2018.workload import Case
+    from hetpapers.zhao_2018.workload import Case
 
 SMALL = Workload(jobs=60, responders=4, each=2, requesters=10)
 SMALL_ICC = replace(ICC, jobs=60, responders=6)

@@ -1,6 +1,7 @@
 """`hetsim`: runs scenarios through the daemon's own scheduler, in modelled time.
 
-One file a command, in `hetsim.commands`; a command is imported only when it is called.
+One file for each command, in `hetsim.commands`; `paper` lives with the papers' studies. A
+command is imported only when it is called.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ COMMANDS = {
 }
 """Name of each command and of its module, with the line that describes it."""
 
+ELSEWHERE = {"paper": "hetpapers.command"}
+"""Modules of commands that are not in `hetsim.commands`."""
+
 FAILED = 1
 BAD_INPUT = 2
 
@@ -35,7 +39,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"hetsim.commands.{cmd_name}")
+        path = ELSEWHERE.get(cmd_name, f"hetsim.commands.{cmd_name}")
+        module = importlib.import_module(path)
         command = module.command
         return command if isinstance(command, click.Command) else None
 

@@ -20,26 +20,13 @@ if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
     from hetsched.system import Resource
     from hetsim.agenda import Agenda, Ticket
-    from hetsim.workload import Job
+    from hetsim.workload import Job, Run
 
 REPORT_NS = SECOND
 """Least time between two reports of progress. A worker reports only where the scheduler's
 own extrapolation goes wrong."""
 
 REPORTS_PER_RUN = 100
-
-
-class Run(Protocol):
-    """One stretch of a task on one resource."""
-
-    job: Job
-    epoch: int
-
-    def preempt(self, now: Nanoseconds) -> None:
-        """Stop at the next checkpoint."""
-
-    def abandon(self, now: Nanoseconds) -> None:
-        """Stop at once and lose the state."""
 
 
 class Workers(Protocol):

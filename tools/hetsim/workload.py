@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hetsched import events as e
 from hetsched.estimates.table import application
@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
     from hetsched.tasks import Row, State
     from hetsim.scenario import ResourceModel, Scenario, TaskModel, TypeModel
-    from hetsim.workers import Run
+
+
+class Run(Protocol):
+    """One stretch of a task on one resource."""
+
+    job: Job
+    epoch: int
+
+    def preempt(self, now: Nanoseconds) -> None:
+        """Stop at the next checkpoint."""
+
+    def abandon(self, now: Nanoseconds) -> None:
+        """Stop at once and lose the state."""
 
 
 @dataclass(eq=False, slots=True)
