@@ -175,7 +175,7 @@ def test_a_guard_that_fails_ends_the_daemon(
 def test_size_is_told_without_a_free_descriptor() -> None:
     program = (
         "import resource\n"
-        "from hetd.transport import guard\n"
+        "from hetd.transport import connection_guard as guard\n"
         "before = guard._resident()\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
         "assert 0 < before <= guard._resident()\n"

@@ -9,6 +9,7 @@ import pytest
 from builders import a_resource, a_task
 from hetsched import events as e
 from hetsched.actions import KeepCircuit, Record, Run
+from hetsched.ids import TaskId
 from hetsched.limits import Limits
 from hetsched.planning.explain import explain
 from hetsched.tasks import State

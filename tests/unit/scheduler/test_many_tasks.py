@@ -16,7 +16,7 @@ from hetsched.policies import make_policy
 from unit.scheduler.expected_actions import ONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from builders import Harness, Start
     from hetsched.actions import Action
@@ -110,22 +110,23 @@ def test_what_comes_after_an_ended_task_may_be_held_and_released_meanwhile(
 
 
 @pytest.mark.parametrize(
-    "event",
+    "displace",
     [
-        e.PolicyChanged(make_policy("migration", {})),
-        e.ResourceDrained("cpu"),
-        e.ResourceLost("cpu", "gone"),
+        lambda node: node.change_policy(make_policy("migration", {})),
+        lambda node: node.handle(e.ResourceDrained("cpu")),
+        lambda node: node.handle(e.ResourceLost("cpu", "gone")),
     ],
+    ids=["another policy", "drained", "lost"],
 )
 def test_displaced_tasks_are_placed_bit_by_bit(
-    a_scheduler: Start, event: e.Event
+    a_scheduler: Start, displace: Callable[[Harness], list[Action]]
 ) -> None:
     node = a_scheduler([CPU, GPU], TIMES, limits=LIMITS)
     for number in range(1, MANY + 1):
         node.handle(a_task(number))
     settle(node)
 
-    first = len(told(node.handle(event)))
+    first = len(told(displace(node)))
     rest = settle(node)
 
     assert max([first, *rest]) <= 2 * AT_ONCE
