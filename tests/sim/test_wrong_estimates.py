@@ -15,6 +15,7 @@ from scenario_builders import a_node, a_scenario, a_type
 DRAWS = 20
 
 
+@pytest.mark.timeout(240)  # 300 schedules: 15 s on a quiet machine
 @pytest.mark.parametrize("task_set", COUNTS)
 def test_errors_of_30_percent_cost_finish_time_5_percent_at_most(task_set: str) -> None:
     found = [

@@ -63,6 +63,9 @@ ROOM = tempfile.gettempdir()
 KEPT = {"hetd.toml", "hetd.log", "state", "hetd.launcher", "tmp", "run"}
 """What a daemon and its launcher leave in a private daemon's folder."""
 
+SURPLUS_S = 2.0
+"""Seconds that a second launcher may take to leave."""
+
 Value = TypeVar("Value")
 
 
@@ -207,15 +210,26 @@ class PrivateDaemon(DaemonProcess):
         self.give_up_tasks()
         # one that has just been started does not know yet that it is to leave
         eventually(self._knows_its_launcher, "the launcher at the daemon")
+        self._let_surplus_launcher_leave()
         status = self.terminate()
         eventually(lambda: not self.processes(), "the end of all processes")
         return [] if status == 0 else [f"hetd ended with status {status}"]
 
     def _knows_its_launcher(self) -> bool:
+        return not crew_at(self.socket) or bool(self.connect().welcome.launcher)
+
+    def _let_surplus_launcher_leave(self) -> None:
+        """Where two were started at once, the second leaves when it is told of the first.
+
+        Workers that outlive their launcher look the same, so this wait is short.
+        """
+        deadline = time.monotonic() + SURPLUS_S
+        while len(self._without_parent()) > 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def _without_parent(self) -> list[int]:
         crew = crew_at(self.socket)
-        launchers = [pid for pid in crew if _parent(pid) not in crew]
-        # where two were started at once, the one that came first leaves
-        return not crew or (len(launchers) == 1 and self.connect().welcome.launcher)
+        return [pid for pid in crew if _parent(pid) not in crew]
 
     def _end_by_force(self) -> Iterable[str]:
         for pid, words in self.processes().items():

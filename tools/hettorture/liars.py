@@ -30,7 +30,7 @@ from hetd.workers.watchdog import KILL_S, LOOK_S, WORKER_S
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
 from hetsched.system import SECOND
-from hettorture.bodies import DEVICES, RULER, Inlet
+from hettorture.bodies import DEVICES, RULER, GoodTrial, Inlet
 from libtask import messages as m
 
 if TYPE_CHECKING:
@@ -93,19 +93,6 @@ class Processes(Wakes):
         """Tell no start time of a liar's: hetd's own user is another one."""
         del pid
         return 0
-
-
-class GoodTrial:
-    """A trial of a device that computes right."""
-
-    def __init__(self, _spec: m.DeviceSpec) -> None:
-        pass
-
-    def outcome(self) -> str | None:
-        return ""
-
-    def give_up(self) -> None:
-        pass
 
 
 class Mail(Inlet):
