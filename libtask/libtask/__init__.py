@@ -22,8 +22,8 @@ from libtask.errors import (
 if TYPE_CHECKING:
     from libtask.checkpoint import Checkpoint
     from libtask.client.asynchronous import AsyncClient
+    from libtask.client.batches import as_completed
     from libtask.client.client import Client
-    from libtask.client.gathering import as_completed
     from libtask.daemon.private import private_daemon
     from libtask.devices import Device
     from libtask.program.standalone import main
@@ -56,7 +56,7 @@ _PLACES = {
     "Device": "libtask.devices",
     "Size": "libtask.task",
     "Task": "libtask.task",
-    "as_completed": "libtask.client.gathering",
+    "as_completed": "libtask.client.batches",
     "main": "libtask.program.standalone",
     "private_daemon": "libtask.daemon.private",
 }

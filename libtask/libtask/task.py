@@ -131,5 +131,5 @@ class Task:
         return ""
 
     def save(self, checkpoint: Checkpoint) -> Any:
-        """Write the outputs; return the result; see `libtask.worker.results`."""
+        """Write the outputs; return the result; see `libtask.results`."""
         return None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from libtask.client.client import Client, Selection
-from libtask.daemon.crew import crew_at, processes_at
+from libtask.daemon.launcher_processes import crew_at, processes_at
 from libtask.daemon.process import DaemonFiles, DaemonProcess
 from libtask.errors import HetError
 from libtask.messages import ENDED

@@ -20,7 +20,7 @@ import zmq
 from hettorture import zmtp
 from hettorture.zmtp import RawPeer
 from libtask.client.client import Client, Selection
-from libtask.daemon.greeting import greet
+from libtask.daemon.handshake import greet
 from libtask.messages import (
     PROTOCOL,
     Error,

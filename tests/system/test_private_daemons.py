@@ -13,7 +13,7 @@ import pytest
 
 from libtask import DaemonUnreachableError, InputError, private_daemon
 from libtask.client.client import Client, Selection
-from libtask.daemon.crew import crew_at, processes_at
+from libtask.daemon.launcher_processes import crew_at, processes_at
 from libtask.processes import is_alive
 from system.private_daemon import PATIENCE, RESOURCES, SETTINGS, eventually
 

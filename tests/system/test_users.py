@@ -164,7 +164,7 @@ class House:
                 continue
             with suppress(OSError):
                 words = (entry / "cmdline").read_bytes().decode().split("\0")
-                if str(self.socket) in words and "libtask.worker.launcher" in words:
+                if str(self.socket) in words and "libtask.launcher" in words:
                     found[int(entry.name)] = entry.stat().st_uid
         return found
 

@@ -10,7 +10,7 @@ import pytest
 
 from libtask.attachments import KEPT_S, YOUNG_S, Attachments
 from libtask.commands.command import Command, label_of, split
-from libtask.commands.places import cores, variables
+from libtask.commands.environment import cores, variables
 from libtask.commands.progress import ProgressFile
 from libtask.errors import InputError
 from libtask.messages import DeviceSpec

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from libtask.errors import InputError
 from libtask.messages import Finished, decode_to_daemon, encode
-from libtask.worker.results import (
+from libtask.results import (
     ARRAY_VALUES,
     INLINE,
     MARK,

@@ -29,7 +29,7 @@ from libtask.messages import (
     Submitted,
     TaskSpec,
 )
-from libtask.program import local
+from libtask.program import local_devices as local
 from libtask.task import Task
 from unit.scripted_daemon import PATIENCE, ScriptedDaemon, cpu, run, stage
 

@@ -182,7 +182,7 @@ def test_only_a_users_own_file_is_read_as_his_log(tmp_path: Path) -> None:
 
 
 def test_signals_go_by_the_right_number() -> None:
-    from libtask.worker.shepherd import describe
+    from libtask.launcher.supervisor import describe
 
     assert describe(3) == "exit status 3"
     assert describe(-signal.SIGKILL) == "killed by signal 9 (SIGKILL)"

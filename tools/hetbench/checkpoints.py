@@ -18,10 +18,10 @@ from hetapps.heat import Heat
 from libtask.checkpoint import StripSizer
 from libtask.devices import open_device
 from libtask.messages import CheckpointRecord, DeviceSpec
+from libtask.worker.checkpoint_hook import Lookout
 from libtask.worker.execution import Course, Execution
 from libtask.worker.link import Link
-from libtask.worker.lookout import Lookout
-from libtask.worker.stretch import Output
+from libtask.worker.segment_output import Output
 
 if TYPE_CHECKING:
     from libtask.devices import Device

@@ -11,7 +11,7 @@ import msgspec
 
 from hetctl.terminal import say, say_json
 from libtask.plaintext import one_line
-from libtask.worker.results import told
+from libtask.results import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -22,7 +22,7 @@ from libtask.client.client import Selection
 from libtask.errors import HetError
 from libtask.messages import ENDED
 from libtask.plaintext import one_line
-from libtask.worker.results import told
+from libtask.results import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

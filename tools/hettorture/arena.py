@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 import psutil
 
 from hettorture.nursery import COMMAND, DAEMON, LAUNCHER, Nursery
-from libtask.daemon.greeting import greet
+from libtask.daemon.handshake import greet
 from libtask.daemon.process import DaemonFiles, DaemonProcess
 
 if TYPE_CHECKING:

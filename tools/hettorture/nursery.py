@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PR_SET_CHILD_SUBREAPER = 36
 DAEMON = "hetd.__main__"
-LAUNCHER = "libtask.worker.launcher"
+LAUNCHER = "libtask.launcher.__main__"
 COMMAND = ""
 END_S = 20.0
 

@@ -260,7 +260,7 @@ SEEDS = {
     ),
     "record-not-resumed": SeededBug(
         "a task takes its state from a snapshot, and begins to count anew",
-        "libtask/libtask/worker/keeping.py",
+        "libtask/libtask/worker/snapshot_writer.py",
         "        held.record = record\n",
         "",
         CREWS,
@@ -304,7 +304,7 @@ SEEDS = {
     ),
     "last-word-once": SeededBug(
         "a worker says its last word once, heard or not",
-        "libtask/libtask/worker/last_word.py",
+        "libtask/libtask/worker/pending_report.py",
         "return [hello, *([] if self.message is None else [self.message])]\n",
         "return [hello]\n",
         _test(
@@ -313,7 +313,7 @@ SEEDS = {
     ),
     "exits-not-kept": SeededBug(
         "how a worker ended is not written down",
-        "libtask/libtask/worker/launcher.py",
+        "libtask/libtask/launcher/launcher.py",
         "self._exits.keep(exited)",
         "pass",
         _test(
@@ -322,14 +322,14 @@ SEEDS = {
     ),
     "drafts-left": SeededBug(
         "a launcher that comes leaves the drafts of the one before",
-        "libtask/libtask/worker/exits.py",
+        "libtask/libtask/launcher/exit_records.py",
         "            draft.unlink()\n",
         "            pass\n",
         _kill_at("exit.drafted"),
     ),
     "group-only": SeededBug(
         "only the worker's process group is killed, not what left it",
-        "libtask/libtask/worker/shepherd.py",
+        "libtask/libtask/launcher/supervisor.py",
         "        kill_with_descendants(orphans)\n",
         "",
         _test(

@@ -26,7 +26,7 @@ from hettorture.history import name_of
 from hettorture.kills import Siege, besiege, kill_crews
 from hettorture.remains import DRAFTS, descriptors
 from libtask import messages as m
-from libtask.worker.exits import MOST_EXITS
+from libtask.launcher.exit_records import MOST_EXITS
 from libtask.worker.logs import LOGS
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from libtask.client.batches import tasks_of
 from libtask.client.client import Client, OptionFields, Selection
-from libtask.client.gathering import tasks_of
 from libtask.client.handles import outcome
-from libtask.client.watching import Subscription
+from libtask.client.subscription import Subscription
 from libtask.errors import HetError
 from libtask.messages import TaskChanged
-from libtask.worker.results import has_pickled
+from libtask.results import has_pickled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping

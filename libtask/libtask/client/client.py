@@ -14,11 +14,11 @@ import msgspec
 
 from libtask import messages
 from libtask.apps import Options, build, describe, name_of, resolve
-from libtask.client.gathering import results, tasks_of
+from libtask.client.batches import results, tasks_of
+from libtask.client.control import Steering
 from libtask.client.handles import Registry, TaskHandle
 from libtask.client.session import Session
-from libtask.client.steering import Steering
-from libtask.client.watching import Watching
+from libtask.client.subscription import Watching
 from libtask.endpoint import default_socket
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import (
@@ -239,7 +239,7 @@ class Client(Steering):
             if now < self._launcher_due:
                 return
             self._launcher_due = now + LAUNCHER_SECONDS
-        from libtask.worker.launcher import start_launcher
+        from libtask.launcher.launcher import start_launcher
 
         start_launcher(self.path)
 

@@ -19,13 +19,13 @@ from libtask.messages import (
     TaskList,
     Watch,
 )
-from libtask.worker.results import has_pickled, restored
+from libtask.results import has_pickled, restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from libtask.client.connection import Connection
-    from libtask.client.watching import Watching
+    from libtask.client.subscription import Watching
 
 PAGE = 500
 """Tasks asked for in one message."""

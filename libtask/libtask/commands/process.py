@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from libtask.commands.situation import wait_alone
+from libtask.commands.context import wait_alone
 from libtask.errors import CommandFailedError
 from libtask.processes import descendants_of, end_children, kill_with_descendants
 

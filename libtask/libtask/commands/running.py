@@ -13,10 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from libtask.commands.places import cores, variables
+from libtask.commands.context import Situation
+from libtask.commands.environment import cores, variables
 from libtask.commands.process import Process, Start, describe
 from libtask.commands.progress import ProgressFile
-from libtask.commands.situation import Situation
 from libtask.errors import CommandFailedError, InputError
 
 if TYPE_CHECKING:

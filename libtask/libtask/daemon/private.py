@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.client.client import Client, Selection
-from libtask.daemon.crew import crew_at
-from libtask.daemon.greeting import greet
+from libtask.daemon.handshake import greet
+from libtask.daemon.launcher_processes import crew_at
 from libtask.daemon.process import END_S, START_S, DaemonFiles, DaemonProcess
 from libtask.errors import DaemonUnreachableError, HetError
 from libtask.messages import ENDED

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from libtask.daemon.greeting import greet
+from libtask.daemon.handshake import greet
 from libtask.errors import DaemonUnreachableError
 
 if TYPE_CHECKING:

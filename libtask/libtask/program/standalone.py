@@ -106,7 +106,7 @@ def _run(app_class: type[Task], options: argparse.Namespace) -> Any:
         socket = _daemon(getattr(options, "socket", None))
         if socket is not None:
             return run_with_daemon(task, socket, device)
-    from libtask.program.alone import run_alone
+    from libtask.program.local_run import run_alone
 
     return run_alone(task, device)
 
@@ -143,7 +143,7 @@ def run_with_daemon(task: Task, socket: Path, device: str | None) -> Any:
 
     """
     from libtask.messages import Aborted, Failed, Finished
-    from libtask.worker.terms import Terms
+    from libtask.worker.options import Terms
     from libtask.worker.worker import Worker
 
     spec = describe(

@@ -22,7 +22,7 @@ from libtask.phase import Phase, own_page
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from libtask.commands.situation import Situation
+    from libtask.commands.context import Situation
     from libtask.devices import Device
     from libtask.messages import CheckpointRecord
     from libtask.task import Implementation

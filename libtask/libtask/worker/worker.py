@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from libtask.checkpoint import StripSizer
-from libtask.commands.situation import Situation
+from libtask.commands.context import Situation
 from libtask.devices.null import NullDevice
 from libtask.endpoint import launcher_folder
 from libtask.errors import DeviceError
@@ -46,7 +46,10 @@ from libtask.messages import (
     Yielded,
 )
 from libtask.phase import Phase, own_page
-from libtask.worker.equipment import Folder, KnownApps, OpenDevices
+from libtask.results import Keeping as Results
+from libtask.results import Kept
+from libtask.worker.checkpoint_hook import Lookout
+from libtask.worker.environment import Folder, KnownApps, OpenDevices
 from libtask.worker.execution import (
     NANOSECONDS,
     Abandoned,
@@ -56,15 +59,12 @@ from libtask.worker.execution import (
     Measures,
     Stopped,
 )
-from libtask.worker.holding import Holding, staging_of
-from libtask.worker.keeping import Keeper
-from libtask.worker.last_word import LastWord
 from libtask.worker.link import Link
-from libtask.worker.lookout import Lookout
-from libtask.worker.results import Keeping as Results
-from libtask.worker.results import Kept
-from libtask.worker.stretch import Output
-from libtask.worker.terms import Age
+from libtask.worker.loaded_task import Holding, staging_of
+from libtask.worker.options import Age
+from libtask.worker.pending_report import LastWord
+from libtask.worker.segment_output import Output
+from libtask.worker.snapshot_writer import Keeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from libtask.messages import FromDaemon, Message
     from libtask.task import Task
     from libtask.worker.execution import Outcome
-    from libtask.worker.terms import Terms
+    from libtask.worker.options import Terms
 
 INTERVAL_NS = 50_000_000
 """Target interval between checkpoints, until hetd says another."""

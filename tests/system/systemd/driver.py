@@ -96,7 +96,7 @@ def uids_of_workers() -> dict[int, int]:
             uid = entry.stat().st_uid
         except OSError:
             continue
-        if b"libtask.worker.launcher" in words:
+        if b"libtask.launcher" in words:
             found[int(entry.name)] = uid
     return found
 

@@ -138,7 +138,7 @@ def test_a_watch_outlives_a_restart_of_the_daemon(tmp_path: Path) -> None:
 def test_a_watch_ends_when_the_daemon_stays_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("libtask.client.watching.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("libtask.client.subscription.PATIENCE_SECONDS", 0.0)
     fake = FakeDaemon(tmp_path / "s")
     with Client(fake.path) as client, client.watch() as changes:
         fake.close()

@@ -59,7 +59,7 @@ def test_launcher_is_started_before_the_first_submit(
     started: list[Path] = []
     fake = FakeDaemon(tmp_path / "s", launcher=False)
     launcher = SimpleNamespace(start_launcher=started.append)
-    monkeypatch.setitem(sys.modules, "libtask.worker.launcher", launcher)
+    monkeypatch.setitem(sys.modules, "libtask.launcher.launcher", launcher)
 
     with Client(fake.path) as client:
         client.devices()

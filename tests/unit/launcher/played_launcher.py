@@ -71,7 +71,7 @@ def look(task, device, checkpoint):
         yield
 '''
 
-LAUNCHER = ("-m", "libtask.worker.launcher")
+LAUNCHER = ("-m", "libtask.launcher")
 
 
 class Played:

@@ -96,10 +96,11 @@ while True:
 
 WITHOUT_GROUPS = """
 import sys
-from libtask.worker import launcher, shepherd
+from libtask.launcher import __main__ as process
+from libtask.launcher import supervisor
 
-shepherd.find_groups = lambda: None
-launcher.main(sys.argv[1:])
+supervisor.find_groups = lambda: None
+process.main(sys.argv[1:])
 """
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from libtask.endpoint import launcher_folder
+from libtask.launcher.exit_records import ExitRecords
+from libtask.launcher.launcher import start_launcher
 from libtask.messages import Hello, Retire, WorkerExited
 from libtask.processes import children_of, is_alive
-from libtask.worker.exits import ExitRecords
-from libtask.worker.launcher import start_launcher
 from libtask.worker.logs import LogCap
 from unit.launcher.played_launcher import Played
 from unit.scripted_daemon import PATIENCE, ScriptedDaemon, until
@@ -167,7 +167,7 @@ def test_so_many_logs_are_kept_and_all_of_living_workers(tmp_path: Path) -> None
 def test_so_many_exits_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("libtask.worker.exits.MOST_EXITS", 3)
+    monkeypatch.setattr("libtask.launcher.exit_records.MOST_EXITS", 3)
     records = ExitRecords(tmp_path)
     for number in range(5):
         records.keep(WorkerExited(f"w{number}", 0))

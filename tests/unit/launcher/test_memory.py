@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from libtask.launcher.oom_kills import LOOK_S, MemoryKills
 from libtask.messages import Failed, Finished, WorkerExited
-from libtask.worker.memory import LOOK_S, MemoryKills
 from unit.scripted_daemon import cpu, run, stage
 
 if TYPE_CHECKING:

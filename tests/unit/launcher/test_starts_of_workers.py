@@ -76,7 +76,7 @@ def test_a_machine_without_room_for_a_process_is_told(tmp_path: Path) -> None:
 
 SCARCE = """
 import errno, os, sys
-from libtask.worker.launcher import main
+from libtask.launcher.__main__ import main
 
 fork, failures = os.fork, [errno.EAGAIN]
 
@@ -153,11 +153,11 @@ def test_workers_may_have_as_many_processes_as_hetd_says(tmp_path: Path) -> None
 
 BOMB = """
 import os, signal
-from libtask.worker import forked
+from libtask.launcher.fork import _limit_processes
 os.setgroups([])
 os.setgid(4104)
 os.setuid(4104)
-forked._limit_processes(5)
+_limit_processes(5)
 made = []
 try:
     while len(made) < 50:

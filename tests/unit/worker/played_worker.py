@@ -122,7 +122,7 @@ class Played:
         self.apps.write_text(textwrap.dedent(APPS))
         self.daemon = ScriptedDaemon(folder / "hetd.sock")
         script = (
-            "from pathlib import Path\nfrom libtask.worker.terms import Terms\n"
+            "from pathlib import Path\nfrom libtask.worker.options import Terms\n"
             "from libtask.worker.worker import Worker\n"
             f"terms = Terms('w1', Path({str(self.daemon.path)!r}), {str(self.log)!r},"
             f" **{terms!r})\nWorker(terms).run()\n"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from libtask.messages import Finished, Progress, Ready
-from libtask.worker.terms import Terms
+from libtask.worker.options import Terms
 from libtask.worker.worker import Worker
 from unit.scripted_daemon import PATIENCE, cpu, run, stage
 from unit.worker.played_worker import Played, next_but_progress, start_counting

@@ -15,7 +15,7 @@ from hetctl.selectors import selected
 from hetctl.terminal import say
 from libtask.errors import InputError, TaskFailedError
 from libtask.plaintext import visible
-from libtask.worker.results import has_pickled, restored, told
+from libtask.results import has_pickled, restored, told
 
 if TYPE_CHECKING:
     from hetctl.documents.tasks import Result

@@ -26,7 +26,7 @@ from libtask.apps import readable_bytes
 from libtask.client.client import Selection
 from libtask.messages import ENDED
 from libtask.plaintext import one_line, visible
-from libtask.worker.results import told
+from libtask.results import told
 
 if TYPE_CHECKING:
     from pathlib import Path

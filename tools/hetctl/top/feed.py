@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hetctl.top.picture import Picture
-    from libtask.client.watching import Watching
+    from libtask.client.subscription import Watching
 
 MOST_TASKS = 10_000
 """Tasks that are kept; older ones are forgotten."""

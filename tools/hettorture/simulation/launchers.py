@@ -1,4 +1,4 @@
-"""Simulated launchers: a model of `libtask.worker.launcher`, which forks real processes.
+"""Simulated launchers: a model of `libtask.launcher.launcher`, which forks real processes.
 
 Exit records lie on the user's disk: they outlive the launcher, as in `exits`.
 """
@@ -13,9 +13,9 @@ from hettorture.simulation.processes import Process
 from hettorture.simulation.workers import SimulatedWorker
 from hettorture.simulation.world import MILLISECOND, SECOND
 from libtask import messages as m
-from libtask.worker.exits import SETTLED
-from libtask.worker.launcher import Patience
-from libtask.worker.shepherd import GRACE
+from libtask.launcher.exit_records import SETTLED
+from libtask.launcher.launcher import Patience
+from libtask.launcher.supervisor import GRACE
 
 if TYPE_CHECKING:
     from hettorture.simulation.network import Network

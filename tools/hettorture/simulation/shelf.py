@@ -15,15 +15,15 @@ from libtask.messages import (
     SnapshotTerms,
     Stage,
 )
-from libtask.worker.keeping import Keeper, Keeping
+from libtask.worker.snapshot_writer import Keeper, Keeping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hettorture.simulation.world import World
     from libtask.worker.execution import Course, Measures
-    from libtask.worker.holding import Holding
     from libtask.worker.link import Link
+    from libtask.worker.loaded_task import Holding
 
 GENERATIONS = 2
 LIKELY, UNREADABLE, UNWRITTEN, LOW = 0.25, 0.1, 0.1, 0.05

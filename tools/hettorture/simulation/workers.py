@@ -18,6 +18,7 @@ from libtask.checkpoint import StripSizer
 from libtask.errors import DeviceError, TaskFailedError
 from libtask.messages import CheckpointRecord, Leaving, Run
 from libtask.task import Task
+from libtask.worker.checkpoint_hook import Lookout
 from libtask.worker.execution import (
     Abandoned,
     Completed,
@@ -28,8 +29,7 @@ from libtask.worker.execution import (
     Outcome,
     Stopped,
 )
-from libtask.worker.lookout import Lookout
-from libtask.worker.terms import Terms
+from libtask.worker.options import Terms
 from libtask.worker.worker import INTERVAL_NS, Worker
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from hettorture.simulation.shelf import SimulatedShelf
     from libtask.checkpoint import Checkpoint
     from libtask.messages import FromDaemon, Message
-    from libtask.worker.holding import Holding
     from libtask.worker.link import Link
+    from libtask.worker.loaded_task import Holding
 
 IDLE = 2 * SECOND
 """How often an idle worker looks whether anybody still needs it."""

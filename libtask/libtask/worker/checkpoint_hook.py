@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from libtask.faultpoints import reach
 from libtask.messages import Abort, Preempt, Progress, Signal, TakeSnapshot
 from libtask.worker.execution import NANOSECONDS, Demand, Measures
-from libtask.worker.keeping import no_snapshot
+from libtask.worker.snapshot_writer import no_snapshot
 
 if TYPE_CHECKING:
     from libtask.worker.execution import Course, Execution
-    from libtask.worker.keeping import Keeping
     from libtask.worker.link import Link
-    from libtask.worker.stretch import Output
+    from libtask.worker.segment_output import Output
+    from libtask.worker.snapshot_writer import Keeping
 
 LOOK_NS = 1_000_000
 """A look costs about 5 µs, so it is 0.5 % of this interval; a preemption is late by

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libtask.worker.equipment import memory_in_use
+from libtask.worker.environment import memory_in_use
 
 if TYPE_CHECKING:
     from libtask.messages import TaskSpec

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from libtask.faultpoints import reach
+from libtask.launcher.cgroups import enter
 from libtask.phase import own_page
 from libtask.processes import become_subreaper
-from libtask.worker.cgroups import enter
-from libtask.worker.leftovers import Leftovers
+from libtask.worker.cleanup import Leftovers
 from libtask.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from libtask.worker.terms import Terms
+    from libtask.worker.options import Terms
 
 
 def be_worker(terms: Terms, group: Path | None) -> NoReturn:

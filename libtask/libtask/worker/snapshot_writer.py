@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from libtask.messages import Stage
     from libtask.worker.execution import Course, Measures
-    from libtask.worker.holding import Holding
     from libtask.worker.link import Link
+    from libtask.worker.loaded_task import Holding
 
 NEVER_NS = 1 << 62
 PARK_AGAIN_S = 60.0

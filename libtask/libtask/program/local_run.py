@@ -12,9 +12,9 @@ from libtask.checkpoint import StripSizer
 from libtask.devices import open_device
 from libtask.errors import HetError, TaskFailedError
 from libtask.messages import CheckpointRecord
-from libtask.program.local import choose
+from libtask.program.local_devices import choose
 from libtask.worker.execution import Course, Execution
-from libtask.worker.stretch import one_line
+from libtask.worker.segment_output import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from libtask.faultpoints import reach
+from libtask.launcher.cgroups import find_groups
+from libtask.launcher.fork import be_worker
+from libtask.launcher.oom_kills import MemoryKills
 from libtask.messages import WorkerExited
 from libtask.phase import Phase
 from libtask.processes import (
@@ -23,15 +26,12 @@ from libtask.processes import (
     children_of,
     kill_with_descendants,
 )
-from libtask.worker.cgroups import find_groups
-from libtask.worker.forked import be_worker
 from libtask.worker.last_output import of_ended
-from libtask.worker.memory import MemoryKills
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.worker.terms import Terms
+    from libtask.worker.options import Terms
 
 GRACE = 2.0
 """Seconds between the polite and the certain end of a worker."""

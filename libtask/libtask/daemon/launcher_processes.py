@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-LAUNCHER = "libtask.worker.launcher"
+LAUNCHER = "libtask.launcher"
 
 
 def processes_at(socket: Path) -> dict[int, list[str]]:

@@ -1,23 +1,15 @@
-"""The launcher: one user's fork server, and the shepherd of that user's workers.
+"""The launcher: each user's fork server, which starts and supervises their workers.
 
-    python -m libtask.worker.launcher --socket PATH
-
-Clients start it on demand (`start_launcher`), under the user's own uid; a second one
-for the same socket leaves at once, unless the first one hangs. It has imported what tasks need and computes
-nothing itself, so that a fork is a worker within milliseconds. It outlives hetd: a
-worker's exit is kept until a hetd has heard of it. It never touches OpenCL and starts
-no thread but libzmq's own, which a forked worker leaves behind.
+Clients start it on demand (`start_launcher`) under the user's own uid; see
+`libtask.launcher.__main__` for its process. It forks workers on orders from hetd,
+reports their exits, and removes snapshots and attachments that no task needs. It
+outlives hetd: it keeps each exit record until a hetd has received it.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import gc
-import importlib
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -27,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from libtask.attachments import FOLDER as ATTACHMENTS
 from libtask.attachments import Attachments
-from libtask.endpoint import launcher_folder
 from libtask.faultpoints import reach
+from libtask.launcher.exit_records import ExitRecords
+from libtask.launcher.supervisor import Shepherd, watch
 from libtask.messages import (
     AttachmentsHeld,
     DropAttachments,
@@ -42,26 +35,19 @@ from libtask.messages import (
     WorkerExited,
 )
 from libtask.phase import PhasePage
-from libtask.snapshots.shelf import Shelf
-from libtask.worker.exits import ExitRecords
+from libtask.snapshots.root import Shelf
 from libtask.worker.link import Link
 from libtask.worker.logs import LOG_BYTES, LogCap
-from libtask.worker.shepherd import Shepherd, watch
-from libtask.worker.succession import take_lock
-from libtask.worker.terms import Terms
+from libtask.worker.options import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from libtask.messages import FromDaemon, Message
 
-PRELOADED = ("numpy", "numba", "pyopencl", "threadpoolctl", "libtask.devices.cpu")
 TICK = 5.0
 """Seconds between two looks at the clock."""
 TICK_OF_LOGS = 0.25
 """Seconds between two looks at what workers write: a flood is at most that large."""
 BUSY_TICK_MS = 50
-LOG_DAYS = 14
 DISPOSAL_S = 10.0
 """Seconds that the objects of an ended task may take to go."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -236,7 +222,7 @@ def start_launcher(socket_path: str | Path) -> None:
         # nothing is imported from the folder that this happens to be started in
         "-P",
         "-m",
-        "libtask.worker.launcher",
+        "libtask.launcher",
         "--socket",
         str(socket_path),
     ]
@@ -250,78 +236,3 @@ def start_launcher(socket_path: str | Path) -> None:
         start_new_session=True,
         check=True,
     )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the launcher; return its exit status."""
-    options = _options(arguments)
-    socket = options.socket.absolute()
-    folder = (options.directory or launcher_folder(socket)).absolute()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not take_lock(folder, socket):
-        return 0
-    _detach(folder)
-    _remove_old_logs(folder / "logs")
-    _preload()
-    Launcher(socket, folder, Patience(options.alone, options.idle)).run()
-    return 0
-
-
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="libtask.worker.launcher", description=__doc__
-    )
-    parser.add_argument("--socket", type=Path, required=True, help="hetd's socket")
-    parser.add_argument("--directory", type=Path, help="folder of logs and records")
-    patience = Patience()
-    for name in ("alone", "idle"):
-        parser.add_argument(
-            f"--{name}", type=float, default=getattr(patience, name), help="seconds"
-        )
-    return parser.parse_args(arguments)
-
-
-def _detach(folder: Path) -> None:
-    """Leave the terminal and the folder that this was started from."""
-    with contextlib.suppress(PermissionError):  # it leads a session already
-        os.setsid()
-    os.chdir("/")
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(
-        folder / "launcher.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
-    )
-    for descriptor, target in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(descriptor, target)
-    os.close(nothing)
-    os.close(log)
-
-
-def _remove_old_logs(folder: Path) -> None:
-    limit = time.time_ns() / 1e9 - LOG_DAYS * 86_400
-    for log in folder.glob("*.log"):
-        if log.stat().st_mtime < limit:
-            log.unlink()
-
-
-def _preload() -> None:
-    """Import what tasks need, once for all workers."""
-    # OpenBLAS would start threads for itself while it is imported; each worker sets
-    # the number that its device allows.
-    before = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    for module in PRELOADED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(module)
-    if before is None:
-        del os.environ["OPENBLAS_NUM_THREADS"]
-    else:
-        os.environ["OPENBLAS_NUM_THREADS"] = before
-    # Objects that never die need not be looked at, nor their pages copied, in workers.
-    gc.collect()
-    gc.freeze()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The launcher: one user's fork server and the supervisor of that user's workers."""

@@ -1,0 +1,104 @@
+"""The process of a launcher: `python -m libtask.launcher --socket PATH`.
+
+A second launcher for the same socket exits at once, unless the first one hangs. The
+process imports what tasks need and computes nothing itself, so that a fork is a worker
+within milliseconds. It never calls OpenCL and starts no thread except libzmq's own,
+which forked workers do not inherit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from libtask.endpoint import launcher_folder
+from libtask.launcher.launcher import Launcher, Patience
+from libtask.launcher.takeover import take_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PRELOADED = ("numpy", "numba", "pyopencl", "threadpoolctl", "libtask.devices.cpu")
+LOG_DAYS = 14
+"""Logs that were not written to for this long are removed at the start."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the launcher; return its exit status."""
+    options = _options(arguments)
+    socket = options.socket.absolute()
+    folder = (options.directory or launcher_folder(socket)).absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not take_lock(folder, socket):
+        return 0
+    _detach(folder)
+    _remove_old_logs(folder / "logs")
+    _preload()
+    Launcher(socket, folder, Patience(options.alone, options.idle)).run()
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="libtask.launcher", description=__doc__)
+    parser.add_argument("--socket", type=Path, required=True, help="hetd's socket")
+    parser.add_argument("--directory", type=Path, help="folder of logs and records")
+    patience = Patience()
+    for name in ("alone", "idle"):
+        parser.add_argument(
+            f"--{name}", type=float, default=getattr(patience, name), help="seconds"
+        )
+    return parser.parse_args(arguments)
+
+
+def _detach(folder: Path) -> None:
+    """Leave the terminal and the folder that this was started from."""
+    with contextlib.suppress(PermissionError):  # it leads a session already
+        os.setsid()
+    os.chdir("/")
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(
+        folder / "launcher.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+    )
+    for descriptor, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(descriptor, target)
+    os.close(nothing)
+    os.close(log)
+
+
+def _remove_old_logs(folder: Path) -> None:
+    limit = time.time_ns() / 1e9 - LOG_DAYS * 86_400
+    for log in folder.glob("*.log"):
+        if log.stat().st_mtime < limit:
+            log.unlink()
+
+
+def _preload() -> None:
+    """Import what tasks need, once for all workers."""
+    # OpenBLAS would start threads for itself while it is imported; each worker sets
+    # the number that its device allows.
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    for module in PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    if before is None:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+    else:
+        os.environ["OPENBLAS_NUM_THREADS"] = before
+    # Objects that never die need not be looked at, nor their pages copied, in workers.
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
