@@ -40,7 +40,7 @@ import msgspec
 from hetsched.limits import Quota, Quotas
 from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
-from libtask.messages import ConfigValue, DeviceInfo, DeviceSpec, Kind, SnapshotTerms
+from libtask.messages import ConfigValue, DeviceInfo, DeviceSpec, Kind, SnapshotSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -156,9 +156,9 @@ class SnapshotsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of the machine's memory: with less available, tasks that wait in a worker
     are written to disk and their memory is given back. 0: never."""
 
-    def terms(self) -> SnapshotTerms:
+    def terms(self) -> SnapshotSettings:
         """Return the table as it travels."""
-        return SnapshotTerms(self.mtbf_s, self.minimum_s, self.low_memory)
+        return SnapshotSettings(self.mtbf_s, self.minimum_s, self.low_memory)
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

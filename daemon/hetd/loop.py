@@ -361,9 +361,9 @@ class Loop:
 
     def _dispatch(self, peer: Peer, message: m.ToDaemon | m.Request) -> None:
         match message:
-            case m.Hello():
+            case m.Register():
                 self._on_hello(peer, message)
-            case m.Watch():
+            case m.Subscribe():
                 reply = self._on_watch(peer, message)
                 self._journal.batch.replies.append((peer.route, reply))
             case m.Request():
@@ -392,7 +392,7 @@ class Loop:
                 return
         self._reply(peer, request, made)
 
-    def _on_watch(self, peer: Peer, message: m.Watch) -> m.Message:
+    def _on_watch(self, peer: Peer, message: m.Subscribe) -> m.Message:
         if self._watchers.is_full_for(peer, message):
             for route in self._watchers.routes_of(peer.uid):
                 # who is gone is known by what cannot be sent
@@ -416,14 +416,14 @@ class Loop:
             self._askers[route] = peer.uid
             self._journal.batch.replies.append((route, reply))
 
-    def _on_hello(self, peer: Peer, hello: m.Hello) -> None:
+    def _on_hello(self, peer: Peer, hello: m.Register) -> None:
         if hello.protocol != m.PROTOCOL:
             text = f"protocol {hello.protocol} is not spoken here; hetd speaks {m.PROTOCOL}"
             self._router.send(peer.route, m.Error(0, "protocol", text))
             return
         interval = int(self._node.config.interval_ms * 1e6)
         launcher = self._node.pool.has_launcher(peer.uid)
-        welcome = m.Welcome(
+        welcome = m.Registered(
             m.PROTOCOL,
             hetd.__version__,
             os.getpid(),
@@ -442,7 +442,7 @@ class Loop:
             self._wakes.guard(Guarded(peer, hello.worker))
             self._crew.worker_came(peer, hello)
 
-    def _has_room_for(self, peer: Peer, hello: m.Hello) -> bool:
+    def _has_room_for(self, peer: Peer, hello: m.Register) -> bool:
         """Whether a worker is known, or one more is not too many for one user."""
         pool, most = self._node.pool, self._node.config.connections_per_user
         if pool.holds(peer.uid, hello.worker) or len(pool.workers_of(peer.uid)) < most:

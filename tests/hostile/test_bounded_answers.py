@@ -169,7 +169,7 @@ def large(shell: Shell, count: int) -> list[int]:
 def test_a_task_that_is_named_often_is_listed_once(shell: Shell) -> None:
     (task,) = large(shell, 1)
 
-    found = an_answer(shell, m.ListTasks(1, ids=[task] * m.MOST_IDS, detail=True))
+    found = an_answer(shell, m.ListTasks(1, ids=[task] * m.MAX_IDS, detail=True))
 
     assert [info.id for info in found.tasks] == [task]
     assert found.next is None
@@ -185,7 +185,7 @@ def test_a_page_ends_by_its_size_and_says_where_the_next_begins(
 
     for _ in ids:
         asked = m.ListTasks(
-            1, ids=ids if named else None, detail=True, before=before, limit=m.MOST_IDS
+            1, ids=ids if named else None, detail=True, before=before, limit=m.MAX_IDS
         )
         page = an_answer(shell, asked)
         assert len(m.encode(page)) < LARGE + 10_000
@@ -201,16 +201,16 @@ def test_models_come_in_pages_and_are_forgotten_without_a_list(shell: Shell) -> 
         m.Sample(f"a{n % 20}/" + "x" * 900 + str(n), "cpu", 1.0) for n in range(3000)
     ]
     for start in range(0, 3000, 1000):
-        shell.ask(m.Learn(1, samples[start : start + 1000]), RULER)
+        shell.ask(m.AddSamples(1, samples[start : start + 1000]), RULER)
 
     first = an_answer(shell, m.Models(1), RULER)
     rest = an_answer(shell, m.Models(1, after=first.next), RULER)
-    gone = an_answer(shell, m.Forget(1), RULER)
+    gone = an_answer(shell, m.DeleteSamples(1), RULER)
 
     assert 0 < len(first.samples) <= 1000
     assert len(m.encode(first)) <= m.MAX_FRAME + 4096
     assert rest.samples[0].type > first.samples[-1].type
-    assert gone == m.Forgotten(1, 3000)
+    assert gone == m.DeletedSamples(1, 3000)
     assert an_answer(shell, m.Models(1), RULER).samples == []
 
 
@@ -223,7 +223,7 @@ REFUSALS: list[tuple[m.Message, str]] = [
     (m.Submit(1, [a_spec()] * 501), "tasks: 501 entries, at most 500"),
     (m.ListTasks(1, ids=[7] * 60_000), "ids: 60000 entries, at most 10000"),
     (m.Amend(1, [7] * 60_000, priority=1), "ids: 60000 entries, at most 10000"),
-    (m.Watch(1, [7] * 10_001), "ids: 10001 entries, at most 10000"),
+    (m.Subscribe(1, [7] * 10_001), "ids: 10001 entries, at most 10000"),
     (m.Failed(1, 1, "e" * 5000), "error: 5000 bytes, at most 4096"),
     (
         m.Policies(1, set="mm", parameters={"p": "x" * 70_000}),

@@ -19,18 +19,18 @@ from libtask.messages import (
     Amend,
     Done,
     Error,
-    Hello,
     Lagged,
     ListTasks,
     Policies,
     PolicyInfo,
+    Register,
+    Registered,
     Submit,
     Submitted,
+    Subscribe,
     TaskChanged,
     TaskList,
     TaskSpec,
-    Watch,
-    Welcome,
     decode_from_daemon,
     encode,
 )
@@ -44,7 +44,7 @@ CASES = int(os.environ.get("HETD_FUZZ_ZMTP", "100000"))
 SEED = int(os.environ.get("HETD_FUZZ_SEED", "1"))
 CHANGES = 2500
 """More than fit into the queue to one peer (`SNDHWM`) and what the kernel holds."""
-HELLO = encode(Hello("client"))
+HELLO = encode(Register("client"))
 
 
 def ask(peer: RawPeer, message: bytes) -> FromDaemon:
@@ -102,7 +102,7 @@ def test_nobody_gets_the_answers_of_another_by_his_name(
 ) -> None:
     with RawPeer(besieged.socket) as owner, RawPeer(besieged.socket) as thief:
         owner.greet(zmtp.ready(b"worker-7"))
-        assert isinstance(ask(owner, HELLO), Welcome)
+        assert isinstance(ask(owner, HELLO), Registered)
         thief.greet(zmtp.ready(b"worker-7"))
         thief.send(HELLO)
 
@@ -123,7 +123,7 @@ def test_claimed_routing_ids_are_of_no_use(besieged: PrivateDaemon) -> None:
         for _ in range(100):
             newcomer = stack.enter_context(RawPeer(besieged.socket))
             newcomer.greet()
-            assert isinstance(ask(newcomer, HELLO), Welcome)
+            assert isinstance(ask(newcomer, HELLO), Registered)
 
 
 def test_what_a_peer_says_of_itself_is_not_believed(besieged: PrivateDaemon) -> None:
@@ -149,8 +149,8 @@ def test_who_greets_without_end_takes_no_descriptors(besieged: PrivateDaemon) ->
     with RawPeer(besieged.socket) as peer:
         peer.greet()
         for number in range(2 * DESCRIPTORS):
-            hello = Hello("worker", worker=f"w{number}", own=True)
-            assert isinstance(ask(peer, encode(hello)), Welcome)
+            hello = Register("worker", worker=f"w{number}", own=True)
+            assert isinstance(ask(peer, encode(hello)), Registered)
             peer.send(encode(Policies(1)))
             # a connection is one worker's: the one before is not there any more
             assert isinstance(decode_from_daemon(peer.receive_frame()), PolicyInfo)
@@ -179,7 +179,7 @@ def test_giant_frames_are_not_waited_for(besieged: PrivateDaemon, length: int) -
 def test_who_does_not_read_is_told_that_he_lags(besieged: PrivateDaemon) -> None:
     long = "t" * 1024  # so that the kernel does not keep many of the changes
     spec = TaskSpec("app", type=long, hold=True)
-    watch = encode(Watch(1))
+    watch = encode(Subscribe(1))
     with zmtp.deaf(besieged.socket, watch) as deaf, RawPeer(besieged.socket) as asker:
         asker.greet()
         submitted = ask(asker, encode(Submit(1, [spec])))

@@ -82,7 +82,7 @@ def test_no_message_holds_the_loop_for_long(load: Load) -> None:
         "ModelList",
         "UsageInfo",
         "StatusInfo",
-        "Forgotten",
+        "DeletedSamples",
         "PolicyInfo",
         "NoteList",
         "DeviceList",

@@ -71,11 +71,13 @@ class Script:
         return sorted({entry.id for entry in self.shared.own(LIAR)} - before)
 
     def be_launcher(self, *workers: str) -> None:
-        self.shared.say(self.launcher, m.Hello("launcher", workers=list(workers)))
+        self.shared.say(self.launcher, m.Register("launcher", workers=list(workers)))
 
     def claim(self, peer: Peer, name: str, task: int) -> None:
         epoch = self.shared.node.journal.live[task].epoch
-        hello = m.Hello("worker", worker=name, task=task, epoch=epoch, resource="cpu")
+        hello = m.Register(
+            "worker", worker=name, task=task, epoch=epoch, resource="cpu"
+        )
         self.shared.say(peer, hello)
 
     def pass_time(self, seconds: float, *, each: float = 1.0) -> None:
@@ -119,7 +121,7 @@ def test_a_task_that_waits_for_a_worker_cannot_be_claimed(
     # whoever said nothing of a task may work: each has one, and none has another's
     peers = [script.process(f"worker-{number}") for number in range(2 * SLOTS)]
     for number, peer in enumerate(peers):
-        shared.say(peer, m.Hello("worker", worker=f"honest{number}"))
+        shared.say(peer, m.Register("worker", worker=f"honest{number}"))
         _all_is_well(shared)
     held = [worker.task for worker in shared.node.pool.workers_of(LIAR)]
     assert sorted(task for task in held if task) == tasks
@@ -169,7 +171,7 @@ def test_workers_that_come_and_leave_keep_no_place(
 
     for number in range(6):
         worker = script.process(f"worker-{number}")
-        shared.say(worker, m.Hello("worker", worker=f"w{number}"))
+        shared.say(worker, m.Register("worker", worker=f"w{number}"))
         shared.say(worker, m.Leaving())
 
     assert shared.own(LIAR) == []
@@ -181,7 +183,7 @@ def test_the_end_of_a_worker_is_noticed_whatever_its_launcher_says(
     script.submit(1)
     worker = script.process("worker")
     script.be_launcher("w")
-    shared.say(worker, m.Hello("worker", worker="w"))
+    shared.say(worker, m.Register("worker", worker="w"))
 
     shared.processes.end(worker.pid)
     shared.turn()
@@ -198,7 +200,7 @@ def test_a_silent_worker_that_nobody_ends_holds_a_slot_as_long_as_is_documented(
     shared: SharedNode, script: Script, state_bytes: int
 ) -> None:
     script.be_launcher("w")
-    shared.say(script.process("worker"), m.Hello("worker", worker="w"))
+    shared.say(script.process("worker"), m.Register("worker", worker="w"))
     script.submit(1, state_bytes=state_bytes)
     (cpu,) = (
         each
@@ -220,7 +222,7 @@ def test_a_program_of_its_own_holds_a_place_as_long_as_setting_up_may_take(
     shared: SharedNode, script: Script
 ) -> None:
     own = script.process("own")
-    shared.say(own, m.Hello("worker", worker="own", own=True))
+    shared.say(own, m.Register("worker", worker="own", own=True))
     spec = m.TaskSpec("bad", kinds=["cpu"])
     shared.say(script.client, m.Submit(1, [spec], worker="own"))
     assert len(script.holds()) == 1
@@ -237,7 +239,7 @@ def test_a_cancel_frees_the_place_of_a_program_that_does_not_obey(
     shared: SharedNode, script: Script
 ) -> None:
     own = script.process("own")
-    shared.say(own, m.Hello("worker", worker="own", own=True))
+    shared.say(own, m.Register("worker", worker="own", own=True))
     shared.say(
         script.client, m.Submit(1, [m.TaskSpec("bad", kinds=["cpu"])], worker="own")
     )
@@ -253,14 +255,14 @@ def test_device_errors_of_one_user_end_no_task_of_another(
     shared: SharedNode, script: Script
 ) -> None:
     launcher = Peer(b"launcher2", HONEST, shared.processes.begin())
-    shared.say(launcher, m.Hello("launcher"))
+    shared.say(launcher, m.Register("launcher"))
     worker = Peer(b"worker2", HONEST, shared.processes.begin())
-    shared.say(worker, m.Hello("worker", worker="good"))
+    shared.say(worker, m.Register("worker", worker="good"))
     client = Peer(b"client2", HONEST, shared.processes.begin())
     shared.say(client, m.Submit(1, [m.TaskSpec("good", kinds=["cpu"])]))
     script.be_launcher()
     liar = script.process("worker")
-    shared.say(liar, m.Hello("worker", worker="w"))
+    shared.say(liar, m.Register("worker", worker="w"))
 
     for task in script.submit(4):
         epoch = shared.node.journal.live[task].epoch
@@ -275,11 +277,11 @@ def test_a_claim_takes_no_resource_that_the_task_was_not_given(
 ) -> None:
     script.be_launcher()
     worker = script.process("worker")
-    shared.say(worker, m.Hello("worker", worker="w"))
+    shared.say(worker, m.Register("worker", worker="w"))
     (task,) = script.submit(1)
     epoch = shared.node.journal.live[task].epoch
 
-    hello = m.Hello("worker", worker="w", task=task, epoch=epoch, resource="gpu0")
+    hello = m.Register("worker", worker="w", task=task, epoch=epoch, resource="gpu0")
     shared.say(script.process("again"), hello)
 
     _all_is_well(shared)
@@ -294,7 +296,7 @@ def test_the_end_of_a_task_that_was_not_begun_leaves_it_to_somebody(
     script.be_launcher()
     workers = [script.process(f"worker-{number}") for number in range(SLOTS + 1)]
     for number, peer in enumerate(workers):
-        shared.say(peer, m.Hello("worker", worker=f"w{number}"))
+        shared.say(peer, m.Register("worker", worker=f"w{number}"))
     for task in script.submit(SLOTS + 1):
         entry = shared.node.journal.live[task]
         record = m.CheckpointRecord(1, 2)

@@ -24,7 +24,7 @@ from libtask.daemon.handshake import greet
 from libtask.messages import (
     PROTOCOL,
     Error,
-    Hello,
+    Register,
     Submit,
     Submitted,
     TaskSpec,
@@ -154,7 +154,7 @@ def test_who_speaks_another_protocol_is_told_which_is_spoken(
     workers = daemon.client.status().workers
     with RawPeer(daemon.socket) as peer:
         peer.greet(zmtp.ready())
-        hello = Hello(role, protocol, worker="w", own=True)
+        hello = Register(role, protocol, worker="w", own=True)
         reply = ask(peer, encode(hello))
 
         assert isinstance(reply, Error)

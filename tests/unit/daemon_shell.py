@@ -149,7 +149,7 @@ class Shell:
     def worker(self, name: str, uid: int = USER, **fields: Any) -> Peer:
         """Let a worker come, by a route of the same name unless told otherwise."""
         peer = a_peer(fields.pop("route", name), uid)
-        self.crew.worker_came(peer, m.Hello("worker", worker=name, **fields))
+        self.crew.worker_came(peer, m.Register("worker", worker=name, **fields))
         return peer
 
     def run_of(self, name: str) -> m.Run:

@@ -12,6 +12,9 @@ from libtask.messages import (
     ConfigInfo,
     ConfigValue,
     Control,
+    DeletedSamples,
+    DeleteSamples,
+    DeleteTasks,
     DeviceInfo,
     DeviceList,
     Devices,
@@ -20,10 +23,6 @@ from libtask.messages import (
     Error,
     Explain,
     Explained,
-    Forget,
-    ForgetTasks,
-    Forgotten,
-    Hello,
     Lagged,
     ListTasks,
     Message,
@@ -34,6 +33,8 @@ from libtask.messages import (
     Notes,
     Policies,
     PolicyInfo,
+    Register,
+    Registered,
     Requeue,
     Sample,
     ShowConfig,
@@ -47,7 +48,6 @@ from libtask.messages import (
     TaskSpec,
     Usage,
     UsageInfo,
-    Welcome,
     decode_to_daemon,
     encode,
 )
@@ -84,7 +84,7 @@ class FakeDaemon:
         self.peers: list[bytes] = []
         self.mute: set[type] = set()
         self.answers: dict[type, Answer] = dict(answers or {})
-        self._welcome = Welcome(
+        self._welcome = Registered(
             protocol=protocol, version="9.9", pid=42, launcher=launcher
         )
         self._stop = threading.Event()
@@ -122,7 +122,7 @@ class FakeDaemon:
 
     def _take(self, peer: bytes, message: Any) -> None:
         self.seen.append(message)
-        if isinstance(message, Hello):
+        if isinstance(message, Register):
             self.peers.append(peer)
         kind = type(message)
         if kind in self.mute:
@@ -135,7 +135,7 @@ class FakeDaemon:
     def _answer(self, message: Any) -> list[Message]:
         number = getattr(message, "request", 0)
         match message:
-            case Hello():
+            case Register():
                 return [self._welcome]
             case Requeue():
                 return [Submitted(number, [each + 100 for each in message.ids])]
@@ -198,10 +198,10 @@ def _plain_answer(message: Any) -> Message:
         Usage: UsageInfo(
             number, 7, 2, None, 3000, 256 << 20, 1500, 20, 2048 << 20, 10**6, 0, 1000
         ),
-        Forget: Forgotten(number, 1),
+        DeleteSamples: DeletedSamples(number, 1),
         Policies: _policy(number, getattr(message, "set", None)),
         Control: Done(number, getattr(message, "ids", [])),
-        ForgetTasks: Done(number, getattr(message, "ids", [])),
+        DeleteTasks: Done(number, getattr(message, "ids", [])),
         Status: StatusInfo(number, "9.9", 42, "migration", 0.0, {}, {}, *NOTHING_YET),
         ShowConfig: ConfigInfo(
             number,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from libtask.task import Implementation
-    from libtask.worker.execution import Watch
+    from libtask.worker.execution import CheckpointCallback
 
 
 class RecordingDevice:
@@ -75,7 +75,7 @@ def go_on(_now: int) -> Demand | None:
     return None
 
 
-def demand_at(checkpoint: int, demand: Demand) -> Watch:
+def demand_at(checkpoint: int, demand: Demand) -> CheckpointCallback:
     """Return a watch that demands at the n-th checkpoint it is asked at, from 1."""
     asked = 0
 
@@ -106,7 +106,7 @@ def execution(
     course: Course,
     *,
     device: RecordingDevice | None = None,
-    watch: Watch = go_on,
+    watch: CheckpointCallback = go_on,
     task: Any = None,
 ) -> Execution:
     task = [] if task is None else task

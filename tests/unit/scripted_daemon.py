@@ -11,12 +11,12 @@ from libtask.messages import (
     PROTOCOL,
     CheckpointRecord,
     DeviceSpec,
-    Hello,
     Message,
+    Register,
+    Registered,
     Run,
     Stage,
     TaskSpec,
-    Welcome,
     decode_to_daemon,
     encode,
 )
@@ -52,7 +52,7 @@ class ScriptedDaemon:
         assert self._router.poll(int(PATIENCE * 1000)), "nobody spoke"
         identity, frame = self._router.recv_multipart()
         message = decode_to_daemon(frame)
-        if isinstance(message, Hello):
+        if isinstance(message, Register):
             self.peers[message.worker or message.role] = identity
         names = {peer: name for name, peer in self.peers.items()}
         return names.get(identity, "unknown"), message
@@ -63,15 +63,15 @@ class ScriptedDaemon:
         assert isinstance(message, kind), f"expected {kind.__name__}, got {message}"
         return message
 
-    def greet(self, **fields: Any) -> Hello:
+    def greet(self, **fields: Any) -> Register:
         """Await a hello and welcome the peer."""
-        hello = self.expect(Hello)
+        hello = self.expect(Register)
         self.welcome(hello.worker or hello.role, **fields)
         return hello
 
     def welcome(self, peer: str, **fields: Any) -> None:
         fields = {"launcher": True, **fields}
-        welcome = Welcome(protocol=PROTOCOL, version="test", pid=1, **fields)
+        welcome = Registered(protocol=PROTOCOL, version="test", pid=1, **fields)
         self.say(peer, welcome)
 
     def say(self, peer: str, *messages: Message) -> None:

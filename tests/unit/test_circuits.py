@@ -106,7 +106,7 @@ def test_the_next_task_of_that_user_goes_elsewhere_and_another_users_does_not(
     for uid, name in ((USER, "mine"), (OTHER, "theirs")):
         running.worker(name, uid)
     learn = [m.Sample("app", "gpu0", 1.0), m.Sample("app", "cpu", 9.0)]
-    running.ask(m.Learn(1, learn), uid=0)
+    running.ask(m.AddSamples(1, learn), uid=0)
 
     (mine,) = running.submit(a_spec(**both, type="app"))
     running.submit(a_spec(**both, type="app"), uid=OTHER)
@@ -160,25 +160,27 @@ def test_users_see_their_own_and_rulers_all(running: Shell) -> None:
 
 
 def test_users_forget_their_own_failures_and_no_measured_times(running: Shell) -> None:
-    running.ask(m.Learn(1, [m.Sample("heat/1", "gpu0", 1.0)]), uid=0)
+    running.ask(m.AddSamples(1, [m.Sample("heat/1", "gpu0", 1.0)]), uid=0)
     _crash(running, "w")
     _crash(running, "v", OTHER)
 
-    gone = running.ask(m.Forget(1, names=["heat"], key="a"))
+    gone = running.ask(m.DeleteSamples(1, names=["heat"], key="a"))
 
     assert gone.count == 0
     assert [pair.owner for pair in gone.avoided] == [f"uid:{USER}"]
     assert [pair.owner for pair in _avoided(running, 0)] == [f"uid:{OTHER}"]
     assert len(running.ask(m.Models(1)).samples) == 1
-    assert running.error(m.Forget(1, names=["heat"], key="b")).code == "not-allowed"
+    assert (
+        running.error(m.DeleteSamples(1, names=["heat"], key="b")).code == "not-allowed"
+    )
 
 
 def test_a_ruler_forgets_by_application_and_resource(running: Shell) -> None:
     _crash(running, "w")
     _crash(running, "v", OTHER, app="/home/them/blur.py:Blur")
 
-    none = running.ask(m.Forget(1, resources=["cpu"], key="a"), uid=0)
-    one = running.ask(m.Forget(1, names=["blur:Blur"], key="b"), uid=0)
+    none = running.ask(m.DeleteSamples(1, resources=["cpu"], key="a"), uid=0)
+    one = running.ask(m.DeleteSamples(1, names=["blur:Blur"], key="b"), uid=0)
 
     assert none.avoided == []
     assert [pair.app for pair in one.avoided] == ["/home/them/blur.py:Blur"]
@@ -203,7 +205,7 @@ def test_one_task_tries_it_in_time(shell: Shell, hands: Hands) -> None:
     _crash(shell, "w")
     both = {**ON_GPU, "kinds": ["gpu", "cpu"]}
     learn = [m.Sample("app", "gpu0", 1.0), m.Sample("app", "cpu", 9.0)]
-    shell.ask(m.Learn(1, learn), uid=0)
+    shell.ask(m.AddSamples(1, learn), uid=0)
     shell.submit(*(a_spec(**both, type="app") for _ in "three"))
     assert device_of(shell).running == []
 
@@ -241,7 +243,7 @@ def test_it_is_known_after_a_restart(after: Callable[[], Shell]) -> None:
     (pair,) = _avoided(shell)
     assert (pair.app, pair.failures, pair.reason) == ("heat", 1, ABORTED)
     assert pair.until == pytest.approx(shell.node.clock.wall() + 50, rel=1e-9)
-    shell.ask(m.Forget(1, key="k"), uid=0)
+    shell.ask(m.DeleteSamples(1, key="k"), uid=0)
     assert _avoided(after()) == []
 
 

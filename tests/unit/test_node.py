@@ -82,7 +82,9 @@ def test_a_cancelled_task_without_a_checkpoint_costs_its_worker(shell: Shell) ->
 def test_a_worker_without_a_launcher_is_killed_by_the_daemon(
     shell: Shell,
 ) -> None:
-    shell.crew.worker_came(a_peer("w", pid=4242), m.Hello("worker", pid=1, worker="w"))
+    shell.crew.worker_came(
+        a_peer("w", pid=4242), m.Register("worker", pid=1, worker="w")
+    )
     (task,) = shell.submit(a_spec())
 
     shell.ask(m.Control(1, "cancel", [task]))
@@ -92,7 +94,9 @@ def test_a_worker_without_a_launcher_is_killed_by_the_daemon(
 
 
 def test_a_pid_that_is_another_process_by_now_is_not_killed(shell: Shell) -> None:
-    shell.crew.worker_came(a_peer("w", pid=4242), m.Hello("worker", pid=1, worker="w"))
+    shell.crew.worker_came(
+        a_peer("w", pid=4242), m.Register("worker", pid=1, worker="w")
+    )
     (task,) = shell.submit(a_spec())
     shell.starts[4242] = 77
 

@@ -27,8 +27,8 @@ def told(shell: Shell, **fields: float) -> list[tuple[str, str | None, str]]:
 
 def test_what_rulers_and_devices_do_is_kept(shell: Shell) -> None:
     shell.ask(m.Policies(1, set="finish-time", parameters={"caution": 3}), RULER)
-    shell.ask(m.Occupy(1, "gpu0", drain=True), RULER)
-    shell.ask(m.Occupy(1, "gpu0", drain=False), RULER)
+    shell.ask(m.Drain(1, "gpu0", on=True), RULER)
+    shell.ask(m.Drain(1, "gpu0", on=False), RULER)
     shell.node.happen(e.ResourceLost("gpu0", "fell off the bus"))
 
     by = f", by uid {RULER}"
@@ -44,7 +44,7 @@ def test_what_rulers_and_devices_do_is_kept(shell: Shell) -> None:
 
 def test_a_refused_change_leaves_no_note(shell: Shell) -> None:
     shell.error(m.Policies(1, set="nice"), RULER)
-    shell.error(m.Occupy(1, "gpu7", drain=True), RULER)
+    shell.error(m.Drain(1, "gpu7", on=True), RULER)
     shell.error(m.Policies(1, set="affinity"), 4321)
 
     assert told(shell) == []

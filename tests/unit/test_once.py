@@ -26,13 +26,13 @@ CHANGES: list[tuple[m.Change, m.Change]] = [
     (m.Control(1, "cancel", [1]), m.Control(1, "hold", [1])),
     (m.Amend(1, [1], priority=2), m.Amend(1, [1], priority=3)),
     (m.Migrate(1, 1, "cpu"), m.Migrate(1, 1, "gpu0")),
-    (m.Occupy(1, "cpu", drain=True), m.Occupy(1, "cpu", drain=False)),
+    (m.Drain(1, "cpu", on=True), m.Drain(1, "cpu", on=False)),
     (m.TestDevices(1), m.TestDevices(1, ["gpu0"])),
     (m.Policies(1, set="migration"), m.Policies(1, set="affinity")),
-    (m.Learn(1, [A_SAMPLE]), m.Learn(1, [])),
-    (m.Forget(1), m.Forget(1, ["a"])),
+    (m.AddSamples(1, [A_SAMPLE]), m.AddSamples(1, [])),
+    (m.DeleteSamples(1), m.DeleteSamples(1, ["a"])),
     (m.Requeue(1, []), m.Requeue(1, [1])),
-    (m.ForgetTasks(1, []), m.ForgetTasks(1, [1])),
+    (m.DeleteTasks(1, []), m.DeleteTasks(1, [1])),
     (m.Stop(1), m.Stop(1, expires=1e12)),
 ]
 
@@ -104,7 +104,7 @@ def test_what_an_operator_set_is_known_after_a_restart(
     restart: Callable[[], Shell],
 ) -> None:
     change = m.Policies(1, set="migration", key="k")
-    drain = m.Occupy(1, "gpu0", drain=True, key="d")
+    drain = m.Drain(1, "gpu0", on=True, key="d")
     before = restart()
     told = before.ask(change, RULER)
     before.ask(drain, RULER)
@@ -113,7 +113,7 @@ def test_what_an_operator_set_is_known_after_a_restart(
     after = restart()
     after.node.restore()
     after.ask(m.Policies(2, set="affinity"), RULER)
-    after.ask(m.Occupy(2, "gpu0", drain=False), RULER)
+    after.ask(m.Drain(2, "gpu0", on=False), RULER)
 
     # asked twice, done once: what was set since stays
     assert after.ask(change, RULER) == told

@@ -69,7 +69,7 @@ def test_what_was_submitted_again_before_is_come_after(shell: Shell) -> None:
     assert text == (
         "task 2 comes after task 1, which ended as cancelled: submit that again, too"
     )
-    again = m.Requeue(1, [2], done=[m.Repeated(1, first[0])])
+    again = m.Requeue(1, [2], done=[m.RequeuedTask(1, first[0])])
     assert shell.ask(again).ids == [4]
     assert shell.journal.live[4].spec.after == [3]
 
@@ -91,7 +91,7 @@ def test_no_more_than_fills_a_message_at_once(shell: Shell) -> None:
     ids = ended(shell, big, big, big)
 
     assert shell.ask(m.Requeue(1, ids)).ids == [4, 5]
-    many = shell.error(m.Requeue(1, list(range(1, m.MOST_TASKS + 2))))
+    many = shell.error(m.Requeue(1, list(range(1, m.MAX_TASKS + 2))))
     assert many.text == "ids: 501 tasks, at most 500 at once"
 
 
@@ -122,7 +122,7 @@ def test_what_is_forgotten_is_gone(shell: Shell, restart: Callable[..., Shell]) 
     shell.commit()
     kept = shell.journal.usage.pages[USER]
 
-    assert shell.ask(m.ForgetTasks(1, [1, 3, 1])) == m.Done(1, [1, 3])
+    assert shell.ask(m.DeleteTasks(1, [1, 3, 1])) == m.Done(1, [1, 3])
 
     assert listed(shell) == [2]
     assert shell.error(m.ListTasks(1, ids=[3])).text == "no task 3"
@@ -140,7 +140,7 @@ def test_what_is_forgotten_is_gone(shell: Shell, restart: Callable[..., Shell]) 
 def test_what_ended_this_moment_is_forgotten_too(shell: Shell) -> None:
     ids = ended(shell, a_spec())
 
-    shell.ask(m.ForgetTasks(1, ids))
+    shell.ask(m.DeleteTasks(1, ids))
 
     assert listed(shell) == []
     shell.commit()
@@ -153,7 +153,7 @@ def test_what_has_not_ended_is_not_forgotten(shell: Shell) -> None:
     (old,) = ended(shell, a_spec())
     (live,) = shell.submit(a_spec(hold=True))
 
-    text = shell.error(m.ForgetTasks(1, [old, live])).text
+    text = shell.error(m.DeleteTasks(1, [old, live])).text
 
     assert text == "task 2 is held: only what has ended is forgotten"
     assert listed(shell) == [live, old]

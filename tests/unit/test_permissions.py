@@ -37,15 +37,15 @@ OF_A_TASK: list[m.Request] = [
     m.Submit(1, [a_spec(after=[TASK])]),
     m.Submit(1, [a_spec()], part_of=TASK),
     m.Requeue(1, [TASK]),
-    m.ForgetTasks(1, [TASK]),
+    m.DeleteTasks(1, [TASK]),
 ]
 """Requests about one user's task."""
 OF_THE_NODE: list[m.Request] = [
-    m.Occupy(1, "cpu", drain=True),
+    m.Drain(1, "cpu", on=True),
     m.TestDevices(1, []),
     m.Policies(1, set="migration"),
-    m.Learn(1, [m.Sample("a/1", "cpu", 1.0)]),
-    m.Forget(1),
+    m.AddSamples(1, [m.Sample("a/1", "cpu", 1.0)]),
+    m.DeleteSamples(1),
     m.Usage(1, user=4321),
     m.ListTasks(1, user=4321),
     m.Stop(1),
@@ -53,7 +53,7 @@ OF_THE_NODE: list[m.Request] = [
 """Requests that change what is everybody's, or ask of another user."""
 HARMLESS = {m.Devices, m.Models, m.Notes, m.Status, m.ShowConfig}
 """They tell nothing of a task but its number and that it runs, or that there are so many."""
-BY_THE_LOOP = {m.Watch}
+BY_THE_LOOP = {m.Subscribe}
 
 
 def name(request: m.Request) -> str:
@@ -93,7 +93,7 @@ def test_nobody_touches_another_users_task(shell: Shell, request_: m.Request) ->
 
 @pytest.mark.parametrize("request_", OF_A_TASK + OF_THE_NODE, ids=name)
 def test_administrators_may_do_all(shell: Shell, request_: m.Request) -> None:
-    if isinstance(request_, (m.Requeue, m.ForgetTasks)):  # they are of ended tasks
+    if isinstance(request_, (m.Requeue, m.DeleteTasks)):  # they are of ended tasks
         shell.ask(m.Control(1, "cancel", [TASK]))
 
     assert not isinstance(shell.ask(request_, ADMIN), m.Error)
@@ -121,7 +121,7 @@ def test_a_listing_holds_nothing_of_others(shell: Shell) -> None:
 def test_watchers_hear_nothing_of_others(shell: Shell) -> None:
     watchers = Watchers()
     for uid in (USER, OTHER, ADMIN):
-        watchers.add(a_peer(str(uid), uid), m.Watch(1))
+        watchers.add(a_peer(str(uid), uid), m.Subscribe(1))
 
     told = list(watchers.address(shell.journal.changes, shell.service.rights.may_rule))
 

@@ -18,9 +18,9 @@ from libtask.errors import InputError
 from libtask.messages import (
     MAX_FRAME,
     Done,
-    Hello,
     ListTasks,
     MalformedError,
+    Register,
     Submit,
     TaskList,
     TaskSpec,
@@ -83,12 +83,12 @@ def hear(router: Router, count: int = 1) -> list[Envelope]:
 
 def test_the_kernel_names_the_sender(router: Router, connect: Any) -> None:
     # what a peer says of itself, its pid here, is not believed
-    connect(router).send(encode(Hello("client", pid=1)))
+    connect(router).send(encode(Register("client", pid=1)))
 
     (envelope,) = hear(router)
 
     assert (envelope.peer.uid, envelope.peer.pid) == (os.getuid(), os.getpid())
-    assert envelope.message == Hello("client", pid=1)
+    assert envelope.message == Register("client", pid=1)
 
 
 def test_an_answer_reaches_the_one_who_asked(router: Router, connect: Any) -> None:
@@ -299,7 +299,7 @@ def _as_stranger(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def open_as_stranger(*arguments: Any) -> Envelope:
         envelope = opened(*arguments)
-        if isinstance(envelope.message, Hello):
+        if isinstance(envelope.message, Register):
             return envelope
         collected.append(envelope.message)
         return module.Envelope(Peer(b"route", 12345, 1), envelope.message)

@@ -204,9 +204,9 @@ def test_a_task_is_moved_only_where_it_can_run(shell: Shell) -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        m.Occupy(1, "cpu", drain=True),
+        m.Drain(1, "cpu", on=True),
         m.Policies(1, set="migration"),
-        m.Learn(1, [m.Sample("a/1", "cpu", 1.0)]),
+        m.AddSamples(1, [m.Sample("a/1", "cpu", 1.0)]),
         m.Stop(1),
     ],
     ids=lambda request: type(request).__name__,
@@ -225,7 +225,7 @@ def test_devices_tell_their_condition(shell: Shell) -> None:
     running, waiting = shell.submit(*[a_spec(resources=["gpu0"])] * 2)
 
     before = shell.ask(m.Devices(1)).devices
-    shell.ask(m.Occupy(1, "gpu0", drain=True), RULER)
+    shell.ask(m.Drain(1, "gpu0", on=True), RULER)
     after = shell.ask(m.Devices(1)).devices
 
     assert [device.spec.name for device in before] == ["cpu", "gpu0"]
@@ -251,7 +251,7 @@ def test_policies_are_told_and_set(shell: Shell) -> None:
 def test_bad_samples_change_nothing(shell: Shell) -> None:
     good, bad = m.Sample("a/1", "cpu", 1.0), m.Sample("a/1", "gpu0", float("nan"))
 
-    error = shell.error(m.Learn(1, [good, bad]), RULER)
+    error = shell.error(m.AddSamples(1, [good, bad]), RULER)
 
     assert "a/1 on gpu0: a time must be positive and finite" in error.text
     assert shell.ask(m.Models(1)).samples == []
@@ -260,7 +260,7 @@ def test_bad_samples_change_nothing(shell: Shell) -> None:
 def test_learned_samples_are_told_and_kept(restart: Callable[[], Shell]) -> None:
     shell = restart()
 
-    shell.ask(m.Learn(1, [m.Sample("a/1", "cpu", 2.5, 4.0)]), RULER)
+    shell.ask(m.AddSamples(1, [m.Sample("a/1", "cpu", 2.5, 4.0)]), RULER)
 
     (known,) = shell.ask(m.Models(1), RULER).samples
     assert (known.type, known.resource, known.seconds, known.work) == (

@@ -38,7 +38,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Shell]]:
 
 
 def drain(shell: Shell, name: str, *, wanted: bool = True) -> None:
-    assert shell.ask(m.Occupy(1, name, drain=wanted), RULER) == m.Done(1)
+    assert shell.ask(m.Drain(1, name, on=wanted), RULER) == m.Done(1)
     shell.commit()
 
 
@@ -156,16 +156,16 @@ def test_a_resource_that_is_not_here_can_be_given_back_but_not_drained(
     drain(start(), "gpu0")
     without = start(devices=[CPU])
 
-    assert without.error(m.Occupy(1, "gpu0", drain=True), RULER).code == "not-found"
+    assert without.error(m.Drain(1, "gpu0", on=True), RULER).code == "not-found"
     drain(without, "gpu0", wanted=False)
 
-    assert without.error(m.Occupy(1, "gpu0", drain=False), RULER).code == "not-found"
+    assert without.error(m.Drain(1, "gpu0", on=False), RULER).code == "not-found"
     assert states(start())["gpu0"] == "up"
 
 
 def test_a_refused_drain_is_not_remembered(start: Callable[..., Shell]) -> None:
     shell = start()
-    assert shell.error(m.Occupy(1, "gpu0", drain=True), 4321).code == "not-allowed"
+    assert shell.error(m.Drain(1, "gpu0", on=True), 4321).code == "not-allowed"
     shell.commit()
 
     assert states(start())["gpu0"] == "up"
@@ -247,7 +247,7 @@ def test_a_policy_that_is_no_more_is_ignored_with_one_warning(
 def test_what_was_not_committed_was_not_set(start: Callable[..., Shell]) -> None:
     before = start()
     before.ask(m.Policies(1, set="migration"), RULER)
-    before.ask(m.Occupy(1, "gpu0", drain=True), RULER)
+    before.ask(m.Drain(1, "gpu0", on=True), RULER)
 
     after = start()
 

@@ -41,7 +41,7 @@ def test_what_such_a_user_says_comes_from_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(routers, "our_shared_uid", os.getuid)
-    hello = m.Hello("client")
+    hello = m.Register("client")
     with tempfile.TemporaryDirectory(prefix="hetd-") as folder:
         router = Router(Path(folder, "s"))
         context = zmq.Context()

@@ -158,7 +158,7 @@ def test_a_worker_that_comes_again_keeps_what_it_ended_and_drops_the_rest(
     shell: Shell,
 ) -> None:
     runs = a_train(shell)
-    ended = [m.Binding(runs[0].task, runs[0].epoch)]
+    ended = [m.TaskEpoch(runs[0].task, runs[0].epoch)]
 
     shell.worker("w", route="w", task=runs[1].task, epoch=runs[1].epoch, ended=ended)
     report(shell, runs[0])

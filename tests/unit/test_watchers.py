@@ -32,7 +32,7 @@ def addressed(watchers: Watchers) -> list[bytes]:
 def test_who_lags_is_not_told_and_what_he_misses_is_counted() -> None:
     watchers = Watchers()
     for route in (b"quick", b"slow"):
-        watchers.add(Peer(route, USER, 1), m.Watch(1))
+        watchers.add(Peer(route, USER, 1), m.Subscribe(1))
     assert addressed(watchers) == [b"quick", b"slow"]
 
     watchers.lag(b"slow", [a_change()[1], m.Done(1), a_change()[1]])
@@ -104,7 +104,7 @@ def test_a_watcher_that_reads_again_hears_that_it_lagged(
     desk: Desk, pipes: Pipes
 ) -> None:
     desk.say(USER, m.Submit(1, [m.TaskSpec("app", hold=True)]))
-    desk.say(USER, m.Watch(1), "slow")
+    desk.say(USER, m.Subscribe(1), "slow")
     pipes.stuck.add(_route("slow"))
     for _ in range(3):
         _change(desk)
@@ -120,7 +120,7 @@ def test_a_watcher_that_reads_again_hears_that_it_lagged(
 
 def test_a_watcher_that_is_gone_is_forgotten(desk: Desk, pipes: Pipes) -> None:
     desk.say(USER, m.Submit(1, [m.TaskSpec("app", hold=True)]))
-    desk.say(USER, m.Watch(1), "slow")
+    desk.say(USER, m.Subscribe(1), "slow")
     pipes.stuck.add(_route("slow"))
     _change(desk)
     assert len(desk.loop._watchers) == 1
@@ -136,15 +136,15 @@ def test_a_user_has_so_many_watches_those_of_the_gone_left_out(
     desk: Desk, pipes: Pipes
 ) -> None:
     for number in range(MOST_WATCHES):
-        desk.say(USER, m.Watch(number), f"w-{number}")
+        desk.say(USER, m.Subscribe(number), f"w-{number}")
 
-    desk.say(USER, m.Watch(1), "one-more")
+    desk.say(USER, m.Subscribe(1), "one-more")
     desk.loop.finish()
     (refusal,) = pipes.to(_route("one-more"), m.Error)
     assert isinstance(refusal, m.Error)
     assert refusal.text.startswith(f"a user has {MOST_WATCHES} watches at most")
 
     pipes.gone.add(_route("w-7"))
-    desk.say(USER, m.Watch(2), "one-more")
+    desk.say(USER, m.Subscribe(2), "one-more")
     desk.loop.finish()
     assert pipes.to(_route("one-more"), m.Done) == [m.Done(2)]

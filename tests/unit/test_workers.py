@@ -25,7 +25,7 @@ class Pool(WorkerPool):
         self, name: str, uid: int = USER, *, keeps: bool = False, **fields: object
     ) -> int | None:
         route = fields.pop("route", f"{name}@{uid}")
-        hello = m.Hello("worker", worker=name, **fields)  # type: ignore[arg-type]  # given as they are
+        hello = m.Register("worker", worker=name, **fields)  # type: ignore[arg-type]  # given as they are
         kept = [hello.task] if keeps and hello.task is not None else []
         lost = self.worker_came(a_peer(str(route), uid), hello, kept)
         return lost[0] if lost else None

@@ -107,8 +107,8 @@ class Replay:
         self._spec = describe(Noop(), name_of(Noop), Options())
         self._client = self._peer("client")
         self._workers: dict[bytes, Peer] = {}
-        self._say(self._peer("launcher"), m.Hello(role="launcher"))
-        self._say(self._client, m.Hello(role="client"))
+        self._say(self._peer("launcher"), m.Register(role="launcher"))
+        self._say(self._client, m.Register(role="client"))
         self.turn()
 
     def through(self, tasks: int, at_once: int) -> None:
@@ -156,7 +156,7 @@ class Replay:
         if isinstance(message, m.StartWorkers):
             for name in message.names:
                 worker = self._workers[name.encode()] = self._peer(name)
-                hello = m.Hello(role="worker", pid=worker.pid, worker=name)
+                hello = m.Register(role="worker", pid=worker.pid, worker=name)
                 self._say(worker, hello)
 
     def _peer(self, name: str) -> Peer:

@@ -21,7 +21,7 @@ import numpy as np
 from hetapps.heat import Heat
 from hetbench.resources import CPU_ONLY
 from libtask.daemon.private import private_daemon
-from libtask.messages import CheckpointRecord, SnapshotTerms
+from libtask.messages import CheckpointRecord, SnapshotSettings
 from libtask.snapshots import (
     Identity,
     Pace,
@@ -74,7 +74,7 @@ def _measure(folder: Path, size: int) -> dict[str, Any]:
         put_back(task, found.packed)
 
     written_s = _median(write)
-    pace = Pace(SnapshotTerms(), size)
+    pace = Pace(SnapshotSettings(), size)
     pace.took(written_s)
     return {
         "bytes": size,

@@ -93,7 +93,7 @@ class Attacker:
         self._peer = RawPeer(path)
         self._peer.socket.settimeout(60.0)
         self._peer.greet()
-        self.ask(m.Hello("client"))
+        self.ask(m.Register("client"))
         self._keys = itertools.count()
 
     def ask(self, message: m.Message) -> FromDaemon:
@@ -123,7 +123,7 @@ class Attacker:
         spec = m.TaskSpec("app", hold=True, **fields)  # type: ignore[arg-type]  # of a spec
         ids: list[int] = []
         while len(ids) < count:
-            ids += self.submit([spec] * min(m.MOST_TASKS, count - len(ids)))
+            ids += self.submit([spec] * min(m.MAX_TASKS, count - len(ids)))
         return ids
 
     def large(self) -> int:
@@ -135,7 +135,7 @@ class Attacker:
 def list_one_often(attacker: Attacker) -> Iterator[m.Message]:
     """F1: one large task, named as often as a message may."""
     task = attacker.large()
-    yield from itertools.repeat(m.ListTasks(1, ids=[task] * m.MOST_IDS, detail=True))
+    yield from itertools.repeat(m.ListTasks(1, ids=[task] * m.MAX_IDS, detail=True))
 
 
 def amend_many(attacker: Attacker) -> Iterator[m.Message]:
@@ -149,7 +149,7 @@ def list_large_history(attacker: Attacker) -> Iterator[m.Message]:
     """F4: a long list of large tasks that have ended."""
     ids = [attacker.large() for _ in range(100)]
     attacker.persist(m.Control(1, "cancel", ids))
-    yield from itertools.repeat(m.ListTasks(1, limit=m.MOST_IDS, detail=True))
+    yield from itertools.repeat(m.ListTasks(1, limit=m.MAX_IDS, detail=True))
 
 
 def fill_the_disk(attacker: Attacker) -> Iterator[m.Message]:

@@ -164,12 +164,12 @@ class Desk:
     def tidy(self) -> None:
         """Let good launchers and workers come, and take the tasks away when they are many."""
         for uid in USERS:
-            self.say(uid, m.Hello("launcher"), "launcher")
+            self.say(uid, m.Register("launcher"), "launcher")
             for name in WORKERS:
-                self.say(uid, m.Hello("worker", worker=name), name)
+                self.say(uid, m.Register("worker", worker=name), name)
         live = self.node.journal.live
         if len(live) > PATIENCE_TASKS:
-            self.say(RULER, m.Control(0, "cancel", list(live)[: m.MOST_IDS]))
+            self.say(RULER, m.Control(0, "cancel", list(live)[: m.MAX_IDS]))
 
     def say(self, uid: int, message: m.Message, role: str = "client") -> None:
         """Let a peer say something, and do the turn."""

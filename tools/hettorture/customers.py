@@ -218,7 +218,7 @@ class Customer(threading.Thread):
 
     def renewed(self, connection: Connection) -> None:
         """Hear of everything from now on."""
-        connection.ask(m.Watch(request=0, progress=False))
+        connection.ask(m.Subscribe(request=0, progress=False))
 
     def gone(self, error: HetError) -> None:
         """The daemon did not come back: the next request tells."""

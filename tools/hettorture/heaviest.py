@@ -125,7 +125,7 @@ def cases(tasks: Tasks) -> list[Case]:
 def _all_cases(tasks: Tasks) -> Iterator[Case]:
     choices = {
         "distinct": tasks.waiting,
-        "repeated": tasks.large[:1] * m.MOST_IDS,
+        "repeated": tasks.large[:1] * m.MAX_IDS,
         "ended": tasks.ended,
         "large": tasks.large,
     }
@@ -206,7 +206,7 @@ def _variants(kind: type[m.Message]) -> Iterator[dict[str, Any]]:
     """Choose in every way what a message has a choice of."""
     hints = _hints(kind)
     chosen: dict[str, tuple[Any, ...]] = {}
-    limits = {m.ListTasks: m.MOST_IDS, m.Models: m.MOST_SAMPLES, m.Notes: MOST_NOTES}
+    limits = {m.ListTasks: m.MAX_IDS, m.Models: m.MAX_SAMPLES, m.Notes: MOST_NOTES}
     for name in kind.__struct_fields__:
         if name == "limit":
             chosen[name] = (limits.get(kind, 1000),)
@@ -232,7 +232,7 @@ def _fields(kind: Any, style: Style) -> dict[str, Any]:
         if name in ("id", "task"):
             made[name] = style.ids[-1]
         elif name == "ids":
-            made[name] = list(style.ids[: max(1, int(style.share * m.MOST_IDS))])
+            made[name] = list(style.ids[: max(1, int(style.share * m.MAX_IDS))])
         else:
             made[name] = _value(hint, style)
     if kind is m.TaskSpec:
@@ -318,12 +318,12 @@ class Load:
             m.TaskSpec("app", type=f"app/{n % 20}", kinds=kinds) for n in range(waiting)
         ]
         self._submit(specs)
-        for start in range(0, MEASURED, m.MOST_SAMPLES):
-            ends = range(start, start + m.MOST_SAMPLES)
+        for start in range(0, MEASURED, m.MAX_SAMPLES):
+            ends = range(start, start + m.MAX_SAMPLES)
             samples = [
                 m.Sample(f"app{n % 50}/{n}" + "x" * 900, "cpu", 1.0) for n in ends
             ]
-            self.settle(RULER, m.Learn(0, samples))
+            self.settle(RULER, m.AddSamples(0, samples))
         live = list(self._live)
         self.tasks = Tasks(live[large:], first[large:], first[:large])
         self._forget_recent()
@@ -339,7 +339,7 @@ class Load:
         filled = 0
         for spec in specs:
             size = len(msgspec.msgpack.encode(spec))
-            if chunk and (filled + size > LARGE or len(chunk) == m.MOST_TASKS):
+            if chunk and (filled + size > LARGE or len(chunk) == m.MAX_TASKS):
                 self.settle(USER, m.Submit(0, chunk))
                 chunk, filled = [], 0
             chunk.append(spec)

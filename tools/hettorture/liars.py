@@ -166,7 +166,7 @@ class HonestUser:
         self._client = Peer(b"honest-client", HONEST, shared.processes.begin())
         self._launcher = Peer(b"honest-launcher", HONEST, shared.processes.begin())
         self._workers: dict[bytes, tuple[str, Peer]] = {}
-        shared.say(self._launcher, m.Hello("launcher"))
+        shared.say(self._launcher, m.Register("launcher"))
 
     def submit(self, *kinds: Literal["cpu", "gpu"]) -> None:
         """Submit a task, unless there are many."""
@@ -191,7 +191,7 @@ class HonestUser:
                     pid = self._shared.processes.begin()
                     peer = Peer(f"honest-{name}".encode(), HONEST, pid)
                     self._workers[peer.route] = name, peer
-                    self._shared.say(peer, m.Hello("worker", worker=name))
+                    self._shared.say(peer, m.Register("worker", worker=name))
             case m.KillWorker(name):
                 self._end(name)
             case _:
@@ -341,13 +341,13 @@ class Liar:
 
     def _be_launcher(self) -> None:
         names = [self._name() for _ in range(self._chance.randint(0, 3))]
-        self._say(self._peer(), m.Hello("launcher", workers=names))
+        self._say(self._peer(), m.Register("launcher", workers=names))
 
     def _be_worker(self) -> None:
         task, epoch = self._claim()
         resource = self._chance.choice(("", "", "cpu", "gpu0", "none"))
         own = self._chance.random() < 0.2  # noqa: PLR2004  some are programs of its own
-        hello = m.Hello(
+        hello = m.Register(
             "worker",
             worker=self._name(),
             task=task,

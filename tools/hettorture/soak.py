@@ -82,7 +82,7 @@ class Steady(Customer):
     def _act(self) -> None:
         if not self._watches:
             self._watches = True
-            self._ask(m.Watch(request=0, progress=False))
+            self._ask(m.Subscribe(request=0, progress=False))
         now = time.monotonic()
         if now < self._next:
             self._enough.wait(self._next - now)

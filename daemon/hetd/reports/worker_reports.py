@@ -84,7 +84,7 @@ class CrewDesk:
             if not self._node.pool.shepherded(uid, name):  # nobody is to say how
                 self._give_up(uid, name, pid, "its worker ended")
 
-    def worker_came(self, peer: Peer, hello: m.Hello) -> None:
+    def worker_came(self, peer: Peer, hello: m.Register) -> None:
         """Take in a worker, and what it still holds from before a restart."""
         reach("worker.came")
         pool = self._node.pool
@@ -108,7 +108,7 @@ class CrewDesk:
         self._node.discipline.attend(peer.uid)
 
     def _held(
-        self, peer: Peer, hello: m.Hello, task: int, epoch: int
+        self, peer: Peer, hello: m.Register, task: int, epoch: int
     ) -> TaskRecord | None:
         """Find a task that a worker says it holds, or has ended, if it is to keep it."""
         entry = self._node.journal.live.get(task)
@@ -555,7 +555,7 @@ class CrewDesk:
     # ------------------------------------------------------------ steps
 
     def _close_segment(
-        self, entry: Entry, message: m.Account, last_strip: float | None
+        self, entry: Entry, message: m.SegmentTotals, last_strip: float | None
     ) -> float:
         """Close it with what the worker says of it; return when it ended."""
         self._node.metering.used_in_all(entry.id, message.cpu_seconds)

@@ -66,7 +66,7 @@ class Service:
         self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
             m.Submit: submission.submit,
             m.Requeue: past.requeue,
-            m.ForgetTasks: past.forget,
+            m.DeleteTasks: past.forget,
             m.ListTasks: ListDesk(node, self.rights).list_tasks,
             m.Explain: tasks.explain,
             m.Control: tasks.control,
@@ -75,14 +75,14 @@ class Service:
             m.Devices: whole.devices,
             m.Status: status.status,
             m.ShowConfig: status.config,
-            m.Occupy: whole.occupy,
+            m.Drain: whole.occupy,
             m.TestDevices: whole.test,
             m.Policies: whole.policies,
             m.Notes: whole.notes,
             m.Stop: whole.stop,
-            m.Learn: models.learn,
+            m.AddSamples: models.learn,
             m.Models: models.models,
-            m.Forget: models.forget,
+            m.DeleteSamples: models.forget,
             m.Usage: UsageDesk(node, self.rights).usage,
         }
 

@@ -39,8 +39,8 @@ class PastDesk:
         Those whose descriptions fill a message are left to another request: the answer
         is shorter than what was asked.
         """
-        if len(request.ids) > m.MOST_TASKS:
-            text = f"ids: {len(request.ids)} tasks, at most {m.MOST_TASKS} at once"
+        if len(request.ids) > m.MAX_TASKS:
+            text = f"ids: {len(request.ids)} tasks, at most {m.MAX_TASKS} at once"
             raise InputError(text)
         again: list[Entry] = []
         room = m.MAX_FRAME
@@ -68,7 +68,7 @@ class PastDesk:
 
     # ------------------------------------------------------------ gone
 
-    def forget(self, peer: Peer, request: m.ForgetTasks) -> Work:
+    def forget(self, peer: Peer, request: m.DeleteTasks) -> Work:
         ids = yield from self._demand_ended(peer, list(dict.fromkeys(request.ids)))
         journal = self._node.journal
         for number, some in enumerate(slices(ids, SLICE)):

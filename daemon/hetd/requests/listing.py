@@ -35,8 +35,8 @@ class ListDesk:
         self._rights = rights
 
     def list_tasks(self, peer: Peer, request: m.ListTasks) -> Work:
-        if not 0 < request.limit <= m.MOST_IDS:
-            text = f"limit: expected 1 to {m.MOST_IDS}, got {request.limit}"
+        if not 0 < request.limit <= m.MAX_IDS:
+            text = f"limit: expected 1 to {m.MAX_IDS}, got {request.limit}"
             raise InputError(text)
         if request.count:
             return self._count(peer, request)

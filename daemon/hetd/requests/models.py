@@ -54,7 +54,7 @@ class ModelDesk:
         self._rights = rights
         self._installed = installed_applications()
 
-    def learn(self, peer: Peer, request: m.Learn) -> Work:
+    def learn(self, peer: Peer, request: m.AddSamples) -> Work:
         self._rights.demand_rule(peer)
         for sample in request.samples:
             resource_named(self._node, sample.resource)
@@ -70,8 +70,8 @@ class ModelDesk:
         return m.Done(request.request)
 
     def models(self, peer: Peer, request: m.Models) -> Work:
-        if not 0 < request.limit <= m.MOST_SAMPLES:
-            text = f"limit: expected 1 to {m.MOST_SAMPLES}, got {request.limit}"
+        if not 0 < request.limit <= m.MAX_SAMPLES:
+            text = f"limit: expected 1 to {m.MAX_SAMPLES}, got {request.limit}"
             raise InputError(text)
         page: Page[m.Sample] = Page(request.limit)
         place = request.after
@@ -105,7 +105,7 @@ class ModelDesk:
     def _sample(self, key: Key) -> m.Sample:
         return m.Sample(*astuple(self._node.estimates.figures_of(key)))
 
-    def forget(self, peer: Peer, request: m.Forget) -> Work:
+    def forget(self, peer: Peer, request: m.DeleteSamples) -> Work:
         """Forget times and failures; users who are no administrators, failures of theirs."""
         avoided = self._own_failures(peer, request)
         count = 0
@@ -118,9 +118,9 @@ class ModelDesk:
             self._forget_failures(peer, avoided)
             yield
             avoided = self._own_failures(peer, request)
-        return m.Forgotten(request.request, count, gone[:MOST_TOLD])
+        return m.DeletedSamples(request.request, count, gone[:MOST_TOLD])
 
-    def _forget_samples(self, request: m.Forget) -> Generator[None, None, int]:
+    def _forget_samples(self, request: m.DeleteSamples) -> Generator[None, None, int]:
         names, resources = set(request.names), set(request.resources)
         last: Key | None = None
         count = 0
@@ -139,7 +139,9 @@ class ModelDesk:
                 yield
         return count
 
-    def _own_failures(self, peer: Peer, request: m.Forget) -> list[m.AvoidedPair]:
+    def _own_failures(
+        self, peer: Peer, request: m.DeleteSamples
+    ) -> list[m.AvoidedPair]:
         """List some of the chosen failures that a user may forget."""
         names, resources = set(request.names), set(request.resources)
         owner = self._rights.whose(peer, mine=False)

@@ -80,10 +80,10 @@ class NodeDesk:
             )
         return "; ".join(filter(None, why))
 
-    def occupy(self, peer: Peer, request: m.Occupy) -> m.Message:
+    def occupy(self, peer: Peer, request: m.Drain) -> m.Message:
         self._rights.demand_rule(peer)
         name = request.resource
-        if request.drain:
+        if request.on:
             self._drain(peer, resource_named(self._node, name).spec.name)
         elif name in self._node.settings.drained and name not in self._node.devices:
             self._node.settings.resume(name)

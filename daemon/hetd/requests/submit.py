@@ -231,8 +231,8 @@ def _demand_promising(entry: Entry) -> None:
 
 def _refuse_dependencies(specs: Sequence[m.TaskSpec]) -> None:
     count = sum(len(spec.after) for spec in specs)
-    if count > m.MOST_IDS:
-        text = f"after: {count} dependencies in one submit, at most {m.MOST_IDS}"
+    if count > m.MAX_IDS:
+        text = f"after: {count} dependencies in one submit, at most {m.MAX_IDS}"
         raise InputError(text)
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from hetd.tasks.page import Entry
     from hetd.transport.router import Peer
-    from libtask.messages import Message, Watch
+    from libtask.messages import Message, Subscribe
 
 
 MOST_WATCHES = 64
@@ -24,13 +24,13 @@ class Watchers:
     """The connections that asked to be told, and what each wants to know."""
 
     def __init__(self) -> None:
-        self._watches: dict[bytes, tuple[Peer, Watch, frozenset[int]]] = {}
+        self._watches: dict[bytes, tuple[Peer, Subscribe, frozenset[int]]] = {}
         self._routes: dict[int, dict[bytes, None]] = {}
         """uid -> connections that watch, in the order in which they came."""
         self.lagging: dict[bytes, int] = {}
         """Connections that do not read what they are told -> changes they missed."""
 
-    def add(self, peer: Peer, watch: Watch) -> None:
+    def add(self, peer: Peer, watch: Subscribe) -> None:
         """Tell this connection from now on; replaces what it watched before."""
         self._watches[peer.route] = (peer, watch, frozenset(watch.ids or ()))
         self._routes.setdefault(peer.uid, {})[peer.route] = None
@@ -39,7 +39,7 @@ class Watchers:
         """List the connections of a user that watch."""
         return list(self._routes.get(uid, ()))
 
-    def is_full_for(self, peer: Peer, watch: Watch) -> bool:
+    def is_full_for(self, peer: Peer, watch: Subscribe) -> bool:
         """Whether a connection's user has as many watches as they may, without its own."""
         others = [route for route in self.routes_of(peer.uid) if route != peer.route]
         ids = sum(len(self._watches[route][2]) for route in others)

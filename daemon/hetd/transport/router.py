@@ -22,7 +22,7 @@ from libtask.errors import DaemonUnreachableError, InputError
 from libtask.messages import (
     MAX_FRAME,
     Error,
-    Hello,
+    Register,
     Request,
     ToDaemon,
     decode_to_daemon,
@@ -187,7 +187,7 @@ class Router:
         tester = self._context.socket(zmq.DEALER)
         tester.setsockopt(zmq.LINGER, 0)
         tester.connect(f"ipc://{self.path}")
-        tester.send(encode(Hello("client", pid=os.getpid())))
+        tester.send(encode(Register("client", pid=os.getpid())))
         deadline = time.monotonic() + SELF_TEST_S
         heard = False
         while not heard and (left := deadline - time.monotonic()) > 0:

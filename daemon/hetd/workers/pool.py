@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hetd.tasks.page import Holder
     from hetd.transport.router import Peer
-    from libtask.messages import Hello
+    from libtask.messages import Register
 
 SPARE = 2
 """Idle workers kept for each user beside those that work: they stay warm."""
@@ -194,7 +194,7 @@ class WorkerPool:
             self._unbind(worker, task)
         return tasks
 
-    def may_claim(self, task: int, uid: int, hello: Hello) -> bool:
+    def may_claim(self, task: int, uid: int, hello: Register) -> bool:
         """Whether a worker that says it holds a bound task can be right.
 
         A task that waits for a worker was sent to none under its present epoch, and
@@ -289,7 +289,9 @@ class WorkerPool:
         crew.shepherded.clear()
         return self.waiting(peer.uid)
 
-    def worker_came(self, peer: Peer, hello: Hello, keeps: Sequence[int]) -> list[int]:
+    def worker_came(
+        self, peer: Peer, hello: Register, keeps: Sequence[int]
+    ) -> list[int]:
         """Take in a worker, maybe once more, over a new connection.
 
         Args:
@@ -436,7 +438,7 @@ class WorkerPool:
 
     # ------------------------------------------------------------ steps
 
-    def _greeted(self, peer: Peer, hello: Hello) -> Worker:
+    def _greeted(self, peer: Peer, hello: Register) -> Worker:
         """Return the worker that speaks, reached by its new connection from now on."""
         crew = self._crews[peer.uid]
         if crew.has_come(hello.worker):

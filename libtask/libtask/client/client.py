@@ -23,13 +23,13 @@ from libtask.endpoint import default_socket
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import (
     MAX_FRAME,
-    MOST_TASKS,
+    MAX_TASKS,
     DeviceInfo,
     Explained,
+    Registered,
     TaskInfo,
     TaskList,
     TaskSpec,
-    Welcome,
 )
 from libtask.task import Task
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from libtask.client.executor import TaskExecutor
     from libtask.messages import Kind, TaskState
 
-BATCH = MOST_TASKS
+BATCH = MAX_TASKS
 """Tasks in one submit: one commit of the daemon's store for all of them."""
 ROOM = MAX_FRAME - 4096
 """Bytes of task descriptions in one submit; the rest of the frame is its envelope."""
@@ -221,13 +221,13 @@ class Client(Steering):
 
         """
         left = sorted(set(ids))
-        done: list[messages.Repeated] = []
+        done: list[messages.RequeuedTask] = []
         handles: list[TaskHandle] = []
         while left:
             message = messages.Requeue(request=0, ids=left[:BATCH], done=done)
             made = self._followed(message)
             pairs = zip(left, made, strict=False)
-            done += [messages.Repeated(old, each.id) for old, each in pairs]
+            done += [messages.RequeuedTask(old, each.id) for old, each in pairs]
             left = left[len(made) :]
             handles += made
         return handles
@@ -246,7 +246,7 @@ class Client(Steering):
     # ------------------------------------------------------------ look
 
     @property
-    def welcome(self) -> Welcome:
+    def welcome(self) -> Registered:
         """The daemon's version and process, as it told them last."""
         return self._session.welcome
 

@@ -23,11 +23,11 @@ from libtask.errors import BusyError, DaemonUnreachableError, HetError, InputErr
 from libtask.messages import (
     PROTOCOL,
     Error,
-    Hello,
     Lagged,
+    Register,
+    Registered,
     Request,
     TaskChanged,
-    Welcome,
     decode_from_daemon,
     encode,
 )
@@ -92,7 +92,7 @@ class Connection:
         self._dead = False
         self._greeted = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._welcomed: Future[Welcome] = Future()
+        self._welcomed: Future[Registered] = Future()
         self._thread = threading.Thread(
             target=self._run, name="hetd-client", daemon=True
         )
@@ -160,8 +160,8 @@ class Connection:
         if not self.is_current_thread():
             self._thread.join()
 
-    def _greet(self) -> Welcome:
-        self._send(encode(Hello(role="client", pid=os.getpid())))
+    def _greet(self) -> Registered:
+        self._send(encode(Register(role="client", pid=os.getpid())))
         try:
             welcome = self._welcomed.result(HELLO_SECONDS)
         except TimeoutError:
@@ -175,7 +175,7 @@ class Connection:
         self._check_protocol(welcome)
         return welcome
 
-    def _check_protocol(self, welcome: Welcome) -> None:
+    def _check_protocol(self, welcome: Registered) -> None:
         if welcome.protocol != PROTOCOL:
             self.close()
             raise HetError(
@@ -253,7 +253,7 @@ class Connection:
         elif isinstance(message, Lagged):
             if self._on_lag is not None:
                 self._on_lag(self)
-        elif isinstance(message, Welcome):
+        elif isinstance(message, Registered):
             self._welcomed.set_result(message)
         elif isinstance(message, Request):
             self._resolve(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from libtask import messages
-from libtask.messages import MOST_IDS, MOST_SAMPLES
+from libtask.messages import MAX_IDS, MAX_SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from libtask.messages import (
         AvoidedPair,
         ConfigInfo,
-        Forgotten,
+        DeletedSamples,
         ModelList,
         Note,
         PolicyInfo,
@@ -70,7 +70,7 @@ class Steering:
         reason: str = "",
     ) -> list[int]:
         done: list[int] = []
-        for some in _pages(ids, MOST_IDS):
+        for some in _pages(ids, MAX_IDS):
             message = messages.Control(
                 request=0,
                 verb=verb,
@@ -85,8 +85,8 @@ class Steering:
     def forget_tasks(self, *ids: int) -> list[int]:
         """Remove tasks that have ended from history; return those that are gone."""
         gone: list[int] = []
-        for some in _pages(ids, MOST_IDS):
-            message = messages.ForgetTasks(request=0, ids=some)
+        for some in _pages(ids, MAX_IDS):
+            message = messages.DeleteTasks(request=0, ids=some)
             gone += self._session.request(message).ids
         return gone
 
@@ -107,7 +107,7 @@ class Steering:
 
         """
         done: list[int] = []
-        for some in _pages(ids, MOST_IDS):
+        for some in _pages(ids, MAX_IDS):
             message = messages.Amend(
                 request=0,
                 ids=some,
@@ -139,13 +139,11 @@ class Steering:
 
         Tasks that run there leave at their next checkpoint.
         """
-        self._session.request(messages.Occupy(request=0, resource=resource, drain=True))
+        self._session.request(messages.Drain(request=0, resource=resource, on=True))
 
     def resume(self, resource: str) -> None:
         """Give a drained resource back to the scheduler."""
-        self._session.request(
-            messages.Occupy(request=0, resource=resource, drain=False)
-        )
+        self._session.request(messages.Drain(request=0, resource=resource, on=False))
 
     def status(self) -> StatusInfo:
         """Return how the daemon is, and what it has done since its start."""
@@ -183,8 +181,8 @@ class Steering:
 
     def learn(self, samples: Sequence[Sample]) -> None:
         """Store measured execution times."""
-        for some in _pages(samples, MOST_SAMPLES):
-            self._session.request(messages.Learn(request=0, samples=some))
+        for some in _pages(samples, MAX_SAMPLES):
+            self._session.request(messages.AddSamples(request=0, samples=some))
 
     def models(self) -> list[Sample]:
         """Return the execution times that were measured, as far as the caller may see.
@@ -233,10 +231,10 @@ class Steering:
         self, names: Sequence[str] = (), resources: Sequence[str] = ()
     ) -> tuple[int, list[AvoidedPair]]:
         """Do as `forget`; return also what is not avoided any more."""
-        message = messages.Forget(
+        message = messages.DeleteSamples(
             request=0, names=list(names), resources=list(resources)
         )
-        gone: Forgotten = self._session.request(message)
+        gone: DeletedSamples = self._session.request(message)
         return gone.count, gone.avoided
 
     def stop(self) -> None:

@@ -12,12 +12,12 @@ from libtask.client.logs import logs_of
 from libtask.errors import HetError, RemoteTraceback, TaskFailedError
 from libtask.messages import (
     ENDED,
-    MOST_IDS,
+    MAX_IDS,
     ListTasks,
+    Subscribe,
     TaskChanged,
     TaskInfo,
     TaskList,
-    Watch,
 )
 from libtask.results import has_pickled, restored
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PAGE = 500
 """Tasks asked for in one message."""
-MOST_WATCHED = MOST_IDS
+MOST_WATCHED = MAX_IDS
 """Ids in one watch. Beyond it, all tasks are watched."""
 
 
@@ -210,7 +210,7 @@ class Registry:
             return
         everything = list(self._handles)  # a watch replaces the one before it
         watched = everything if len(everything) <= MOST_WATCHED else None
-        watch = Watch(request=0, ids=watched, progress=self.wants_progress)
+        watch = Subscribe(request=0, ids=watched, progress=self.wants_progress)
         connection.ask_until_served(watch)
         for start in range(0, len(ids), PAGE):
             self._refresh(connection, ids[start : start + PAGE])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from libtask.client.connection import Then
-    from libtask.messages import Request, TaskChanged, Welcome
+    from libtask.messages import Registered, Request, TaskChanged
 
 log = logging.getLogger("libtask")
 
@@ -77,7 +77,7 @@ class Session:
         self._connection: Connection | None = self._open()
 
     @property
-    def welcome(self) -> Welcome:
+    def welcome(self) -> Registered:
         """What the daemon answered to the last hello."""
         return self.connection().welcome
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from libtask.client.connection import Connection, ConnectionLostError
 from libtask.client.handles import PAGE, as_change
 from libtask.errors import DaemonUnreachableError, HetError
-from libtask.messages import ListTasks, TaskChanged, Watch
+from libtask.messages import ListTasks, Subscribe, TaskChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ class Subscription:
     def _open(self) -> Connection:
         connection = Connection(self._path, self._tell, self._lost, self._catch_up)
         ids = self._ids or None
-        watch = Watch(request=0, ids=ids, progress=self._progress)
+        watch = Subscribe(request=0, ids=ids, progress=self._progress)
         reply = connection.ask_until_served(watch)
         try:
             reply.result(REPLY_SECONDS)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from libtask.attachments import Attachments
 from libtask.commands.running import run
-from libtask.messages import LONGEST_GRACE_S
+from libtask.messages import MAX_GRACE_S
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ class Command(Task):
         _check_size(word for words in every for word in words)
         if not 0 <= self.stop_signal < signal.NSIG:
             raise ValueError(f"stop_signal: no signal {self.stop_signal}")
-        if not 0 <= self.grace_s <= LONGEST_GRACE_S:
-            raise ValueError(f"grace_s: expected 0 to {LONGEST_GRACE_S:g} seconds")
+        if not 0 <= self.grace_s <= MAX_GRACE_S:
+            raise ValueError(f"grace_s: expected 0 to {MAX_GRACE_S:g} seconds")
 
     def kinds(self) -> list[Kind]:
         kinds: Any = (

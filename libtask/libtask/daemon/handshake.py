@@ -9,7 +9,7 @@ import zmq
 
 from libtask.endpoint import probe
 from libtask.errors import DaemonUnreachableError
-from libtask.messages import Hello, Welcome, decode_from_daemon, encode
+from libtask.messages import Register, Registered, decode_from_daemon, encode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ ANSWER_MS = 200
 """One that does not answer within this may have died; it is greeted again."""
 
 
-def greet(socket: Path) -> Welcome | None:
+def greet(socket: Path) -> Registered | None:
     """Say hello on a connection of its own; None: nobody answers, so far."""
     try:
         probe(socket)
@@ -27,12 +27,12 @@ def greet(socket: Path) -> Welcome | None:
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         dealer.setsockopt(zmq.LINGER, 0)
         dealer.connect(f"ipc://{socket}")
-        dealer.send(encode(Hello(role="client", pid=os.getpid())))
+        dealer.send(encode(Register(role="client", pid=os.getpid())))
         return _welcome(dealer)
 
 
-def _welcome(dealer: zmq.Socket[bytes]) -> Welcome | None:
+def _welcome(dealer: zmq.Socket[bytes]) -> Registered | None:
     if not dealer.poll(ANSWER_MS):
         return None
     answer = decode_from_daemon(dealer.recv_multipart()[0])
-    return answer if isinstance(answer, Welcome) else None
+    return answer if isinstance(answer, Registered) else None

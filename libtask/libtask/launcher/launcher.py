@@ -27,8 +27,8 @@ from libtask.messages import (
     DropAttachments,
     DropSnapshots,
     Error,
-    Hello,
     KillWorker,
+    Register,
     Retire,
     SnapshotsHeld,
     StartWorkers,
@@ -132,7 +132,7 @@ class Launcher:
     def _greeting(self) -> list[Message]:
         reach("launcher.greeting")
         workers = self._shepherd.names()
-        hello = Hello(role="launcher", pid=os.getpid(), workers=workers)
+        hello = Register(role="launcher", pid=os.getpid(), workers=workers)
         return [hello, *self._exits.to_tell()]
 
     def _obey(self, message: FromDaemon) -> None:
@@ -152,7 +152,7 @@ class Launcher:
             case Error():
                 sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")
             case _:
-                pass  # a Welcome, or what is meant for workers and clients
+                pass  # Registered, or what is meant for workers and clients
 
     def _drop(self, message: DropSnapshots | DropAttachments) -> None:
         """Remove what no task needs any more."""

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from libtask.errors import DaemonUnreachableError
-from libtask.messages import Hello
+from libtask.messages import Register
 from libtask.worker.link import Link
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _succeed(folder: Path, lock: int, socket: Path) -> bool:
 def _hangs(holder: int, lock: int, socket: Path) -> bool:
     """Whether hetd waits in vain for the holder: for workers of it, or its greeting."""
     deadline = time.monotonic() + GREETING_S
-    hello = Hello(role="client", pid=os.getpid())
+    hello = Register(role="client", pid=os.getpid())
     link = Link(socket, lambda: [hello])
     with contextlib.suppress(DaemonUnreachableError), contextlib.closing(link):
         while not _is_free(lock):

@@ -23,21 +23,21 @@ TRACE_BYTES = 64 << 10
 """A Python traceback."""
 EXTRA_BYTES = 64 << 10
 """What an application keeps in a checkpoint record; the parameters of a policy."""
-MOST_TASKS = 500
+MAX_TASKS = 500
 """Tasks in one submit: they are accepted as one, in one turn of hetd."""
-MOST_IDS = 10_000
+MAX_IDS = 10_000
 """Ids of tasks in one request."""
-MOST_SAMPLES = 1000
+MAX_SAMPLES = 1000
 """Measurements in one message."""
-MOST_NAMES = 10_000
+MAX_NAMES = 10_000
 """Workers or snapshots that a launcher names in one message."""
-MOST_ATTACHMENTS = 8
+MAX_ATTACHMENTS = 8
 """Files kept by content that a task refers to."""
-LONGEST_GRACE_S = 86_400.0
+MAX_GRACE_S = 86_400.0
 """Seconds that a task may take to leave when it is asked to."""
-MOST_REPORTS = 64
+MAX_REPORTS = 64
 """Ends of tasks that a worker tells of at once."""
-MOST_RESOURCES = 64
+MAX_RESOURCES = 64
 """Resources and kinds that a task, or a request, names."""
 
 
@@ -68,7 +68,7 @@ Name = Annotated[str, msgspec.Meta(max_length=200)]
 NameText = Annotated[str, text_of(NAME_BYTES)]
 TypeText = Annotated[str, text_of(TYPE_BYTES)]
 Text = Annotated[str, text_of(TEXT_BYTES)]
-Ids = Annotated[list[Whole], entries(MOST_IDS)]
+Ids = Annotated[list[Whole], entries(MAX_IDS)]
 """Ids of tasks, as a request names them."""
 
 Kind = Literal["cpu", "gpu", "fpga"]

@@ -9,148 +9,25 @@ import msgspec
 
 from libtask.errors import InputError
 from libtask.messages.base import MAX_ANSWER, MAX_FRAME, Message
-from libtask.messages.bounds import check
-from libtask.messages.orders import (
-    Abort,
-    Aborted,
-    AttachmentsHeld,
-    DropAttachments,
-    DropSnapshots,
-    Failed,
+from libtask.messages.client import FromClient, Policies, Request, Submit, ToClient
+from libtask.messages.handshake import Register, Registered
+from libtask.messages.limits import check
+from libtask.messages.worker import (
     Finished,
-    KillWorker,
-    Leaving,
-    Parked,
-    Preempt,
+    FromWorker,
     Progress,
-    Ready,
-    Recall,
     Reports,
     Resumed,
-    Retire,
-    Run,
-    Signal,
-    SnapshotsHeld,
     SnapshotTaken,
-    Stage,
-    StartWorkers,
-    TakeSnapshot,
-    WorkerExited,
+    ToWorker,
     Yielded,
-)
-from libtask.messages.requests import (
-    Amend,
-    ConfigInfo,
-    Control,
-    DeviceList,
-    Devices,
-    Done,
-    Error,
-    Explain,
-    Explained,
-    Forget,
-    ForgetTasks,
-    Forgotten,
-    Hello,
-    Lagged,
-    Learn,
-    ListTasks,
-    Migrate,
-    ModelList,
-    Models,
-    NoteList,
-    Notes,
-    Occupy,
-    Policies,
-    PolicyInfo,
-    Request,
-    Requeue,
-    ShowConfig,
-    Status,
-    StatusInfo,
-    Stop,
-    Submit,
-    Submitted,
-    TaskChanged,
-    TaskList,
-    TestDevices,
-    Usage,
-    UsageInfo,
-    Watch,
-    Welcome,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ToDaemon = (
-    Hello
-    | Submit
-    | ListTasks
-    | Explain
-    | Control
-    | Amend
-    | Migrate
-    | Watch
-    | Devices
-    | Status
-    | Usage
-    | Policies
-    | Learn
-    | Models
-    | Notes
-    | Forget
-    | ForgetTasks
-    | Requeue
-    | ShowConfig
-    | Occupy
-    | TestDevices
-    | Stop
-    | WorkerExited
-    | Leaving
-    | Ready
-    | Progress
-    | Yielded
-    | Finished
-    | Reports
-    | Failed
-    | Aborted
-    | SnapshotTaken
-    | Resumed
-    | Parked
-    | SnapshotsHeld
-    | AttachmentsHeld
-)
-FromDaemon = (
-    Welcome
-    | Submitted
-    | TaskList
-    | Done
-    | Explained
-    | DeviceList
-    | StatusInfo
-    | ConfigInfo
-    | PolicyInfo
-    | ModelList
-    | Forgotten
-    | UsageInfo
-    | NoteList
-    | Error
-    | TaskChanged
-    | Lagged
-    | StartWorkers
-    | KillWorker
-    | Stage
-    | Run
-    | Preempt
-    | Abort
-    | Recall
-    | Retire
-    | TakeSnapshot
-    | DropSnapshots
-    | DropAttachments
-    | Signal
-)
+ToDaemon = Register | FromClient | FromWorker
+FromDaemon = Registered | ToClient | ToWorker
 
 
 def encode(message: Message) -> bytes:

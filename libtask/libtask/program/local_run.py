@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from libtask.messages import DeviceSpec
     from libtask.task import Task
-    from libtask.worker.execution import Demand, Watch
+    from libtask.worker.execution import CheckpointCallback, Demand
 
 INTERVAL_NS = 50_000_000
 REDRAW_NS = 100_000_000
@@ -59,7 +59,9 @@ def _execute(task: Task, spec: DeviceSpec) -> Any:
 
 
 @contextlib.contextmanager
-def _progress(task: Task, spec: DeviceSpec, course: Course) -> Iterator[Watch]:
+def _progress(
+    task: Task, spec: DeviceSpec, course: Course
+) -> Iterator[CheckpointCallback]:
     """Show a bar on a terminal; elsewhere nothing."""
     if not sys.stderr.isatty():
         yield _go_on

@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from libtask.messages import SnapshotTerms
+    from libtask.messages import SnapshotSettings
 
 START_UP_S = 0.02
 """Guess of the time of a small snapshot, before one was measured: mostly the disk's."""
@@ -35,7 +35,7 @@ class Pace:
 
     """
 
-    def __init__(self, terms: SnapshotTerms, state_bytes: int) -> None:
+    def __init__(self, terms: SnapshotSettings, state_bytes: int) -> None:
         self._terms = terms
         self.cost_s = START_UP_S + state_bytes / BYTES_PER_S
         self._patience = 1.0

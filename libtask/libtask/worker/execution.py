@@ -39,7 +39,7 @@ class Demand(Enum):
     """Stop at this checkpoint; the state is not wanted."""
 
 
-Watch: TypeAlias = "Callable[[int], Demand | None]"
+CheckpointCallback: TypeAlias = "Callable[[int], Demand | None]"
 """Called at each checkpoint but the last with `time.perf_counter_ns()`.
 
 It must return within a microsecond as long as there is nothing to do.
@@ -187,7 +187,7 @@ class Execution:
         task: Any,
         device: Device,
         course: Course,
-        watch: Watch,
+        watch: CheckpointCallback,
     ) -> None:
         self.course = course
         self.measures = Measures()

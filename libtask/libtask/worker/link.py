@@ -21,9 +21,9 @@ from libtask.messages import (
     Abort,
     Aborted,
     Recall,
+    Registered,
     Reports,
     Run,
-    Welcome,
     decode_from_daemon,
     decode_to_daemon,
     encode,
@@ -62,7 +62,7 @@ class Link:
     """
 
     def __init__(self, path: Path, greeting: Callable[[], list[Message]]) -> None:
-        self.welcome: Welcome | None = None
+        self.welcome: Registered | None = None
         self.connections = 0
         self.silent_since = time.monotonic()
         self._path = path
@@ -237,7 +237,7 @@ class Link:
         except InputError as error:
             sys.stderr.write(f"libtask: ignored a message of hetd: {error}\n")
             return
-        if isinstance(message, Welcome):
+        if isinstance(message, Registered):
             self.welcome = message
         if isinstance(message, Recall | Abort) and self._drop_follower(message):
             self.send(Aborted(task=message.task, epoch=message.epoch))

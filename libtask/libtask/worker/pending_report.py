@@ -12,18 +12,18 @@ import msgspec
 
 from libtask.messages import (
     Aborted,
-    Binding,
     Failed,
     Finished,
     Parked,
     Reports,
+    TaskEpoch,
     Yielded,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from libtask.messages import Hello, Message
+    from libtask.messages import Message, Register
     from libtask.worker.link import Link
 
 
@@ -83,7 +83,7 @@ class LastWord:
         self.message = None
         self.ends.clear()
 
-    def after(self, hello: Hello, lost_at: float) -> list[Message]:
+    def after(self, hello: Register, lost_at: float) -> list[Message]:
         """Return what a new hetd hears first; the last one was there until `lost_at`."""
         if self.message is None and not self.ends:
             return [hello]
@@ -95,7 +95,7 @@ class LastWord:
             return [hello, *([] if self.message is None else [self.message])]
         # of several tasks ordered together, and perhaps another one runs by now
         hello = msgspec.structs.replace(
-            hello, ended=[Binding(end.task, end.epoch) for end in ends]
+            hello, ended=[TaskEpoch(end.task, end.epoch) for end in ends]
         )
         said = [hello, *self._told_of_ends()]
         if self.message is not None and self.message is not ends[-1]:

@@ -18,8 +18,8 @@ from libtask.faultpoints import reach
 from libtask.messages import (
     CheckpointRecord,
     Resumed,
+    SnapshotSettings,
     SnapshotTaken,
-    SnapshotTerms,
     cut,
 )
 from libtask.phase import Phase, own_page
@@ -70,7 +70,7 @@ class Keeping:
     """
 
     def __init__(
-        self, held: Holding, shelf: str, name: str, terms: SnapshotTerms
+        self, held: Holding, shelf: str, name: str, terms: SnapshotSettings
     ) -> None:
         self.wanted = False
         self.last: SnapshotTaken | None = None
@@ -269,7 +269,7 @@ class Keeper:
         welcome = self._link.welcome
         if not order.snapshots or not self._shelf or not held.app.keeps_snapshots:
             return
-        terms = welcome.snapshots if welcome else SnapshotTerms()
+        terms = welcome.snapshots if welcome else SnapshotSettings()
         self.keeping = Keeping(held, self._shelf, order.snapshots, terms)
         if order.resume:
             resumed = self.keeping.resume()

@@ -34,15 +34,15 @@ from libtask.messages import (
     Error,
     Failed,
     Finished,
-    Hello,
     Leaving,
     Parked,
     Ready,
+    Register,
+    Registered,
     Retire,
     Run,
     Stage,
     TakeSnapshot,
-    Welcome,
     Yielded,
 )
 from libtask.phase import Phase, own_page
@@ -162,7 +162,7 @@ class Worker:
     def _greeting(self) -> list[Message]:
         reach("worker.greeting")
         task, epoch = self._concerns()
-        hello = Hello(
+        hello = Register(
             role="worker",
             pid=os.getpid(),
             worker=self._terms.name,
@@ -193,7 +193,7 @@ class Worker:
                 self._take_snapshot(message)
             case Retire():
                 self._leaving = True
-            case Welcome():
+            case Registered():
                 self._last_word.heard(self._now())
             case Error():
                 sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")

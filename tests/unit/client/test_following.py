@@ -9,7 +9,7 @@ import pytest
 
 from libtask.client.client import Client
 from libtask.errors import DaemonUnreachableError, NotFoundError, TaskFailedError
-from libtask.messages import Lagged, ListTasks, Submit, Submitted, Watch
+from libtask.messages import Lagged, ListTasks, Submit, Submitted, Subscribe
 from unit.fake_daemon import FakeDaemon, a_change, a_task, specs
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def test_watch_of_everything(client: Client, daemon: FakeDaemon) -> None:
         daemon.push(a_change(3, "running"))
         assert next(changes).id == 3
 
-    assert daemon.requests(Watch)[0].ids is None
+    assert daemon.requests(Subscribe)[0].ids is None
 
 
 def test_tasks_are_asked_for_anew_when_changes_were_missed(
@@ -129,7 +129,7 @@ def test_a_watch_outlives_a_restart_of_the_daemon(tmp_path: Path) -> None:
         second.tasks[7] = a_task(7, state="running")
 
         assert next(changes).what == "seen"
-        assert second.requests(Watch)[0].ids == [7]
+        assert second.requests(Subscribe)[0].ids == [7]
         second.push(a_change(7, "completed"))
         assert next(changes).state == "completed"
     second.close()

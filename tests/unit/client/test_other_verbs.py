@@ -11,7 +11,7 @@ import pytest
 from libtask.client.asynchronous import AsyncClient
 from libtask.client.client import Client, Selection
 from libtask.errors import NotFoundError
-from libtask.messages import Done, ListTasks, Watch
+from libtask.messages import Done, ListTasks, Subscribe
 from unit.fake_daemon import FakeDaemon, a_change, a_task, specs
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def test_one_forgotten_task_does_not_spoil_the_others(
     assert (first.wait(5), third.wait(5)) == ("completed", "completed")
     with pytest.raises(NotFoundError, match="no task 2"):
         second.result(5)
-    assert daemon.requests(Watch)[0].ids == [1, 2, 3]
+    assert daemon.requests(Subscribe)[0].ids == [1, 2, 3]
 
 
 def test_missing_task(client: Client) -> None:
@@ -98,10 +98,10 @@ def test_async_form(daemon: FakeDaemon, tmp_path: Path) -> None:
         "def run(task, device, checkpoint):\n    yield\n"
     )
 
-    def watched(message: Watch) -> list[Message]:
+    def watched(message: Subscribe) -> list[Message]:
         return [Done(message.request), a_change(3, "running")]
 
-    daemon.answers[Watch] = watched
+    daemon.answers[Subscribe] = watched
 
     async def story() -> list[Any]:
         async with AsyncClient(daemon.path) as client:

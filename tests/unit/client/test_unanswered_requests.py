@@ -11,12 +11,12 @@ import pytest
 from libtask.client.client import Client
 from libtask.errors import DaemonUnreachableError
 from libtask.messages import (
+    AddSamples,
     Control,
     Done,
+    Drain,
     Error,
-    Learn,
     Migrate,
-    Occupy,
     Policies,
     Stop,
     Submit,
@@ -48,8 +48,8 @@ def test_unanswered_submit_is_repeated_with_its_key(daemon: FakeDaemon) -> None:
         (lambda client: client.cancel(1), Control),
         (lambda client: client.migrate(1, "cpu"), Migrate),
         (lambda client: client.policy("affinity"), Policies),
-        (lambda client: client.drain("cpu"), Occupy),
-        (lambda client: client.learn([]), Learn),
+        (lambda client: client.drain("cpu"), Drain),
+        (lambda client: client.learn([]), AddSamples),
     ],
     ids=["control", "migrate", "policy", "drain", "learn"],
 )

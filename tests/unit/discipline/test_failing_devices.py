@@ -87,7 +87,7 @@ def test_an_administrator_may_know_better(shell: Shell) -> None:
     for _ in range(3):
         _fail_on_gpu(shell, "w")
 
-    shell.ask(m.Occupy(1, "gpu0", drain=False), uid=0)
+    shell.ask(m.Drain(1, "gpu0", on=False), uid=0)
 
     assert (device_of(shell).state, device_of(shell).reason) == ("up", "")
     assert trials.begun == []

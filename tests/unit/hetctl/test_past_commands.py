@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hetctl.__main__ import main
 from libtask.messages import (
     Control,
-    ForgetTasks,
+    DeleteTasks,
     LastOutput,
     Order,
     Requeue,
@@ -79,7 +79,7 @@ def test_ended_tasks_are_forgotten(mixed: FakeDaemon) -> None:
 
     assert result.stdout == "3 tasks forgotten\n"
     assert result.stderr == "task 3 is running, and stays\n"
-    assert [each.ids for each in mixed.requests(ForgetTasks)] == [[1, 2, 4]]
+    assert [each.ids for each in mixed.requests(DeleteTasks)] == [[1, 2, 4]]
 
 
 def test_a_reason_goes_with_a_cancellation(mixed: FakeDaemon) -> None:

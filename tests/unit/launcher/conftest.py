@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from libtask.messages import Hello
+from libtask.messages import Register
 from unit.launcher.played_launcher import Played
 
 if TYPE_CHECKING:
@@ -18,6 +18,6 @@ if TYPE_CHECKING:
 def launcher(tmp_path: Path) -> Iterator[Played]:
     played = Played(tmp_path)
     hello = played.daemon.greet()
-    assert hello == Hello(role="launcher", pid=played.process.pid)
+    assert hello == Register(role="launcher", pid=played.process.pid)
     yield played
     played.close()

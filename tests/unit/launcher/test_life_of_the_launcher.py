@@ -11,7 +11,7 @@ import pytest
 from libtask.endpoint import launcher_folder
 from libtask.launcher.exit_records import ExitRecords
 from libtask.launcher.launcher import start_launcher
-from libtask.messages import Hello, Retire, WorkerExited
+from libtask.messages import Register, Retire, WorkerExited
 from libtask.processes import children_of, is_alive
 from libtask.worker.logs import LogCap
 from unit.launcher.played_launcher import Played
@@ -32,8 +32,10 @@ def test_tells_a_new_daemon_of_exits_that_nobody_heard(launcher: Played) -> None
     ends = [each for each in messages if isinstance(each, WorkerExited)]
     assert [(each.name, each.status) for each in ends] == [("w1", -9)]
     assert ends[0].reason.startswith("killed by signal 9 (SIGKILL), ")
-    assert isinstance(by_launcher[0], Hello)
-    assert {message.worker for message in messages if isinstance(message, Hello)} == {
+    assert isinstance(by_launcher[0], Register)
+    assert {
+        message.worker for message in messages if isinstance(message, Register)
+    } == {
         "w2",
         "",
     }
@@ -74,7 +76,7 @@ def test_retires_with_its_workers(launcher: Played) -> None:
 def test_there_is_one_launcher_for_a_socket(launcher: Played) -> None:
     second = launcher.start()
 
-    assert launcher.daemon.greet() == Hello(role="client", pid=second.pid)
+    assert launcher.daemon.greet() == Register(role="client", pid=second.pid)
     assert second.wait(PATIENCE) == 0
     assert launcher.start_workers("w1")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from libtask.messages import Hello, Leaving, StartWorkers, WorkerExited
+from libtask.messages import Leaving, Register, StartWorkers, WorkerExited
 from libtask.processes import children_of
 from libtask.worker.logs import opened, read
 from unit.launcher.played_launcher import Played
@@ -45,10 +45,10 @@ def test_workers_inherit_nothing_they_should_not(launcher: Played) -> None:
     launcher.process.wait()
     launcher.process = launcher.start()
     message: object = None
-    while not isinstance(message, Hello):
+    while not isinstance(message, Register):
         _, message = launcher.daemon.hear()
         # its orphans, who are idle, leave meanwhile or later
-        assert isinstance(message, Hello | Leaving)
+        assert isinstance(message, Register | Leaving)
     assert message.role == "launcher"
 
 

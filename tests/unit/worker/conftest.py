@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from libtask.messages import Hello
+from libtask.messages import Register
 from unit.worker.played_worker import Played
 
 if TYPE_CHECKING:
@@ -24,5 +24,5 @@ def played(tmp_path: Path) -> Iterator[Played]:
 @pytest.fixture
 def worker(played: Played) -> Played:
     hello = played.daemon.greet(interval_ns=1_000_000)
-    assert hello == Hello(role="worker", pid=played.process.pid, worker="w1")
+    assert hello == Register(role="worker", pid=played.process.pid, worker="w1")
     return played

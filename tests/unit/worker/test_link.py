@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zmq
 
-from libtask.messages import FromDaemon, Hello, Retire, encode
+from libtask.messages import FromDaemon, Register, Retire, encode
 from libtask.worker.link import Link
 from unit.scripted_daemon import PATIENCE
 
@@ -59,7 +59,7 @@ def test_a_last_word_that_comes_between_two_looks_is_heard(
     tmp_path: Path, router: Any
 ) -> None:
     router.bind(f"ipc://{tmp_path}/s")
-    link = Link(tmp_path / "s", lambda: [Hello("launcher")])
+    link = Link(tmp_path / "s", lambda: [Register("launcher")])
     socket = link._socket
     link._socket = LastWords(socket, router, Retire(), link._monitor)  # type: ignore[assignment]  # stands in
     said: FromDaemon | None = link.receive(0)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 from libtask.messages import (
     Abort,
     Aborted,
-    Binding,
     Failed,
     Finished,
-    Hello,
     Leaving,
     Progress,
     Recall,
+    Register,
     Reports,
     Retire,
     Run,
+    TaskEpoch,
     TaskSpec,
 )
 from unit.scripted_daemon import cpu, null
@@ -125,8 +125,8 @@ def test_a_new_hetd_hears_of_all_ends_that_the_last_one_may_have_missed(
     worker.daemon.rise()
     hello = worker.daemon.greet()
 
-    assert isinstance(hello, Hello)
-    assert hello.ended == [Binding(1, 1), Binding(2, 1), Binding(3, 1)]
+    assert isinstance(hello, Register)
+    assert hello.ended == [TaskEpoch(1, 1), TaskEpoch(2, 1), TaskEpoch(3, 1)]
     assert ends(worker.daemon.expect(Reports)) == [1, 2, 3]
 
 
@@ -141,5 +141,5 @@ def test_a_new_hetd_hears_of_an_end_beside_the_task_that_runs(worker: Played) ->
     worker.daemon.rise()
     hello = worker.daemon.greet()
 
-    assert (hello.task, hello.ended) == (2, [Binding(1, 1)])
+    assert (hello.task, hello.ended) == (2, [TaskEpoch(1, 1)])
     assert worker.daemon.expect(Finished).task == 1

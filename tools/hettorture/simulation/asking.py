@@ -163,7 +163,7 @@ class Asking:
 
     def _watch(self, client: SimulatedClient) -> None:
         ids = self._some(client) or None
-        client.watch = m.Watch(0, ids, progress=self._likely(0.5))
+        client.watch = m.Subscribe(0, ids, progress=self._likely(0.5))
         client.ask(client.watch, lambda _reply: None)
 
     def _explain(self, client: SimulatedClient) -> None:
@@ -217,7 +217,7 @@ def drain(client: SimulatedClient, name: str, *, wanted: bool) -> None:
     def take(reply: m.Request) -> None:
         drains.answer(name, wanted if isinstance(reply, m.Done) else None)
 
-    client.ask(m.Occupy(request=0, resource=name, drain=wanted), take)
+    client.ask(m.Drain(request=0, resource=name, on=wanted), take)
 
 
 def note_listed(client: SimulatedClient, listed: m.TaskList) -> None:

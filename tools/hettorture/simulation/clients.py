@@ -52,7 +52,7 @@ class SimulatedClient:
     ) -> None:
         self.user = user
         self.process = Process(machine, f"client-{number}", user.uid)
-        self.watch: m.Watch | None = None
+        self.watch: m.Subscribe | None = None
         self.complaints: list[str] = []
         self._network = network
         self._machine = machine
@@ -85,7 +85,7 @@ class SimulatedClient:
     def _connect(self) -> None:
         self._welcomed = False
         self._connection = Connection(self._network, self.process, self._hear)
-        self._connection.send(m.encode(m.Hello("client", pid=self.process.pid)))
+        self._connection.send(m.encode(m.Register("client", pid=self.process.pid)))
         self.process.after(TIMEOUT, self._lose_patience, self._connection)
 
     def _renew(self) -> None:
@@ -118,7 +118,7 @@ class SimulatedClient:
 
     def _take(self, message: m.FromDaemon) -> None:
         match message:
-            case m.Welcome():
+            case m.Registered():
                 self._on_welcome(message)
             case m.TaskChanged():
                 self._on_change(message)
@@ -129,7 +129,7 @@ class SimulatedClient:
             case _:
                 self.complaints.append(f"{self.process.name} was sent {message}")
 
-    def _on_welcome(self, welcome: m.Welcome) -> None:
+    def _on_welcome(self, welcome: m.Registered) -> None:
         self._welcomed = True
         if self.user.unanswered or self._pending:
             self._demand_launcher(there=welcome.launcher)

@@ -83,7 +83,7 @@ class SimulatedLauncher:
         for name, (exited, _) in exits.items():
             exits[name] = (exited, now)
         names = list(self.children)
-        hello = m.Hello("launcher", pid=self.process.pid, workers=names)
+        hello = m.Register("launcher", pid=self.process.pid, workers=names)
         return [hello, *(exited for exited, _ in exits.values())]
 
     def _wake(self) -> None:

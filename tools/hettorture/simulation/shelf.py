@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from libtask.messages import (
     CheckpointRecord,
     Resumed,
+    SnapshotSettings,
     SnapshotTaken,
-    SnapshotTerms,
     Stage,
 )
 from libtask.worker.snapshot_writer import Keeper, Keeping
@@ -65,7 +65,7 @@ class SimulatedKeeping(Keeping):
     """The snapshots of one held task, on a simulated shelf."""
 
     def __init__(self, held: Holding, shelf: SimulatedShelf, name: str) -> None:
-        super().__init__(held, "", name, SnapshotTerms())
+        super().__init__(held, "", name, SnapshotSettings())
         self._simulated = shelf
 
     def is_due(self, measures: Measures, course: Course) -> bool:

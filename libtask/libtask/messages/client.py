@@ -1,4 +1,4 @@
-"""Hello, what clients ask, and what hetd answers and tells them."""
+"""Requests of clients, and the replies and notifications of hetd."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ import msgspec
 
 from libtask.messages.base import (
     EXTRA_BYTES,
-    MOST_IDS,
-    MOST_NAMES,
-    MOST_REPORTS,
-    MOST_RESOURCES,
-    MOST_SAMPLES,
-    MOST_TASKS,
-    PROTOCOL,
+    MAX_IDS,
+    MAX_RESOURCES,
+    MAX_SAMPLES,
+    MAX_TASKS,
     Ids,
     Message,
-    Name,
     NameText,
     Seconds,
     TaskState,
@@ -26,63 +22,20 @@ from libtask.messages.base import (
     entries,
     packed_in,
 )
-from libtask.messages.parts import (
+from libtask.messages.records import (
     AvoidedPair,
-    Binding,
     ConfigValue,
     DeviceInfo,
     LastOutput,
     Note,
     Prospect,
     Reason,
-    Repeated,
+    RequeuedTask,
     Sample,
     SamplePlace,
-    SnapshotTerms,
     TaskInfo,
     TaskSpec,
 )
-
-
-class Hello(Message, frozen=True):
-    """First message of every peer."""
-
-    role: Literal["client", "launcher", "worker"]
-    protocol: Whole = PROTOCOL
-    pid: Whole = 0
-    worker: Name = ""
-    """Worker's name, given by its launcher (`libtask.main`: by itself)."""
-    task: Whole | None = None
-    """Worker: the task it still holds, after a reconnect."""
-    epoch: Whole = 0
-    own: bool = False
-    """Worker started by the user's own program: it runs just the task it submits."""
-    resource: NameText = ""
-    """Worker: where the task that it holds runs; empty: it waits, or is about to end."""
-    ended: Annotated[list[Binding], entries(MOST_REPORTS)] = []
-    """Worker: the tasks ordered together of whose ends hetd may not know; they follow."""
-    workers: Annotated[list[NameText], entries(MOST_NAMES)] = []
-    """Launcher: its workers of whom anything is there."""
-
-
-class Welcome(Message, frozen=True):
-    """hetd's answer to Hello."""
-
-    protocol: int
-    version: str
-    pid: int
-    launcher: bool
-    """Whether the caller's launcher is connected."""
-    interval_ns: int = 50_000_000
-    """Target interval between checkpoints."""
-    snapshots: SnapshotTerms = SnapshotTerms()
-    """Worker: when to write them."""
-    log_bytes: int = 64 << 20
-    """Launcher: the disk that a worker's log may take; 0: any."""
-    processes: int = 0
-    """Launcher: processes and threads that its user may have; 0: any number."""
-    hung_launcher: int = 0
-    """Process of the caller's launcher if it does not answer; 0: it does, or is none."""
 
 
 class Request(Message, frozen=True):
@@ -103,7 +56,7 @@ class Change(Request, frozen=True, kw_only=True):
 class Submit(Change, frozen=True):
     """Accept these tasks, all or none."""
 
-    tasks: Annotated[list[TaskSpec], entries(MOST_TASKS)]
+    tasks: Annotated[list[TaskSpec], entries(MAX_TASKS)]
     worker: NameText = ""
     """Name of the submitting worker that will run the single task itself."""
     part_of: Whole = 0
@@ -117,12 +70,12 @@ class ListTasks(Request, frozen=True):
     """None: all that the caller may see."""
     mine: bool = False
     limit: Whole = 1000
-    """Tasks in one page, at most `MOST_IDS`."""
+    """Tasks in one page, at most `MAX_IDS`."""
     before: Whole | None = None
     """Page: only ids below this one."""
     detail: bool = False
     """With segments and parameters."""
-    states: Annotated[list[TaskState], entries(MOST_RESOURCES)] = []
+    states: Annotated[list[TaskState], entries(MAX_RESOURCES)] = []
     """Only tasks in one of these; empty: in any."""
     since: Seconds | None = None
     """Only tasks that have not ended, or not before this (epoch seconds)."""
@@ -159,13 +112,13 @@ class Requeue(Change, frozen=True):
     """
 
     ids: Ids
-    """At most `MOST_TASKS`."""
-    done: Annotated[list[Repeated], entries(MOST_IDS)] = []
+    """At most `MAX_TASKS`."""
+    done: Annotated[list[RequeuedTask], entries(MAX_IDS)] = []
     """Those that were submitted again before: what comes after an old one comes after the
     new one."""
 
 
-class ForgetTasks(Change, frozen=True):
+class DeleteTasks(Change, frozen=True):
     """Remove tasks that have ended from history; the reply is those that are gone."""
 
     ids: Ids
@@ -190,7 +143,7 @@ class Migrate(Change, frozen=True):
     resource: NameText
 
 
-class Watch(Request, frozen=True):
+class Subscribe(Request, frozen=True):
     """Send `TaskChanged` for these tasks (None: all visible) from now on."""
 
     ids: Ids | None = None
@@ -221,10 +174,10 @@ class Notes(Request, frozen=True):
     limit: int = 1000
 
 
-class Learn(Change, frozen=True):
+class AddSamples(Change, frozen=True):
     """Store characterisation samples."""
 
-    samples: Annotated[list[Sample], entries(MOST_SAMPLES)]
+    samples: Annotated[list[Sample], entries(MAX_SAMPLES)]
 
 
 class Models(Request, frozen=True):
@@ -235,15 +188,15 @@ class Models(Request, frozen=True):
     limit: Whole = 1000
 
 
-class Forget(Change, frozen=True):
+class DeleteSamples(Change, frozen=True):
     """Forget measured execution times, and failures; the reply is what is gone.
 
     Who is no ruler forgets failures of their own applications only.
     """
 
-    names: Annotated[list[TypeText], entries(MOST_SAMPLES)] = []
+    names: Annotated[list[TypeText], entries(MAX_SAMPLES)] = []
     """Applications or types; empty: all."""
-    resources: Annotated[list[NameText], entries(MOST_RESOURCES)] = []
+    resources: Annotated[list[NameText], entries(MAX_RESOURCES)] = []
     """Only what was measured, or failed, there; empty: everywhere."""
 
 
@@ -262,11 +215,12 @@ class ShowConfig(Request, frozen=True):
     """Tell the configuration that is in force, and where each value comes from."""
 
 
-class Occupy(Change, frozen=True):
+class Drain(Change, frozen=True):
     """Keep a resource free of tasks (drain), over restarts too, or give it back."""
 
     resource: NameText
-    drain: bool
+    on: bool
+    """False: put it back into service."""
 
 
 class TestDevices(Change, frozen=True):
@@ -274,7 +228,7 @@ class TestDevices(Change, frozen=True):
 
     __test__: ClassVar[bool] = False  # no test of pytest's
 
-    resources: Annotated[list[NameText], entries(MOST_RESOURCES)] = []
+    resources: Annotated[list[NameText], entries(MAX_RESOURCES)] = []
     """Empty: all that an OpenCL driver serves."""
 
 
@@ -407,7 +361,7 @@ class ModelList(Request, frozen=True):
     """What is known against applications: the asker's own, or everybody's for rulers."""
 
 
-class Forgotten(Request, frozen=True):
+class DeletedSamples(Request, frozen=True):
     """What was forgotten: how many measured times, and some of the failures."""
 
     count: int
@@ -468,3 +422,45 @@ class TaskChanged(Message, frozen=True):
     """Of a task that has failed: where in its Python code."""
     by: str = ""
     """Who ordered it, as owners are named; empty: nobody did."""
+
+
+FromClient = (
+    Submit
+    | ListTasks
+    | Explain
+    | Control
+    | Amend
+    | Migrate
+    | Subscribe
+    | Devices
+    | Status
+    | Usage
+    | Policies
+    | AddSamples
+    | Models
+    | Notes
+    | DeleteSamples
+    | DeleteTasks
+    | Requeue
+    | ShowConfig
+    | Drain
+    | TestDevices
+    | Stop
+)
+ToClient = (
+    Submitted
+    | TaskList
+    | Done
+    | Explained
+    | DeviceList
+    | StatusInfo
+    | ConfigInfo
+    | PolicyInfo
+    | ModelList
+    | DeletedSamples
+    | UsageInfo
+    | NoteList
+    | Error
+    | TaskChanged
+    | Lagged
+)

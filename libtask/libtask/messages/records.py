@@ -9,10 +9,10 @@ import msgspec
 
 from libtask.messages.base import (
     EXTRA_BYTES,
-    LONGEST_GRACE_S,
-    MOST_ATTACHMENTS,
-    MOST_IDS,
-    MOST_RESOURCES,
+    MAX_ATTACHMENTS,
+    MAX_GRACE_S,
+    MAX_IDS,
+    MAX_RESOURCES,
     Amount,
     Kind,
     Name,
@@ -66,7 +66,7 @@ class TaskSpec(Record, frozen=True):
     params: dict[str, Any] = {}
     type: TypeText = ""
     """(app, size signature), e.g. `heat/4096`."""
-    kinds: Annotated[list[Kind], entries(MOST_RESOURCES)] = msgspec.field(
+    kinds: Annotated[list[Kind], entries(MAX_RESOURCES)] = msgspec.field(
         default_factory=lambda: ["cpu"]
     )
     """Kinds the app has an implementation for."""
@@ -76,10 +76,10 @@ class TaskSpec(Record, frozen=True):
     state_bytes: Whole = 0
     """Bytes that a migration moves."""
     priority: Whole = 0
-    after: Annotated[list[Whole], entries(MOST_IDS)] = []
+    after: Annotated[list[Whole], entries(MAX_IDS)] = []
     """Ids of tasks that must complete first; `-k` means the k-th task before in the same submit."""
     hold: bool = False
-    resources: Annotated[list[NameText], entries(MOST_RESOURCES)] = []
+    resources: Annotated[list[NameText], entries(MAX_RESOURCES)] = []
     """Allowed resource names; empty: any."""
     strip: Whole | None = None
     """Fixed strip size in iterations; None: sized to the target interval."""
@@ -94,15 +94,15 @@ class TaskSpec(Record, frozen=True):
     version: Name = ""
     """A digest of the application's code: with another one, what is known against the
     application on a resource does not hold any more."""
-    attachments: Annotated[list[Name], entries(MOST_ATTACHMENTS)] = []
+    attachments: Annotated[list[Name], entries(MAX_ATTACHMENTS)] = []
     """Files that its user keeps by content, and that it needs to start; see `attachments`."""
     preemptible: bool = True
     """Whether it may be stopped, to go on elsewhere; else it runs where it began."""
-    grace_s: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_GRACE_S)] = 0.0
+    grace_s: Annotated[float, msgspec.Meta(ge=0, le=MAX_GRACE_S)] = 0.0
     """Seconds that it may take to leave when it is asked to, besides finishing a strip."""
 
 
-class Binding(Record, frozen=True):
+class TaskEpoch(Record, frozen=True):
     """A task, and the order by which a worker has it."""
 
     task: Whole
@@ -118,7 +118,7 @@ class CheckpointRecord(Record, frozen=True):
     """What the app itself keeps there (residuals, flags): small plain values."""
 
 
-class SnapshotTerms(Record, frozen=True):
+class SnapshotSettings(Record, frozen=True):
     """When workers write snapshots of their tasks."""
 
     mtbf_s: float = 86_400.0
@@ -244,7 +244,7 @@ class Order(Record, frozen=True):
     """What exactly: the resource, the new priority, the reason."""
 
 
-class Repeated(Record, frozen=True):
+class RequeuedTask(Record, frozen=True):
     """A task that has ended, and the one that repeats it."""
 
     old: Whole

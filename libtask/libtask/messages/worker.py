@@ -1,13 +1,13 @@
-"""Orders to launchers and workers, and their reports. Each names (task, epoch)."""
+"""Commands to launchers and workers, and their reports; each names (task, epoch)."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from libtask.messages.base import (
-    MOST_NAMES,
-    MOST_REPORTS,
-    MOST_RESOURCES,
+    MAX_NAMES,
+    MAX_REPORTS,
+    MAX_RESOURCES,
     TRACE_BYTES,
     Message,
     NameText,
@@ -17,7 +17,7 @@ from libtask.messages.base import (
     entries,
     text_of,
 )
-from libtask.messages.parts import CheckpointRecord, DeviceSpec, LastOutput, TaskSpec
+from libtask.messages.records import CheckpointRecord, DeviceSpec, LastOutput, TaskSpec
 
 
 class StartWorkers(Message, frozen=True):
@@ -130,13 +130,13 @@ class DropSnapshots(Message, frozen=True):
 class SnapshotsHeld(Message, frozen=True):
     """Launcher: there are snapshots of these tasks; some may not be needed any more."""
 
-    names: Annotated[list[NameText], entries(MOST_NAMES)]
+    names: Annotated[list[NameText], entries(MAX_NAMES)]
 
 
 class AttachmentsHeld(Message, frozen=True):
     """Launcher: there are attachments of these names; some may not be needed any more."""
 
-    names: Annotated[list[NameText], entries(MOST_NAMES)]
+    names: Annotated[list[NameText], entries(MAX_NAMES)]
 
 
 class DropAttachments(Message, frozen=True):
@@ -186,7 +186,7 @@ class Progress(Message, frozen=True):
     log_start: Whole = 0
 
 
-class Account(Message, frozen=True, kw_only=True):
+class SegmentTotals(Message, frozen=True, kw_only=True):
     """Base of what a worker says of a stretch that is over, computed as it was to be."""
 
     seconds: Seconds = 0.0
@@ -205,7 +205,7 @@ class Account(Message, frozen=True, kw_only=True):
     log_end: Whole = 0
 
 
-class Yielded(Account, frozen=True):
+class Yielded(SegmentTotals, frozen=True):
     """The task stopped at a checkpoint; its device memory is free."""
 
     task: Whole
@@ -238,7 +238,7 @@ class Resumed(Message, frozen=True):
     task: Whole
     epoch: Whole
     checkpoint: CheckpointRecord
-    refused: Annotated[list[Text], entries(MOST_RESOURCES)] = []
+    refused: Annotated[list[Text], entries(MAX_RESOURCES)] = []
     """Snapshots that were not used, and why."""
 
 
@@ -249,7 +249,7 @@ class Parked(Message, frozen=True):
     epoch: Whole
 
 
-class Finished(Account, frozen=True):
+class Finished(SegmentTotals, frozen=True):
     """The task is complete; `result` is what it saved."""
 
     task: Whole
@@ -257,14 +257,14 @@ class Finished(Account, frozen=True):
     result: Any = None
     exit_code: Whole | None = None
     """Of the command that it was."""
-    warnings: Annotated[list[Text], entries(MOST_RESOURCES)] = []
+    warnings: Annotated[list[Text], entries(MAX_RESOURCES)] = []
     """What of the result is kept in another form."""
 
 
 class Reports(Message, frozen=True):
     """Several tasks that were ordered together are complete, in this order."""
 
-    reports: Annotated[list[Finished], entries(MOST_REPORTS)]
+    reports: Annotated[list[Finished], entries(MAX_REPORTS)]
 
 
 class Failed(Message, frozen=True):
@@ -291,8 +291,40 @@ class Failed(Message, frozen=True):
     log_end: Whole = 0
 
 
-class Aborted(Account, frozen=True):
+class Aborted(SegmentTotals, frozen=True):
     """The task was given up, as asked; what it computed is lost, and told all the same."""
 
     task: Whole
     epoch: Whole
+
+
+FromWorker = (
+    WorkerExited
+    | Leaving
+    | Ready
+    | Progress
+    | Yielded
+    | Finished
+    | Reports
+    | Failed
+    | Aborted
+    | SnapshotTaken
+    | Resumed
+    | Parked
+    | SnapshotsHeld
+    | AttachmentsHeld
+)
+ToWorker = (
+    StartWorkers
+    | KillWorker
+    | Stage
+    | Run
+    | Preempt
+    | Abort
+    | Recall
+    | Retire
+    | TakeSnapshot
+    | DropSnapshots
+    | DropAttachments
+    | Signal
+)
