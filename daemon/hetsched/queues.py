@@ -7,6 +7,7 @@ a look costs O(rows) however many tasks wait, a change O(log n).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
@@ -99,14 +100,11 @@ class RunQueue:
         """Look at the first task. O(rows)."""
         return self._first() if self._buckets else None
 
-    def ahead_of(self, task: TaskRecord) -> Iterator[TaskRecord]:
-        """Look at the tasks before one in the queue, in no order. O(n), for users.
-
-        What happens to the queue meanwhile is not looked at.
-        """
-        own = self._entries[task][0]
-        entries = list(self._entries.values())
-        return (other for key, other in entries if key < own)
+    def count_ahead_of(self, task: TaskRecord) -> Counter[Row]:
+        """Count the tasks before one in the queue, by row. O(rows log n)."""
+        entry = self._entries[task]
+        counts = {row: b.bisect_left(entry) for row, b in self._buckets.items()}
+        return Counter({row: count for row, count in counts.items() if count})
 
     def key_of(self, task: TaskRecord) -> Key:
         """Tell where in the order a waiting task stands."""

@@ -141,3 +141,10 @@ def test_a_queue_is_a_sorted_list(
     assert queue.head() == (ordered[0] if ordered else None)
     assert {task.row: task for task in queue.heads(skip=count)} == firsts
     assert [queue.pop() for _ in model] == ordered
+
+
+def test_the_tasks_ahead_of_one_are_counted_by_row() -> None:
+    queue = a_queue(a_record(1), a_record(2), a_record(3, B), a_record(4, B))
+
+    assert queue.count_ahead_of(queue.first(1)[0]) == {}
+    assert queue.count_ahead_of(queue.first(4)[3]) == {A: 2, B: 1}

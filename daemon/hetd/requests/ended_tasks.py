@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hetd.requests.slices import LOOKS, SLICE, Reading, slices
+from hetd.requests.slices import Reading, slices_of_pages
 from libtask import messages as m
 from libtask.errors import InputError
 
@@ -71,8 +71,9 @@ class PastDesk:
     def forget(self, peer: Peer, request: m.DeleteTasks) -> Work:
         ids = yield from self._demand_ended(peer, list(dict.fromkeys(request.ids)))
         journal = self._node.journal
-        for number, some in enumerate(slices(ids, SLICE)):
-            if number:
+        for some in slices_of_pages(journal, ids):
+            # what one commit removes is bounded: it takes as long as its bytes are many
+            while journal.batch.removed:
                 yield
             for task in some:
                 journal.remove(task)
@@ -82,15 +83,15 @@ class PastDesk:
         self, peer: Peer, ids: Sequence[int]
     ) -> Generator[None, None, list[int]]:
         """Return the tasks that are there; refuse those of others, and unended ones."""
+        reading = Reading(self._node.journal)
         found: list[int] = []
-        for number, some in enumerate(slices(ids, LOOKS)):
-            if number:
+        for task in ids:
+            if reading.is_enough():
                 yield
-            for task in some:
-                self._rights.demand_own(peer, task)
-                if task in self._node.journal.live:
-                    state = self._node.journal.live[task].state
-                    text = f"task {task} is {state}: only what has ended is forgotten"
-                    raise InputError(text)
-                found.append(task)
+            self._rights.demand_own(peer, task)
+            if task in self._node.journal.live:
+                state = self._node.journal.live[task].state
+                text = f"task {task} is {state}: only what has ended is forgotten"
+                raise InputError(text)
+            found.append(task)
         return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +28,7 @@ if TYPE_CHECKING:
     from hetd.tasks.page import Entry
     from hetd.transport.router import Peer
     from hetsched.planning.explain import Prospect
-    from hetsched.tasks import Row, TaskRecord
-
-COUNTED = 10_000
-"""Waiting tasks that one step of an explanation counts: some 2 ms."""
+    from hetsched.tasks import TaskRecord
 
 
 class TaskDesk:
@@ -44,9 +40,8 @@ class TaskDesk:
 
     # ------------------------------------------------------------ explain
 
-    def explain(self, peer: Peer, request: m.Explain) -> Work:
+    def explain(self, peer: Peer, request: m.Explain) -> m.Explained:
         entry = self._rights.own(peer, request.id)
-        before = yield from self._count_before(TaskId(entry.id))
         system = self._node.scheduler.system
         record = system.tasks.get(TaskId(entry.id))
         if record is None:
@@ -56,7 +51,7 @@ class TaskDesk:
             return m.Explained(
                 request.request, entry.id, entry.state, why, resource=entry.resource
             )
-        found = explain(system, record, before)
+        found = explain(system, record)
         return m.Explained(
             request.request,
             entry.id,
@@ -68,20 +63,6 @@ class TaskDesk:
             record.resource,
             [self._prospect(record, each) for each in found.prospects],
         )
-
-    def _count_before(self, task: TaskId) -> Generator[None, None, Counter[Row]]:
-        """Count the tasks that wait before one in its queue, by row."""
-        found: Counter[Row] = Counter()
-        system = self._node.scheduler.system
-        record = system.tasks.get(task)
-        if record is None or record.resource is None or not record.state.placeable:
-            return found
-        queue = system.queue(record.resource)
-        for some in slices(queue.ahead_of(record), COUNTED):
-            if found:
-                yield
-            found.update(other.row for other in some)
-        return found
 
     def _lack_of_worker(self, record: TaskRecord) -> str:
         """Say that a task lacks but a worker, and why that may take long."""

@@ -249,6 +249,11 @@ class Reader:
         rows = self._rows("SELECT owner FROM tasks WHERE id = ?", task_id)
         return int(rows[0][0]) if rows else None
 
+    def page_bytes(self, task_id: int) -> int:
+        """Read how large the page of a task is; 0: there is no such task."""
+        rows = self._rows("SELECT length(entry) FROM tasks WHERE id = ?", task_id)
+        return int(rows[0][0]) if rows else 0
+
     def last_id(self) -> int:
         """Read the largest id that was ever given."""
         query = (

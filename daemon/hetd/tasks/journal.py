@@ -132,8 +132,10 @@ class Journal:
         return self._store.owner(task) if 0 < task < self._next else None
 
     def page_bytes(self, task: int) -> int:
-        """Tell how large the page of an unended task was when it was last written."""
-        return self._live_bytes.of(task)
+        """Return the size of a task's page when it was last written."""
+        if task in self.live:
+            return self._live_bytes.of(task)
+        return self._store.page_bytes(task)
 
     def _on_disk(self, task: int) -> Entry | None:
         stored = self._store.task(task)

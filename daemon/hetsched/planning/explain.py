@@ -58,29 +58,19 @@ class Explanation:
     prospects: list[Prospect]
 
 
-def explain(
-    system: System, task: TaskRecord, before: Counter[Row] | None = None
-) -> Explanation:
-    """Explain where a task is.
-
-    Args:
-        system: as it is.
-        task: any of it.
-        before: the tasks that wait before it in its queue, by row; None: to be counted.
-
-    """
-    if before is None:
-        before = count_before(system, task)
+def explain(system: System, task: TaskRecord) -> Explanation:
+    """Explain where a task is."""
+    before = _count_before(system, task)
     prospects = [prospect(system, task, name, before) for name in system.resources]
     return Explanation(_why(system, task, before), _rule(task), prospects)
 
 
-def count_before(system: System, task: TaskRecord) -> Counter[Row]:
+def _count_before(system: System, task: TaskRecord) -> Counter[Row]:
     """Count the tasks that wait before one in its queue, by row."""
     if task.resource is None or task not in system.queue(task.resource):
         return Counter()
     queue = system.queue(task.resource)
-    return Counter(other.row for other in queue.ahead_of(task))
+    return queue.count_ahead_of(task)
 
 
 def prospect(

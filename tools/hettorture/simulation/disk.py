@@ -247,6 +247,9 @@ class SimulatedStore(Store):
         found = self._disk.tasks.get(task_id)
         return found[2] if found is not None else None
 
+    def page_bytes(self, task_id: int) -> int:
+        return len(self.task(task_id) or b"")
+
     def last_id(self) -> int:
         return max(self._disk.tasks, default=0)
 
