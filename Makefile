@@ -11,7 +11,7 @@ help:
 	@echo "make docs    the documentation as a site, in docs-output/"
 	@echo "make pictures  draw hetctl top and the page of hetctl web for the documentation"
 	@echo "make bench   measure; JSON on standard output (BENCH=name for one of them)"
-	@echo "make torture 10,000 kills, every fault point, a soak, seeded bugs: JSON in torture-output/"
+	@echo "make torture 10,000 kills, every fault point, a soak, a simulation: JSON in torture-output/"
 	@echo "make lock    pin and hash what is installed, anew: lock/"
 	@echo "make install (as root) the daemon as a service, for all users: docs/operating.md"
 	@echo "make clean   remove what was installed and produced"
@@ -56,7 +56,7 @@ bench: .venv/installed-dev
 	$(BIN)/python -m hetbench $(BENCH)
 
 # some three hours on 2 cores, two of them `simulate`; a run that is done is not done again
-TORTURE := points kills crews moves calls soak simulate bugs $(if $(filter 0,$(shell id -u)),powercuts)
+TORTURE := points kills crews moves calls soak simulate $(if $(filter 0,$(shell id -u)),powercuts)
 SOAK_MINUTES ?= 10
 
 torture: $(TORTURE:%=torture-output/torture-%.json) torture-output/torture-cases.xml
@@ -87,7 +87,6 @@ OPTIONS_calls := --seeds 10 --count 50 --json
 OPTIONS_soak := --minutes $(SOAK_MINUTES) --json
 SEEDS ?= 100000
 OPTIONS_simulate := --seeds $(SEEDS) --json
-OPTIONS_bugs := --json
 OPTIONS_powercuts := --cuts 200
 
 # The packages that `make install` installs, each with the hashes of its files: for every

@@ -49,11 +49,3 @@ def test_a_seed_is_one_run_in_every_process() -> None:
 
     assert set(there.stdout.split("\n")) - {""} == here
     assert len({outcome.digest for outcome in outcomes.values()}) == len(REPLAYED)
-
-
-@pytest.mark.parametrize("bug", ["answer-early", "everybody-hears", "slot-too-many"])
-def test_a_seeded_bug_is_found(bug: str) -> None:
-    """All of them: docs/reliability.md; here those that a few seeds find."""
-    subprocess.run(
-        [sys.executable, "-m", "hettorture.simulation.bugs", bug], check=True
-    )

@@ -6,7 +6,6 @@
     points     every named step of the protocol, the first time and a later time
     calls      the N-th system call of a kind (needs strace)
     soak       mixed load and faults for a long time: memory, descriptors, files
-    bugs       seeded bugs: which of them the tests catch
     simulate   the whole daemon without processes: one seed is one run
     powercuts  the machine's power (needs root)
 
@@ -22,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hettorture import bugs, calls, kills, moves, points, powercuts, simulate, soak
+from hettorture import calls, kills, moves, points, powercuts, simulate, soak
 from hettorture.machine import machine
 from hettorture.story import KEPT
 
@@ -36,7 +35,6 @@ RUNS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {
     "points": points.run_all,
     "calls": calls.run,
     "soak": soak.run,
-    "bugs": bugs.run,
 }
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "simulate": simulate.main,

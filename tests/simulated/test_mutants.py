@@ -1,0 +1,151 @@
+"""The simulation complains of mistakes on purpose, within a few seeds each.
+
+A mutant replaces one method of the daemon by a worse one. `make mutants` makes thousands
+of small ones of the scheduler and the store, for the unit tests; these few are mistakes
+of meaning, that only a whole daemon, its crashes and its clients can show.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from hetd.tasks import journal as journal_module
+from hetsched.state import Ledger
+from hetsched.quotas import Gate
+from hetsched.tasks import State
+from hetd.tasks.journal import Journal
+from hetd.loop import Loop
+from hetd.requests.idempotency import Once
+from hetd.requests.permissions import Permissions
+from hetd.tasks.operator_settings import Settings
+from hetd.reports.snapshots import SnapshotDesk
+from hetd.requests.subscriptions import Watchers
+from hettorture.simulation.run import Run
+from libtask import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Patch: TypeAlias = pytest.MonkeyPatch
+
+SEEDS = 100
+EVENTS = 1000
+
+
+def reply_before_the_commit(patch: Patch) -> None:
+    def reply(loop: Loop, peer: Any, _request: m.Request, reply: m.Message) -> None:
+        loop._tell(peer.route, reply)
+
+    patch.setattr(Loop, "_reply", reply)
+
+
+def lose_idempotency_keys_at_a_restart(patch: Patch) -> None:
+    remember = Once.remember
+
+    def in_memory(once: Once, uid: int, request: m.Change, reply: m.Request) -> None:
+        remember(once, uid, request, reply)
+        once._node.journal.batch.keys.clear()
+
+    patch.setattr(Once, "remember", in_memory)
+
+
+def repeat_a_change_that_was_made(patch: Patch) -> None:
+    patch.setattr(Once, "_find", lambda _once, _uid, _key: None)
+
+
+def give_task_ids_again_after_a_restart(patch: Patch) -> None:
+    begin = Journal.__init__
+
+    def from_one(journal: Journal, store: Any) -> None:
+        begin(journal, store)
+        journal._next = 1
+
+    patch.setattr(Journal, "__init__", from_one)
+
+
+def keep_ended_tasks_alive_in_the_store(patch: Patch) -> None:
+    patch.setattr(journal_module, "ended_at", lambda _entry: 0)
+
+
+def list_the_tasks_of_all_users(patch: Patch) -> None:
+    patch.setattr(Permissions, "whose", lambda _permissions, _peer, *, mine: None)
+
+
+def tell_all_watchers_of_all_tasks(patch: Patch) -> None:
+    patch.setattr(Watchers, "_interested", lambda watchers, *_: [*watchers._watches])
+
+
+def lose_drains_at_a_restart(patch: Patch) -> None:
+    def drain(settings: Settings, resource: str, setting: Any) -> None:
+        settings.drained.setdefault(resource, setting)
+
+    patch.setattr(Settings, "drain", drain)
+
+
+def lose_the_chosen_policy_at_a_restart(patch: Patch) -> None:
+    def choose(settings: Settings, setting: Any) -> None:
+        settings.policy = setting
+
+    patch.setattr(Settings, "choose", choose)
+
+
+def run_dependents_of_failed_tasks(patch: Patch) -> None:
+    def follow(ledger: Ledger, ended: Any, task: Any) -> None:
+        task.unmet.discard(ended.id)
+        if not task.unmet and task.state is State.WAITING:
+            task.advance("DependenciesMet", ledger.system.now)
+            ledger.enqueue(task)
+            ledger.record(task, "queued")
+
+    patch.setattr(Ledger, "_follow", follow)
+
+
+def accept_reports_of_old_epochs(patch: Patch) -> None:
+    def current(ledger: Ledger, task_id: Any, _epoch: int) -> Any:
+        task = ledger.system.tasks.get(task_id)
+        return task if task and task.bound else None
+
+    patch.setattr(Ledger, "current", current)
+
+
+def keep_the_quota_of_ended_tasks(patch: Patch) -> None:
+    patch.setattr(Gate, "leave", lambda _gate, _task: None)
+
+
+def drop_snapshots_of_live_tasks(patch: Patch) -> None:
+    def held(desk: SnapshotDesk, peer: Any, message: m.SnapshotsHeld) -> None:
+        drop = m.DropSnapshots(message.names)
+        desk._node.journal.batch.replies.append((peer.route, drop))
+
+    patch.setattr(SnapshotDesk, "held", held)
+
+
+MUTANTS: list[Callable[[Patch], None]] = [
+    reply_before_the_commit,
+    lose_idempotency_keys_at_a_restart,
+    repeat_a_change_that_was_made,
+    give_task_ids_again_after_a_restart,
+    keep_ended_tasks_alive_in_the_store,
+    list_the_tasks_of_all_users,
+    tell_all_watchers_of_all_tasks,
+    lose_drains_at_a_restart,
+    lose_the_chosen_policy_at_a_restart,
+    run_dependents_of_failed_tasks,
+    accept_reports_of_old_epochs,
+    keep_the_quota_of_ended_tasks,
+    drop_snapshots_of_live_tasks,
+]
+
+
+@pytest.mark.timeout(900)  # up to 100 seeds, on a machine that may be busy
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_mutant_is_noticed(
+    mutant: Callable[[Patch], None], monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+    mutant(monkeypatch)
+
+    assert any(Run(seed, EVENTS).go().found for seed in range(SEEDS))
