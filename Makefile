@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: lock demo test check unit bench pictures torture docs clean help install install-program install-files uninstall
+.PHONY: lock demo test check unit bench pictures torture mutants docs clean help install install-program install-files uninstall
 
 help:
 	@echo "make demo    run the main job on this machine, with progress and a Gantt picture"
@@ -12,6 +12,7 @@ help:
 	@echo "make pictures  draw hetctl top and the page of hetctl web for the documentation"
 	@echo "make bench   measure; JSON on standard output (BENCH=name for one of them)"
 	@echo "make torture 10,000 kills, every fault point, a soak, a simulation: JSON in torture-output/"
+	@echo "make mutants small changes of scheduler and store that the unit tests should notice (MINUTES, ONLY)"
 	@echo "make lock    pin and hash what is installed, anew: lock/"
 	@echo "make install (as root) the daemon as a service, for all users: docs/operating.md"
 	@echo "make clean   remove what was installed and produced"
@@ -56,8 +57,14 @@ bench: .venv/installed-dev
 	$(BIN)/python -m hetbench $(BENCH)
 
 # some three hours on 2 cores, two of them `simulate`; a run that is done is not done again
-TORTURE := points kills crews moves calls soak simulate $(if $(filter 0,$(shell id -u)),powercuts)
+TORTURE := points kills workers moves calls soak simulate $(if $(filter 0,$(shell id -u)),powercuts)
 SOAK_MINUTES ?= 10
+
+# changes the code in small ways: which does no unit test notice?
+MINUTES ?= 10
+
+mutants: .venv/installed-dev
+	$(BIN)/python tests/mutants.py --minutes $(MINUTES) $(if $(ONLY),--only $(ONLY))
 
 torture: $(TORTURE:%=torture-output/torture-%.json) torture-output/torture-cases.xml
 
@@ -76,12 +83,12 @@ torture-output/torture-cases.xml: .venv/installed-dev
 
 torture-output/torture-%.json: .venv/installed-dev
 	@mkdir -p torture-output
-	$(BIN)/python -m hettorture $* $(OPTIONS_$*) > $@.new || { cat $@.new; exit 1; }
+	PYTHONPATH=tests $(BIN)/python -m torture $* $(OPTIONS_$*) > $@.new || { cat $@.new; exit 1; }
 	mv $@.new $@
 
 OPTIONS_points := --json
 OPTIONS_kills := --seeds 20 --count 500 --json
-OPTIONS_crews := --seeds 20 --count 100 --json
+OPTIONS_workers := --seeds 20 --count 100 --json
 OPTIONS_moves := --seeds 4 --count 1000 --json
 OPTIONS_calls := --seeds 10 --count 50 --json
 OPTIONS_soak := --minutes $(SOAK_MINUTES) --json

@@ -1,7 +1,7 @@
 """One user attacks, another is served all the same, and the daemon keeps its process.
 
-With real uids: root only. How long the honest user waits is measured by `make bench
-BENCH=attacks`, on a quiet machine.
+With real uids: root only. How long the honest user waits is measured by
+`python -m torture attacks`, on a quiet machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hettorture.attacks import ATTACKS, Arena, arena
+from torture.attacks import ATTACKS, SharedDaemon, shared_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,14 +27,16 @@ GROWTH = 256 << 20
 
 
 @pytest.fixture(scope="module")
-def attacked() -> Iterator[Arena]:
-    with arena() as made:
+def attacked() -> Iterator[SharedDaemon]:
+    with shared_daemon() as made:
         yield made
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_honest_user_is_served_beside_an_attack(attacked: Arena, name: str) -> None:
+def test_an_honest_user_is_served_beside_an_attack(
+    attacked: SharedDaemon, name: str
+) -> None:
     outcome = attacked.attack(name, SECONDS)
 
     assert outcome.same_process

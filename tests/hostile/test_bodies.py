@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from hettorture.bodies import USERS, WORKERS, Desk, fuzz
 from libtask import messages as m
 from libtask.errors import BugError
+from torture.bodies import USERS, WORKERS, Desk, fuzz
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hettorture import zmtp
-from hettorture.zmtp import RawPeer
 from hostile.conftest import DESCRIPTORS, MEMORY_MB, descriptors, resident
 from libtask.messages import (
     Amend,
@@ -35,6 +33,8 @@ from libtask.messages import (
     encode,
 )
 from system.private_daemon import PATIENCE, eventually
+from torture import zmtp
+from torture.zmtp import RawPeer
 
 if TYPE_CHECKING:
     from libtask.messages import FromDaemon

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hettorture.heaviest import KINDS, Load, Tasks, cases
+from torture.heaviest import KINDS, Load, Tasks, cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hettorture.heaviest import Case, Cost
+    from torture.heaviest import Case, Cost
 
 WAITING = int(os.environ.get("HETD_HOSTILE_WAITING", "1000"))
 MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory: nothing here is to last

@@ -13,8 +13,8 @@ from hetd.devices.health import HOLD_S
 from hetd.reports.worker_reports import EXIT_S
 from hetd.transport.router import Peer
 from hetd.workers.watchdog import KILL_S, WORKER_S
-from hettorture.liars import HONEST, LIAR, SLACK_S, HonestUser, SharedNode, fuzz
 from libtask import messages as m
+from torture.liars import HONEST, LIAR, SLACK_S, HonestUser, SharedNode, fuzz
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

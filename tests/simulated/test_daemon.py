@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from hettorture.simulate import in_processes
-from hettorture.simulation.run import Run
+from torture import environment
+from torture.simulate import in_processes
+from torture.simulation.run import Run
 
 pytestmark = pytest.mark.timeout(900)
 """Half a minute of processor time each at most, on a machine that may be busy."""
@@ -20,7 +21,7 @@ REPLAYED = range(3)
 
 PRINT_DIGESTS = f"""
 import logging
-from hettorture.simulation.run import Run
+from torture.simulation.run import Run
 logging.disable(logging.CRITICAL)
 for seed in reversed(range({len(REPLAYED)})):
     print(seed, Run(seed, {EVENTS}).go().digest)
@@ -32,7 +33,7 @@ def test_no_seed_breaks_the_promise() -> None:
     for tally in in_processes(range(SEEDS), EVENTS, jobs=os.cpu_count() or 1):
         failing |= tally.failing
 
-    assert failing == {}, "python -m hettorture simulate --trace --seed N"
+    assert failing == {}, "python -m torture simulate --trace --seed N"
 
 
 def test_a_seed_is_one_run_in_every_process() -> None:
@@ -41,7 +42,7 @@ def test_a_seed_is_one_run_in_every_process() -> None:
 
     there = subprocess.run(
         [sys.executable, "-c", PRINT_DIGESTS],
-        env={**os.environ, "PYTHONHASHSEED": "77"},
+        env={**environment(), "PYTHONHASHSEED": "77"},
         capture_output=True,
         text=True,
         check=True,

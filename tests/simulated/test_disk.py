@@ -9,8 +9,8 @@ import pytest
 
 from hetd.store import Batch, Store
 from hetsched.estimates.point import Figures, key_of
-from hettorture.simulation.disk import Disk, SimulatedStore
-from hettorture.simulation.world import World
+from torture.simulation.disk import Disk, SimulatedStore
+from torture.simulation.world import World
 
 if TYPE_CHECKING:
     from pathlib import Path

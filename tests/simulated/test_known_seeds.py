@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hettorture.simulate import FAILED, main
-from hettorture.simulation.run import Run
+from torture.simulate import FAILED, main
+from torture.simulation.run import Run
 
 KNOWN = Path(__file__).with_name("seeds.txt")
 """A line each: seed, events, and after a `#` what it found; as `simulate` keeps them."""
@@ -28,7 +28,7 @@ def test_a_seed_that_fails_is_told_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # nothing may go on after the storm: what has not ended then never does
-    monkeypatch.setattr("hettorture.simulation.run.LAST_PATIENCE", 0)
+    monkeypatch.setattr("torture.simulation.run.LAST_PATIENCE", 0)
     words = ["--first", "7", "--seeds", "1", "--events", "60", "--jobs", "1"]
 
     status = main([*words, "--keep", str(tmp_path)])

@@ -12,19 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from hetd.tasks import journal as journal_module
-from hetsched.state import Ledger
-from hetsched.quotas import Gate
-from hetsched.tasks import State
-from hetd.tasks.journal import Journal
 from hetd.loop import Loop
 from hetd.requests.idempotency import Once
 from hetd.requests.permissions import Permissions
-from hetd.tasks.operator_settings import Settings
-from hetd.reports.snapshots import SnapshotDesk
 from hetd.requests.subscriptions import Watchers
-from hettorture.simulation.run import Run
+from hetd.tasks import journal as journal_module
+from hetd.tasks.journal import Journal
+from hetd.tasks.operator_settings import Settings
+from hetsched.state import Ledger
+from hetsched.tasks import State
 from libtask import messages as m
+from torture.simulation.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,26 +101,6 @@ def run_dependents_of_failed_tasks(patch: Patch) -> None:
     patch.setattr(Ledger, "_follow", follow)
 
 
-def accept_reports_of_old_epochs(patch: Patch) -> None:
-    def current(ledger: Ledger, task_id: Any, _epoch: int) -> Any:
-        task = ledger.system.tasks.get(task_id)
-        return task if task and task.bound else None
-
-    patch.setattr(Ledger, "current", current)
-
-
-def keep_the_quota_of_ended_tasks(patch: Patch) -> None:
-    patch.setattr(Gate, "leave", lambda _gate, _task: None)
-
-
-def drop_snapshots_of_live_tasks(patch: Patch) -> None:
-    def held(desk: SnapshotDesk, peer: Any, message: m.SnapshotsHeld) -> None:
-        drop = m.DropSnapshots(message.names)
-        desk._node.journal.batch.replies.append((peer.route, drop))
-
-    patch.setattr(SnapshotDesk, "held", held)
-
-
 MUTANTS: list[Callable[[Patch], None]] = [
     reply_before_the_commit,
     lose_idempotency_keys_at_a_restart,
@@ -134,9 +112,6 @@ MUTANTS: list[Callable[[Patch], None]] = [
     lose_drains_at_a_restart,
     lose_the_chosen_policy_at_a_restart,
     run_dependents_of_failed_tasks,
-    accept_reports_of_old_epochs,
-    keep_the_quota_of_ended_tasks,
-    drop_snapshots_of_live_tasks,
 ]
 
 

@@ -17,8 +17,6 @@ import psutil
 import pytest
 import zmq
 
-from hettorture import zmtp
-from hettorture.zmtp import RawPeer
 from libtask.client.client import Client, Selection
 from libtask.daemon.handshake import greet
 from libtask.messages import (
@@ -32,6 +30,8 @@ from libtask.messages import (
     encode,
 )
 from system.private_daemon import PATIENCE, RESOURCES, SETTINGS, eventually
+from torture import zmtp
+from torture.zmtp import RawPeer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

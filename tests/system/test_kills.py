@@ -14,17 +14,17 @@ import pytest
 
 import hetd
 import libtask
-from hettorture import calls
-from hettorture.arena import PATIENCE, Arena, NotInTimeError, eventually
-from hettorture.customers import DEAF, all_tasks, described
-from hettorture.history import name_of
-from hettorture.kills import Siege, besiege, kill_crews, kill_daemons
-from hettorture.moves import move_tasks
-from hettorture.points import hits, walk_all
 from libtask import messages as m
 from libtask.client.session import Session
 from libtask.errors import HetError
 from libtask.faultpoints import IN_DAEMON, IN_LAUNCHER, IN_WORKER, POINTS
+from torture import calls
+from torture.deployment import PATIENCE, Deployment, NotInTimeError, eventually
+from torture.history import name_of
+from torture.kills import LoadTest, kill_daemons, kill_workers, run_under_load
+from torture.load import DEAF, all_tasks, described
+from torture.moves import move_tasks
+from torture.points import hits, walk_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +39,9 @@ KILLS = 100
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_kills_of_the_daemon_lose_nothing(seed: int, tmp_path: Path) -> None:
-    run = besiege(seed, lambda siege: kill_daemons(siege, KILLS), tmp_path)
+    run = run_under_load(seed, lambda test: kill_daemons(test, KILLS), tmp_path)
 
-    assert run.complaints == [], run.story()
+    assert run.complaints == [], run.failure_report()
     assert run.kills["daemon"] >= KILLS
     assert run.in_flight > 0, "no kill met a request"
     assert run.states["completed"] > 0
@@ -51,18 +51,18 @@ def test_random_kills_of_the_daemon_lose_nothing(seed: int, tmp_path: Path) -> N
 def test_random_kills_of_workers_and_launchers_lose_nothing(
     tmp_path: Path,
 ) -> None:
-    run = besiege(3, lambda siege: kill_crews(siege, KILLS), tmp_path)
+    run = run_under_load(3, lambda test: kill_workers(test, KILLS), tmp_path)
 
-    assert run.complaints == [], run.story()
+    assert run.complaints == [], run.failure_report()
     assert sum(run.kills.values()) == KILLS
     assert run.states["completed"] > 0
 
 
 @pytest.mark.timeout(300)
 def test_random_moves_change_no_result(tmp_path: Path) -> None:
-    run = besiege(4, lambda siege: move_tasks(siege, MOVES), tmp_path)
+    run = run_under_load(4, lambda test: move_tasks(test, MOVES), tmp_path)
 
-    assert run.complaints == [], run.story()
+    assert run.complaints == [], run.failure_report()
     assert run.moves >= MOVES
 
 
@@ -72,7 +72,7 @@ def test_a_kill_at_every_fault_point_loses_nothing(tmp_path: Path) -> None:
 
     run, reached = walk_all(hits(IN_DAEMON, 2) + crew, tmp_path)
 
-    assert run.complaints == [], run.story()
+    assert run.complaints == [], run.failure_report()
     assert reached == sorted(POINTS)
 
 
@@ -105,22 +105,22 @@ def test_the_documentation_lists_every_fault_point() -> None:
 @pytest.mark.skipif(calls.possible() is not None, reason=str(calls.possible()))
 @pytest.mark.timeout(300)
 def test_kills_at_system_calls_lose_nothing(tmp_path: Path) -> None:
-    run = besiege(4, lambda siege: calls.kill_at_calls(siege, 6), tmp_path)
+    run = run_under_load(4, lambda test: calls.kill_at_calls(test, 6), tmp_path)
 
-    assert run.complaints == [], run.story()
+    assert run.complaints == [], run.failure_report()
     assert run.states["completed"] > 0
 
 
 def test_a_run_that_fails_is_kept_and_tells_why(tmp_path: Path) -> None:
-    def attack(siege: Siege) -> None:
-        siege.await_load()
+    def attack(test: LoadTest) -> None:
+        test.await_load()
         raise NotInTimeError("an end of the world")
 
-    run = besiege(5, attack, tmp_path)
+    run = run_under_load(5, attack, tmp_path)
 
     assert len(run.complaints) == 1
-    assert "an end of the world" in run.story()
-    assert str(run.kept) in run.story()
+    assert "an end of the world" in run.failure_report()
+    assert str(run.kept) in run.failure_report()
     (folder,) = tmp_path.iterdir()
     assert "serving cpu" in (folder / "left" / "hetd.log").read_text()
     assert (folder / "left" / "state" / "hetd.db").exists()
@@ -132,34 +132,34 @@ def test_a_run_that_fails_is_kept_and_tells_why(tmp_path: Path) -> None:
 
 
 def test_an_exception_in_a_handler_fails_one_request() -> None:
-    with Arena() as arena:
-        arena.start_daemon("submit.checked:1:raise")
-        arena.await_answer()
-        with closing(_session(arena)) as session:
+    with Deployment() as deployment:
+        deployment.start_daemon("submit.checked:1:raise")
+        deployment.await_answer()
+        with closing(_session(deployment)) as session:
             with pytest.raises(HetError, match="internal error of hetd"):
                 session.request(_submit("k"))
             answer = session.request(_submit("k"))
 
-        assert [task.id for task in all_tasks(arena.socket)] == answer.ids
+        assert [task.id for task in all_tasks(deployment.socket)] == answer.ids
 
 
 def test_an_exception_that_breaks_the_state_ends_the_daemon_and_nothing_is_lost() -> (
     None
 ):
-    with Arena() as arena, ThreadPoolExecutor(1) as waiting:
-        arena.start_daemon("submit.admitted:1:raise")
-        arena.await_answer()
-        with closing(_session(arena)) as session:
+    with Deployment() as deployment, ThreadPoolExecutor(1) as waiting:
+        deployment.start_daemon("submit.admitted:1:raise")
+        deployment.await_answer()
+        with closing(_session(deployment)) as session:
             asked = waiting.submit(session.request, _submit("k"))
-            eventually(arena.is_down, "the end of the daemon")
-            arena.start_daemon()
+            eventually(deployment.is_down, "the end of the daemon")
+            deployment.start_daemon()
             answer = asked.result(PATIENCE)
 
-        assert [task.id for task in all_tasks(arena.socket)] == answer.ids
+        assert [task.id for task in all_tasks(deployment.socket)] == answer.ids
 
 
-def _session(arena: Arena) -> Session:
-    return Session(arena.socket, DEAF, timeout=PATIENCE, patience=PATIENCE)
+def _session(deployment: Deployment) -> Session:
+    return Session(deployment.socket, DEAF, timeout=PATIENCE, patience=PATIENCE)
 
 
 def _submit(key: str) -> m.Submit:

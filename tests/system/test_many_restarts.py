@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hettorture.arena import PATIENCE, Arena, eventually
-from hettorture.customers import DEAF
 from libtask import messages as m
 from libtask.client.session import Session
 from system import traced
+from torture.deployment import PATIENCE, Deployment, eventually
+from torture.load import DEAF
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ RESTARTS = int(os.environ.get("HETD_RESTARTS", "100"))
 ORDERLY = 5
 """Every so many of them is a stop, not a crash."""
 PLACES = ("cpu", "cpu", "gpu0", "fpga0")
-"""As many tasks as the resources of an arena run at once."""
+"""As many tasks as the resources of an deployment run at once."""
 
 
 def a_gated_task(folder: Path, number: int, place: str) -> m.TaskSpec:
@@ -50,12 +50,12 @@ def pids(trace: Path) -> set[str]:
 @pytest.mark.timeout(4 * RESTARTS)
 def test_running_tasks_survive_many_restarts(tmp_path: Path) -> None:
     traces = [tmp_path / f"trace-{number}" for number in range(len(PLACES))]
-    with Arena("affinity") as arena:
-        arena.start_daemon()
-        arena.await_answer()
-        arena.start_launcher()
+    with Deployment("affinity") as deployment:
+        deployment.start_daemon()
+        deployment.await_answer()
+        deployment.start_launcher()
         with closing(
-            Session(arena.socket, DEAF, timeout=PATIENCE, patience=PATIENCE)
+            Session(deployment.socket, DEAF, timeout=PATIENCE, patience=PATIENCE)
         ) as session:
             specs = [a_gated_task(tmp_path, *each) for each in enumerate(PLACES)]
             ids = session.request(m.Submit(request=0, tasks=specs, key="k")).ids
@@ -64,11 +64,11 @@ def test_running_tasks_survive_many_restarts(tmp_path: Path) -> None:
 
             for number in range(RESTARTS):
                 if number % ORDERLY:
-                    arena.kill_daemon()
+                    deployment.kill_daemon()
                 else:
-                    assert arena.stop_daemon() == 0
-                arena.start_daemon()
-                arena.await_answer()
+                    assert deployment.stop_daemon() == 0
+                deployment.start_daemon()
+                deployment.await_answer()
                 found = session.request(m.ListTasks(request=0, ids=ids)).tasks
                 assert {(task.state, task.attempts) for task in found} == {
                     ("running", 0)

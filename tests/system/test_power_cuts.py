@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hettorture.powercuts import cut_often, possible
+from torture.powercuts import cut_often, possible
 
 OBSTACLE = possible()
 pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=OBSTACLE or "")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hettorture.soak import soak
+from torture.soak import soak
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ MINUTES = 0.75
 def test_a_daemon_does_not_grow_under_load_and_faults(tmp_path: Path) -> None:
     run, figures = soak(6, MINUTES, tmp_path)
 
-    assert run.complaints == [], run.story()
+    assert run.complaints == [], run.failure_report()
     assert figures["looks"] > 5
     assert run.states["completed"] > 0
     assert run.kills["worker"] > 0

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hetd.loop import GATHER_NS, HOLD_NS
-from hettorture.bodies import USERS, Desk
 from libtask import messages as m
 from system.private_daemon import eventually
+from torture.bodies import USERS, Desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,8 @@ import pytest
 from hetd.transport import connection_guard as module
 from hetd.transport.connection_guard import Allowance
 from hetd.transport.router import Router
-from hettorture.zmtp import RawPeer, flood_parts
 from libtask.messages import ListTasks, Request, Submit, TaskSpec, encode
+from torture.zmtp import RawPeer, flood_parts
 from unit.scripted_daemon import until
 
 if TYPE_CHECKING:

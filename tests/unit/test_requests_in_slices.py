@@ -9,9 +9,9 @@ import pytest
 
 from hetd.requests.pending import MOST_WAITING, SMALL
 from hetd.requests.slices import SLICE, carried_out
-from hettorture.bodies import RULER, USERS, Desk
 from libtask import messages as m
 from system.private_daemon import eventually
+from torture.bodies import ADMIN, USERS, Desk
 from unit.daemon_shell import USER, Shell, a_peer, a_spec
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def test_a_request_fails_by_a_bug_and_the_others_do_not(
     with monkeypatch.context() as patch:
         patch.setattr(desk.node, "happen", fail)
         turn_until_done(desk)
-    desk.say(RULER, m.Devices(1))
+    desk.say(ADMIN, m.Devices(1))
     turn_until_done(desk)
 
     assert desk.inlet.answers["Error bug"] == 1

@@ -13,7 +13,6 @@ import pytest
 import zmq
 
 from hetd.transport.router import Peer, Router
-from hettorture.zmtp import RawPeer
 from libtask.errors import InputError
 from libtask.messages import (
     MAX_FRAME,
@@ -28,6 +27,7 @@ from libtask.messages import (
     encode,
 )
 from libtask.messages import Error as Refusal
+from torture.zmtp import RawPeer
 from unit.scripted_daemon import PATIENCE, until
 
 if TYPE_CHECKING:

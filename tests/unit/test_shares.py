@@ -11,8 +11,8 @@ import zmq
 
 from hetd.requests.budget import WINDOW_NS, Shares
 from hetd.transport import router as module
-from hettorture.bodies import USERS, Desk
 from libtask import messages as m
+from torture.bodies import USERS, Desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

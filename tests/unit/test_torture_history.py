@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hettorture.history import FAILS, Found, History, complaints, name_of
+from torture.history import FAILS, Found, History, complaints, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

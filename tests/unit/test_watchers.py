@@ -9,8 +9,8 @@ import pytest
 
 from hetd.requests.subscriptions import MOST_WATCHES, Watchers
 from hetd.transport.router import Peer
-from hettorture.bodies import USERS, Desk
 from libtask import messages as m
+from torture.bodies import USERS, Desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,8 +24,6 @@ BENCHES = {
     "losses": "dead, hanging and flooding workers: how soon all is well",
     "start": "start-up of hetctl; of a daemon with its drivers known or not",
     "store": "100,000 waiting tasks: submitting, starting, listing, memory",
-    "turns": "the heaviest messages at 100,000 waiting tasks: how long the loop is held",
-    "attacks": "what an honest user waits beside the attacks of another",
     "core": "decisions: microseconds an event",
     "estimates": "expected times of sizes never measured, against what they take",
     "simulator": "events a second",

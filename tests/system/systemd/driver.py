@@ -17,13 +17,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hettorture.attacks import (
+from libtask.client.client import Client
+from torture.attacks import (
     Attacker,
     amend_many,
     list_large_history,
     list_one_often,
 )
-from libtask.client.client import Client
 
 PATIENCE = 120.0
 BLOWS = 30

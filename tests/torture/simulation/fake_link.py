@@ -1,0 +1,89 @@
+"""The line of a simulated worker or launcher to the daemon: `Link` without a socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from libtask.worker.link import Link
+from torture.simulation.network import Connection, Network
+from torture.simulation.world import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from libtask.messages import FromDaemon, Message
+    from torture.simulation.processes import Process
+
+
+class SimulatedLink(Link):
+    """Greets every daemon first; drops the orders of a connection that is lost.
+
+    Args:
+        process: whose line it is.
+        greeting: as for `Link`.
+        heard: called when there may be something to receive.
+
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        process: Process,
+        greeting: Callable[[], list[Message]],
+        heard: Callable[[], None],
+    ) -> None:
+        # not as a socket: what `Link` opens is not there
+        self.welcome = None
+        self.connections = 0
+        self.silent_since = network.world.now / SECOND
+        self._network = network
+        self._process = process
+        self._greeting = greeting
+        self._heard = heard
+        self._begin_empty()
+        self._connect()
+
+    def receive(self, timeout_ms: int) -> FromDaemon | None:
+        """Return what has come; never waits, as its owner is called when there is more."""
+        if not self._inbox:
+            self._flush()
+            self._take()
+        elif self._follows():
+            self._take()
+        return self._inbox.popleft() if self._inbox else None
+
+    def send_users_values(self, message: Message) -> None:
+        self.send(message)
+
+    def close(self) -> None:
+        self._flush()
+        self._connection.close()
+
+    def _put(self, frame: bytes) -> None:
+        self._connection.send(frame)
+
+    def _take(self) -> bool:
+        arrived = self._connection.arrived
+        if not arrived:
+            self._renew_if_lost()
+            return False
+        while arrived:
+            self._accept(arrived.popleft())
+        return True
+
+    def _renew_if_lost(self) -> None:
+        if not self._connection.lost:
+            return
+        self._inbox.clear()
+        self._later.clear()
+        if self.welcome is not None:
+            self.welcome = None
+            self.silent_since = self._network.world.now / SECOND
+        self._connection.drop()
+        self._connect()
+
+    def _connect(self) -> None:
+        self.connections += 1
+        self._connection = Connection(self._network, self._process, self._heard)
+        for message in self._greeting():
+            self.send(message)

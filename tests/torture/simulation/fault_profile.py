@@ -1,0 +1,109 @@
+"""The profile of a run: which faults there are, how often, and what users ask for.
+
+Each seed draws another one. Many runs have few kinds of faults: what is found then is
+found quickly, and not hidden behind other trouble.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hetd.config import Config
+from hetsched.policies import POLICIES
+from libtask import messages as m
+
+if TYPE_CHECKING:
+    from random import Random
+
+STRIPS_S = ((0.001, 0.01), (0.01, 0.1), (0.001, 0.01, 0.1, 1.0))
+"""Seconds that an iteration takes."""
+
+RATES = {
+    "crash": 0.4,
+    "crash_at_step": 1.0,
+    "power_cut": 0.05,
+    "worker_killed": 1.5,
+    "worker_stopped": 0.2,
+    "worker_stuck": 0.5,
+    "launcher_killed": 0.15,
+    "launcher_stopped": 0.1,
+    "client_killed": 0.3,
+    "connection_broken": 0.3,
+    "disk_full": 0.15,
+    "disk_error": 0.05,
+    "wall_jump": 0.2,
+    "slow_network": 0.2,
+}
+"""How often each fault happens in a second of simulated time, where it happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultProfile:
+    """What a run is like.
+
+    Attributes:
+        rates: fault -> times a second; absent: it does not happen.
+        users, clients: how many; a client belongs to one of the users, or rules.
+        pause_s: mean time between two things that a client does, seconds.
+        deadlines, dependencies, endless, device_failures, application_failures: shares
+            of tasks.
+        strips_s: seconds that iterations take.
+
+    """
+
+    rates: dict[str, float]
+    users: int
+    clients: int
+    pause_s: float
+    deadlines: float
+    dependencies: float
+    endless: float
+    device_failures: float
+    application_failures: float
+    strips_s: tuple[float, ...]
+
+
+def draw_fault_profile(chance: Random) -> FaultProfile:
+    """Draw a profile."""
+    faults = sorted(chance.sample(sorted(RATES), chance.randint(0, len(RATES))))
+    return FaultProfile(
+        rates={fault: RATES[fault] * chance.uniform(0.3, 2) for fault in faults},
+        users=chance.randint(1, 3),
+        clients=chance.randint(1, 4),
+        pause_s=chance.choice((0.02, 0.1, 0.5)),
+        deadlines=chance.choice((0.0, 0.3)),
+        dependencies=chance.choice((0.0, 0.3)),
+        endless=chance.choice((0.0, 0.05)),
+        device_failures=chance.choice((0.0, 0.1)),
+        application_failures=chance.choice((0.0, 0.1)),
+        strips_s=chance.choice(STRIPS_S),
+    )
+
+
+def draw_config(chance: Random) -> Config:
+    """Draw a configuration of the daemon."""
+    return Config(
+        policy=chance.choice(sorted(POLICIES)),
+        stage=chance.choice((0, 1, 1, 2)),
+        attempts=chance.choice((3, 3, 100)),
+        cancel_grace_s=chance.choice((0.2, 5.0)),
+        restore_grace_s=chance.choice((0.5, 5.0)),
+        queue_limit=chance.choice((0, 3)),
+        probing=chance.choice((1.0, 0.5)),
+        strip_limit_s=chance.choice((5.0, 60.0)),
+        setup_limit_s=chance.choice((20.0, 600.0)),
+        meters=False,
+    )
+
+
+def draw_devices(chance: Random) -> list[m.DeviceInfo]:
+    """Draw the resources of a node: the CPU, and some of the others."""
+    slots = chance.choice((1, 2, 4))
+    devices = [m.DeviceInfo(m.DeviceSpec("cpu", "cpu", "null"), slots=slots)]
+    for kind in ("gpu", "fpga"):
+        devices += [
+            m.DeviceInfo(m.DeviceSpec(f"{kind}{number}", kind, "null"))
+            for number in range(chance.choice((0, 1, 1, 2)))
+        ]
+    return devices

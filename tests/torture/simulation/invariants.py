@@ -1,0 +1,227 @@
+"""What must be true after every turn of the daemon; an untruth is a `Violation`.
+
+Here the daemon's parts are compared with each other and with the simulated workers,
+who know what they really do. What clients saw is final_complaints at the end, by `history`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from hetd.requests.resources import policy_name
+from hetd.runtime import EPOCHS
+from hetsched.ids import TaskId
+from hetsched.tasks import State
+from libtask.errors import BugError
+from torture.simulation.world import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hetd.runtime import Node
+    from hetd.workers.user_workers import Worker as PoolWorker
+    from hetsched.tasks import TaskRecord
+    from torture.simulation.users import Promises
+    from torture.simulation.workers import SimulatedWorker
+
+Computing: TypeAlias = "list[tuple[SimulatedWorker, tuple[int, int, str]]]"
+"""Workers that compute, and what: task, epoch, resource."""
+
+LASTING = 10 * SECOND
+"""How long what an order puts right may last: orders take effect at a checkpoint."""
+
+
+class Violation(Exception):  # noqa: N818  a finding, not an error of the program
+    """Something that must not be has come to be."""
+
+
+class Inspector:
+    """Looks the daemon over after each turn.
+
+    Args:
+        promises: what the daemon has said that it did.
+
+    """
+
+    def __init__(self, promises: Promises) -> None:
+        self._promises = promises
+        self._since: dict[str, int] = {}
+
+    def inspect(self, node: Node, workers: Iterable[SimulatedWorker], now: int) -> None:
+        """Compare everything with everything.
+
+        Raises:
+            Violation: it does not fit; says what.
+
+        """
+        try:
+            node.scheduler.check()
+            node.pool.check()
+        except BugError as error:
+            raise Violation(f"the daemon's state: {error}") from error
+        told = ((worker, worker.told) for worker in workers)
+        computing = [(worker, each) for worker, each in told if each is not None]
+        pool = _pool_workers(node)
+        for complaint in self._at_once(node, computing, pool):
+            raise Violation(complaint)
+        self._demand_short([*_stray(node, computing), *_kept(node, pool)], now)
+
+    def _at_once(
+        self, node: Node, computing: Computing, pool: list[PoolWorker]
+    ) -> Iterator[str]:
+        """Complain of what may not be for a moment."""
+        yield from _journal_and_scheduler(node)
+        yield from node.discipline.neglected(node.scheduler.system.tasks.values())
+        yield from _shared(node, pool)
+        yield from _misplaced(node, computing)
+        yield from _doubled(node, computing)
+        yield from self._held(node)
+        yield from self._cancelled(node)
+        yield from self._drained(node)
+        yield from self._chosen(node)
+
+    def _demand_short(self, passing: list[str], now: int) -> None:
+        """Complain of what may be for a while, when it lasts."""
+        self._since = {text: self._since.get(text, now) for text in passing}
+        for text, since in self._since.items():
+            if now - since > LASTING:
+                raise Violation(text)
+
+    # ------------------------------------------------------------ promises
+
+    def _held(self, node: Node) -> Iterator[str]:
+        tasks = node.scheduler.system.tasks
+        for task, held in self._promises.holds.granted().items():
+            record = tasks.get(TaskId(task))
+            if record is None:
+                continue
+            if held and not _is_held(record):
+                yield f"task {task} was held, and is {record.state}: {record.tell()}"
+            if not held and record.state is State.HELD:
+                yield f"task {task} was released, and is held: {record.tell()}"
+
+    def _cancelled(self, node: Node) -> Iterator[str]:
+        tasks = node.scheduler.system.tasks
+        for task in self._promises.cancels:
+            record = tasks.get(TaskId(task))
+            if record is not None and record.cancelling is None:
+                yield f"task {task} was cancelled, and is {record.state}"
+
+    def _drained(self, node: Node) -> Iterator[str]:
+        for name, drained in self._promises.drains.granted().items():
+            if node.scheduler.system.states[name].draining != drained:
+                yield f"{name} was {'drained' if drained else 'given back'}, and is not"
+
+    def _chosen(self, node: Node) -> Iterator[str]:
+        for wanted in self._promises.policy.granted().values():
+            if policy_name(node) != wanted:
+                yield f"policy {wanted} was set, and {policy_name(node)} is in force"
+
+
+def _is_held(record: TaskRecord) -> bool:
+    if record.cancelling is not None:
+        return True  # it ends, whatever else was asked
+    if record.state is State.RUNNING:
+        return record.preempting and record.holding
+    return record.state is State.HELD
+
+
+# ---------------------------------------------------------------- the daemon's parts
+
+
+def _journal_and_scheduler(node: Node) -> Iterator[str]:
+    tasks, live = node.scheduler.system.tasks, node.journal.live
+    if tasks.keys() != live.keys():
+        odd = sorted(set(tasks) ^ set(live))
+        yield f"tasks {odd} are known to one of scheduler and journal only"
+        return
+    for task, record in tasks.items():
+        entry = live[task]
+        if entry.state != record.state:
+            yield f"task {task} is {record.state}, its page says {entry.state}"
+        if record.bound and entry.epoch != record.epoch:
+            yield f"task {task} has epoch {record.epoch}, its page says {entry.epoch}"
+
+
+def _shared(node: Node, pool: list[PoolWorker]) -> Iterator[str]:
+    """Complain of tasks with two workers, or with another user's."""
+    held: set[int] = set()
+    for worker in pool:
+        if worker.task is None:
+            continue
+        if worker.task in held:
+            yield f"task {worker.task} has two workers"
+        held.add(worker.task)
+        entry = node.journal.live.get(worker.task)
+        if entry is not None and entry.owner != worker.uid:
+            yield f"task {entry.id} of {entry.owner} is with a worker of {worker.uid}"
+
+
+def _kept(node: Node, pool: list[PoolWorker]) -> Iterator[str]:
+    """Complain of workers that are booked for a task which is not theirs any more."""
+    for worker in pool:
+        if worker.task is None:
+            continue
+        record = node.scheduler.system.tasks.get(TaskId(worker.task))
+        if record is None or not record.bound:
+            yield f"worker {worker.name} is booked for task {worker.task}, not its own"
+
+
+def _pool_workers(node: Node) -> list[PoolWorker]:
+    """List the workers of users who have tasks, as the daemon knows them."""
+    owners = sorted({entry.owner for entry in node.journal.live.values()})
+    return [worker for uid in owners for worker in node.pool.workers_of(uid)]
+
+
+# ---------------------------------------------------------------- what workers do
+
+
+def _stray(node: Node, computing: Computing) -> Iterator[str]:
+    """Complain of workers that compute what is no longer theirs, though in touch."""
+    for worker, (task, epoch, _) in computing:
+        if worker.process.stopped or not worker.welcomed:
+            continue
+        if not _is_theirs(node, task, epoch):
+            name = worker.process.name
+            yield f"{name} goes on with task {task}, epoch {epoch}, not its own"
+
+
+def _misplaced(node: Node, computing: Computing) -> Iterator[str]:
+    """Complain of tasks that compute elsewhere than the scheduler believes."""
+    for _, (task, epoch, resource) in computing:
+        if not _is_theirs(node, task, epoch):
+            continue
+        record = node.scheduler.system.tasks[TaskId(task)]
+        known = node.pool.worker_of(task)
+        if known is None or not known.route or record.cancelling is not None:
+            continue  # it has not greeted this daemon yet; or it is to end
+        if record.state is not State.RUNNING or record.resource != resource:
+            believed = f"{record.state} {record.resource}"
+            yield f"task {task} computes on {resource}, and is {believed}"
+
+
+def _doubled(node: Node, computing: Computing) -> Iterator[str]:
+    """Complain of two workers that compute one task.
+
+    Orders leave before the commit: what a daemon ordered just before it crashed, the
+    next one cannot know until the worker greets it. Only then may there be two.
+    """
+    if not computing:
+        return
+    records = node.scheduler.system.tasks.values()
+    latest = max((record.epoch for record in records), default=0)
+    found: dict[int, str] = {}
+    for worker, (task, epoch, _) in computing:
+        if epoch // EPOCHS < latest // EPOCHS:
+            continue
+        if worker.process.stuck:  # it computes nothing, and ends when it is loose
+            continue
+        name = worker.process.name
+        if task in found:
+            yield f"task {task} is computed by {found[task]} and by {name}"
+        found[task] = name
+
+
+def _is_theirs(node: Node, task: int, epoch: int) -> bool:
+    record = node.scheduler.system.tasks.get(TaskId(task))
+    return record is not None and record.bound and record.epoch == epoch

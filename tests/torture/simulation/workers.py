@@ -1,0 +1,292 @@
+"""Simulated workers: the real `Worker`, with its line, its strips and its end modelled.
+
+What a worker obeys, says, repeats and forgets is libtask's own code. A task computes by
+adding up numbers, in the order of its iterations: a strip that is left out, repeated or
+begun without the state before it gives a wrong result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from libtask.checkpoint import StripSizer
+from libtask.errors import DeviceError, TaskFailedError
+from libtask.messages import CheckpointRecord, Leaving, Run
+from libtask.task import Task
+from libtask.worker.checkpoint_hook import Lookout
+from libtask.worker.execution import (
+    Abandoned,
+    Completed,
+    Course,
+    Demand,
+    Execution,
+    Measures,
+    Outcome,
+    Stopped,
+)
+from libtask.worker.options import Terms
+from libtask.worker.worker import INTERVAL_NS, Worker
+from torture.simulation.fake_link import SimulatedLink
+from torture.simulation.fake_snapshots import SimulatedKeeper
+from torture.simulation.world import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from libtask.checkpoint import Checkpoint
+    from libtask.messages import FromDaemon, Message
+    from libtask.worker.link import Link
+    from libtask.worker.loaded_task import Holding
+    from torture.simulation.fake_snapshots import FakeSnapshots
+    from torture.simulation.network import Network
+    from torture.simulation.processes import Process
+
+IDLE = 2 * SECOND
+"""How often an idle worker looks whether anybody still needs it."""
+ENDLESS = 1_000_000
+"""Iterations of a task that only an order ends."""
+CRASHED = -6
+"""Exit status of a worker whose task crashes: SIGABRT."""
+MODULUS = 2_147_483_647
+
+
+def folded(state: int, iteration: int) -> int:
+    """Return the state after one more iteration; the order of iterations matters."""
+    return (state * 31 + iteration + 1) % MODULUS
+
+
+def result_of(token: int, iterations: int) -> int:
+    """Return what a task must compute."""
+    state = token
+    for iteration in range(iterations):
+        state = folded(state, iteration)
+    return state
+
+
+@dataclass
+class Sum(Task):
+    """The one application there is.
+
+    Attributes:
+        token: where its sum begins.
+        iterations: of its loop.
+        strip_s: seconds that an iteration takes.
+        fails_on: kinds of resources where its device fails, at its first strip.
+        crashes_on: kinds of resources where its worker dies, before its first strip.
+        raises_at: iteration at which the application itself fails; -1: never.
+
+    """
+
+    token: int
+    iterations: int
+    strip_s: float = 0.01
+    fails_on: list[str] = field(default_factory=list)
+    crashes_on: list[str] = field(default_factory=list)
+    raises_at: int = -1
+
+    def load(self) -> None:
+        self.state = self.token
+
+    def total(self) -> int:
+        return self.iterations
+
+    def save(self, checkpoint: Checkpoint) -> int:
+        return self.state
+
+
+def _never(_task: Sum, _device: Any, _checkpoint: Checkpoint) -> Iterator[None]:
+    raise NotImplementedError  # strips are modelled, not run
+
+
+for _kind in ("cpu", "gpu", "fpga"):
+    Sum.on(_kind)(_never)
+
+
+class Stretch(Execution):
+    """A run of a task in a worker, strip by strip as time goes by."""
+
+    def __init__(self, held: Holding, order: Run, course: Course) -> None:
+        # not as an execution: what computes is the model
+        self.held = held
+        self.order = order
+        self.course = course
+        self.measures = Measures()
+        self.app: Sum = held.app  # type: ignore[assignment]  # there is no other
+
+    def compute(self, began: int, now: int) -> None:
+        """Do the strip that ends now.
+
+        Raises:
+            TaskFailedError: the application fails; a `DeviceError`: its device does.
+
+        """
+        if self.order.device.kind in self.app.fails_on:
+            raise DeviceError(f"{self.order.device.name} failed")
+        iteration = self.course.done
+        if iteration == self.app.raises_at:
+            raise TaskFailedError("as it was told to")
+        self.app.state = folded(self.app.state, iteration)
+        self.course.done += 1
+        self._book(began, now)
+
+    def settle(self) -> CheckpointRecord:
+        return self.course.record()
+
+    @property
+    def over(self) -> bool:
+        return self.course.done >= (self.course.total or 0)
+
+    def _book(self, began: int, now: int) -> None:
+        measures = self.measures
+        measures.strips += 1
+        measures.iterations += 1
+        measures.computing_ns += now - began
+        measures.last_strip_at_ns = now
+        measures.first_strip_at_ns = measures.first_strip_at_ns or max(began, 1)
+
+
+class SimulatedWorker(Worker):
+    """A worker process.
+
+    Args:
+        process: it is one.
+        terms: as for `Worker`.
+
+    Attributes:
+        stretch: what it computes; None: nothing.
+
+    """
+
+    def __init__(
+        self, network: Network, process: Process, name: str, snapshots: FakeSnapshots
+    ) -> None:
+        self.process = process
+        self.stretch: Stretch | None = None
+        self._network = network
+        self._world = network.world
+        self._lookout: Lookout | None = None
+        terms = Terms(name, Path("simulated"), growth=1 << 50)
+        super().__init__(terms, lambda _app: Sum, self._line)
+        self._keeper = SimulatedKeeper(self._link, snapshots)
+        process.after(IDLE, self._look_around)
+
+    @property
+    def told(self) -> tuple[int, int, str] | None:
+        """What it computes, for whom it matters: task, epoch, resource."""
+        if self.stretch is None:
+            return None
+        order = self.stretch.order
+        return order.task, order.epoch, order.device.name
+
+    @property
+    def welcomed(self) -> bool:
+        """Whether it has a hetd that knows it."""
+        return self._link.welcome is not None
+
+    def _line(self, _path: Path, greeting: Callable[[], list[Message]]) -> Link:
+        return SimulatedLink(self._network, self.process, greeting, self._wake)
+
+    # ------------------------------------------------------------ between tasks
+
+    def _wake(self) -> None:
+        """Obey what has come, unless a strip is being computed."""
+        while self.stretch is None and not self._leaving:
+            message = self._link.receive(0)
+            if message is None:
+                return
+            self._obey(message)
+        if self._leaving:
+            self._link.send(Leaving())
+            self.close()
+            self.process.end(0)
+
+    def _obey(self, message: FromDaemon) -> None:
+        details = [getattr(message, name, None) for name in ("task", "epoch")]
+        self._world.note(self.process.name, type(message).__name__, *details)
+        super()._obey(message)
+
+    def _look_around(self) -> None:
+        if self.stretch is None:
+            self._leaving = self._leaving or self._is_forsaken()
+            self._park_if_memory_is_low()
+            self._wake()
+        self.process.after(IDLE, self._look_around)
+
+    def _is_orphan(self) -> bool:
+        return self.process.parent is None or not self.process.parent.alive
+
+    def _now(self) -> float:
+        return self._world.now / SECOND
+
+    # ------------------------------------------------------------ a task
+
+    def _execute(self, held: Holding, order: Run) -> None:
+        """Begin to compute; what follows happens as time goes by."""
+        held.implementation(order.device)
+        sizer = StripSizer(INTERVAL_NS, fixed=1)
+        stretch = self.stretch = Stretch(held, order, Course(held.record, sizer))
+        self._lookout = Lookout(
+            self._link, held.task, held.epoch, self._output, self._keeper.keeping
+        )
+        self._lookout.follow(stretch, self._world.now)
+        self._runs_on = order.device.name
+        self._world.note(
+            self.process.name, "computes", held.task, held.epoch, order.device.name
+        )
+        self._begin_strip(stretch)
+
+    def _begin_strip(self, stretch: Stretch) -> None:
+        seconds = stretch.app.strip_s
+        delay = self._world.some(seconds / 2, seconds * 2)
+        self.process.after(delay, self._end_strip, stretch, self._world.now)
+
+    def _end_strip(self, stretch: Stretch, began: int) -> None:
+        if stretch.order.device.kind in stretch.app.crashes_on:
+            self._world.note(self.process.name, "crashes", stretch.order.task)
+            self.process.end(CRASHED)
+            return
+        try:
+            stretch.compute(began, self._world.now)
+        except (DeviceError, TaskFailedError) as error:
+            self._leave()
+            if isinstance(error, DeviceError):
+                self._keeper.salvage(stretch.held)
+            self._fail(stretch.order, error)
+            self._wake()
+            return
+        self._at_checkpoint(stretch)
+
+    def _at_checkpoint(self, stretch: Stretch) -> None:
+        demand = None
+        if not stretch.over and self._lookout is not None:
+            demand = self._lookout(self._world.now)
+        if demand is not None:
+            self._conclude(stretch, _outcome(demand, stretch))
+        elif stretch.over:
+            self._conclude(stretch, Completed())
+        else:
+            self._begin_strip(stretch)
+
+    def _conclude(self, stretch: Stretch, outcome: Outcome) -> None:
+        held, lookout = stretch.held, self._lookout
+        self._leave()
+        self._world.note(
+            self.process.name, type(outcome).__name__.lower(), held.task, held.epoch
+        )
+        if lookout is not None:
+            self._report(held, stretch, outcome, lookout)
+        self._wake()
+
+    def _leave(self) -> None:
+        self.stretch = None
+        self._runs_on = ""
+        if self._lookout is not None:
+            self._lookout.leave()
+
+
+def _outcome(demand: Demand, stretch: Stretch) -> Outcome:
+    if demand is Demand.ABANDON:
+        return Abandoned()
+    return Stopped(stretch.course.record())
