@@ -18,6 +18,7 @@ BENCHES = {
     "tasks": "no-op tasks through the real daemon: rate and latency",
     "commands": "1,000 times `true` as tasks, beside `xargs -P2`",
     "loop": "processor time of hetd's main thread for a no-op task, without sockets",
+    "trip": "calls and files that one no-op task runs through, in every process",
     "checkpoints": "cost of a checkpoint, and of being preemptible",
     "moves": "time of a migration by bytes moved",
     "snapshots": "writing and reading snapshots by bytes, and what they cost",

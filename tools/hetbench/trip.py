@@ -1,0 +1,162 @@
+"""One no-op task, counted: the calls and files that it runs through in every process.
+
+`sys.setprofile` in the client, hetd and the worker, from `submit` to the result; what
+the standard library and other packages do is left out. The leanest of some trips is
+shown, as ticks of hetd's clock may fall into one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hetbench.noop import Noop
+from hetbench.resources import CPU_ONLY
+from libtask.apps import Options, describe, name_of
+from libtask.daemon.private import private_daemon
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from libtask.client.client import Client
+    from libtask.messages import TaskSpec
+
+TRIPS = 9
+WARM_UP = 50
+PATIENCE_S = 10.0
+OFF, ON, WRITE = b"\0", b"\1", b"\2"
+VARIABLE = "HETD_TRIP"
+PACKAGES = ("hetd", "hetsched", "libtask")
+
+COUNTER = """
+import json, mmap, os, sys, threading
+from pathlib import Path
+
+folder = Path(os.environ["HETD_TRIP"])
+with open(folder / "flag", "rb") as file:
+    flag = mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ)
+calls = []
+
+def profile(frame, event, _):
+    if flag[0] == 1:
+        if event == "call":
+            calls.append(frame.f_code)
+    elif flag[0] == 2 and calls:
+        told = [(code.co_filename, code.co_qualname) for code in calls]
+        calls.clear()
+        new = folder / f"{os.getpid()}.new"
+        new.write_text(json.dumps(told))
+        new.rename(folder / f"{os.getpid()}.json")
+
+os.register_at_fork(after_in_child=calls.clear)
+threading.setprofile(profile)
+sys.setprofile(profile)
+"""
+"""Run by every interpreter that starts with the folder on its path."""
+
+
+def run() -> list[dict[str, Any]]:
+    """Count; return one row for each process, and one for all of them."""
+    with tempfile.TemporaryDirectory(prefix="hetbench-") as made:
+        folder = Path(made)
+        (folder / "flag").write_bytes(OFF)
+        (folder / "sitecustomize.py").write_text(COUNTER)
+        with _counted(folder), private_daemon(CPU_ONLY) as client:
+            spec = describe(Noop(), name_of(Noop), Options())
+            client.submit_specs([spec] * WARM_UP)[-1].result(60)
+            trips = [_trip(client, spec, folder) for _ in range(TRIPS)]
+    return min(trips, key=lambda rows: int(rows[-1]["calls"]))
+
+
+@contextmanager
+def _counted(folder: Path) -> Iterator[None]:
+    """Let the processes that are started meanwhile count their calls."""
+    before = {name: os.environ.get(name) for name in ("PYTHONPATH", VARIABLE)}
+    os.environ |= {"PYTHONPATH": str(folder), VARIABLE: str(folder)}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _trip(client: Client, spec: TaskSpec, folder: Path) -> list[dict[str, Any]]:
+    own: list[Any] = []
+
+    def profile(frame: Any, event: str, _: object) -> None:
+        if event == "call":
+            own.append((frame.f_code.co_filename, frame.f_code.co_qualname))
+
+    time.sleep(0.2)  # until what came before has been written and told
+    _set(folder, ON)
+    sys.setprofile(profile)
+    try:
+        client.submit_specs([spec])[0].result(60)
+    finally:
+        sys.setprofile(None)
+        _set(folder, WRITE)
+    counts = {"client": own, **_written(client, folder)}
+    _set(folder, OFF)
+    return _rows({name: _ours(calls) for name, calls in counts.items()})
+
+
+def _set(folder: Path, state: bytes) -> None:
+    """Tell all processes what to do; the file is mapped there, and keeps its size."""
+    with (folder / "flag").open("r+b") as flag:
+        flag.write(state)
+
+
+def _written(client: Client, folder: Path) -> dict[str, list[Any]]:
+    """Wait for what hetd and the worker have counted."""
+    found: dict[str, list[Any]] = {}
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found) < 2 and time.monotonic() < deadline:
+        client.status()  # has hetd call something
+        time.sleep(0.01)
+        for path in folder.glob("*.json"):
+            calls = json.loads(path.read_text())
+            path.unlink()
+            found.setdefault(_process(calls), []).extend(calls)
+    return found
+
+
+def _process(calls: list[Any]) -> str:
+    files = {Path(name).parts[-2:] for name, _ in calls}
+    return "hetd" if ("hetd", "loop.py") in files else "worker and launcher"
+
+
+def _ours(calls: list[Any]) -> list[tuple[str, str]]:
+    """Keep the calls of our own code; name files from the package on."""
+    found = []
+    for name, function in calls:
+        parts = Path(name).parts
+        package = next((p for p in PACKAGES if p in parts[:-1]), None)
+        if package is not None and "site-packages" not in parts:
+            start = len(parts) - 1 - parts[::-1].index(package)
+            found.append(("/".join(parts[start:]), function))
+    return found
+
+
+def _rows(processes: dict[str, list[tuple[str, str]]]) -> list[dict[str, Any]]:
+    together = [(f"{n} {f}", c) for n, calls in processes.items() for f, c in calls]
+    rows = [_row(name, calls) for name, calls in processes.items()]
+    return [*rows, _row("all", together)]
+
+
+def _row(name: str, calls: list[tuple[str, str]]) -> dict[str, Any]:
+    files = [file for file, _ in calls]
+    return {
+        "process": name,
+        "calls": len(calls),
+        "functions": len(set(calls)),
+        "files": len(set(files)),
+        "changes_of_file": sum(a != b for a, b in zip(files, files[1:], strict=False)),
+    }
