@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,5 +159,5 @@ def _row(name: str, calls: list[tuple[str, str]]) -> dict[str, Any]:
         "calls": len(calls),
         "functions": len(set(calls)),
         "files": len(set(files)),
-        "changes_of_file": sum(a != b for a, b in zip(files, files[1:], strict=False)),
+        "changes_of_file": sum(a != b for a, b in pairwise(files)),
     }
