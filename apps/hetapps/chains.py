@@ -38,7 +38,7 @@ BAND_ENTRIES = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the head of a file tells: shape, entries stored, and whether sparse."""
+    """The header of a file: shape, number of stored entries, sparse or dense."""
 
     shape: tuple[int, ...]
     entries: int

@@ -38,7 +38,7 @@ SUFFIXES = (".npy", ".csv")
 
 
 class Multiply(Protocol):
-    """What the kernels of all kinds have in common."""
+    """The part that the kernels of all kinds share."""
 
     def __call__(
         self, device: Any, plan: Plan, buffers: tuple[Any, Any], strip: range

@@ -197,7 +197,7 @@ def _read(file: str) -> NDArray[np.float32]:
     if not finite.all():
         row, column = np.unravel_index(int(finite.argmin()), grid.shape)
         place = f"row {row}, column {column}"
-        raise InputError(f"{file}: {place} is no finite float32 number")
+        raise InputError(f"{file}: {place} is not a finite float32 number")
     return grid
 
 

@@ -45,7 +45,7 @@ TIFF_SEPARATE = 2
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the head of a file tells."""
+    """The header of an image file."""
 
     planes: int
     rows: int

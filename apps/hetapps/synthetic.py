@@ -37,7 +37,7 @@ class Synthetic(Task):
             ("gpu1"; wins over its kind). There is no implementation for other kinds.
         strips: iterations of the outer loop; each takes an equal part of the time.
         state_bytes: bytes that a migration moves.
-        move_seconds: time that a move takes besides copying; `links`: bytes a second
+        move_seconds: time of a move, without copying; `links`: bytes a second
             to and from a resource; none named: copying there takes no time. Copying
             away is waited out at the checkpoint where the task stops, the rest before
             the first strip after.

@@ -1,6 +1,6 @@
 """Prefetch: asks for a cache line before the loop reaches it.
 
-Processors do so by themselves, but anew in each page of 4 KiB: a loop that streams
+Processors do so by themselves, but start again in each page of 4 KiB: a loop that streams
 through several rows of a matrix at once waits at each page of each row.
 """
 

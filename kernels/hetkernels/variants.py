@@ -44,7 +44,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 class Size(NamedTuple):
-    """What a choice holds for.
+    """The conditions that a choice is valid for.
 
     Attributes:
         work: of a piece, up to a factor of two: `size_of` makes it.
@@ -90,7 +90,7 @@ class Selection(Generic[Variant]):
 
     @property
     def outcome(self) -> Chosen | None:
-        """What to keep, once it is decided by measuring."""
+        """The choice to store, once measuring has decided it."""
         if self._chosen is None or not all(self._seconds):
             return None
         return Chosen(self._chosen, [min(times) for times in self._seconds])

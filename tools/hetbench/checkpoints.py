@@ -1,7 +1,7 @@
-"""What preemptibility costs: a checkpoint's poll, and strips against one long run.
+"""The cost of preemptibility: a checkpoint's poll, and strips against one long run.
 
 The kernel is heat on the CPU, driven by the same `Execution` that a worker uses, with
-the worker's own lookout on a socket that nobody writes to.
+the worker's checkpoint hook on a silent socket.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ DECIDED = 60
 """Calls after which a kernel has chosen among its variants, at any size here."""
 DECIDING_SECONDS = 0.5
 LONG_SECONDS = 0.03
-"""What takes so long brings its data into the caches itself."""
+"""Kernels above this duration fill the caches themselves."""
 THREADS = len(os.sched_getaffinity(0))
 
 STRIP_ENTRIES = 1 << 24

@@ -112,7 +112,7 @@ class Replay:
         self.turn()
 
     def through(self, tasks: int, at_once: int) -> None:
-        """Have so many tasks run, submitted so many at once, and all made durable."""
+        """Run a number of tasks, submitted in groups, until all are durable."""
         before = self.node.journal.counts["completed"]
         for _ in range(tasks // at_once):
             self._requests += 1

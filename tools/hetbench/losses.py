@@ -1,8 +1,8 @@
-"""Losses: how soon a dead or a disobedient worker is noticed, and what a flood costs.
+"""Losses: the time until a dead or a hanging worker is noticed, and the cost of a flood.
 
-`noticed` and `restarted` count from the kill: until hetd has told that the task runs
-anew, and until its first strip in another worker. `gone`: from the last checkpoint of a
-task that hangs, until its process is no more. `hydra`: processes that replace
+`noticed` and `restarted` count from the kill: until hetd has published that the task runs
+again, and until its first strip in another worker. `gone`: from the last checkpoint of a
+task that hangs, until its process has ended. `hydra`: processes that replace
 themselves all the time, until none is left. `flood`: a task that prints as fast as it
 can; CPU shares are of one core.
 """

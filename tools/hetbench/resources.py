@@ -1,4 +1,4 @@
-"""What the daemons of measurements own where the processors do not matter."""
+"""The resources of benchmark daemons where the processors do not matter."""
 
 CPU_ONLY = """
 [[resource]]

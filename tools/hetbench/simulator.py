@@ -1,7 +1,7 @@
 """How fast the simulator is: agenda entries handled per second, on one core.
 
 An event is an entry taken off the agenda: an arrival, a finished or yielded task, a
-timer. Checkpoints that nobody asks about are no events: they are computed when wanted,
+timer. Checkpoints without a listener cause no events: they are computed when needed,
 and counted apart. The best repetition counts, for other programs share the machine.
 """
 

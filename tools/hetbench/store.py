@@ -1,7 +1,7 @@
 """100,000 tasks in the store: submitting them, starting with them, looking at them.
 
 All of them wait: for the resource, drained, and then, as here it is not about running
-them, for a worker that nobody makes.
+them, for a worker that does not exist.
 Durable throughout.
 """
 
@@ -85,7 +85,7 @@ def _submissions(socket: Path) -> dict[str, Any]:
             submit = m.Submit(request=0, tasks=[spec] * BATCH, key=f"{number}")
             client._session.request(submit)  # noqa: SLF001  `submit_specs` makes batches of 500
         took = time.perf_counter() - begin
-        client.resume("cpu")  # nobody makes workers here: tasks are placed, and wait
+        client.resume("cpu")  # there is no launcher: tasks are placed and wait
     return {
         "case": f"submit {TASKS} in batches of {BATCH}, one client",
         "tasks_per_s": round(TASKS / took),

@@ -1,7 +1,7 @@
 """No-op tasks through the real daemon: rate, and time from submission to finish.
 
 Durable store, workers in processes of their own. Beside it, alternating in the same
-run: `ProcessPoolExecutor` (which keeps nothing and isolates nobody), and Ray and Dask
+run: `ProcessPoolExecutor` (no durability, no isolation), and Ray and Dask
 where they are installed.
 """
 

@@ -110,7 +110,7 @@ def _trip(client: Client, spec: TaskSpec, folder: Path) -> list[dict[str, Any]]:
 
 
 def _set(folder: Path, state: bytes) -> None:
-    """Tell all processes what to do; the file is mapped there, and keeps its size."""
+    """Switch all processes; they map the file, so it keeps its size."""
     with (folder / "flag").open("r+b") as flag:
         flag.write(state)
 

@@ -110,7 +110,7 @@ class Demo:
         return not missing
 
     def _compare(self, *, known: bool) -> None:
-        """Say what migration was worth."""
+        """Print the benefit of migration."""
         if not known:
             self._say("not all tasks completed: what migration was worth is not known")
             return

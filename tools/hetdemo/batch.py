@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from libtask.task import Task
 
 APPS = ("gaussian-blur", "heat", "markov", "correlation")
-"""What the batch is made of, as `characterise` is told."""
+"""The applications of the batch, as arguments of `characterise`."""
 
 POLICY = "finish-time"
-"""What the daemon schedules it by: its own default."""
+"""The policy of the daemon: its default."""
 
 GAP_S = 0.25
 """Seconds between the arrivals of one wave."""
@@ -139,11 +139,11 @@ class Arrivals:
 
     @property
     def over(self) -> bool:
-        """Whether all have arrived."""
+        """Return whether all tasks have arrived."""
         return self._left == 0
 
     def due(self, now: float, unfinished: int) -> bool:
-        """Whether the next task arrives now; if so, it counts as arrived.
+        """Return whether the next task arrives now; if so, count it as arrived.
 
         Args:
             now: seconds of any steady clock.

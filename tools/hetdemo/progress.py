@@ -140,7 +140,7 @@ class Followed:
             )
 
     def _failed(self, name: str, change: TaskChanged) -> None:
-        """Tell of a failed attempt; where it is tried again is no move."""
+        """Print a failed attempt; its retry elsewhere is not a migration."""
         where = self._names(self._where.pop(change.id, None))
         reason = _plain(change.reason)
         self._say(f"[red]{name} failed[/] on {where}, and is tried again: {reason}")

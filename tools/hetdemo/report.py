@@ -42,7 +42,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether the task completed, with a right result."""
+        """Return whether the task completed with a correct result."""
         return (
             self.info.state == "completed"
             and self.verdict is not None
@@ -106,7 +106,7 @@ def _path(info: TaskInfo, names: Names) -> str:
 
 
 def _check(outcome: Outcome) -> tuple[str, str]:
-    """Write the largest error and what is allowed; or why there is no result."""
+    """Format the largest error and its tolerance, or why there is no result."""
     verdict = outcome.verdict
     if verdict is None:
         reason = one_line(str(outcome.info.reason))
@@ -167,7 +167,7 @@ def strips_on(resource: str, infos: Sequence[TaskInfo]) -> int:
 def shortcomings(
     devices: Sequence[DeviceInfo], outcomes: Sequence[Outcome], names: Names
 ) -> list[str]:
-    """Say what was not as it should be, a line each; none: the demo succeeded."""
+    """List the failures of the demo, one line each; empty if it succeeded."""
     infos = [outcome.info for outcome in outcomes]
     bad = [outcome.info.name for outcome in outcomes if not outcome.good]
     found = [f"no right result: {', '.join(bad)}"] if bad else []
@@ -179,7 +179,7 @@ def shortcomings(
 
 
 def _why(resource: str, infos: Sequence[TaskInfo]) -> str:
-    """Say why a resource failed last, where it was tried."""
+    """Return why a resource failed last, if it was tried."""
     errors = [
         segment.error
         for info in infos

@@ -1,4 +1,4 @@
-"""What migration was worth: the same batch without it, simulated from the run's own times.
+"""The benefit of migration: the same batch without it, simulated from the measured times.
 
 The simulator runs the daemon's own policies on the tasks as they arrived, with the times
 that they took where they ran, and those measured before the batch elsewhere; strips

@@ -1,6 +1,6 @@
 """MkDocs calls this while it builds: it adds the pages that are made of the code.
 
-`python -m hetdocs.hooks` writes the published schemas anew.
+`python -m hetdocs.hooks` writes the published schemas again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ taken away, or changes its meaning, before the number in the name changes.
 
 
 def write_schemas() -> None:
-    """Write `docs/schemas` anew, and remove what is no document any more."""
+    """Write `docs/schemas` again, and remove schemas of former documents."""
     wanted = {file_name(name): schema_of(name) for name in documents()}
     for path in SCHEMAS.iterdir():
         if path.name not in wanted:

@@ -1,4 +1,4 @@
-"""What a re-made figure or table is: rows of values and claims beside the paper's.
+"""A reproduced figure or table: rows of values and claims beside those of the paper.
 
 A paper's module holds a `Catalogue`: how each of its figures is made and drawn.
 """
@@ -40,7 +40,7 @@ class Figure(Struct, frozen=True):
 
 
 class PaperResult(Struct, frozen=True):
-    """What `hetsim paper NAME --json` prints."""
+    """The output of `hetsim paper NAME --json`."""
 
     paper: str
     figures: list[Figure]

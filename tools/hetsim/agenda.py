@@ -15,7 +15,7 @@ Ticket: TypeAlias = int
 
 
 class Order(IntEnum):
-    """What comes first of that which happens at the same instant."""
+    """The order of events at the same instant."""
 
     RESOURCE = 0
     WORKER = 1
@@ -34,7 +34,7 @@ class Occurrence(Protocol):
 
 
 class Agenda:
-    """What will happen. Entries are never removed, only outdated by who made them."""
+    """Future events. Entries are never removed; their owners mark them as outdated."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[Nanoseconds, int, Ticket, Occurrence]] = []

@@ -39,7 +39,7 @@ class PlannedJob(Struct, frozen=True):
 
 
 class PlanResult(Struct, frozen=True):
-    """What `hetsim plan --json` prints.
+    """The output of `hetsim plan --json`.
 
     Attributes:
         proven_ratio: makespan over lower bound: how far from the best it is at most.

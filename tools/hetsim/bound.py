@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hetsim.workload import Job
 
 INTERVALS = 16
-"""Arrivals are rounded down to so many instants, which can only lower the bound."""
+"""Number of instants that arrivals are rounded down to; this can only lower the bound."""
 
 MOST_BATCHES = 600
 """With more kinds of tasks, those of a type count as quick as its quickest."""

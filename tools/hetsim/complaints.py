@@ -1,4 +1,4 @@
-"""What is wrong with a document, in words: `tasks[3].deadline: expected a number, got "soon"`.
+"""Errors in a document, as text: `tasks[3].deadline: expected a number, got "soon"`.
 
 msgspec finds the fault; this module names the place as users write it and shows what
 stands there.
@@ -49,7 +49,7 @@ def complaint_of(error: msgspec.ValidationError, raw: Any) -> str:
 
 
 def _expected(fault: str, place: str) -> str:
-    """Say what should stand there."""
+    """Return a description of the expected value."""
     name = place.rpartition(".")[2]
     if fault.startswith("Invalid enum value"):
         return _CHOICES.get(name, "another value")

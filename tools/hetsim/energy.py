@@ -67,7 +67,7 @@ def _stretches(
 def _busy_seconds(
     edges: list[tuple[Nanoseconds, bool, int, Job]], useless: set[Job]
 ) -> tuple[float, float]:
-    """Sweep over the edges; return the seconds computed in all and those in vain."""
+    """Sweep over the edges; return all seconds computed, and those wasted."""
     running: set[Job] = set()
     computing = in_vain = 0.0
     before = 0

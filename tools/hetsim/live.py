@@ -34,7 +34,7 @@ WARM_TASKS = 12
 
 @dataclass(frozen=True, slots=True)
 class LiveResult:
-    """What a real node made of a scenario.
+    """The result of a scenario on a real node.
 
     Attributes:
         makespan: seconds from the first submission to the end of the last task.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class MappingResult(Struct, frozen=True):
-    """What the pass decided, as `hetsim map --json` prints it.
+    """The decisions of the pass, as `hetsim map --json` prints it.
 
     Attributes:
         map: task -> machine.
@@ -163,7 +163,7 @@ def _places(event: MappingEvent, state: MachineState, reading: Reading) -> float
 def _end(
     event: MappingEvent, index: int, state: MachineState, reading: Reading
 ) -> Nanoseconds:
-    """Tell when the running task is expected to end."""
+    """Return when the running task is expected to end."""
     now, running = _nanoseconds(event.now), state.running
     if running is None:
         return now

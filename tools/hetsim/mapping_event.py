@@ -50,7 +50,7 @@ class MappingEvent(Struct, frozen=True):
     Attributes:
         eet: type x machine -> expected seconds; null: cannot run there.
         p_dyn: dynamic power by machine.
-        slots: waiting places of a machine besides the running task; null: no limit.
+        slots: waiting slots of a machine, the running task not counted; null: no limit.
         arriving: unmapped tasks, in order of arrival.
 
     """

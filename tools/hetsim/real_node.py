@@ -30,7 +30,7 @@ def real_node(resources: list[ResourceModel], migration_s: float) -> Iterator[Cl
     Args:
         resources: those of a scenario; a processor that is shared cannot be had, since
             tasks that only wait do not slow each other down.
-        migration_s: what its scheduler is to reckon a move to take, besides copying.
+        migration_s: the expected time of a move without copying, for its scheduler.
 
     Raises:
         DaemonUnreachableError: it does not start; ends with what it said last.

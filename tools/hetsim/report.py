@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hetsim.result import Result, TaskResult
 
 MOST_TASKS = 200
-"""Longer lists are cut: nobody reads them, and `--json` has them whole."""
+"""Longer lists are cut; `--json` has them whole."""
 
 
 def print_result(result: Result, resources: list[str]) -> None:

@@ -27,7 +27,7 @@ class Segment(Struct, frozen=True):
 
 
 class TaskResult(Struct, frozen=True):
-    """What happened to one task. Times are seconds."""
+    """The result of one task. Times are seconds."""
 
     id: str | int
     state: str
@@ -39,7 +39,7 @@ class TaskResult(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What happened to all.
+    """The result of all tasks.
 
     Attributes:
         rates: share completed in time, by type.

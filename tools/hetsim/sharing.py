@@ -191,7 +191,7 @@ class SharedRun:
         self.stop = self._tick_of(strips)
 
     def _tick_of(self, strips: int) -> int:
-        """Tell at which tick so many strips will be done."""
+        """Return the tick at which a number of strips will be done."""
         job = self.job
         if job.ends:
             share = job.ends[strips] - job.ends[job.done]

@@ -261,7 +261,7 @@ class Arrival:
 
 
 def _hopeless(job: Job, now: Nanoseconds) -> bool:
-    """Whether a job can no longer run: too late, or what it comes after was not done."""
+    """Return whether a job can no longer run: it is late, or a job before it failed."""
     if job.stop_at_deadline and job.deadline is not None and now >= job.deadline:
         return True
     return any(other.outcome not in (None, State.COMPLETED) for other in job.after)

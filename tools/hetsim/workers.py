@@ -212,13 +212,13 @@ class SlotRun:
         self._aim(strips)
 
     def _aim(self, strips: int) -> None:
-        """Plan to stop, or report, after so many strips."""
+        """Schedule the stop, or the report, after a number of strips."""
         self._stop = strips
         at = self._instant_of(strips)
         self._ticket = self._workers.agenda.add(at, Order.WORKER, self)
 
     def _instant_of(self, strips: int) -> Nanoseconds:
-        """Tell when so many strips will be done."""
+        """Return when a number of strips will be done."""
         job = self.job
         if not job.done and strips == job.strips:
             return self._begin + self._total

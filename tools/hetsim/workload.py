@@ -82,7 +82,7 @@ class Job:
 
     @property
     def late(self) -> bool:
-        """Whether it ended after its deadline."""
+        """Return whether it ended after its deadline."""
         over = self.finish if self.finish is not None else self.told_at
         return self.deadline is not None and over > self.deadline
 
@@ -104,7 +104,7 @@ class Job:
 
 
 class Expectations:
-    """What the scheduler expects: the table `seconds` of the types. An `Estimates`."""
+    """Expected times: the table `seconds` of the types. An `Estimates`."""
 
     version = 0
 
@@ -217,7 +217,7 @@ def _ends_of_strips(number: int, kind: TypeModel) -> list[float]:
 
 
 def _link(scenario: Scenario, jobs: dict[str | int, Job]) -> None:
-    """Tell the jobs whom they come after, and let none arrive before those."""
+    """Link the jobs to their predecessors; no job arrives before those."""
     graph = {task.id: task.after for task in scenario.tasks if task.after}
     for name in TopologicalSorter(graph).static_order():
         job = jobs[name]

@@ -26,7 +26,7 @@ MOST_PAIRS = 16
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What the kernels must know of an image of (planes, rows, columns).
+    """The arguments of the kernels for an image of (planes, rows, columns).
 
     Attributes:
         shape: planes, rows, columns.

@@ -1,4 +1,4 @@
-"""The plate: what a heat kernel must know besides the grid itself.
+"""The plate: the arguments of a heat kernel other than the grid.
 
 Every kind computes, in float32 and in exactly this order, without fused
 multiply-add, so that results are bit-equal on all of them:

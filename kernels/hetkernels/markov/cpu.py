@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WORTH_THREADS = 1 << 18
 """Entries up to which one thread is done before a second one has woken up."""
 WORTH_ALL_THREADS = 1 << 24
-"""Entries from which nobody would want fewer threads than there are."""
+"""Number of entries above which all threads are used."""
 
 SPAN = 16
 """Columns that one turn of the loop adds: a cache line of float32, two of float64."""

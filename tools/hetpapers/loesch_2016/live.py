@@ -1,4 +1,4 @@
-"""Table II once more, on a real daemon: the same orders, all times divided by a scale.
+"""Table II on a real daemon: the same orders, all times divided by a scale.
 
 Tasks are `synthetic` ones that wait. Two of them on the CPU do not slow each other down,
 as they would in the central reading, so that three values stand beside the paper's: that

@@ -1,4 +1,4 @@
-"""What the paper leaves open, as named parameters: the reading under which we re-make it.
+"""The details that the paper leaves open, as named parameters of our reproduction.
 
 Execution times are printed as bins only. They are reconstructed as
 seconds = setup + slope * (n / 1024)^p for each application and resource, with p = 2 for
@@ -40,7 +40,7 @@ class Cost:
 
     Attributes:
         setup: seconds that do not depend on the size.
-        slope: seconds at n = 1024 besides.
+        slope: additional seconds at n = 1024.
 
     """
 
@@ -60,7 +60,7 @@ class Reading:
         ratios: slope on another resource, as a multiple of that of the leading one.
         setups: set-up seconds there.
         strip_s: length of a strip on the best resource: where checkpoints lie.
-        migration_s: time of a move besides copying; `link_scale`: scales the links.
+        migration_s: time of a move without copying; `link_scale`: scales the links.
         cpu_slots: tasks that the CPU takes at once; they share it.
 
     """

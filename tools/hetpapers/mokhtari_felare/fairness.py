@@ -72,7 +72,7 @@ def _by_type(id_: str, case: Case, seeds: int) -> Figure:
 def _runs(case: Case, seeds: int) -> dict[str, list[Outcome]]:
     cases = {p: Case(p, case.rate, system=case.system) for p in HEURISTICS}
     if case.system == "two-applications":
-        # With two types nobody suffers at f = 1; a smaller factor shows what could be.
+        # With two types none suffers at f = 1; a smaller factor shows the effect.
         aware = (("fairness_factor", "0.5"),)
         cases["felare, f = 0.5"] = Case(
             "felare", case.rate, system=case.system, settings=aware

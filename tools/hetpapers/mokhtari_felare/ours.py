@@ -127,5 +127,5 @@ def figure_blind(seeds: int) -> Figure:
         ],
         "Table I with one or two types twice as fast, at 5 tasks a second",
         "With one type far above three, or two above two, no rate is below the mean less "
-        "one standard deviation: nobody counts as suffering.",
+        "one standard deviation: no type counts as suffering.",
     )

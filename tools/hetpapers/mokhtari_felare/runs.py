@@ -46,7 +46,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it. Shares are percent of the tasks, energies joules.
+    """The result of a run. Shares are percent of the tasks, energies joules.
 
     Attributes:
         types: share completed in time, by type.

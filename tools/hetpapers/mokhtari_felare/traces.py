@@ -17,7 +17,7 @@ TASKS = 2000
 
 @dataclass(frozen=True, slots=True)
 class TraceReading:
-    """What the paper leaves open about its traces.
+    """Parameters of the traces that the paper leaves open.
 
     Attributes:
         distribution: of execution times around the EET: `gamma`, or `uniform` with the

@@ -77,7 +77,7 @@ def misjudged_makespans(point: Point, seed: int) -> Sample:
 
 
 def throughputs(point: Point, seed: int) -> Sample:
-    """Jobs a second where so many batches arrive in a second."""
+    """Return the throughput in jobs per second for an arrival rate of batches."""
     workload, rate = point
     batches = [_like(workload, seed, number) for number in range(BATCHES)]
     return {
@@ -100,7 +100,7 @@ def mixtures(point: Point, seed: int) -> Sample:
 
 
 def groups(point: Point, seed: int) -> Sample:
-    """Makespan and average completion time with so many groups by size; 0: SJF."""
+    """Return makespan and average completion time for a number of size groups; 0: SJF."""
     problem = draw(point[0], seed)
     count = int(point[1])
     paper: Planner = NetworkIntensive(groups=count, search=False)

@@ -50,7 +50,7 @@ class Errors(Struct, frozen=True):
 
 
 class Score(Struct, frozen=True):
-    """What one policy made of one scenario.
+    """The result of one policy in one scenario.
 
     Attributes:
         makespan: seconds.

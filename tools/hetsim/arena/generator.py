@@ -34,7 +34,7 @@ Matrix: TypeAlias = Literal[
 
 
 class Generator(Struct, frozen=True):
-    """What scenarios are drawn from; `generator.toml` says what each key means."""
+    """The distributions of scenarios; `generator.toml` explains each key."""
 
     format: str
     resources: Count

@@ -32,7 +32,7 @@ class Loss(Struct, frozen=True):
 
 
 class Standing(Struct, frozen=True):
-    """What the contests say of one policy.
+    """The results of one policy over all contests.
 
     Attributes:
         speed_up: makespan of `affinity` over its own, in the mean.
@@ -57,7 +57,7 @@ class Standing(Struct, frozen=True):
 
 
 class ArenaResult(Struct, frozen=True):
-    """What `hetsim arena --json` prints."""
+    """The output of `hetsim arena --json`."""
 
     standings: list[Standing]
     contests: list[Contest]

@@ -68,7 +68,7 @@ POLICIES = "affinity,work-conserving,migration,finish-time"
     type=click.IntRange(min=0),
     default=3,
     show_default=True,
-    help="List so many of the scenarios where a policy loses most.",
+    help="List the N scenarios where a policy loses most.",
 )
 @click.option(
     "--save",
