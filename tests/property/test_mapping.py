@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.planning.fairness import Fairness, fair_pass
+from hetsched.planning.interpretation import Reading
 from hetsched.planning.machines import Machine, Queued
 from hetsched.planning.mapping import (
     Bucket,
@@ -25,7 +26,6 @@ from hetsched.planning.mapping import (
     most_urgent,
     soonest_deadline,
 )
-from hetsched.planning.reading import Reading
 from hetsched.queues import NEVER, DeadlineOrder
 
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from hetsched.planning.lawler_labetoulle import Batch, preemptive_makespan
 from hetsim.bound import lower_bound_of
+from hetsim.lawler_labetoulle import Batch, preemptive_makespan
 from hetsim.simulate import simulate
 from scenario_builders import a_node, a_scenario, a_type
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from builders import a_resource, a_task
 from hetsched.events import TimerFired
 from hetsched.ids import TaskId
+from hetsched.planning.interpretation import Mapping
 from hetsched.planning.mapper import scene_of
-from hetsched.planning.reading import Mapping
 from hetsched.policy import Place
 
 if TYPE_CHECKING:

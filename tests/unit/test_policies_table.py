@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetsched.policies import POLICIES, describe_policy, make_policy, parameters_of
-from hetsched.policies.migration import Migration
+from hetsched.policies.loesch import Migration
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:

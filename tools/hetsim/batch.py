@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from hetsched.planning.batch.problem import ANYWHERE, Links, Problem, Promise
-from hetsched.planning.batch.sources import ELSEWHERE, settled
+from hetsim.data_sources import ELSEWHERE, settled
 from hetsim.documents import convert, decode_json, read_document
 from libtask.errors import InputError
 

@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hetsched.planning.lawler_labetoulle import Batch, preemptive_makespan
 from hetsched.system import SECOND
+from hetsim.lawler_labetoulle import Batch, preemptive_makespan
 from hetsim.workload import expected_seconds, jobs_of, resources_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hetsched.planning.machines import Machine, Queued
 from hetsched.planning.mapper import MappingPolicy
 from hetsched.planning.mapping import Bucket, Scene
 from hetsched.policies import POLICIES, make_policy
-from hetsched.policies.felare import FairEnergyLatencyAware
+from hetsched.policies.mokhtari import FairEnergyLatencyAware
 from hetsched.queues import NEVER, DeadlineOrder
 from hetsched.system import SECOND
 from libtask.errors import InputError
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hetsched.ids import Nanoseconds
+    from hetsched.planning.interpretation import Reading
     from hetsched.planning.mapping import Outcome
-    from hetsched.planning.reading import Reading
     from hetsim.mapping_event import MachineState, MappingEvent, TaskState
 
 

@@ -13,8 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetsched.planning.outlook import CHECKPOINT_S
-from hetsched.planning.picture import NEXT, Item, Picture, Started, Step
-from hetsched.planning.rollout import SETTLES_S, Rollout
+from hetsched.planning.rollout import (
+    NEXT,
+    SETTLES_S,
+    Item,
+    Picture,
+    Rollout,
+    Started,
+    Step,
+)
 from hetsched.planning.rollout_rules import ByEnds, Migrating, WorkConserving
 from hetsched.system import SECOND
 

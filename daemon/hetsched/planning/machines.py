@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from hetsched.planning.draws import drawn
+from hetsched.planning.hashed_random import drawn
 from hetsched.queues import NEVER
 
 if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
-    from hetsched.planning.reading import Reading
+    from hetsched.planning.interpretation import Reading
     from hetsched.system import ResourceState, System
     from hetsched.tasks import TaskRecord
 

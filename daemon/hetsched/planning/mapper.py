@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from hetsched import events as e
-from hetsched.planning.draws import drawn
+from hetsched.planning.hashed_random import drawn
+from hetsched.planning.interpretation import Mapping
 from hetsched.planning.machines import machines_of
 from hetsched.planning.mapping import Bucket, Scene
-from hetsched.planning.reading import Mapping
 from hetsched.policy import Drop, Place, Wake
 from hetsched.queues import NEVER, DeadlineOrder
 from hetsched.system import SECOND
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
+    from hetsched.planning.interpretation import Reading
     from hetsched.planning.mapping import Outcome
-    from hetsched.planning.reading import Reading
     from hetsched.policy import Decision
     from hetsched.system import System
     from hetsched.tasks import TaskRecord

@@ -14,8 +14,8 @@ from hetsched.queues import NEVER, DeadlineOrder
 
 if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
+    from hetsched.planning.interpretation import Reading
     from hetsched.planning.machines import Machine
-    from hetsched.planning.reading import Reading
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[int, ...]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hetsched.planning.stealing import steal
 from hetsched.policy import Place, Preempt, Wake
 from hetsched.system import SECOND
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hetsched.ids import Nanoseconds
+    from hetsched.planning.stealing import Offer
     from hetsched.queues import RunQueue
     from hetsched.system import System
     from hetsched.tasks import TaskRecord
@@ -71,11 +73,11 @@ def fill_idle(system: System, least_affinity: float = 0.0) -> Iterator[Place]:
     than `least_affinity` is left where it waits, and the resource idle: where energy
     counts, "it can be better to intentionally leave a resource idle" (III-D).
     """
-    while idle := system.idle():
-        found = _best_steal(system, idle, least_affinity)
-        if found is None:
-            return
-        task, name = found
+
+    def offers(idle: list[str]) -> list[Offer]:
+        return _offers_of_waiting(system, idle, least_affinity)
+
+    for task, name in steal(system.idle, offers):
         yield Place(task.id, name, rule=RULE_B)
 
 
@@ -96,11 +98,11 @@ def preempt_for_better(system: System, overhead: Overhead) -> Iterator[Preempt]:
 def migrate_to_idle(system: System, overhead: Overhead) -> Iterator[Preempt]:
     """Principle D: a running task moves to an idle resource that fits it better."""
     misfits = [task for found in _misfits(system).values() for task in found]
-    while misfits and (idle := system.idle()):
-        found = _best_move(system, misfits, idle, overhead)
-        if found is None:
-            return
-        task, name = found
+
+    def offers(idle: list[str]) -> list[Offer]:
+        return _offers_of_running(system, misfits, idle, overhead)
+
+    for task, name in steal(system.idle, offers) if misfits else ():
         yield Preempt(task.id, name, RULE_D)
 
 
@@ -158,23 +160,18 @@ def _next(system: System, name: str, count: int) -> list[TaskRecord]:
     return system.queue(name).first(taken + count)[taken:]
 
 
-def _best_steal(
+def _offers_of_waiting(
     system: System, idle: list[str], least_affinity: float
-) -> tuple[TaskRecord, str] | None:
-    """Find the waiting task and idle resource with the highest affinity.
-
-    Ties go to the first to arrive.
-    """
-    pairs = [
-        (-affinity, task.sequence, name, task)
+) -> list[Offer]:
+    """Offer waiting tasks by affinity to the idle resource; ties by order of arrival."""
+    return [
+        ((-affinity, task.sequence, name), task, name)
         for other, state in system.states.items()
         if state.queue and _has_one_for(state.queue, idle, system)
         for task in system.waiting(other)
         for name, affinity in system.affinities(task.row).items()
         if name in idle and name != other and 0 < affinity >= least_affinity
     ]
-    best = min(pairs, default=None)
-    return (best[3], best[2]) if best is not None else None
 
 
 def _has_one_for(queue: RunQueue, idle: list[str], system: System) -> bool:
@@ -184,18 +181,18 @@ def _has_one_for(queue: RunQueue, idle: list[str], system: System) -> bool:
     )
 
 
-def _best_move(
+def _offers_of_running(
     system: System, misfits: list[TaskRecord], idle: list[str], overhead: Overhead
-) -> tuple[TaskRecord, str] | None:
-    """Find the running task and idle resource where affinity would grow most."""
-    pairs = [
-        (_affinity_here(system, task) - affinity, task.sequence, name, task)
+) -> list[Offer]:
+    """Offer running tasks by how much affinity would grow."""
+    return [
+        ((loss, task.sequence, name), task, name)
         for task in misfits
         for name, affinity in system.affinities(task.row).items()
         if name in idle and overhead.allows(task, name, system)
+        for loss in [_affinity_here(system, task) - affinity]
+        if loss < 0
     ]
-    best = min(pairs, default=None)
-    return (best[3], best[2]) if best is not None and best[0] < 0 else None
 
 
 def _affinity_here(system: System, task: TaskRecord) -> float:

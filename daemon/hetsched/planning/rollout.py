@@ -1,21 +1,20 @@
 """Rollouts: the future of a node as it stands, played to its end with expected times.
 
 List scheduling with what the simulator models too: slots, shared processors, checkpoints,
-copies of states. Which decisions are made meanwhile is a subclass's own
-(`rollout_rules`). Called by `lookahead` only; it must take microseconds a task.
+copies of states. `lookahead` makes a `Picture` of the system, in which items and
+resources are numbers and times are seconds; a `Rollout` plays it. Which decisions are
+made meanwhile is a subclass's own (`rollout_rules`). It must take microseconds a task.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from hetsched.planning.picture import NEXT, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hetsched.planning.picture import Picture, Started
 
 TINY = 1e-9
 SETTLES_S = 1.0
@@ -24,6 +23,77 @@ SETTLES_S = 1.0
 ARRIVING, COMPUTING, LEAVING = range(3)
 STEPS_OF_ITEM = 40
 """A rollout with more instants than this for each item is broken off: its rule thrashes."""
+NEXT = "next"
+"""Rule of a step that lets an item go next where it waits."""
+
+
+@dataclass(slots=True)
+class Item:
+    """A task.
+
+    Attributes:
+        times: seconds that the rest of it takes alone on each resource; infinite: cannot.
+        affinities: as in loesch-2016; `best`: the resource with the highest.
+        strips: strips in the rest of it, on each resource.
+        copies: seconds to copy its state to or from each resource.
+        moving: seconds that a move takes besides.
+        home: where its state lies; -1: it has not started.
+        came_from: where it was before; -1: nowhere. `settled`: when it may go back there.
+        moves: how often it may still go elsewhere. `fixed`: it may not.
+    """
+
+    times: list[float]
+    affinities: list[float]
+    best: int
+    strips: list[float]
+    copies: list[float]
+    moving: float = 0.0
+    home: int = -1
+    came_from: int = -1
+    settled: float = 0.0
+    priority: int = 0
+    moves: int = 0
+    fixed: bool = False
+
+
+@dataclass(slots=True)
+class Started:
+    """A running task, as the node stands.
+
+    Attributes:
+        arriving: seconds until it computes.
+        destination: where it was asked to go; -1: nowhere, None: it was not asked.
+    """
+
+    item: int
+    resource: int
+    arriving: float = 0.0
+    destination: int | None = None
+    makes_way: bool = False
+
+
+@dataclass(slots=True)
+class Picture:
+    """A node as it stands: what runs, and what waits in which order."""
+
+    slots: list[int]
+    shared: list[bool]
+    items: list[Item]
+    running: list[Started]
+    queues: list[list[int]]
+    fronts: list[list[int]] = field(default_factory=list)
+    """Those that go before the queue: they yielded, and were sent there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A decision: `item` goes to `resource`; from a slot if it runs, else from a queue."""
+
+    item: int
+    resource: int
+    preempts: bool = False
+    makes_way: bool = False
+    rule: str = ""
 
 
 class Run:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hetsched.planning.picture import NEXT, Step
-from hetsched.planning.rollout import ARRIVING, LEAVING, TINY, Rollout
+from hetsched.planning.rollout import ARRIVING, LEAVING, NEXT, TINY, Rollout, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The policies, one file each; `POLICIES` holds the table: name -> class.
+"""The policies, one file for each source; `POLICIES` holds the table: name -> class.
 
 A policy is a frozen dataclass whose fields are its parameters, with a docstring whose
 first line describes it to users. Adding one means a file and a line here.
@@ -9,24 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hetsched.planning.named import make_named, parameter_names
-from hetsched.policies.affinity import Affinity
-from hetsched.policies.cim import ComputationIntensiveBatches
-from hetsched.policies.elare import EnergyLatencyAware
 from hetsched.policies.fair_deadline import FairDeadline
-from hetsched.policies.felare import FairEnergyLatencyAware
 from hetsched.policies.finish_time import FinishTime
-from hetsched.policies.ljf import LargestJobFirstBatches
-from hetsched.policies.migration import Migration
-from hetsched.policies.mm import MinMin
-from hetsched.policies.mmi import MinimumMakespanIncrease
-from hetsched.policies.mmu import MinMaxUrgency
-from hetsched.policies.msd import MinSoonestDeadline
-from hetsched.policies.mttf_lp import MinimumTransmissionFirst
-from hetsched.policies.ncjm import JointBatches
-from hetsched.policies.nim import NetworkIntensiveBatches
-from hetsched.policies.sct import SmallestCompletionTime
-from hetsched.policies.sjf import ShortestJobFirstBatches
-from hetsched.policies.work_conserving import WorkConserving
+from hetsched.policies.loesch import Affinity, Migration, WorkConserving
+from hetsched.policies.mokhtari import (
+    EnergyLatencyAware,
+    FairEnergyLatencyAware,
+    MinMaxUrgency,
+    MinMin,
+    MinSoonestDeadline,
+)
+from hetsched.policies.zhao import BATCH_POLICIES
 
 if TYPE_CHECKING:
     from hetsched.policy import Policy
@@ -42,14 +35,7 @@ POLICIES: dict[str, type[Policy]] = {
     "elare": EnergyLatencyAware,
     "felare": FairEnergyLatencyAware,
     "fair-deadline": FairDeadline,
-    "sct": SmallestCompletionTime,
-    "mmi": MinimumMakespanIncrease,
-    "mttf-lp": MinimumTransmissionFirst,
-    "sjf": ShortestJobFirstBatches,
-    "ljf": LargestJobFirstBatches,
-    "cim": ComputationIntensiveBatches,
-    "nim": NetworkIntensiveBatches,
-    "ncjm": JointBatches,
+    **BATCH_POLICIES,
 }
 
 

@@ -22,6 +22,7 @@ from hetsched.planning.principles import (
     RULE_D,
     enqueue_at_best,
 )
+from hetsched.planning.stealing import running_tasks, steal, waiting_tasks
 from hetsched.policy import Place, Preempt, Wake
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
+    from hetsched.planning.stealing import Offer
     from hetsched.policy import Decision
     from hetsched.system import ResourceState, System
     from hetsched.tasks import TaskRecord
@@ -168,27 +170,28 @@ class FinishTime:
 
     def _take_waiting(self, system: System, outlook: Outlook) -> Iterator[Place]:
         """Let idle resources help the one that has most to do, with what fits them best."""
-        while idle := _helpers(system):
-            offers = [
-                ((outlook.dry(donor), there / here, -task.sequence), task, name)
-                for donor, task in _waiting(system)
+
+        def offers(idle: list[str]) -> list[Offer]:
+            return [
+                ((-outlook.dry(donor), -(there / here), task.sequence), task, name)
+                for donor, task in waiting_tasks(system)
                 for name in idle
                 if name != donor and name in system.affinities(task.row)
                 for there in [outlook.left(task, donor)]
                 for here in [max(outlook.left(task, name), 1e-9)]
                 if outlook.saved_by_taking(task, donor, name) > 0
             ]
-            if not offers:
-                return
-            _, task, name = max(offers, key=lambda offer: offer[0])
+
+        for task, name in steal(lambda: _helpers(system), offers):
             yield Place(task.id, name, rule=RULE_HELP)
 
     def _finish_sooner(self, system: System, outlook: Outlook) -> Iterator[Preempt]:
         """Move a running task to an idle resource where it is done sooner."""
-        while idle := _helpers(system):
-            offers = [
-                ((saved, -task.sequence), task, name)
-                for task in _running(system)
+
+        def offers(idle: list[str]) -> list[Offer]:
+            return [
+                ((-saved, task.sequence), task, name)
+                for task in running_tasks(system)
                 if _may_gain(task, system) and _may_be_sent(task, system)
                 for name in idle
                 if name in system.affinities(task.row)
@@ -196,16 +199,16 @@ class FinishTime:
                 for saved in [outlook.saved_by_moving(task, name)]
                 if saved > self.least_gain * outlook.until_done(task)
             ]
-            if not offers:
-                return
-            _, task, name = max(offers, key=lambda offer: offer[0])
+
+        for task, name in steal(lambda: _helpers(system), offers):
             yield Preempt(task.id, name, RULE_SOONER)
 
     def _take_running(self, system: System, outlook: Outlook) -> Iterator[Preempt]:
         """Let an idle resource take a running task whose resource has others waiting."""
-        while idle := _helpers(system):
-            offers = [
-                ((saved, -task.sequence), task, name)
+
+        def offers(idle: list[str]) -> list[Offer]:
+            return [
+                ((-saved, task.sequence), task, name)
                 for donor in _overloaded(system)
                 for task in system.running(donor)
                 if task.id not in system.departing and outlook.settled(task)
@@ -214,14 +217,13 @@ class FinishTime:
                 for saved in [outlook.saved_by_taking(task, donor, name)]
                 if saved > self.least_gain * outlook.left(task, donor)
             ]
-            if not offers:
-                return
-            _, task, name = max(offers, key=lambda offer: offer[0])
+
+        for task, name in steal(lambda: _helpers(system), offers):
             yield Preempt(task.id, name, RULE_HELP, makes_way=True)
 
     def _look_again(self, system: System, outlook: Outlook) -> Iterator[Wake]:
         """Look again when a task that a move brought has settled."""
-        moved = [task for task in _running(system) if task.came_from is not None]
+        moved = [task for task in running_tasks(system) if task.came_from is not None]
         settles = [outlook.settles_at(task) for task in moved]
         at = min((at for at in settles if at > system.now), default=None)
         if at is not None:
@@ -257,18 +259,6 @@ def _empty(system: System, name: str) -> bool:
     return not state.running and not state.queue and not system.inbound(name)
 
 
-def _waiting(system: System) -> Iterator[tuple[str, TaskRecord]]:
-    """List the first waiting task of each row, but for those a free slot takes next."""
-    for name, state in system.states.items():
-        if state.queue:
-            for task in system.waiting(name):
-                yield name, task
-
-
-def _running(system: System) -> list[TaskRecord]:
-    return [t for state in system.states.values() for t in state.running.values()]
-
-
 def _overloaded(system: System) -> list[str]:
     """Names of the resources where tasks wait that no free slot takes."""
     return [
@@ -297,7 +287,7 @@ def _may_be_sent(task: TaskRecord, system: System) -> bool:
 
 def _misfits(system: System) -> Iterator[tuple[TaskRecord, str]]:
     """List running tasks that fit another resource best, with that resource."""
-    for task in _running(system):
+    for task in running_tasks(system):
         best = system.best(task.row)
         if best not in (None, task.resource) and task.id not in system.departing:
             yield task, best

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hetsched import events as e
 from hetsched.planning.outlook import Outlook
+from hetsched.planning.stealing import running_tasks, steal, waiting_tasks
 from hetsched.policy import Place, Preempt, Wake
 from hetsched.system import SECOND
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
     from hetsched.planning.batch.problem import Problem
+    from hetsched.planning.stealing import Offer
     from hetsched.policy import Decision
     from hetsched.system import ResourceState, System
     from hetsched.tasks import TaskRecord
@@ -162,37 +164,34 @@ def _helpers(system: System) -> list[str]:
 
 def _take_waiting(system: System, outlook: Outlook) -> Iterator[Place]:
     """Let an idle resource take a waiting task from the queue that is longest."""
-    while idle := _helpers(system):
-        offers = [
-            ((outlook.dry(donor), saved, -task.sequence), task, name)
-            for donor, state in system.states.items()
-            if state.queue
-            for task in system.waiting(donor)
+
+    def offers(idle: list[str]) -> list[Offer]:
+        return [
+            ((-outlook.dry(donor), -saved, task.sequence), task, name)
+            for donor, task in waiting_tasks(system)
             for name in idle
             if name != donor and name in system.affinities(task.row)
             for saved in [outlook.saved_by_taking(task, donor, name)]
             if saved > 0
         ]
-        if not offers:
-            return
-        _, task, name = max(offers, key=lambda offer: offer[0])
+
+    for task, name in steal(lambda: _helpers(system), offers):
         yield Place(task.id, name, rule="an idle resource takes what would wait longer")
 
 
 def _take_running(system: System, outlook: Outlook) -> Iterator[Preempt]:
     """Let an idle resource take a running task that it would have done sooner."""
-    while idle := _helpers(system):
-        offers = [
-            ((saved, -task.sequence), task, name)
-            for state in system.states.values()
-            for task in state.running.values()
+
+    def offers(idle: list[str]) -> list[Offer]:
+        return [
+            ((-saved, task.sequence), task, name)
+            for task in running_tasks(system)
             if task.id not in system.departing and outlook.settled(task)
             for name in idle
             if name != task.resource and name in system.affinities(task.row)
             for saved in [outlook.saved_by_moving(task, name)]
             if saved > LEAST_GAIN * outlook.until_done(task)
         ]
-        if not offers:
-            return
-        _, task, name = max(offers, key=lambda offer: offer[0])
+
+    for task, name in steal(lambda: _helpers(system), offers):
         yield Preempt(task.id, name, "an idle resource would have it done sooner")

@@ -1,4 +1,8 @@
-"""`migration`: the paper's scheduler; running tasks move when that fits them better."""
+"""The three policies of loesch-2016: principles A to D, one after the other.
+
+The principles are in `hetsched.planning.principles`; `docs/papers/loesch-2016.md`
+compares what they do with the paper's figures.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,50 @@ if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
     from hetsched.policy import Decision
     from hetsched.system import System
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """Principle A of loesch-2016 (there: affinity-conserving).
+
+    Attributes:
+        objective: what affinity is measured by: performance, energy or edp.
+
+    """
+
+    objective: Objective = "performance"
+
+    arrival_rule: ClassVar[str] = RULE_A
+
+    def react(
+        self,
+        event: Event,
+        system: System,
+        now: Nanoseconds,
+    ) -> Iterator[Decision]:
+        yield from enqueue_at_best(system)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkConserving:
+    """Principles A and B of loesch-2016, run to completion.
+
+    Attributes:
+        objective: what affinity is measured by: performance, energy or edp.
+        least_affinity: an idle resource leaves tasks with less to the others.
+
+    """
+
+    objective: Objective = "performance"
+    least_affinity: float = 0.0
+
+    arrival_rule: ClassVar[str] = RULE_A
+
+    def react(
+        self, event: Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        yield from enqueue_at_best(system)
+        yield from fill_idle(system, self.least_affinity)
 
 
 @dataclass(frozen=True, slots=True)
