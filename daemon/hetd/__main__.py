@@ -33,7 +33,7 @@ from hetd.transport.poller import Wakes
 from hetd.transport.router import Router
 from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
-from hetsched.policies import make_policy
+from hetsched.policies import make_policy, plug_ins
 from libtask.endpoint import run_directory
 from libtask.errors import HetError, InputError
 from libtask.faultpoints import reach
@@ -132,7 +132,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         parts.callback(notifier.close)
         notifier.starting(START_S)
         config = _configuration(origins)
-        policy = make_policy(config.policy, config.policy_parameters)
+        policy = _policy(config)
         parts.callback(os.close, lock(arguments.state))
         reach("start.locked")
         store = Store(arguments.state / "hetd.db", _retention(config))
@@ -156,6 +156,16 @@ def _serve(arguments: argparse.Namespace) -> None:
             raise HetError(router.guard.exhausted)
         node.pool.retire_launchers(node.journal.live_of.get)
         reach("stop.retired")
+
+
+def _policy(config: Config) -> Policy:
+    """Load the policies of other packages, once and for all; make the configured one."""
+    found = plug_ins()
+    for name, package in found.packages.items():
+        log.info("policy %s comes from package %s", name, package)
+    for fault in found.faults.values():
+        log.warning("%s", fault)
+    return make_policy(config.policy, config.policy_parameters)
 
 
 def _origins(arguments: argparse.Namespace) -> Origins:

@@ -94,11 +94,10 @@ def test_the_test_of_the_program_passes(program: Path) -> None:
     assert "1 passed" in done.stdout
 
 
-def test_the_policy_places_tasks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "shortest_first.py").write_text(_first_program("writing-a-policy.md"))
-    monkeypatch.syspath_prepend(tmp_path)
+def test_the_policy_places_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = DOCS / "examples" / "shortest-first" / "shortest_first.py"
+    assert _first_program("writing-a-policy.md") == example.read_text()
+    monkeypatch.syspath_prepend(example.parent)
     policy = importlib.import_module("shortest_first").ShortestFirst()
     scheduler = Scheduler([a_resource("cpu")], EstimateTable(), policy)
 

@@ -9,7 +9,13 @@ import msgspec
 
 from hetd.tasks.operator_settings import Setting
 from hetsched import events as e
-from hetsched.policies import POLICIES, describe_policy, make_policy, parameters_of
+from hetsched.policies import (
+    all_policies,
+    describe_policy,
+    make_policy,
+    package_of,
+    parameters_of,
+)
 from libtask import messages as m
 from libtask.errors import InputError, NotFoundError
 
@@ -122,13 +128,15 @@ class NodeDesk:
         elif request.configured:
             self._configured_policy(peer)
         policy, setting = self._node.scheduler.policy, self._node.settings.policy
+        known = all_policies()
         return m.PolicyInfo(
             request.request,
             policy_name(self._node),
             parameters_of(policy),
-            {name: describe_policy(kind) for name, kind in POLICIES.items()},
+            {name: describe_policy(kind) for name, kind in known.items()},
             set=setting.told() if setting is not None else "",
             configured=self._node.config.policy,
+            packages={name: package_of(name) for name in known},
         )
 
     def _set_policy(self, peer: Peer, name: str, parameters: dict[str, Any]) -> None:
@@ -187,4 +195,4 @@ def resource_named(node: Node, name: str) -> m.DeviceInfo:
 def policy_name(node: Node) -> str:
     """Name the policy in force."""
     kind = type(node.scheduler.policy)
-    return next(name for name, known in POLICIES.items() if known is kind)
+    return next(name for name, known in all_policies().items() if known is kind)

@@ -1,11 +1,14 @@
 """The policies, one file for each source; `POLICIES` holds the table: name -> class.
 
 A policy is a frozen dataclass whose fields are its parameters, with a docstring whose
-first line describes it to users. Adding one means a file and a line here.
+first line describes it to users. Adding one means a file and a line here; other packages
+add theirs by entry points (`plugins`).
 """
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from hetsched.planning.named import make_named, parameter_names
@@ -19,7 +22,9 @@ from hetsched.policies.mokhtari import (
     MinMin,
     MinSoonestDeadline,
 )
+from hetsched.policies.plugins import GROUP, PlugIns, load
 from hetsched.policies.zhao import BATCH_POLICIES
+from libtask.errors import InputError
 
 if TYPE_CHECKING:
     from hetsched.policy import Policy
@@ -38,10 +43,43 @@ POLICIES: dict[str, type[Policy]] = {
     **BATCH_POLICIES,
 }
 
+PACKAGE = "hetd"
+"""The package that brings the policies in `POLICIES`."""
+
+LONGEST_LINE = 200
+"""Characters of a description; that of a plug-in may be of any length."""
+
+
+@cache
+def plug_ins() -> PlugIns:
+    """Load the policies of other packages; once, so that no later caller waits for it."""
+    return load(entry_points(group=GROUP), POLICIES)
+
+
+def all_policies() -> dict[str, type[Policy]]:
+    """Return the built-in policies and those of other packages, by name."""
+    return POLICIES | plug_ins().policies
+
+
+def package_of(name: str) -> str:
+    """Return the name of the package that brings a policy."""
+    return plug_ins().packages.get(name, PACKAGE)
+
 
 def make_policy(name: str, parameters: dict[str, Any]) -> Policy:
-    """Make the policy `name` with these parameters; see `make_named`."""
-    return make_named("policy", POLICIES, name, parameters)
+    """Make the policy `name` with these parameters; see `make_named`.
+
+    Raises:
+        NotFoundError: there is no policy of that name.
+        InputError: it is a plug-in that cannot be used, it has no such parameter, or a
+            value is of the wrong type.
+
+    """
+    if name in POLICIES:
+        return make_named("policy", POLICIES, name, parameters)
+    if name in plug_ins().faults and name not in plug_ins().policies:
+        raise InputError(plug_ins().faults[name])
+    return make_named("policy", all_policies(), name, parameters)
 
 
 def parameters_of(policy: Policy) -> dict[str, Any]:
@@ -51,4 +89,5 @@ def parameters_of(policy: Policy) -> dict[str, Any]:
 
 def describe_policy(kind: type[Policy]) -> str:
     """Return the one line that describes a policy to users."""
-    return (kind.__doc__ or "").strip().splitlines()[0]
+    lines = (kind.__doc__ or "").strip().splitlines()
+    return lines[0][:LONGEST_LINE] if lines else "(no description)"

@@ -341,6 +341,8 @@ class PolicyInfo(Request, frozen=True):
     """Who set it and when, as text; empty: it is the configured one."""
     configured: str = ""
     """Name of the policy of the configuration."""
+    packages: dict[str, str] = {}
+    """Policy name -> the package that brings it."""
 
 
 class NoteList(Request, frozen=True):

@@ -33,20 +33,21 @@ def show(*, socket: Path | None, as_json: bool) -> None:
 @policy_command.command("list")
 @shared
 def list_all(*, socket: Path | None, as_json: bool) -> None:
-    """List the policies there are."""
+    """List the policies, and the package that each of them comes from."""
     with connect(socket) as client:
         info = client.policy()
     if as_json:
         names = [
-            {"name": name, "summary": line} for name, line in info.available.items()
+            {"name": name, "package": info.packages.get(name, ""), "summary": line}
+            for name, line in info.available.items()
         ]
         emit({"format": "hetctl/policies-1", "current": info.name, "policies": names})
         return
     rows = [
-        ("*" if name == info.name else "", name, line)
+        ("*" if name == info.name else "", name, info.packages.get(name, ""), line)
         for name, line in info.available.items()
     ]
-    table(("", "name", "what it does"), rows)
+    table(("", "name", "package", "what it does"), rows)
 
 
 @policy_command.command("set")

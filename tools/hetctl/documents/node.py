@@ -121,6 +121,7 @@ class PolicyPart(TypedDict):
     """A policy there is."""
 
     name: str
+    package: Annotated[str, Meta(description="the package that brings it")]
     summary: str
 
 

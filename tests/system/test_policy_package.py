@@ -1,0 +1,70 @@
+"""A package with a policy is installed: the daemon and the simulator run by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from installed_packages import install, install_project
+from libtask import messages as m
+from system.private_daemon import PATIENCE, RESOURCES
+from system.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from system.private_daemon import PrivateDaemon
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+@pytest.fixture
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the manual's example, and a package whose policy cannot be imported."""
+    install_project(tmp_path, EXAMPLES / "shortest-first")
+    install(tmp_path, "unfinished", {"unwritten": "not_there:Policy"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("_installed")
+def test_the_daemon_schedules_by_it(
+    private_daemon: Callable[..., PrivateDaemon],
+) -> None:
+    daemon = private_daemon('policy = "shortest-first"\n' + RESOURCES)
+    hetctl = Terminal(daemon)
+    assert daemon.client.policy().name == "shortest-first"
+
+    hetctl("policy", "set", "affinity")
+    hetctl("policy", "set", "shortest-first", "--set", "weight=2")
+
+    document = json.loads(hetctl("policy", "list", "--json"))
+    packages = {each["name"]: each["package"] for each in document["policies"]}
+    assert document["current"] == "shortest-first"
+    assert packages["shortest-first"] == "shortest-first"
+    assert packages["affinity"] == "hetd"
+    assert "unwritten" not in packages
+    spec = m.TaskSpec("synthetic", {"seconds": {"cpu": 0.0}}, kinds=["cpu"])
+    (task,) = daemon.client.submit_specs([spec])
+    assert task.wait(PATIENCE) == "completed"
+    fault = "policy 'unwritten' of package unfinished is not used: import fails: "
+    assert daemon.log.read_text().count(fault) == 1
+
+
+@pytest.mark.usefixtures("_installed")
+def test_the_simulator_runs_by_it() -> None:
+    words = ["run", str(EXAMPLES / "scenario.json"), "--policy", "shortest-first"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hetsim", *words, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ,
+    )
+
+    assert json.loads(done.stdout)["policy"] == "shortest-first"
