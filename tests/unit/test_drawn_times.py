@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 from builders import a_resource, a_task
 from hetsched.events import TimerFired
 from hetsched.ids import TaskId
-from hetsched.planning.interpretation import Mapping
+from hetsched.planning.interpretation import MappingParameters
 from hetsched.planning.mapper import scene_of
 from hetsched.policy import Place
 
 if TYPE_CHECKING:
     from builders import Harness, Start
 
-READING = Mapping(reading="authors-code").settled()
+AS_THE_AUTHORS_CODE = MappingParameters(reading="authors-code").interpretation()
 NODE = [a_resource("cpu"), a_resource("gpu")]
 SECONDS = {"a": {"cpu": 4.0, "gpu0": 2.0}, "b": {"cpu": 3.0, "gpu0": 5.0}}
 
 
 def waiting_times(node: Harness) -> dict[int, dict[str, int]]:
     """Times of the waiting tasks as the mapper sees them now."""
-    scene = scene_of(node.scheduler.system, READING)
+    scene = scene_of(node.scheduler.system, AS_THE_AUTHORS_CODE)
     return {
         task.id: dict(bucket.expected)
         for bucket in scene.buckets
@@ -52,7 +52,9 @@ def test_a_task_keeps_its_time_when_it_is_mapped(a_scheduler: Start) -> None:
     place = Place(TaskId(task), "cpu", rank=9.0)
     ledger.place(place.task, place.resource, place.rank)
 
-    cpu = next(m for m in scene_of(system, READING).machines if m.name == "cpu")
+    cpu = next(
+        m for m in scene_of(system, AS_THE_AUTHORS_CODE).machines if m.name == "cpu"
+    )
     assert [each.expected for each in cpu.queue if each.task.id == task] == [
         before[task]["cpu"]
     ]

@@ -206,7 +206,7 @@ def test_users_are_told_why_a_task_is_kept_outside() -> None:
 
     why = explain(system, system.tasks[TaskId(2)]).why
 
-    assert why == "waits until others of its owner end: they take all that he may have"
+    assert why == "waits until other tasks of its owner end: they use the whole quota"
 
 
 def test_stopping_takes_every_task_to_a_checkpoint_and_starts_none() -> None:

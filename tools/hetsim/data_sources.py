@@ -15,7 +15,7 @@ ELSEWHERE = -1
 """The source of jobs that come from a requester."""
 
 INTENSIVE = 10.0
-"""A job that computes so many times longer than it transfers is computation-intensive."""
+"""A job that computes at least this many times longer than it transfers is computation-intensive."""
 
 
 def settled(problem: Problem, sources: Ints) -> Problem:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hetsched.ids import Nanoseconds
-    from hetsched.planning.interpretation import Reading
+    from hetsched.planning.interpretation import Interpretation
     from hetsched.planning.mapping import Outcome
     from hetsim.mapping_event import MachineState, MappingEvent, TaskState
 
@@ -73,7 +73,7 @@ def map_once(event: MappingEvent, mapper: MappingPolicy) -> MappingResult:
     fair = isinstance(mapper, FairEnergyLatencyAware)
     if fair and event.completion_rates is None:
         raise InputError("completion_rates: is missing; felare goes by it")
-    outcome = mapper.heuristic()(_scene(event, mapper.settled()))
+    outcome = mapper.heuristic()(_scene(event, mapper.interpretation()))
     return _result(event, outcome, mapper)
 
 
@@ -105,12 +105,12 @@ def _expired(task: TaskState, event: MappingEvent) -> bool:
     )
 
 
-def _scene(event: MappingEvent, reading: Reading) -> Scene[TaskState]:
+def _scene(event: MappingEvent, interpretation: Interpretation) -> Scene[TaskState]:
     machines = [
-        _machine(event, index, state, reading)
+        _machine(event, index, state, interpretation)
         for index, state in enumerate(event.machines)
     ]
-    return Scene(_buckets(event), machines, reading, event.rates())
+    return Scene(_buckets(event), machines, interpretation, event.rates())
 
 
 def _buckets(event: MappingEvent) -> list[Bucket[TaskState]]:
@@ -134,15 +134,15 @@ def _expected(event: MappingEvent, kind: int) -> dict[str, Nanoseconds]:
 
 
 def _machine(
-    event: MappingEvent, index: int, state: MachineState, reading: Reading
+    event: MappingEvent, index: int, state: MachineState, interpretation: Interpretation
 ) -> Machine[TaskState]:
     """Picture a machine. One whose queue is as long as `slots` takes no task more."""
     machine: Machine[TaskState] = Machine(
         name=str(index),
         watts=event.p_dyn[index] if event.p_dyn is not None else 0.0,
-        ends=[_end(event, index, state, reading)],
-        places=_places(event, state, reading),
-        cut=reading.cut,
+        ends=[_end(event, index, state, interpretation)],
+        places=_places(event, state, interpretation),
+        cut=interpretation.cut,
     )
     machine.queue.extend(
         Queued(task, str(task.type), _time(event, task, index), _due(task))
@@ -151,8 +151,10 @@ def _machine(
     return machine
 
 
-def _places(event: MappingEvent, state: MachineState, reading: Reading) -> float:
-    limit = event.slots if reading.places is None else reading.places
+def _places(
+    event: MappingEvent, state: MachineState, interpretation: Interpretation
+) -> float:
+    limit = event.slots if interpretation.places is None else interpretation.places
     if limit is None:
         return math.inf
     if state.running is None and not state.queue:
@@ -161,16 +163,16 @@ def _places(event: MappingEvent, state: MachineState, reading: Reading) -> float
 
 
 def _end(
-    event: MappingEvent, index: int, state: MachineState, reading: Reading
+    event: MappingEvent, index: int, state: MachineState, interpretation: Interpretation
 ) -> Nanoseconds:
     """Return when the running task is expected to end."""
     now, running = _nanoseconds(event.now), state.running
     if running is None:
         return now
     end = _nanoseconds(running.start) + _time(event, running, index)
-    if reading.cut:
+    if interpretation.cut:
         end = min(end, _due(running))
-    return max(end, now) if reading.clamped else end
+    return max(end, now) if interpretation.clamped else end
 
 
 def _time(event: MappingEvent, task: TaskState, machine: int) -> Nanoseconds:

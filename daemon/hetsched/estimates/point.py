@@ -1,4 +1,4 @@
-"""What is known of one task type, at one amount of work, on one resource."""
+"""The measurements of one task type, at one amount of work, on one resource."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST_S = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A measurement as it is told, stored and told again. Seconds of a whole task.
+    """A measurement as users enter it and as the store keeps it. Seconds of a whole task.
 
     Attributes:
         type: task type.
@@ -51,13 +51,13 @@ def grain_of(work: float) -> int:
 
 
 def key_of(known: Figures | Point) -> Key:
-    """Say what a measurement is of; a later one of the same replaces it."""
+    """Return the key of a measurement; a later one with the same key replaces it."""
     return known.type, known.resource, grain_of(known.work)
 
 
 @dataclass(slots=True)
 class Point:
-    """Live knowledge; `answer` is what was given out last, and stays until it is far off.
+    """Live measurements; `answer` is the last published value, kept until it is far off.
 
     Attributes:
         computing: whole tasks' seconds in strips, at `work`.
@@ -76,14 +76,16 @@ class Point:
 
     @classmethod
     def of(cls, known: Figures) -> Point:
-        """Take up what was told of a measurement."""
+        """Make a point of a stored or entered measurement."""
         computing = max(known.seconds - known.setup, LEAST_S)
         point = cls(
             known.type,
             known.resource,
             known.work,
-            Series.told(computing, known.spread, known.count),
-            Series.told(known.setup, 0.0, known.count) if known.setup > 0 else None,
+            Series.from_summary(computing, known.spread, known.count),
+            Series.from_summary(known.setup, 0.0, known.count)
+            if known.setup > 0
+            else None,
             known.joules,
         )
         point.answer = point.seconds
@@ -99,12 +101,12 @@ class Point:
         return self.computing.center + self.setup_seconds
 
     def seconds_at(self, work: float) -> float:
-        """Give out the seconds of about as much work; set-up does not grow with it."""
+        """Return the seconds of a similar amount of work; set-up does not grow with it."""
         share = self.computing.center / self.seconds
         return self.answer * (1.0 + share * (work / self.work - 1.0))
 
     def figures(self) -> Figures:
-        """Tell what is known."""
+        """Return the measurement as it is stored."""
         return Figures(
             self.type,
             self.resource,
@@ -117,12 +119,12 @@ class Point:
         )
 
     def known_computing(self, task_type: str) -> Known:
-        """Tell the regression of the time in strips."""
+        """Return the time in strips, for the regression."""
         noise = self.computing.spread / math.sqrt(min(self.computing.count, 10))
         return Known(self.work, self.computing.center, noise, self.type == task_type)
 
     def known_setup(self, task_type: str) -> Known | None:
-        """Tell the regression of the time besides; None: never measured."""
+        """Return the set-up time, for the regression; None: never measured."""
         if self.setup is None:
             return None
         noise = self.setup.spread
@@ -130,10 +132,10 @@ class Point:
 
 
 def refuse_nonsense(known: Figures) -> None:
-    """Complain of figures that no measurement gives.
+    """Refuse figures that cannot be measurements.
 
     Raises:
-        InputError: says which one.
+        InputError: a figure is negative, zero or infinite where it must not be.
 
     """
     where = f"{known.type} on {known.resource}"

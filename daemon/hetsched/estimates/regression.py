@@ -23,9 +23,9 @@ OTHER_TYPE = 0.5
 e^0.5 farther: types differ in more than their work."""
 LEAST_NOISE = 0.02
 LARGEST = 60.0
-"""Logarithm of the longest time that is told: somebody may ask for any amount of work."""
+"""Logarithm of the longest time that is predicted, whatever the amount of work."""
 NEAREST = 32
-"""Measured sizes that are looked at: the farther ones say nothing more."""
+"""Measured sizes that are used: farther ones add nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Known:
     Attributes:
         work: in the application's own units; `seconds`: what it takes.
         noise: relative standard error of that.
-        same_type: whether it is of the very type that is asked for.
+        same_type: whether it is of the type in question.
 
     """
 
@@ -54,11 +54,11 @@ class Prediction:
 
 
 def predict(known: Iterable[Known], work: float, slope: float = 1.0) -> Prediction:
-    """Expect the seconds of `work` from measured sizes, one at least.
+    """Predict the seconds of `work` from measured sizes, one at least.
 
     Args:
         known: what was measured.
-        work: what is asked for, positive.
+        work: the amount in question, positive.
         slope: exponent of the work in the time, before anything was measured.
 
     """
@@ -81,7 +81,7 @@ def predict(known: Iterable[Known], work: float, slope: float = 1.0) -> Predicti
 
 
 def _variance(known: Known, work: float) -> float:
-    """How far the time of `work` may be from the line through a measured size."""
+    """Return the variance of the time of `work`, given one measured size."""
     distance = math.log(known.work / work)
     kinship = 0.0 if known.same_type else (DEPARTURE * OTHER_TYPE) ** 2
     noise = max(known.noise, LEAST_NOISE) ** 2

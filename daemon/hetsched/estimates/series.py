@@ -1,7 +1,7 @@
-"""A series of measurements of one quantity, and what it says whatever disturbs a few.
+"""A series of measurements of one quantity, robust against a few that are disturbed.
 
 The middle half of the recent measurements counts, so that a paging machine or a first
-compilation cannot poison it. A detector tells a lasting change (drift) from outliers:
+compilation cannot poison it. A detector distinguishes a lasting change (drift) from outliers:
 then what was measured before the change is forgotten.
 """
 
@@ -20,19 +20,19 @@ WINDOW = 31
 """Measurements remembered: three seconds of a worker's reports."""
 
 FEW = 4
-"""Below this number the middle half is no protection; the lower median is."""
+"""Below this number the lower median is used: the middle half would not protect."""
 
 PRIOR_SPREAD = 0.25
 PRIOR_COUNT = 2
 """Relative spread believed before it is measured, and how many measurements it is worth."""
 
 SLACK = 0.2
-"""Logarithm of a factor that is no change yet: about a fifth."""
+"""Logarithm of the largest factor that does not count as a change: about a fifth."""
 ALARM = 3.0
 """Sum of logarithms beyond the slack at which a change is noticed: a resource that became
 twice as slow is noticed after seven measurements, noise of 30 % almost never."""
 CLIP = math.log(2.5)
-"""What one measurement counts at most towards a change: an outlier alone is none."""
+"""The most that one measurement counts towards a change: one outlier is not a change."""
 
 
 class Series:
@@ -55,8 +55,8 @@ class Series:
             self._remember(value)
 
     @classmethod
-    def told(cls, center: float, spread: float, count: int) -> Series:
-        """Make the series that `center`, relative `spread` and `count` tell of."""
+    def from_summary(cls, center: float, spread: float, count: int) -> Series:
+        """Make a series with this `center`, relative `spread` and `count`."""
         values = [center] * max(1, min(count, WINDOW))
         if len(values) >= FEW:
             draws = _even_draws(len(values))
@@ -96,7 +96,7 @@ class Series:
 
     @property
     def spread(self) -> float:
-        """Relative spread to reckon with: as measured, and as usual where that is little."""
+        """Relative spread, with the prior where there are few measurements."""
         known = min(self.count, WINDOW) - 1
         squares = known * self.deviation**2 + PRIOR_COUNT * PRIOR_SPREAD**2
         return math.sqrt(squares / (known + PRIOR_COUNT))

@@ -1,11 +1,11 @@
 """The table of expected execution times: task type x resource -> seconds.
 
 Filled by characterisation and corrected by live strips. Sizes that were never measured
-are interpolated from others of the same application (`regression`); where it was never
-measured on a resource, that one is taken to be as quick as the others.
+are interpolated from others of the same application (`regression`). A resource on which
+the application was never measured is assumed to be as quick as the others.
 
-What was answered stays the answer until it is off by `WORTH_TELLING`: policies keep what
-they computed from it, and must not compute anew at each strip.
+An answer stays the same until it is off by `WORTH_PUBLISHING`: policies cache what they
+computed from it, and must not recompute it at each strip.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from hetsched.tasks import Row
 
 GUESS_S = 1.0
-"""Expected time of a task nobody has ever measured. All resources being equal then, such
+"""Expected time of a task that was never measured. All resources being equal then, such
 a task has affinity 1 to every one that can run it."""
 GUESS_SPREAD = 2.0
 
-WORTH_TELLING = 0.05
-"""Relative change of an expectation that policies are told of."""
-WORTH_TELLING_S = 0.0005
+WORTH_PUBLISHING = 0.05
+"""Relative change of an expectation that is published to policies."""
+WORTH_PUBLISHING_S = 0.0005
 """Smaller changes, in seconds, decide nothing."""
 
 SETUP_SLOPE = 0.5
@@ -56,15 +56,15 @@ POINTS = 20_000
 POINTS_OF_APP = 256
 """Of one application on one resource."""
 NEAREST = 32
-"""Points from which a size that was never measured is estimated: more take long."""
+"""Points from which a size that was never measured is estimated: more take too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a live measurement changed.
+    """The effect of a live measurement.
 
     Attributes:
-        keep: what is to be stored; None: nothing that matters.
+        keep: the figures to store; None: the change does not matter.
         drift: factor by which the resource became slower; None: it did not.
 
     """
@@ -80,10 +80,9 @@ class EstimateTable:
     """Expected execution times (EET); an `Estimates` for the scheduler.
 
     Args:
-        curiosity: where an application was never measured on a resource but was on
-            others, it is expected to take so many times as long as there. Below 1 a
-            policy that moves tasks tries such resources (*probing*): a few strips on each
-            show what is true.
+        curiosity: expected time on a resource on which an application was never
+            measured, as a multiple of its time on others. Below 1 a policy that moves
+            tasks tries such resources (*probing*): a few strips on each show the truth.
 
     """
 
@@ -108,7 +107,7 @@ class EstimateTable:
         return self._answer(row, resource.name).spread
 
     def confidence(self, row: Row, resource: Resource) -> float:
-        """Say how far to rely on it: 1 wholly, 0.5 a factor of two either way, 0 a guess."""
+        """Return the reliability: 1 certain, 0.5 a factor of two either way, 0 a guess."""
         return math.exp(-self.spread(row, resource))
 
     def knows_app(self, row: Row, resource: Resource) -> bool:
@@ -125,16 +124,16 @@ class EstimateTable:
         return [self._points[key].figures() for key in self._keys]
 
     def keys_after(self, last: Key | None, most: int) -> list[Key]:
-        """List what was measured, in order, from behind a key on; so much at most."""
+        """List at most `most` keys, in order, that follow `last`."""
         start = 0 if last is None else bisect_right(self._keys, last)
         return self._keys[start : start + most]
 
     def figures_of(self, key: Key) -> Figures:
-        """Tell what is known of a key in `keys_after`."""
+        """Return the measurement of a key in `keys_after`."""
         return self._points[key].figures()
 
     def dropped(self) -> list[Key]:
-        """Return what was forgotten since the last call, also for want of room."""
+        """Return the keys that were forgotten since the last call, for whatever reason."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
@@ -143,19 +142,19 @@ class EstimateTable:
     def learn(
         self, task_type: str, resource: str, seconds: float, work: float
     ) -> Figures:
-        """Enter one characterisation measurement; replaces what was known of it."""
+        """Enter one characterisation measurement in place of earlier ones."""
         return self.enter(Figures(task_type, resource, seconds, work))
 
     def enter(self, known: Figures) -> Figures:
-        """Enter what characterisation found; replaces what was known of it.
+        """Enter a result of characterisation in place of earlier measurements.
 
         Raises:
-            InputError: it holds something that is no time, amount or count.
+            InputError: a figure is not a valid time, amount or count.
 
         """
         refuse_nonsense(known)
         self._add(Point.of(known))
-        self._tell()
+        self._publish()
         return known
 
     def observe(
@@ -184,12 +183,12 @@ class EstimateTable:
         return self._weigh(point, drift)
 
     def forget(self, keys: Iterable[Key]) -> None:
-        """Forget what was measured of these."""
+        """Forget the measurements of these keys."""
         gone = [key for key in keys if key in self._points]
         for key in gone:
             self._remove(key)
         if gone:
-            self._tell()
+            self._publish()
 
     # ------------------------------------------------------------ parts
 
@@ -206,21 +205,21 @@ class EstimateTable:
         self._add(point)
         self._cache.pop((row, resource.name), None)
         if _differs(point.answer, before):
-            self._tell()
+            self._publish()
         return News(point.figures())
 
     def _weigh(self, point: Point, drift: float | None) -> News:
-        """Give out another answer where the last is too far off; see what to keep."""
+        """Publish a new answer where the last is too far off; return what to store."""
         changed = _differs(point.seconds, point.answer)
         if changed:
             point.answer = point.seconds
             self._touch(point)
-            self._tell()
+            self._publish()
         elif drift is None and not _round(point.computing.count):
             return NOTHING
         return News(point.figures(), drift)
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         self._cache.clear()
         self.version += 1
 
@@ -238,7 +237,7 @@ class EstimateTable:
             self._remove(next(iter(self._points)))
 
     def _touch(self, point: Point) -> None:
-        """Move a point to those that had news last."""
+        """Mark a point as the most recently updated."""
         key = key_of(point)
         self._points[key] = self._points.pop(key)
         of_app = self._by_app[application(point.type), point.resource]
@@ -275,7 +274,7 @@ class EstimateTable:
         return self._guess(row, work)
 
     def _guess(self, row: Row, work: float) -> Prediction:
-        """Expect of a resource nobody tried what the others take."""
+        """Expect of a resource without measurements the time of the others."""
         app = application(row.type)
         others = [
             _interpolate(
@@ -289,7 +288,7 @@ class EstimateTable:
 
 
 def _nearest(points: Collection[Point], task_type: str, work: float) -> list[Point]:
-    """Choose those that tell most of a size: of its type first, then of like amounts."""
+    """Choose the most informative points: same type first, then similar amounts."""
     if len(points) <= NEAREST:
         return list(points)
 
@@ -316,13 +315,13 @@ def _setups(points: list[Point], task_type: str) -> Iterator[Known]:
 
 
 def _differs(value: float, other: float) -> bool:
-    """Whether policies are to be told that `other` has become `value`."""
+    """Whether a change from `other` to `value` must be published to policies."""
     change = abs(value - other)
-    return change > WORTH_TELLING_S and change > WORTH_TELLING * min(value, other)
+    return change > WORTH_PUBLISHING_S and change > WORTH_PUBLISHING * min(value, other)
 
 
 def _round(count: int) -> bool:
-    """Whether it is a power of two: then counts are stored."""
+    """Whether a count is a power of two: then it is stored."""
     return count & (count - 1) == 0
 
 

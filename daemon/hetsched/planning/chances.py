@@ -1,4 +1,4 @@
-"""Chances: how likely a task is to make its deadline, as its estimate spreads."""
+"""Chances: how likely a task is to meet its deadline, given the spread of its estimate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT_2 = math.sqrt(2.0)
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """Weighs times against deadlines.
+    """Estimates the probability that tasks meet their deadlines.
 
     Attributes:
         spread: standard deviation of an execution time, as a share of its expectation.
@@ -32,7 +32,7 @@ class Chances:
     margin: float = 2.0
 
     def safe_time(self, expected: Nanoseconds) -> Nanoseconds:
-        """Return the time within which a task is all but sure to be done."""
+        """Return the time within which a task is done with near certainty."""
         return round(expected * (1.0 + self.margin * self.spread))
 
     def within(self, slack: Nanoseconds, expected: Nanoseconds) -> float:
@@ -40,7 +40,7 @@ class Chances:
         return self._normal(slack - expected, expected)
 
     def of_running(self, task: TaskRecord, system: System) -> float:
-        """Estimate the chance that a running task makes its deadline where it is."""
+        """Estimate the chance that a running task meets its deadline where it is."""
         deadline = due(task)
         if deadline == NEVER:
             return 1.0
@@ -64,7 +64,7 @@ def due(task: TaskRecord) -> Nanoseconds:
 
 
 def time_elsewhere(task: TaskRecord, system: System, resource: str) -> Nanoseconds:
-    """Time until a running task would be done if it moved to an idle resource now."""
+    """Return the time until a running task is done if it moves to an idle resource now."""
     expected = system.fit(task.row).expected[resource]
     here = task.resource or ""
     costs = Outlook(system, 1.0, 1.0).transfer(task, here, resource)
@@ -73,7 +73,7 @@ def time_elsewhere(task: TaskRecord, system: System, resource: str) -> Nanosecon
 
 
 def until_checkpoint(task: TaskRecord, system: System) -> float:
-    """Seconds until a running task comes to a checkpoint, at most."""
+    """Return the seconds until a running task comes to a checkpoint, at most."""
     strips = task.submitted.strips
     if strips is None:
         return CHECKPOINT_S
@@ -81,7 +81,7 @@ def until_checkpoint(task: TaskRecord, system: System) -> float:
 
 
 def _pace(task: TaskRecord, expected: Nanoseconds) -> float:
-    """Time of the whole task at the pace that it has shown since it came here."""
+    """Return the time of the whole task at its pace since it came here."""
     seen = task.progress_at - task.since
     done = task.progress - task.progress_then
     return seen / done if seen > 0 and done > 0.0 else expected

@@ -1,4 +1,4 @@
-"""Why a task waits or runs where it does, in figures. Pure; asked by users, not by policies."""
+"""Why a task waits or runs where it does, in figures. Pure; for users, not for policies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LISTED = 50
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What a task has to expect of a resource. Times are seconds; infinite: never.
+    """The expected course of a task on a resource. Times are seconds; infinite: never.
 
     Attributes:
         affinity: to it, by the policy's objective.
@@ -51,7 +51,7 @@ class Prospect:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a task is where it is, and what it has to expect of every resource."""
+    """Why a task is where it is, and its prospect on every resource."""
 
     why: str
     rule: str
@@ -76,7 +76,7 @@ def _count_before(system: System, task: TaskRecord) -> Counter[Row]:
 def prospect(
     system: System, task: TaskRecord, name: str, before: Counter[Row]
 ) -> Prospect:
-    """Reckon what a task has to expect of a resource if nothing else is changed."""
+    """Estimate the prospect of a task on a resource if nothing else is changed."""
     note = _hindrance(system, task, name)
     if note:
         return Prospect(name, note=note)
@@ -191,7 +191,7 @@ def _why_waiting(system: System, task: TaskRecord, before: Counter[Row]) -> str:
     if task in system.outside.get(task.submitted.owner, ()):
         if task.submitted.owner in system.unattended:
             return "keeps out of the way of others"
-        return "waits until others of its owner end: they take all that he may have"
+        return "waits until other tasks of its owner end: they use the whole quota"
     return "waits: the policy has not given it to a resource yet"
 
 

@@ -1,4 +1,4 @@
-"""Fairness over task types: who suffers, and who makes way (mokhtari-felare, V)."""
+"""Fairness over task types: which types suffer, and which tasks make way for them (mokhtari-felare, V)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ rate equals the limit, which rounding must not turn into suffering."""
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """How fairness is read.
+    """An interpretation of fairness.
 
     Attributes:
         factor: f of equation 3; a higher one is less aggressive.
@@ -36,7 +36,7 @@ class Fairness:
         block: a waiting suffered task keeps all others waiting, even where it is
             infeasible itself.
         evict: tasks that do not suffer make way for infeasible ones that do.
-        in_vain: they do so even where that does not make the suffered task feasible.
+        in_vain: they do so even if the suffered task stays infeasible.
 
     """
 
@@ -77,7 +77,7 @@ def fair_pass(scene: Scene[T], fairness: Fairness) -> Outcome[T]:
         urgent += [demand.nominee for demand in demands if demand.fits]
     if not urgent and not (fairness.block and waiting):
         urgent = nominees
-    return Outcome(evicted, choose(urgent, scene.reading), hopeless)
+    return Outcome(evicted, choose(urgent, scene.interpretation), hopeless)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _demand(
         return None
     expected = bucket.expected[machine.name]
     needed = [
-        machine.start_without(count, suffered) + expected + scene.reading.margin
+        machine.start_without(count, suffered) + expected + scene.interpretation.margin
         for count in range(1, most + 1)
     ]
     found = bucket.order.oldest(needed[-1], reach)

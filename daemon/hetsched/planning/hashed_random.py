@@ -1,6 +1,6 @@
-"""Numbers drawn without a generator: the same question always gets the same answer.
+"""Random values without a generator: a hash of the question, so always the same answer.
 
-For policies that must stay free of state and yet look at a random value.
+For policies, which must keep no state.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
 
 HALF_WIDTH = 0.1 * math.sqrt(3.0)
-"""Of the even distribution with a coefficient of variation of 0.1."""
+"""Half the width of the even distribution with a coefficient of variation of 0.1."""
 
 _MASK = (1 << 64) - 1
 
 
 def drawn(expected: Nanoseconds, seed: int, *question: int) -> Nanoseconds:
-    """Draw an execution time evenly around what is expected, CV 0.1."""
+    """Draw an execution time from an even distribution about the expected one, CV 0.1."""
     state = seed
     for part in question:
         state = _mixed(state ^ part)

@@ -1,8 +1,9 @@
-"""How mokhtari-felare is read where its text leaves something open.
+"""How mokhtari-felare is interpreted where its text leaves something open.
 
 Every open point is a parameter. A preset gives all of them a value: `text` follows the
-paper, `authors-code` the simulator with which its authors made their figures. Each can
-be set by itself besides. `docs/papers/mokhtari-felare.md` says what follows from which.
+paper, `authors-code` the simulator with which its authors made their figures. Each
+parameter that is set overrides the preset. `docs/papers/mokhtari-felare.md` lists the
+effect of each.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ UNTIL_DEADLINE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
-    """Parameters that all heuristics share; None: as the preset says.
+class MappingParameters:
+    """Parameters that all heuristics share; None: the value of the preset.
 
     Attributes:
         reading: the preset.
         deferrals: how often a task that no machine can finish in time is put off
-            before it is dropped; each time fires another mapping event. -1: until its
+            before it is dropped; each time causes another mapping event. -1: until its
             deadline.
         feasible: whether a task that is expected to end `at` its deadline is in time,
             or only `before` it.
         overrunning: a running task that takes longer than expected is expected to end
             now (`clamped`), or when it was to end (`unclamped`).
         mappings: tasks mapped in one event: one `per-machine` or one in all (`single`).
-        knowledge: what the mapper takes for the time of a task: what is `expected`, or
-            a value that is `drawn` once for each task and machine, evenly within
+        knowledge: the time of a task in the eyes of the mapper: the `expected` one, or
+            a value `drawn` once for each task and machine, evenly within
             10 % x sqrt(3) of it.
         full: whether a machine without a free place can be `chosen` in Phase I (the
             task then waits for it), or is `left-out`.
         cut: whether tasks ahead are taken to stop at their deadlines.
         places: tasks that may wait for a machine; None: what the resource says.
-        seed: of the draws.
+        seed: of the drawn values.
 
     """
 
@@ -50,20 +51,20 @@ class Mapping:
     places: int | None = None
     seed: int = 0
 
-    def settled(self) -> Reading:
-        """Resolve the preset and what is set besides."""
-        theirs = self.reading == "authors-code"
+    def interpretation(self) -> Interpretation:
+        """Resolve the preset and the parameters that override it."""
+        as_code = self.reading == "authors-code"
         deferrals = self.deferrals
         if deferrals is None:
-            deferrals = 3 if theirs else UNTIL_DEADLINE
-        return Reading(
+            deferrals = 3 if as_code else UNTIL_DEADLINE
+        return Interpretation(
             deferrals=None if deferrals == UNTIL_DEADLINE else deferrals,
-            margin=int((self.feasible or _either(theirs, "before", "at")) == "before"),
-            clamped=(self.overrunning or _either(theirs, "unclamped", "clamped"))
+            margin=int((self.feasible or _either(as_code, "before", "at")) == "before"),
+            clamped=(self.overrunning or _either(as_code, "unclamped", "clamped"))
             == "clamped",
-            single=(self.mappings or _either(theirs, "single", "per-machine"))
+            single=(self.mappings or _either(as_code, "single", "per-machine"))
             == "single",
-            drawn=(self.knowledge or _either(theirs, "drawn", "expected")) == "drawn",
+            drawn=(self.knowledge or _either(as_code, "drawn", "expected")) == "drawn",
             full=self.full == "chosen",
             cut=self.cut,
             places=self.places,
@@ -72,8 +73,8 @@ class Mapping:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A reading with nothing left open; see `Mapping`.
+class Interpretation:
+    """An interpretation with nothing left open; see `MappingParameters`.
 
     Attributes:
         deferrals: None: until the deadline.
@@ -92,5 +93,5 @@ class Reading:
     seed: int = 0
 
 
-def _either(theirs: bool, one: str, other: str) -> str:  # noqa: FBT001  reads well in place
-    return one if theirs else other
+def _either(first: bool, one: str, other: str) -> str:  # noqa: FBT001  reads well in place
+    return one if first else other

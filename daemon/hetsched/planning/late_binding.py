@@ -29,7 +29,7 @@ EVEN = 0.5
 """A type worth less than this share of another does not go before it."""
 
 HIGHEST = 3.0
-"""Greatest logarithm of a price: a type that cannot make its deadlines is not to starve
+"""Greatest logarithm of a price: a type that cannot meet its deadlines must not starve
 the others for good."""
 
 PROMISE = 0.9
@@ -85,7 +85,7 @@ class Binding:
                 yield Place(self._before(offer, worth).id, offer.resource)
 
     def _best_offer(self, free: list[str], worth: dict[str, float]) -> Offer | None:
-        """Find the offer that is best by what its resource could do at most."""
+        """Find the best offer, relative to the most that its resource could achieve."""
         backlog = self._backlog() if self.patience else {}
         best: tuple[float, Offer] | None = None
         for name in free:
@@ -135,12 +135,12 @@ class Binding:
                 value = worth[task.row.type] * saved / max(needed, 1)
                 yield Offer(value, task, resource.name, moves=True)
 
-    # ------------------------------------------------------------ who goes first
+    # ------------------------------------------------------------ order
 
     def _before(self, offer: Offer, worth: dict[str, float]) -> TaskRecord:
-        """Find a task that is lost if it waits for the one offered, which is not.
+        """Find a task that misses its deadline behind the one offered, not the reverse.
 
-        It is not to be of a type that is far ahead: short tasks would always get in.
+        Types that are far ahead are left out: their short tasks would always get in.
         """
         system, safe_time = self.system, self.chances.safe_time
         chosen = offer.task
@@ -180,7 +180,7 @@ class Binding:
         return False
 
     def _backlog(self) -> dict[str, Nanoseconds]:
-        """Tell for each resource when it would have done all that wait."""
+        """Return for each resource when it would have completed all that wait."""
         system = self.system
         rows = [
             (system.fit(row).expected, len(system.unplaced.deadlines_of(row)))
@@ -194,7 +194,7 @@ class Binding:
         }
 
     def _free_at(self, name: str) -> Nanoseconds:
-        """Tell when a slot of a resource is expected to be free."""
+        """Return when a slot of a resource is expected to be free."""
         system = self.system
         state = system.states[name]
         if len(state.running) < state.slots:
@@ -238,7 +238,7 @@ def prices(system: System, gain: float) -> dict[str, float]:
     two and two.
 
     Args:
-        system: its tally says who is behind.
+        system: its tally shows which types are behind.
         gain: how much one task behind, or ahead, changes the logarithm of the price.
 
     """

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from hetsched.tasks import TaskRecord
 
 MOST_MOVES = 6
-"""A task that moved so often stays where it is."""
+"""A task that has moved this many times stays where it is."""
 LEAST_BETTER = 0.001
 """By which share another step must be better than that of the best rule."""
 COST_SPREAD = 0.25
-"""Relative standard deviation of what a move costs."""
+"""Relative standard deviation of the cost of a move."""
 
 LEAST_STRIPS = 1e-6
 
@@ -74,7 +74,7 @@ def affordable(system: System, most: int) -> int:
 
 
 def settles_at(system: System) -> Nanoseconds | None:
-    """Tell when the next task that moved may move back."""
+    """Return when the next task that moved may move back."""
     return min(
         (
             at
@@ -128,7 +128,7 @@ class View:
         return len(self.tasks) - 1
 
     def _item(self, task: TaskRecord, rest: float) -> Item:
-        """Picture so much of a task as if it had not started."""
+        """Describe the rest of a task as if it had not started."""
         fit = self.system.fit(task.row)
         submitted = task.submitted
         expected = [fit.expected.get(name) for name in self.names]
@@ -167,15 +167,13 @@ class View:
         rest = max(0.0, 1.0 - task.progress - elapsed / expected)
         number = self._add(task, rest)
         item = self.picture.items[number]
-        if math.isinf(item.times[r]):  # it is to be avoided since the task began there
+        if math.isinf(item.times[r]):  # an avoidance that began after the task
             item.times[r] = expected * rest
         destination = None
         if task.id in system.departing:
             destination = self.numbers.get(task.destination or "", -1)
             if destination >= 0 and math.isinf(item.times[destination]):
-                destination = (
-                    -1
-                )  # it is to be avoided by now: the policy will say where
+                destination = -1  # avoided by now: the policy will choose again
         self.picture.running.append(
             Started(number, r, arriving, destination, task.makes_way)
         )
@@ -189,7 +187,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What is preferred.
+    """The preferences of a decision.
 
     Attributes:
         mean_weight: what the mean end of all tasks counts beside the end of the last.
@@ -205,7 +203,7 @@ class Aim:
 
 
 def decide(system: System, aim: Aim) -> tuple[View, list[Step]]:
-    """Decide what to do now."""
+    """Return the steps to take now, and the view that they refer to."""
     view = View(system)
     look = LookAhead(view, aim)
     look.improve()
@@ -217,7 +215,7 @@ def decide(system: System, aim: Aim) -> tuple[View, list[Step]]:
 
 
 class LookAhead:
-    """Compares what could be done now, as a view shows it."""
+    """Compares the steps that could be taken now, in a view of the system."""
 
     def __init__(self, view: View, aim: Aim) -> None:
         self.view = view
@@ -239,7 +237,7 @@ class LookAhead:
         return rollout
 
     def score(self, rollout: Rollout) -> float:
-        """When all is done; and, weighing little, when the tasks are done in the mean."""
+        """Return the end of all, plus a small weight times the mean end of the tasks."""
         return rollout.end + self.aim.mean_weight * rollout.total / self.count
 
     def improve(self) -> None:
@@ -256,7 +254,7 @@ class LookAhead:
                     least, self.best = self.score(tried), tried
 
     def doubtful(self) -> list[int]:
-        """Find the started task whose move is surest not to be worth it.
+        """Find the started task whose move is least likely to be worth it.
 
         One at a time: of several that would leave a shared resource, one may stay. All
         that move, where the budget was spent twice.
@@ -285,10 +283,10 @@ class LookAhead:
         return max(without.end - best.end, without.total - best.total)
 
     def _sure_gain(self, step: Step) -> float:
-        """Return what a move must save to be worth it, in seconds.
+        """Return the least saving with which a move is worth it, in seconds.
 
         A share of the work left that doubles with each move that the task has made, and
-        so many standard deviations of the times in question, more with each move.
+        a multiple of the standard deviation of the times in question, more with each move.
         """
         view, aim = self.view, self.aim
         task = view.tasks[step.item]
@@ -344,7 +342,7 @@ class LookAhead:
                 item = self.view.picture.items[started.item]
                 leaves = started.destination is not None
                 there = started.destination if leaves else started.resource
-                # one that is held, or given up, goes nowhere
+                # a task that is about to be held or aborted goes nowhere
                 if not item.fixed and there not in (r, -1) and item.times[r] < math.inf:
                     yield Step(started.item, r, preempts=True, rule="sooner")
 

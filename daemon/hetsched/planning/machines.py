@@ -1,6 +1,6 @@
 """Machines as a mapping heuristic sees them: what runs, what waits, when that is done.
 
-A picture of one instant, in whole nanoseconds so that sums compare exactly. Equation 1
+They describe one instant, in whole nanoseconds so that sums compare exactly. Equation 1
 of mokhtari-felare: a task stops at its deadline, and does not start after it.
 """
 
@@ -16,7 +16,7 @@ from hetsched.queues import NEVER
 
 if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
-    from hetsched.planning.interpretation import Reading
+    from hetsched.planning.interpretation import Interpretation
     from hetsched.system import ResourceState, System
     from hetsched.tasks import TaskRecord
 
@@ -57,13 +57,13 @@ class Machine(Generic[T]):
     _start: Nanoseconds | None = None
 
     def start(self) -> Nanoseconds:
-        """Tell when a task mapped now is expected to start."""
+        """Return when a task mapped now is expected to start."""
         if self._start is None:
             self._start = self._start_after(self.queue)
         return self._start
 
     def start_without(self, count: int, spared: set[str]) -> Nanoseconds:
-        """Tell `start` as if the last `count` tasks not of the spared types were gone."""
+        """Return `start` as if the last `count` tasks not of the spared types were gone."""
         leaving = {id(queued) for queued in self.evictable(spared)[:count]}
         return self._start_after([q for q in self.queue if id(q) not in leaving])
 
@@ -96,68 +96,78 @@ class Machine(Generic[T]):
         return ends[0]
 
     def _end_of(self, queued: Queued[T], start: Nanoseconds) -> Nanoseconds:
-        """Tell when a task is done that starts at this instant (equation 1)."""
+        """Return when a task that starts at this instant is done (equation 1)."""
         end = start + queued.expected
         if not self.cut or end <= queued.deadline:
             return end
         return max(start, queued.deadline)
 
 
-def machines_of(system: System, reading: Reading) -> list[Machine[TaskRecord]]:
-    """Picture the resources that take tasks."""
-    return [_machine(system, state, reading) for state in system.usable_states()]
+def machines_of(
+    system: System, interpretation: Interpretation
+) -> list[Machine[TaskRecord]]:
+    """Describe the resources that take tasks."""
+    return [_machine(system, state, interpretation) for state in system.usable_states()]
 
 
 def _machine(
-    system: System, state: ResourceState, reading: Reading
+    system: System, state: ResourceState, interpretation: Interpretation
 ) -> Machine[TaskRecord]:
-    """Picture one; tasks that take a free slot when the decision is made count as running."""
+    """Describe one; tasks that take a free slot after the decision count as running."""
     resource = state.resource
-    ends = [_end(system, task, reading) for task in state.running.values()]
+    ends = [_end(system, task, interpretation) for task in state.running.values()]
     machine: Machine[TaskRecord] = Machine(
-        resource.name, resource.busy_watts, ends, cut=reading.cut
+        resource.name, resource.busy_watts, ends, cut=interpretation.cut
     )
     waiting = list(state.queue) if state.queue else []
     for task in waiting:
         machine.rank = max(machine.rank, task.rank)
-        queued = _queued(system, task, resource.name, reading)
+        queued = _queued(system, task, resource.name, interpretation)
         if len(ends) < state.slots:
             ends.append(machine._end_of(queued, system.now))  # noqa: SLF001  same module
         else:
             machine.queue.append(queued)
     free = state.slots - len(ends)
     ends.extend([system.now] * free)
-    limit = reading.places if reading.places is not None else resource.queue_limit
+    limit = (
+        interpretation.places
+        if interpretation.places is not None
+        else resource.queue_limit
+    )
     if limit is not None:
         machine.places = max(limit - len(machine.queue), 0) + free
     return machine
 
 
 def _queued(
-    system: System, task: TaskRecord, name: str, reading: Reading
+    system: System, task: TaskRecord, name: str, interpretation: Interpretation
 ) -> Queued[TaskRecord]:
-    expected = _expected(system, task, name, reading)
+    expected = _expected(system, task, name, interpretation)
     left = round(expected * (1.0 - task.progress)) if task.progress else expected
     deadline = task.submitted.deadline
     return Queued(task, task.row.type, left, NEVER if deadline is None else deadline)
 
 
-def _end(system: System, task: TaskRecord, reading: Reading) -> Nanoseconds:
-    """Tell when a running task is expected to free its slot."""
+def _end(
+    system: System, task: TaskRecord, interpretation: Interpretation
+) -> Nanoseconds:
+    """Return when a running task is expected to free its slot."""
     name = task.resource or ""
-    expected = _expected(system, task, name, reading)
+    expected = _expected(system, task, name, interpretation)
     end = task.progress_at + round(expected * (1.0 - task.progress))
     deadline = task.submitted.deadline
-    if deadline is not None and reading.cut:
+    if deadline is not None and interpretation.cut:
         end = min(end, deadline)
-    return max(end, system.now) if reading.clamped else end
+    return max(end, system.now) if interpretation.clamped else end
 
 
 def _expected(
-    system: System, task: TaskRecord, name: str, reading: Reading
+    system: System, task: TaskRecord, name: str, interpretation: Interpretation
 ) -> Nanoseconds:
-    """Time of a whole task as the mapper knows it."""
+    """Return the time of a whole task as the mapper knows it."""
     expected = system.fit(task.row).expected.get(name, 0)
-    if not reading.drawn:
+    if not interpretation.drawn:
         return expected
-    return drawn(expected, reading.seed, task.id, list(system.resources).index(name))
+    return drawn(
+        expected, interpretation.seed, task.id, list(system.resources).index(name)
+    )

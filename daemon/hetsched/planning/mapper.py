@@ -1,4 +1,4 @@
-"""The mapper: runs a heuristic at mapping events, drops what is late, maps what is chosen.
+"""The mapper: runs a heuristic at mapping events, drops late tasks, places chosen ones.
 
 A mapping event is the arrival of a task, or a slot that becomes free. The policies `mm`,
 `msd`, `mmu`, `elare` and `felare` are this mapper with one heuristic each.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from hetsched import events as e
 from hetsched.planning.hashed_random import drawn
-from hetsched.planning.interpretation import Mapping
+from hetsched.planning.interpretation import MappingParameters
 from hetsched.planning.machines import machines_of
 from hetsched.planning.mapping import Bucket, Scene
 from hetsched.policy import Drop, Place, Wake
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
-    from hetsched.planning.interpretation import Reading
+    from hetsched.planning.interpretation import Interpretation
     from hetsched.planning.mapping import Outcome
     from hetsched.policy import Decision
     from hetsched.system import System
@@ -40,19 +40,19 @@ QUIET = (
     e.TaskAmended,
     e.TimerFired,
 )
-"""Events that are no mapping events: nothing arrives and no slot becomes free."""
+"""Events after which no mapping takes place: nothing arrives, no slot becomes free."""
 
 
 class Heuristic(Protocol):
     """One pass of Phase I and Phase II."""
 
     def __call__(self, scene: Scene[T]) -> Outcome[T]:
-        """Decide who is mapped where, and who makes way."""
+        """Decide which tasks are mapped where, and which make way."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class MappingPolicy(Mapping, ABC):
+class MappingPolicy(MappingParameters, ABC):
     """A heuristic as a policy; fields that a policy adds are its heuristic's own.
 
     Each arrival is a mapping event, and one event maps at most one task to a machine.
@@ -67,30 +67,34 @@ class MappingPolicy(Mapping, ABC):
     def react(
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
-        """Drop what is late, run the mapping event, and look again at the next deadline."""
+        """Drop what is late, run the mapping event, and wake at the next deadline."""
         yield from drop_expired(system)
         yield from drop_late_starters(system)
         if system.unplaced and (not isinstance(event, QUIET) or _stands_still(system)):
-            yield from _map(system, self.settled(), self.heuristic())
+            yield from _map(system, self.interpretation(), self.heuristic())
         yield from wake_at_deadline(system)
 
 
 def _stands_still(system: System) -> bool:
-    """Whether nothing runs or is about to: no event would ever come."""
+    """Whether nothing runs or is about to: no other event would ever follow."""
     return not any(s.running or s.queue for s in system.usable_states())
 
 
-def _map(system: System, reading: Reading, heuristic: Heuristic) -> Iterator[Decision]:
-    """Run one pass, and more where putting a task off fires another event."""
+def _map(
+    system: System, interpretation: Interpretation, heuristic: Heuristic
+) -> Iterator[Decision]:
+    """Run one pass, and another for each event that deferring a task causes."""
     deferred: dict[TaskRecord, int] = {}
     again = True
     while again and system.unplaced:
-        outcome = heuristic(scene_of(system, reading))
+        outcome = heuristic(scene_of(system, interpretation))
         yield from _carry_out(outcome)
         again = False
-        if reading.deferrals is None:
+        if interpretation.deferrals is None:
             return
-        for task, reason in _put_off(outcome, system, reading.deferrals, deferred):
+        for task, reason in _put_off(
+            outcome, system, interpretation.deferrals, deferred
+        ):
             again = True
             if reason:
                 yield Drop(task.id, reason)
@@ -111,7 +115,7 @@ def _put_off(
     most: int,
     deferred: dict[TaskRecord, int],
 ) -> Iterator[tuple[TaskRecord, str]]:
-    """Count how often each infeasible task was put off; with a reason: too often."""
+    """Count the deferrals of each infeasible task; a task with too many has a reason."""
     for bucket, reach in outcome.hopeless:
         for task in bucket.order.before(reach):
             if task.resource is not None or task.id not in system.tasks:
@@ -121,33 +125,37 @@ def _put_off(
             yield task, explain_late(task, system) if late else ""
 
 
-def scene_of(system: System, reading: Reading) -> Scene[TaskRecord]:
-    """Picture the system at this instant."""
+def scene_of(system: System, interpretation: Interpretation) -> Scene[TaskRecord]:
+    """Describe the system at this instant."""
     return Scene(
-        buckets_of(system, reading),
-        machines_of(system, reading),
-        reading,
+        buckets_of(system, interpretation),
+        machines_of(system, interpretation),
+        interpretation,
         system.tally.rates(),
     )
 
 
-def buckets_of(system: System, reading: Reading) -> list[Bucket[TaskRecord]]:
-    """Sort the waiting tasks by row; one by one where the mapper draws their times."""
+def buckets_of(
+    system: System, interpretation: Interpretation
+) -> list[Bucket[TaskRecord]]:
+    """Group the waiting tasks by row; one by one where the mapper draws their times."""
     buckets = []
     for row in list(system.unplaced.rows()):
         expected = system.fit(row).expected
         if expected:
             order = system.unplaced.deadlines_of(row)
             buckets.append(Bucket(row.type, expected, order))
-    if not reading.drawn:
+    if not interpretation.drawn:
         return buckets
-    return [one for bucket in buckets for one in _drawn(bucket, system, reading.seed)]
+    return [
+        one for bucket in buckets for one in _drawn(bucket, system, interpretation.seed)
+    ]
 
 
 def _drawn(
     bucket: Bucket[TaskRecord], system: System, seed: int
 ) -> Iterator[Bucket[TaskRecord]]:
-    """Make a bucket for each task; its time on each machine is drawn once for all looks."""
+    """Make a bucket for each task; its time on each machine is the same in every pass."""
     machines = {name: index for index, name in enumerate(system.resources)}
     for deadline, number, task in bucket.order.entries():
         order: DeadlineOrder[TaskRecord] = DeadlineOrder()
@@ -183,7 +191,7 @@ def drop_late_starters(system: System) -> Iterator[Drop]:
 
 
 def wake_at_deadline(system: System) -> Iterator[Wake]:
-    """Look again at the next deadline of an unplaced task: it is dropped then."""
+    """Wake at the next deadline of an unplaced task, to drop it."""
     unplaced = system.unplaced
     at = min(
         (unplaced.deadlines_of(r).soonest()[0] for r in unplaced.rows()), default=NEVER

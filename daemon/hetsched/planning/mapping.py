@@ -2,7 +2,7 @@
 
 Phase I nominates a machine for each task, Phase II chooses among the nominees of each
 machine (mokhtari-felare, IV and VI-B). Tasks of one type have the same times and differ
-in deadlines only, so both phases look at types, not at tasks.
+in deadlines only, so both phases go through types, not tasks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from hetsched.queues import NEVER, DeadlineOrder
 
 if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
-    from hetsched.planning.interpretation import Reading
+    from hetsched.planning.interpretation import Interpretation
     from hetsched.planning.machines import Machine
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[int, ...]
-"""What Phase II goes by; the smallest wins, and its last number, arrival, breaks ties."""
+"""Rank in Phase II; the smallest wins, and its last number, arrival, breaks ties."""
 
 
 @dataclass(slots=True)
@@ -49,26 +49,26 @@ class Nominee(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Scene(Generic[T]):
-    """What a heuristic looks at.
+    """The input of a heuristic.
 
     Attributes:
-        rates: share completed in time by type, as far as fairness goes by it.
+        rates: share of each type completed in time; fairness goes by it.
 
     """
 
     buckets: list[Bucket[T]]
     machines: list[Machine[T]]
-    reading: Reading
+    interpretation: Interpretation
     rates: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """What one pass of both phases decides, in this order.
+    """The decisions of one pass of both phases, in this order.
 
     Attributes:
         evicted: waiting tasks, already mapped, that make way.
-        chosen: who is mapped; at most one for each machine.
+        chosen: the tasks that are mapped; at most one for each machine.
         hopeless: for each type the instant before which deadlines cannot be met.
 
     """
@@ -94,14 +94,14 @@ class Urgency(Protocol):
 def baseline_pass(scene: Scene[T], urgency: Urgency) -> Outcome[T]:
     """Map by completion time, then as `urgency` says; late tasks too."""
     nominees = soonest_pairs(scene, urgency)
-    return Outcome([], choose(nominees, scene.reading), [])
+    return Outcome([], choose(nominees, scene.interpretation), [])
 
 
 def soonest_pairs(scene: Scene[T], urgency: Urgency) -> list[Nominee[T]]:
     """Nominate for each type the machine that completes it soonest."""
     nominees = []
     for bucket in scene.buckets:
-        found = _soonest(bucket, scene.machines, scene.reading)
+        found = _soonest(bucket, scene.machines, scene.interpretation)
         if found is not None:
             completion, machine = found
             expected = bucket.expected[machine.name]
@@ -111,12 +111,12 @@ def soonest_pairs(scene: Scene[T], urgency: Urgency) -> list[Nominee[T]]:
 
 
 def _soonest(
-    bucket: Bucket[T], machines: list[Machine[T]], reading: Reading
+    bucket: Bucket[T], machines: list[Machine[T]], interpretation: Interpretation
 ) -> tuple[Nanoseconds, Machine[T]] | None:
     best: tuple[Nanoseconds, Machine[T]] | None = None
     for machine in machines:
         expected = bucket.expected.get(machine.name)
-        if expected is None or (machine.places < 1 and not reading.full):
+        if expected is None or (machine.places < 1 and not interpretation.full):
             continue
         completion = machine.start() + expected
         if best is None or completion < best[0]:
@@ -168,7 +168,7 @@ def most_urgent_as_printed(
 def efficient_pass(scene: Scene[T]) -> Outcome[T]:
     """Map what can be done in time to where it takes least energy (ELARE)."""
     nominees, hopeless = efficient_pairs(scene)
-    return Outcome([], choose(nominees, scene.reading), hopeless)
+    return Outcome([], choose(nominees, scene.interpretation), hopeless)
 
 
 def efficient_pairs(
@@ -186,7 +186,7 @@ def efficient_pairs(
     for bucket in scene.buckets:
         reach = NEVER + 1
         for energy, completion, _, machine in _offers(bucket, scene):
-            needed = completion + scene.reading.margin
+            needed = completion + scene.interpretation.margin
             if needed >= reach:
                 continue
             # Deadlines from `reach` on can be met on a machine that takes less energy.
@@ -209,7 +209,7 @@ def _offers(
 ) -> list[tuple[int, Nanoseconds, int, Machine[T]]]:
     """List (energy, completion, number, machine), the least energy first."""
     offers = []
-    full = scene.reading.full
+    full = scene.interpretation.full
     for number, machine in enumerate(scene.machines):
         expected = bucket.expected.get(machine.name)
         if expected is not None and (machine.places >= 1 or full):
@@ -222,14 +222,16 @@ def _offers(
 # ------------------------------------------------------------ Phase II
 
 
-def choose(nominees: list[Nominee[T]], reading: Reading) -> list[Nominee[T]]:
-    """Choose the first nominee of each machine; only one in all where that is read so."""
+def choose(
+    nominees: list[Nominee[T]], interpretation: Interpretation
+) -> list[Nominee[T]]:
+    """Choose the first nominee of each machine, or only one in all (`single`)."""
     chosen: dict[str, Nominee[T]] = {}
     for nominee in nominees:
         best = chosen.get(nominee.machine.name)
         if best is None or nominee.key < best.key:
             chosen[nominee.machine.name] = nominee
     able = [nominee for nominee in chosen.values() if nominee.machine.places >= 1]
-    if reading.single and able:
+    if interpretation.single and able:
         return [min(able, key=lambda nominee: nominee.key)]
     return able

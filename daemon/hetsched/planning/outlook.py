@@ -1,6 +1,6 @@
 """The outlook: when resources run dry, what a move costs and what it saves.
 
-Estimates of one instant, made anew for each decision. All times are seconds from now.
+Estimates of one instant, made for each decision. All times are seconds from now.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ CHECKPOINT_S = 0.05
 
 
 class Outlook:
-    """What is to be expected, as the system stands.
+    """Estimates of the future of a system in its present state.
 
     Args:
-        caution: a move must save so many times what it costs: estimates are wrong.
-        amortize: a task that was moved stays for so many times what the move cost.
+        caution: a move must save this multiple of its cost: estimates are wrong.
+        amortize: a task that was moved stays for this multiple of the cost of the move.
 
     """
 
@@ -48,7 +48,7 @@ class Outlook:
         return work if state.resource.shared else work / max(1, state.slots)
 
     def pace(self, resource: str, newcomers: int = 0) -> int:
-        """How many times longer than alone a task takes there beside those it has."""
+        """Return the slowdown of a task there, against having the resource alone."""
         state = self.system.states[resource]
         if not state.resource.shared:
             return 1
@@ -96,7 +96,7 @@ class Outlook:
         return seconds
 
     def settles_at(self, task: TaskRecord) -> Nanoseconds:
-        """Tell when the move that brought a task to where it runs has paid."""
+        """Return when the move that brought a task to where it runs has paid."""
         if task.came_from is None or task.last_resource is None:
             return task.since
         cost = self.transfer(task, task.came_from, task.last_resource)
@@ -108,10 +108,10 @@ class Outlook:
     # ------------------------------------------------------------ gains
 
     def saved_by_taking(self, task: TaskRecord, donor: str, taker: str) -> float:
-        """Time of the donor that is saved, less the cost, if the taker has the task now.
+        """Return the donor's time that is saved, less the cost, if the taker takes a task.
 
-        The donor does not miss the task while it has other work. If the taker has not
-        done it by then, the rest goes back.
+        The donor loses nothing while it has other work. If the taker has not completed
+        the task by then, the rest goes back.
         """
         there = self.left(task, donor)
         here = max(self.left(task, taker) * self.pace(taker, newcomers=1), 1e-9)
@@ -123,6 +123,6 @@ class Outlook:
         return min(share, 1.0) * there - self.caution * cost
 
     def saved_by_moving(self, task: TaskRecord, resource: str) -> float:
-        """By how much sooner a running task is done if it moves to an idle resource."""
+        """Return the time by which a move to an idle resource ends a running task sooner."""
         moved = self.leaving(task) + self.arriving(task, resource)
         return self.until_done(task) - moved

@@ -50,7 +50,7 @@ class Overhead:
         return system.remaining(task, task.resource) >= self.minimum_remaining_s
 
     def settled_at(self, task: TaskRecord) -> Nanoseconds:
-        """When a moved task may be moved back."""
+        """Return when a moved task may be moved back."""
         return task.since + int(self.minimum_run_s * SECOND)
 
 
@@ -116,7 +116,7 @@ def any_misfit(system: System) -> bool:
 
 
 def wake_when_settled(system: System, overhead: Overhead) -> Iterator[Wake]:
-    """Look again when the next task that the heuristic may keep back has settled."""
+    """Wake when the next task that the heuristic may keep back has settled."""
     settled = (
         overhead.settled_at(task)
         for misfits in _misfits(system).values()

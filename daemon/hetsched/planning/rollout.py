@@ -36,8 +36,8 @@ class Item:
         affinities: as in loesch-2016; `best`: the resource with the highest.
         strips: strips in the rest of it, on each resource.
         copies: seconds to copy its state to or from each resource.
-        moving: seconds that a move takes besides.
-        home: where its state lies; -1: it has not started.
+        moving: seconds that a move takes in addition.
+        home: resource that has its state; -1: it has not started.
         came_from: where it was before; -1: nowhere. `settled`: when it may go back there.
         moves: how often it may still go elsewhere. `fixed`: it may not.
     """
@@ -122,7 +122,7 @@ class Run:
 
 
 class Rollout:
-    """A picture in play; by itself it decides nothing: the rule of `affinity`.
+    """A simulation of a picture; without a subclass it follows the rule of `affinity`.
 
     Attributes:
         end: seconds until the last item is done.
@@ -201,7 +201,7 @@ class Rollout:
     def _advance(self) -> bool:
         """Go on to the next instant at which a slot becomes free; False: none does.
 
-        Of nothing else the policy hears: not of the first strip after a move.
+        The policy is called for nothing else: not for the first strip after a move.
         """
         while any(self.on):
             if self._go_on():
@@ -209,7 +209,7 @@ class Rollout:
         return False
 
     def _go_on(self) -> bool:
-        """Let the next thing happen; return whether a slot became free by that."""
+        """Advance to the next event; return whether it made a slot free."""
         shared, computing = self.picture.shared, self.computing
         runs = [
             (run, computing[r] if shared[r] and run.phase == COMPUTING else 1)
@@ -231,7 +231,7 @@ class Rollout:
         return any(freed)
 
     def _turn(self, run: Run) -> bool:
-        """Let what a run was waiting for be over; return whether it leaves its slot."""
+        """End the phase of a run; return whether it leaves its slot."""
         r, i = run.resource, run.item
         if run.phase == ARRIVING:
             if run.asked:
@@ -337,7 +337,7 @@ class Rollout:
             self._compute(run)
 
     def stays(self, i: int) -> bool:
-        """Whether an item may not be sent elsewhere: not at all, or not once more."""
+        """Whether an item may not be sent elsewhere: not at all, or not again."""
         return self.items[i].fixed or (self.moves[i] <= 0 and self.homes[i] >= 0)
 
     # ------------------------------------------------------------ what a rule decides
@@ -350,7 +350,7 @@ class Rollout:
         return self.queues[r].pop(0)
 
     def waiting(self, r: int) -> list[int]:
-        """List what waits, but for those that free slots take next."""
+        """List the waiting items that free slots do not take next."""
         return self.queues[r][self.taken(r) :]
 
     def taken(self, r: int) -> int:

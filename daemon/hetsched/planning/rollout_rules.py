@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SHORT = 0.01
 """Items below this share of a resource's work go first; see `FinishTime.short_share`."""
 CAUTION = 2.0
-"""What an item saves that goes there and back must be so many times what that costs."""
+"""An item that goes there and back must save this multiple of the cost."""
 LEAST_GAIN = 0.02
 """Share of the time left that a move must save at least."""
 DIVISIBLE = 2
@@ -141,7 +141,7 @@ class ByEnds(WorkConserving):
         return chosen
 
     def waiting(self, r: int) -> list[int]:
-        """List what waits, but for those that free slots take next."""
+        """List the waiting items that free slots do not take next."""
         taken, queue = self.taken(r), self.queues[r]
         if not taken or taken >= len(queue):
             return queue[taken:]

@@ -1,8 +1,8 @@
 """`fair-deadline`: late binding by value; types that fall behind are worth more.
 
 Where felare maps tasks ahead and evicts them again, this policy waits until a slot is
-free. It looks at running tasks at their checkpoints: one that cannot make its deadline
-is taken off, one that still can elsewhere is moved there.
+free. It examines running tasks at their checkpoints: a task that cannot meet its deadline
+is stopped, unless it still can elsewhere: then it is moved there.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class FairDeadline:
         margin: standard deviations kept as a safety margin.
         gain: how much one task behind the others raises the price of its type.
         least_chance: a task whose deadline is within the margin is not started with a
-            smaller chance to make it; that of a type that is behind counts for more.
+            smaller chance to meet it; the chance of a type that is behind counts for more.
         patience: leave tasks for a resource that takes less energy, if that can do it.
-        preempt: move running tasks, and take off those that cannot make it any more.
-        hopeless: chance below which a running task is given up.
+        preempt: move running tasks, and stop those that can no longer meet their deadline.
+        hopeless: chance below which a running task is dropped.
 
     """
 
@@ -54,7 +54,7 @@ class FairDeadline:
     def react(
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
-        """Clear away what is too late, then fill what is free."""
+        """Drop the tasks that are too late, then fill the free slots."""
         yield from drop_expired(system)
         yield from drop_late_starters(system)
         chances = Chances(self.spread, self.margin)
@@ -75,7 +75,7 @@ class FairDeadline:
         yield from wake_at_deadline(system)
 
     def _take_off(self, system: System, chances: Chances) -> Iterator[Preempt]:
-        """Stop running tasks that can make their deadline nowhere."""
+        """Stop running tasks that can meet their deadline nowhere."""
         for task in list(movable(system)):
             lost = chances.of_running(task, system) < self.hopeless
             if lost and not _possible_elsewhere(task, system):
@@ -92,12 +92,12 @@ def _possible_elsewhere(task: TaskRecord, system: System) -> bool:
 
 
 def _give_up_yielded(event: e.TaskYielded, system: System) -> Iterator[Drop]:
-    """Drop a task that stopped at a checkpoint and cannot make its deadline."""
+    """Drop a task that stopped at a checkpoint and cannot meet its deadline."""
     task = system.tasks.get(event.task)
     if task is None or task not in system.unplaced:
         return
     if not task.bound or task.epoch != event.epoch:
-        return  # a worker says so that has lost it: it has to begin anew, and may wait
+        return  # its worker has lost it: it starts from the beginning, and may wait
     left = {
         name: round(expected * (1.0 - task.progress))
         for name, expected in system.fit(task.row).expected.items()
@@ -108,7 +108,7 @@ def _give_up_yielded(event: e.TaskYielded, system: System) -> Iterator[Drop]:
 
 
 def _explain(task: TaskRecord, system: System, best: str, left: Nanoseconds) -> str:
-    """Say which expected completion was compared with which deadline."""
+    """Describe the deadline and the expected completion that were compared."""
     deadline = (due(task) - task.arrival) / SECOND
     end = (system.now + left - task.arrival) / SECOND
     return (

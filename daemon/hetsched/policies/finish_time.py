@@ -1,10 +1,10 @@
 """`finish-time`: tasks go where they are expected to be finished soonest.
 
 As in loesch-2016, a task waits for the resource that fits it best. Beyond the paper's
-principles, every step looks at what it saves and what it costs: remaining time on both
-sides, the work that waits there, the time of a move and until the next checkpoint.
-Where there are not too many tasks, the future is played by these rules, by the paper's
-and with other first steps, and what is done soonest is done (`planning/lookahead.py`).
+principles, every step weighs its saving against its cost: remaining time on both sides,
+the work that waits there, the time of a move and until the next checkpoint. Where there
+are not too many tasks, the future is simulated by these rules, by the paper's and with
+other first steps, and the steps that end soonest are taken (`planning/lookahead.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hetsched.tasks import TaskRecord
 
 NEXT = -0.5
-"""Rank of the task that a free slot is to take: before those that wait, after those that
+"""Rank of the task that a free slot takes next: before those that wait, after those that
 were sent back to go on at once."""
 
 
@@ -54,7 +54,7 @@ RULES = {
     "C": RULE_C,
     "D": RULE_D,
 }
-"""What users are told of the steps of a rollout."""
+"""The text for users of each step of a rollout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,18 @@ class FinishTime:
     """Default: moves work, started or not, wherever it is expected to be done sooner.
 
     Attributes:
-        caution: a move must save so many standard deviations of what it is expected to
-            save: a quarter of that at first, and half of it more with each move that the
-            task has made. By rules: so many times what it costs.
-        amortize: by rules, a moved task stays for so many times what its move cost.
+        caution: a move must save this many standard deviations of its expected saving:
+            a quarter of that at first, and half of it more with each move that the task
+            has made. By rules: this multiple of its cost.
+        amortize: by rules, a moved task stays for this multiple of the cost of its move.
         least_gain: a move must save this share of the time at least; twice that with
             each move that the task has made.
         short_share: tasks below this share of all the work that a resource has go first,
             in order of arrival; of the others the longest goes first, so that no long
             task is left alone at the end.
-        mean_weight: what the mean end of all tasks counts beside the end of the last.
-        look_ahead: tasks times rollouts that a decision may play. With more tasks than
-            a quarter of that it goes by rules; 0: always.
+        mean_weight: weight of the mean end of all tasks, relative to the end of the last.
+        look_ahead: tasks times rollouts that a decision may simulate. With more tasks
+            than a quarter of that it decides by rules; 0: always.
 
     """
 
@@ -107,7 +107,7 @@ class FinishTime:
         return next(self._finish_sooner(system, outlook), None) is not None
 
     def _look_ahead(self, system: System, budget: int) -> Iterator[Decision]:
-        """Play the future by several rules, and do what the best of them does now."""
+        """Simulate the future by several rules, and take the first steps of the best."""
         aim = Aim(self.mean_weight, self.caution, self.least_gain, budget)
         view, steps = decide(system, aim)
         for step in steps:
@@ -123,7 +123,7 @@ class FinishTime:
             yield Wake(at)
 
     def _go_by_rules(self, system: System) -> Iterator[Decision]:
-        """Decide by rules alone: there is too much, or too little, to play."""
+        """Decide by rules alone: there is too much, or too little, to simulate."""
         outlook = Outlook(system, self.caution, self.amortize)
         yield from self._choose_next(system, outlook)
         yield from self._make_way(system, outlook)
@@ -222,7 +222,7 @@ class FinishTime:
             yield Preempt(task.id, name, RULE_HELP, makes_way=True)
 
     def _look_again(self, system: System, outlook: Outlook) -> Iterator[Wake]:
-        """Look again when a task that a move brought has settled."""
+        """Wake when the next task that was moved has settled."""
         moved = [task for task in running_tasks(system) if task.came_from is not None]
         settles = [outlook.settles_at(task) for task in moved]
         at = min((at for at in settles if at > system.now), default=None)
@@ -269,9 +269,9 @@ def _overloaded(system: System) -> list[str]:
 
 
 def _may_gain(task: TaskRecord, system: System) -> bool:
-    """Whether a running task could be quicker elsewhere.
+    """Whether a running task could be faster elsewhere.
 
-    Where it fits best it cannot, unless it has to share or was sent away already.
+    Not where it fits best, unless it has to share or was sent away already.
     """
     here = task.resource or ""
     alone = not system.resources[here].shared and task.destination is None
@@ -279,7 +279,7 @@ def _may_gain(task: TaskRecord, system: System) -> bool:
 
 
 def _may_be_sent(task: TaskRecord, system: System) -> bool:
-    """Whether a policy may say where a running task goes, or goes instead."""
+    """Whether the policy may choose, or change, the destination of a running task."""
     if task.id not in system.departing:
         return True
     return task.destination is not None and task.pinned is None

@@ -30,7 +30,7 @@ class MinMin(MappingPolicy):
     """MM: each task to where it ends soonest; of those the one that ends soonest.
 
     Attributes:
-        reading, deferrals, ...: see `Mapping`.
+        reading, deferrals, ...: see `MappingParameters`.
 
     """
 
@@ -43,7 +43,7 @@ class MinSoonestDeadline(MappingPolicy):
     """MSD: each task to where it ends soonest; of those the one due soonest.
 
     Attributes:
-        reading, deferrals, ...: see `Mapping`.
+        reading, deferrals, ...: see `MappingParameters`.
 
     """
 
@@ -58,7 +58,7 @@ class MinMaxUrgency(MappingPolicy):
     Attributes:
         urgency: 1 / (deadline - c): c is the expected `completion`, or the `execution`
             time, as printed.
-        reading, deferrals, ...: see `Mapping`.
+        reading, deferrals, ...: see `MappingParameters`.
 
     """
 
@@ -75,7 +75,7 @@ class EnergyLatencyAware(MappingPolicy):
     """ELARE: what can be done in time, to where it takes least energy.
 
     Attributes:
-        reading, deferrals, ...: see `Mapping`.
+        reading, deferrals, ...: see `MappingParameters`.
 
     """
 
@@ -91,11 +91,11 @@ class FairEnergyLatencyAware(MappingPolicy):
         fairness_factor: f of equation 3.
         deviation: that of a `population` or a `sample`.
         suffer_at_limit: a type whose rate equals the fairness limit suffers too.
-        others: while an infeasible task that suffers waits, others `go` or `wait`; None:
-            as the preset says.
+        others: what other tasks do while an infeasible task that suffers waits: `go` or
+            `wait`; None: as the preset says.
         evict: tasks that do not suffer make way for infeasible ones that do; with
             `evict_in_vain` even where that does not help.
-        reading, deferrals, ...: see `Mapping`.
+        reading, deferrals, ...: see `MappingParameters`.
 
     """
 
@@ -110,7 +110,7 @@ class FairEnergyLatencyAware(MappingPolicy):
         return partial(fair_pass, fairness=self.fairness())
 
     def fairness(self) -> Fairness:
-        """Resolve the preset and what is set besides."""
+        """Resolve the preset and the parameters that override it."""
         preset = "wait" if self.reading == "authors-code" else "go"
         return Fairness(
             factor=self.fairness_factor,

@@ -114,9 +114,9 @@ def _class_fault(kind: Any, name: str) -> str:
 
 
 def _make_twice(kind: type[Policy], name: str) -> None:
-    """Make a policy of its defaults, and again of what users are told that they are."""
+    """Make a policy with its defaults, and again with these as they arrive at clients."""
     table = {name: kind}
     policy = make_named("policy", table, name, {})
     parameters = {each: getattr(policy, each) for each in parameter_names(kind)}
-    told = msgspec.msgpack.decode(msgspec.msgpack.encode(parameters))
-    make_named("policy", table, name, told)
+    received = msgspec.msgpack.decode(msgspec.msgpack.encode(parameters))
+    make_named("policy", table, name, received)

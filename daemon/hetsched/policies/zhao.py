@@ -22,7 +22,7 @@ DESCRIPTIONS = {
     "nim": "Batches by NIM (zhao-2018): transfers balanced over the devices' links.",
     "ncjm": "Batches by NCJM (zhao-2018): computing balanced, each transfer beside other computations.",
 }
-"""Planner -> what users are told of its policy, which has the same name."""
+"""Planner -> description of its policy, which has the same name."""
 
 
 @dataclass(frozen=True, slots=True)

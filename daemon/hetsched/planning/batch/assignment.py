@@ -1,4 +1,4 @@
-"""Which job goes to which machine so that the last is done early: bound, plan, ratio.
+"""Assignment of jobs to machines such that the last is done early: bound, plan, ratio.
 
 Two ways. By rounding, as the papers have it: the relaxed program's vertex, made a
 pseudo-forest, rounded; at most twice the bound. By prices: jobs go, largest first, to
@@ -32,7 +32,7 @@ GOOD_ENOUGH = 1.0005
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How an assignment is sought.
+    """The effort of a search for an assignment.
 
     Attributes:
         way: `prices` or `rounding`.
@@ -70,7 +70,7 @@ class Assignment:
 
     @property
     def ratio(self) -> float:
-        """How far from the best it is at most; 1 where both are 0."""
+        """Return the greatest possible ratio to the best; 1 where both are 0."""
         return self.time / self.bound if self.bound > 0 else 1.0
 
 

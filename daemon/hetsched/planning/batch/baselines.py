@@ -48,7 +48,7 @@ def by_transfer(problem: Problem, accelerators: Ints) -> Plan:
 
 
 class _Growth:
-    """When each machine would be done if it got each job, in the order of Theorem 3.
+    """Return when each machine would be done if it got each job, in the order of Theorem 3.
 
     With transfers a and computations b in order, a machine is done at the greatest of
     free_at + b_1 + ... + b_n and, over k, of a_1 + ... + a_k + b_k + ... + b_n.
@@ -70,7 +70,7 @@ class _Growth:
         return job, machine
 
     def give(self, job: int, machine: int) -> None:
-        """Take a pair in; look again at the other jobs on that machine."""
+        """Add a pair; update the other jobs on that machine."""
         self.done[job] = np.inf
         mine = self.given[machine]
         mine.append(job)
@@ -79,7 +79,7 @@ class _Growth:
         self.done[waiting, machine] = self._with_each(machine, waiting)
 
     def _with_each(self, machine: int, jobs: Ints) -> Floats:
-        """When the machine is done with what it has and each of the jobs in turn."""
+        """Return when the machine is done with what it has and each of the jobs in turn."""
         mine = self.given[machine]
         sent, computed = self.transfers[mine, machine], self.seconds[mine, machine]
         there = np.cumsum(sent)

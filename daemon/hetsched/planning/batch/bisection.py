@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bisected:
-    """What the bisection found.
+    """The result of the bisection.
 
     Attributes:
         low: no plan is shorter, seconds.

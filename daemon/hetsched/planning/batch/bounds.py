@@ -1,4 +1,4 @@
-"""What no plan can be shorter than, whatever the planner."""
+"""Lower bounds of the makespan, whatever the planner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def one_responder_bound(problem: Problem) -> float:
 
 
 def sent_by(problem: Problem) -> Floats:
-    """How much each requester has to send."""
+    """Return the data that each requester has to send."""
     known = problem.requesters != ANYWHERE
     count = len(problem.links.egress)
     sent = np.bincount(problem.requesters[known], problem.sizes[known], count)

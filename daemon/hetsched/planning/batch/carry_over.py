@@ -1,4 +1,4 @@
-"""From one batch to the next: what earlier plans still hold, and plans in parts.
+"""From one batch to the next: capacity that earlier plans hold, and plans in parts.
 
 The online form of section 3.4, the waves by type and the groups by size of section 3.5
 are one thing: a part is planned beside what the parts before it were promised.

@@ -1,4 +1,4 @@
-"""Joint plans of ours: the job behind which most has to happen goes first.
+"""Joint plans of ours: the job with the longest tail goes first.
 
 A requester sends its largest job first, so that little computing is left when its link
 falls silent. The tail of a job is the time its requester still has to send from it on,
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from hetsched.planning.batch.problem import Problem
 
 LOOKED_AT = 4
-"""Accelerators whose links are looked at for each job: those that promise most."""
+"""Accelerators whose links are examined for each job: the most promising ones."""
 
 
 def critical_first(problem: Problem, tails: Floats) -> Plan:
-    """Hand the jobs out by falling tail."""
+    """Assign the jobs by falling tail."""
     shop = Shop(problem)
     sequence = np.argsort(-tails, kind="stable")
     chosen = np.zeros(problem.jobs, dtype=np.int64)
@@ -54,7 +54,7 @@ def requester_tails(problem: Problem) -> Floats:
 
 
 def _earliest(shop: Shop, job: int) -> int:
-    """Find the accelerator where the job is done first, of those that promise most."""
+    """Find the accelerator where the job is done first, among the most promising."""
     ends = shop.promised_ends(job)
     ranked: Ints = np.argsort(ends, kind="stable")
     best, least, seen = int(ranked[0]), np.inf, set[int]()

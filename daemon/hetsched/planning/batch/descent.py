@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hetsched.planning.batch.arrays import Floats, Ints
 
 WIDEST = 300_000
-"""Swaps looked at in a step; where there are more, with the lightest machines only."""
+"""Swaps examined in a step; where there are more, with the lightest machines only."""
 
 LEAST_GAIN = 1e-9
 """A step must shorten the longest machine by this share."""

@@ -1,4 +1,4 @@
-"""Carries plans out as the papers' model says, and finds what is wrong with a plan."""
+"""Executes plans in the model of the papers, and finds the faults of a plan."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def carry_out_again(problem: Problem, plan: Plan) -> Plan:
 
 
 def faults(problem: Problem, plan: Plan) -> list[str]:
-    """Say in words what of the plan cannot be carried out; empty = valid."""
+    """List the faults of a plan, in words; empty = valid."""
     return [
         *_late_data(problem, plan),
         *_overlaps(problem, plan),

@@ -31,7 +31,7 @@ def johnson(transfers: Floats, seconds: Floats) -> Ints:
 
 
 def span(transfers: Floats, seconds: Floats) -> float:
-    """How long jobs take on one responder in the order given, in seconds."""
+    """Return how long jobs take on one responder in the order given, in seconds."""
     if not len(transfers):
         return 0.0
     there = np.cumsum(transfers)

@@ -46,7 +46,7 @@ def cheapest_in_time(
 
 
 def finish_of(machines: Ints, seconds: Floats, free_at: Floats) -> float:
-    """When the last machine with a job is done, in seconds."""
+    """Return when the last machine with a job is done, in seconds."""
     if not len(machines):
         return 0.0
     own = seconds[np.arange(len(machines)), machines]

@@ -27,7 +27,7 @@ STEP_SHARE = 0.995
 
 @dataclass(slots=True)
 class Point:
-    """Where the method stands.
+    """The state of the method.
 
     Attributes:
         shares: x, (jobs, columns).
@@ -159,7 +159,7 @@ class _System:
 
 
 def _lengths(point: Point, way: Point, share: float) -> tuple[float, float]:
-    """How far one may go along `way`, on the primal and on the dual side."""
+    """Return the greatest step along `way`, on the primal and on the dual side."""
     primal = min(_room(point.shares, way.shares), _room(point.slacks, way.slacks))
     dual = min(_room(point.excess, way.excess), _room(point.prices, way.prices))
     return min(1.0, share * primal), min(1.0, share * dual)

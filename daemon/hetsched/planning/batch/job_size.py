@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Shop:
-    """What is done while jobs are handed out.
+    """The state of a plan while jobs are assigned to accelerators.
 
     Attributes:
         problem: the batch.
@@ -59,7 +59,7 @@ class Shop:
         return pieces
 
     def earliest_ends(self, accelerator: int) -> Floats:
-        """When each job could be done at best: each link as if the other had no limit."""
+        """Return when each job could be done at best: taking each link alone."""
         responder = int(self.problem.responders[accelerator])
         left = self.network.between(responder, ANYWHERE)
         there, first = self._egress_ends, self._egress_first
@@ -73,13 +73,13 @@ class Shop:
         return np.where(self.waiting, ends, np.inf)
 
     def promised_ends(self, job: int) -> Floats:
-        """When the job could be done on each accelerator at best."""
+        """Return when the job could be done on each accelerator at best."""
         start = np.maximum(self.free, self._egress_ends[job])
         start = np.maximum(start, self._least_transfers[job])
         return np.asarray(start + self.problem.seconds[job])
 
     def end_of(self, job: int, accelerator: int) -> float:
-        """When the job would be done there."""
+        """Return when the job would be done there."""
         responder = int(self.problem.responders[accelerator])
         requester, size = int(self.problem.requesters[job]), self.problem.sizes[job]
         there = self.network.end(responder, requester, float(size))
@@ -87,7 +87,7 @@ class Shop:
         return start + float(self.problem.seconds[job, accelerator])
 
     def _look_at(self, requester: int) -> None:
-        """Work out anew when the requester's own link could deliver its jobs."""
+        """Recompute when the requester's own link could deliver its jobs."""
         if requester == ANYWHERE or not np.isfinite(
             self.problem.links.egress[requester]
         ):

@@ -43,7 +43,7 @@ class BatchPolicy:
 
     Attributes:
         planner: its name in `PLANNERS`.
-        window_s: a batch is planned so long after its first task arrived.
+        window_s: seconds from the arrival of a batch's first task until it is planned.
         most_tasks: planned at once; more are planned in several batches.
         correct: idle resources take what the plan gave to others.
 
@@ -131,14 +131,14 @@ def problem_of(system: System, tasks: list[TaskRecord]) -> tuple[Problem, list[s
 
 
 def _bytes(task: TaskRecord) -> float:
-    """What a resource needs before it can start: the inputs, or the state so far."""
+    """Return the bytes that a resource needs first: the inputs, or the state so far."""
     submitted = task.submitted
     started = task.last_resource is not None
     return float(submitted.state_bytes if started else submitted.input_bytes)
 
 
 def _free_at(system: System, state: ResourceState) -> list[float]:
-    """When each slot is expected to have done what was placed earlier, seconds."""
+    """Return when each slot is expected to have done what was placed earlier, seconds."""
     name, slots = state.resource.name, state.slots
     running = [system.remaining(task, name) for task in state.running.values()]
     queued = sum(

@@ -1,4 +1,4 @@
-"""The network while a plan is made: what is left of each link, and who gets it."""
+"""The network while a plan is made: the free capacity of each link."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_PIECES = np.empty((0, 3))
 
 
 class Network:
-    """Keeps a profile of what is left for every responder and requester."""
+    """Keeps a profile of the free capacity for every responder and requester."""
 
     def __init__(self, links: Links) -> None:
         self.links = links
@@ -37,7 +37,7 @@ class Network:
         _promise(self._egress, out_of, links.egress)
 
     def between(self, responder: int, requester: int) -> Profile | None:
-        """Return what is left for a transfer; None = no limit."""
+        """Return the free capacity for a transfer; None = no limit."""
         limited = []
         if np.isfinite(self.links.ingress[responder]):
             limited.append(self._ingress[responder])
@@ -48,7 +48,7 @@ class Network:
         return limited[0] if len(limited) == 1 else limited[0].least(limited[1])
 
     def end(self, responder: int, requester: int, size: float) -> float:
-        """When a transfer of `size` would be done if it started at once, in seconds."""
+        """Return when a transfer of `size` would be done if it started at once, in seconds."""
         if size <= 0:
             return 0.0
         into = self._ingress[responder]
@@ -57,11 +57,11 @@ class Network:
         return end_through(into, self._egress[requester], size)
 
     def into(self, responder: int) -> Profile:
-        """Return what is left of a responder's link."""
+        """Return the free capacity of a responder's link."""
         return self._ingress[responder]
 
     def out_of(self, requester: int) -> Profile:
-        """Return what is left of a requester's link."""
+        """Return the free capacity of a requester's link."""
         return self._egress[requester]
 
     def take(self, pieces: Floats, responder: int, requester: int) -> None:
@@ -113,5 +113,5 @@ def send_first(network: Network, problem: Problem, job: int, accelerator: int) -
 
 
 def arrival(pieces: Floats) -> float:
-    """When the last of the data is there, in seconds."""
+    """Return when the last of the data is there, in seconds."""
     return float(pieces[-1, 1]) if len(pieces) else 0.0

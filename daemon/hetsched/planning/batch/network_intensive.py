@@ -43,7 +43,7 @@ def network_intensive(problem: Problem, effort: Effort, *, residual: bool = True
 
 
 def _left(links: Links) -> Links:
-    """What earlier batches leave of the links at all times."""
+    """Return the capacity that earlier batches leave of the links at all times."""
     network = Network(links)
     into = [network.into(host).rates.min() for host in range(len(links.ingress))]
     out_of = [network.out_of(host).rates.min() for host in range(len(links.egress))]

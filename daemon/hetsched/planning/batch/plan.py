@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """When and where everything happens, in seconds from the start of the batch.
+    """The place and times of each job, in seconds from the start of the batch.
 
     Attributes:
         accelerators: of each job, (jobs,).
@@ -21,7 +21,7 @@ class Plan:
         transfers: for each job the pieces (start, finish, rate) of its transfer, in
             order, shape (pieces, 3); none where nothing need be transferred.
         bound: no plan is shorter than this, seconds.
-        notes: what one should know about how it was found.
+        notes: remarks on how it was found, for users.
 
     """
 
@@ -35,7 +35,7 @@ class Plan:
 
     @property
     def makespan(self) -> float:
-        """When the last job is done."""
+        """Return when the last job is done."""
         return float(self.finishes.max(initial=0.0))
 
     @property

@@ -137,7 +137,7 @@ class NetworkIntensive:
         way: `prices` (ours) or `rounding` (Algorithm 2 of the paper).
         improve: moves and swaps after it.
         residual: what is left of the links goes to the shortest jobs.
-        groups: so many groups by size, the smallest jobs first.
+        groups: number of groups by size, the smallest jobs first.
         search: beside earlier batches or groups, also try to use what they leave as it
             changes over time; False: the paper's two schemes only.
         solver_seconds: time of one solver call at most.
@@ -205,8 +205,8 @@ class Waves:
     """Jobs by type: computation-intensive first, then those that are both, then network.
 
     Attributes:
-        ratio: a job is of a type if it computes (transfers) so many times longer than
-            it transfers (computes).
+        ratio: a job is of a type if it computes (transfers) at least this many times
+            longer than it transfers (computes).
 
     """
 

@@ -1,4 +1,4 @@
-"""What prices of the machines' time tell: cheap columns, and a bound that needs no solver.
+"""Prices of the machines' time: they give cheap columns, and a bound without a solver.
 
 A job pays for the seconds that it takes. Whatever prices p >= 0 with sum 1 are asked,
 no schedule is shorter than what all jobs pay where they pay least (weak duality):

@@ -27,7 +27,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """What the network interfaces carry, in units a second; infinite = no limit.
+    """The capacity of the network interfaces, in units a second; infinite = no limit.
 
     Attributes:
         ingress: one a responder.

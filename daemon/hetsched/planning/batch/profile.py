@@ -1,4 +1,4 @@
-"""What is left of a link over time: rates that are constant between instants."""
+"""The free capacity of a link over time: rates that are constant between instants."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class Profile:
         return Profile(times[keep], rates[keep])
 
     def opens(self) -> float:
-        """When there is something left for the first time, in seconds."""
+        """Return when there is something left for the first time, in seconds."""
         return float(self.times[int((self.rates > 0).argmax())])
 
     def amount_by(self, time: float) -> float:
-        """How much can be carried from 0 to `time`."""
+        """Return the data that can be carried from 0 to `time`."""
         edges = np.minimum(np.append(self.times, time), time)
         return float(np.diff(edges) @ self.rates) if time > 0 else 0.0
 
     def ends(self, sizes: Floats) -> Floats:
-        """When each of these sizes, alone, would be carried, in seconds."""
+        """Return when each of these sizes, alone, would be carried, in seconds."""
         lengths = np.append(np.diff(self.times), np.inf)
         with np.errstate(invalid="ignore"):
             carried = np.cumsum(np.where(self.rates > 0, self.rates * lengths, 0.0))
@@ -92,7 +92,7 @@ class Profile:
 
 
 def end_through(one: Profile, other: Profile, size: float) -> float:
-    """When `size` would be carried through both links, in seconds.
+    """Return when `size` would be carried through both links, in seconds.
 
     Walks the pieces of both: for the few that links usually have, this takes a tenth of
     the time of `least` and `ends`.

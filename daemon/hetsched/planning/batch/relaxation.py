@@ -3,7 +3,7 @@
 A job may be split, but only over machines where the whole of it would fit into T. The
 paper finds the least such T by bisection, one linear program a step (`bisection`). Here
 T rises from below: at each T the prices of a small program prove by how much the true
-T is greater, and which columns it is to have. It ends when a split plan is as short as
+T is greater, and which columns it needs. It ends when a split plan is as short as
 the bound, to the accuracy wanted.
 """
 
@@ -49,7 +49,7 @@ class Relaxed:
 
 
 def fastest_fit(seconds: Floats, free_at: Floats) -> float:
-    """When the slowest job is done if each had the machine to itself, in seconds."""
+    """Return when the slowest job is done if each had the machine to itself, in seconds."""
     return float((seconds + free_at).min(axis=1).max(initial=0.0))
 
 
@@ -59,7 +59,7 @@ def relax(
     accuracy: float = ACCURACY,
     rounds: int = MOST_ROUNDS,
 ) -> Relaxed:
-    """Solve the restricted program to this accuracy, in so many rounds at most.
+    """Solve the restricted program to this accuracy, in at most `rounds` rounds.
 
     Args:
         seconds: (jobs, machines); infinite where a job cannot run.
