@@ -76,7 +76,7 @@ def test_a_resource_twice_as_slow_is_noticed_within_20_strips(
 
 
 @given(seed=st.integers(0, 200))
-def test_noise_is_no_drift(seed: int) -> None:
+def test_noise_is_not_reported_as_drift(seed: int) -> None:
     draw = random.Random(seed)
     series = Series()
 

@@ -102,7 +102,7 @@ def test_a_batch_policy_has_the_planner_of_its_name(name: str) -> None:
     assert type(planner) is PLANNERS[name]
 
 
-def test_what_a_batch_policy_adds_is_its_planners() -> None:
+def test_parameters_that_a_batch_policy_adds_go_to_its_planner() -> None:
     policy = make_policy("mttf-lp", {"window_s": 0.5, "solver_seconds": "2.5"})
     assert isinstance(policy, BatchPolicy)
 
@@ -110,7 +110,7 @@ def test_what_a_batch_policy_adds_is_its_planners() -> None:
 
 
 @pytest.mark.parametrize("policy", NAMES)
-def test_a_task_with_nothing_left_to_do_goes_nowhere_it_cannot_run(policy: str) -> None:
+def test_a_task_with_no_work_left_is_not_sent_where_it_cannot_run(policy: str) -> None:
     node = a_node(policy, window_s=0.0)
     node.handle(a_task(1, "long", kinds={"cpu"}))
     node.handle(e.TaskHeld(TaskId(1)), at=1.0)

@@ -29,7 +29,7 @@ def waiting_times(node: Harness) -> dict[int, dict[str, int]]:
     }
 
 
-def test_every_look_sees_the_same_times(a_scheduler: Start) -> None:
+def test_every_pass_sees_the_same_times(a_scheduler: Start) -> None:
     node = a_scheduler(NODE, SECONDS, "mm", places=1)
     node.handle_all(*(a_task(n, "ab"[n % 2]) for n in range(1, 12)))
     first = waiting_times(node)

@@ -27,12 +27,12 @@ def a_table(*entries: tuple[str, Resource, float, float]) -> EstimateTable:
     return table
 
 
-def test_what_nobody_measured_is_guessed() -> None:
+def test_an_unmeasured_task_gets_the_guess() -> None:
     assert a_table().seconds(a_row(), CPU) == GUESS_S
     assert a_table().count(a_row(), CPU) == 0
 
 
-def test_what_was_measured_is_expected_again() -> None:
+def test_a_measured_time_is_the_expected_time() -> None:
     table = a_table(("heat/64", CPU, 3.0, 1.0), ("heat/64", GPU, 0.5, 1.0))
 
     assert table.seconds(a_row(), CPU) == 3.0
@@ -51,13 +51,13 @@ def test_a_later_measurement_replaces_an_earlier_one() -> None:
     assert table.version != before[1]
 
 
-def test_the_time_of_a_type_goes_with_its_work() -> None:
+def test_the_time_of_a_type_is_proportional_to_its_work() -> None:
     table = a_table(("heat/64", CPU, 3.0, 10.0))
 
     assert table.seconds(a_row(work=20.0), CPU) == pytest.approx(6.0)
 
 
-def test_the_time_of_any_amount_of_work_can_be_told() -> None:
+def test_any_amount_of_work_has_a_finite_expected_time() -> None:
     table = a_table(("heat/64", CPU, 1e9, 1e-300))
 
     assert table.seconds(a_row("heat/65", work=1e18), CPU) < math.inf
@@ -75,7 +75,7 @@ def test_an_unmeasured_size_lies_between_those_measured() -> None:
     assert table.seconds(a_row("heat/64", work=64.0), CPU) == 1.0
 
 
-def test_a_resource_nobody_tried_is_taken_to_be_as_quick_as_the_others() -> None:
+def test_an_unmeasured_resource_is_expected_to_be_as_quick_as_the_others() -> None:
     table = a_table(("heat/64", CPU, 8.0, 64.0))
 
     assert table.seconds(a_row("heat/32", work=32.0), GPU) == pytest.approx(4.0)
@@ -83,7 +83,7 @@ def test_a_resource_nobody_tried_is_taken_to_be_as_quick_as_the_others() -> None
     assert not table.knows_app(a_row("heat/32"), GPU)
 
 
-def test_confidence_falls_with_the_distance_to_what_was_measured() -> None:
+def test_confidence_falls_with_the_distance_from_measured_sizes() -> None:
     table = a_table(("heat/64", CPU, 8.0, 64.0), ("heat/128", CPU, 16.0, 128.0))
     confidences = [
         table.confidence(a_row(f"heat/{work}", work=work), CPU)
@@ -104,7 +104,7 @@ def test_set_up_does_not_grow_with_work() -> None:
     assert 21.0 < table.seconds(a_row(work=1000.0), CPU) < 24.0
 
 
-def test_the_app_of_a_type_is_all_but_its_size() -> None:
+def test_the_application_of_a_type_is_the_type_without_its_size() -> None:
     table = a_table(("/home/me/wave.py:Wave/64", CPU, 1.0, 1.0))
 
     wider = a_row("/home/me/wave.py:Wave/128", 2.0)
@@ -132,7 +132,7 @@ def test_live_measurements_move_an_answer_when_it_is_off() -> None:
     assert table.seconds(a_row(), CPU) == pytest.approx(15.0)
 
 
-def test_what_is_right_is_not_told_again() -> None:
+def test_a_correct_estimate_is_not_published_again() -> None:
     table = a_table(("heat/64", CPU, 10.0, 1.0))
     version = table.version
 
@@ -144,7 +144,7 @@ def test_what_is_right_is_not_told_again() -> None:
     assert sum(each.keep is not None for each in news) == 5
 
 
-def test_noise_of_very_short_tasks_is_not_told() -> None:
+def test_noise_of_very_short_tasks_is_not_published() -> None:
     table = a_table(("no-op", CPU, 1e-4, 1.0))
     version = table.version
 
@@ -175,7 +175,7 @@ def test_a_first_compilation_does_not_last() -> None:
 
 
 @pytest.mark.parametrize("live", [math.nan, math.inf, -1.0, 0.0])
-def test_a_live_measurement_that_is_no_time_changes_nothing(live: float) -> None:
+def test_an_invalid_live_measurement_changes_nothing(live: float) -> None:
     known, unknown = a_table(("heat/64", CPU, 10.0, 1.0)), a_table()
 
     known.observe(a_row(), CPU, live)
@@ -185,7 +185,7 @@ def test_a_live_measurement_that_is_no_time_changes_nothing(live: float) -> None
     assert unknown.figures() == []
 
 
-def test_what_is_told_of_an_entry_makes_it_again() -> None:
+def test_a_point_is_restored_from_its_figures() -> None:
     table = a_table()
     for seconds in (9.0, 9.5, 10.0, 10.4, 11.0, 10.1, 9.9):
         table.observe(a_row(), CPU, seconds, 0.25)
@@ -200,7 +200,7 @@ def test_what_is_told_of_an_entry_makes_it_again() -> None:
     assert (after.count, after.setup) == (before.count, before.setup)
 
 
-def test_what_is_forgotten_is_guessed_again() -> None:
+def test_a_forgotten_measurement_gives_way_to_the_guess() -> None:
     table = a_table(("heat/64", CPU, 10.0, 1.0), ("blur/64", CPU, 3.0, 1.0))
     assert table.seconds(a_row(), CPU) == 10.0
 
@@ -214,7 +214,7 @@ def test_what_is_forgotten_is_guessed_again() -> None:
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 0.0])
-def test_a_sample_that_is_no_time_is_refused(seconds: float) -> None:
+def test_an_invalid_sample_time_is_refused(seconds: float) -> None:
     table = a_table()
 
     with pytest.raises(
@@ -263,20 +263,20 @@ def test_another_size_of_the_application_is_scaled_by_work(
     assert table.seconds(a_row(asked, 150.0), CPU) == pytest.approx(3.0)
 
 
-def test_the_size_closest_in_work_serves() -> None:
+def test_the_size_closest_in_work_is_used() -> None:
     table = a_table(("heat/64", CPU, 0.001, 1.0), ("heat/4096", CPU, 100.0, 1000.0))
 
     # near the larger, on a slope between proportion and what both sizes say
     assert 20.0 < table.seconds(a_row("heat/2048", 400.0), CPU) < 40.0
 
 
-def test_other_applications_say_nothing() -> None:
+def test_other_applications_do_not_affect_the_estimate() -> None:
     table = a_table(("heater/64", CPU, 0.001, 1.0), ("blur", GPU, 0.001, 1.0))
 
     assert table.seconds(a_row("heat/64", 1.0), CPU) == GUESS_S
 
 
-def test_of_an_application_so_many_sizes_are_kept_the_ones_with_news() -> None:
+def test_each_application_keeps_a_bounded_number_of_recently_updated_sizes() -> None:
     table = EstimateTable()
     for number in range(POINTS_OF_APP):
         table.learn(f"heat/{number}", "cpu", 1.0, 1.0)

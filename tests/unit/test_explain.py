@@ -32,7 +32,7 @@ def where(explanation: Explanation) -> dict[str, Prospect]:
     return {each.resource: each for each in explanation.prospects}
 
 
-def test_a_waiting_task_knows_what_is_before_it_everywhere() -> None:
+def test_the_prospects_count_the_tasks_ahead_on_every_resource() -> None:
     harness = a_node()
     for number in (1, 2, 3):
         harness.handle(a_task(number, "heat"))
@@ -87,7 +87,7 @@ def test_tasks_on_a_shared_resource_slow_each_other() -> None:
         ({}, e.ResourceDrained("gpu0"), "the resource is being drained"),
     ],
 )
-def test_what_keeps_a_task_from_a_resource_is_named(
+def test_the_reason_a_task_cannot_run_on_a_resource_is_named(
     fields: dict[str, Any], event: e.Event | None, note: str
 ) -> None:
     harness = a_node()
@@ -132,7 +132,7 @@ def test_the_rule_that_moved_a_task_is_named() -> None:
     assert found.why == "leaves cpu at its next checkpoint for gpu0"
 
 
-def test_an_owner_who_moves_a_task_is_the_rule() -> None:
+def test_a_move_by_the_owner_is_named_as_the_rule() -> None:
     harness = a_node()
     harness.handle(a_task(1, "heat"))
     harness.handle(a_task(2, "heat"))

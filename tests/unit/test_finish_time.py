@@ -61,7 +61,9 @@ def test_no_task_moves_more_often_than_the_most(a_scheduler: Start) -> None:
     assert 1 < len(moved) <= MOST_MOVES
 
 
-def test_what_shared_a_processor_is_as_far_as_it_got(a_scheduler: Start) -> None:
+def test_progress_on_a_shared_processor_counts_the_time_it_was_given(
+    a_scheduler: Start,
+) -> None:
     # half of 40 s beside another task, and 20 s alone
     node = a_scheduler(
         [Resource("cpu", "cpu", slots=2, shared=True)], {"t": {"cpu": 100.0}}
@@ -75,7 +77,7 @@ def test_what_shared_a_processor_is_as_far_as_it_got(a_scheduler: Start) -> None
     assert item.times == [60.0]
 
 
-def test_a_task_leaves_for_where_its_application_is_to_be_avoided_by_now() -> None:
+def test_a_departing_task_whose_destination_is_now_avoided_has_no_destination() -> None:
     slots = [a_resource("cpu", slots=2), a_resource("gpu"), a_resource("fpga")]
     times = {"a": {"cpu": 50.0, "gpu0": 40.0, "fpga0": 60.0}}
     node = Harness(slots, times, "finish-time")

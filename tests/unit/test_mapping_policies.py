@@ -37,7 +37,7 @@ def test_tasks_that_arrive_together_are_mapped_as_if_one_by_one(policy: str) -> 
     assert (places.count("cpu"), places.count("gpu0")) == (3, 3)
 
 
-def test_fair_deadline_heeds_no_yield_of_a_worker_that_has_lost_the_task() -> None:
+def test_fair_deadline_ignores_the_yield_of_a_worker_that_has_lost_the_task() -> None:
     node = Harness([a_resource("cpu")], {"any": {"cpu": 1.0}})
     node.handle(a_task(1, deadline=SECOND))
     task = node.scheduler.system.tasks[TaskId(1)]
