@@ -48,7 +48,7 @@ class _NotPlainError(Exception):
 
 
 @dataclasses.dataclass(slots=True)
-class Kept:
+class EncodedResult:
     """A result as it is told.
 
     Attributes:
@@ -61,7 +61,7 @@ class Kept:
     warnings: list[str]
 
 
-class Keeping:
+class ResultEncoder:
     """Makes plain values of one result.
 
     Args:
@@ -76,13 +76,13 @@ class Keeping:
         self._values = 0
         self._warnings: list[str] = []
 
-    def keep(self, result: Any) -> Kept:
+    def keep(self, result: Any) -> EncodedResult:
         """Make plain values of a result."""
         value = self._plain(result, "result", 0)
         if self._is_large(value):
             self._room = 0
             value = self._pickled(result, "result", "it is large")
-        return Kept(value, self._warnings[:WARNINGS])
+        return EncodedResult(value, self._warnings[:WARNINGS])
 
     def _is_large(self, value: Any) -> bool:
         if self._values > MOST_VALUES:

@@ -14,10 +14,10 @@ from libtask.messages import CheckpointRecord, DeviceSpec
 from libtask.worker.execution import (
     Abandoned,
     Completed,
-    Course,
-    Demand,
     Execution,
+    RunCheckpoint,
     Stopped,
+    StopRequest,
 )
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def stay(
 ) -> Completed | Stopped | Abandoned:
     passed = 0
 
-    def watch(_now: int) -> Demand | None:
+    def watch(_now: int) -> StopRequest | None:
         nonlocal passed
         passed += 1
         if passed == stretch.snapshot_at:
@@ -142,16 +142,16 @@ def stay(
             disk.counts = list(counts)
         if passed < stretch.checkpoints:
             return None
-        return Demand.ABANDON if stretch.crashes else Demand.PREEMPT
+        return StopRequest.ABANDON if stretch.crashes else StopRequest.PREEMPT
 
     device = LazyDevice(pipelined=stretch.pipelined)
     sizer = StripSizer(stretch.interval_ns, fixed=stretch.fixed)
-    course = Course(record, sizer)
-    execution = Execution(counter(stretch.granule), counts, device, course, watch)
+    checkpoint = RunCheckpoint(record, sizer)
+    execution = Execution(counter(stretch.granule), counts, device, checkpoint, watch)
     outcome = execution.run()
     if not stretch.crashes:
         device.close()
-    assert course.done == course.drawn
+    assert checkpoint.done == checkpoint.drawn
     return outcome
 
 
@@ -200,11 +200,11 @@ def test_strips_are_whole_granules_whatever_was_measured(
     total: int, granule: int, times: list[int]
 ) -> None:
     sizer = StripSizer(50_000_000)
-    course = Course(CheckpointRecord(0, total), sizer)
+    checkpoint = RunCheckpoint(CheckpointRecord(0, total), sizer)
     strips: list[range] = []
 
-    for strip in course.strips(granule):
-        course.in_hand = 0
+    for strip in checkpoint.strips(granule):
+        checkpoint.drawn_iterations = 0
         strips.append(strip)
         sizer.measured(len(strip), times[len(strips) % len(times)])
 

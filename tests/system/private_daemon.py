@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from libtask.client.client import Client, Selection
-from libtask.daemon.launcher_processes import crew_at, processes_at
+from libtask.daemon.launcher_processes import launcher_processes, processes_of
 from libtask.daemon.process import DaemonFiles, DaemonProcess
 from libtask.errors import HetError
 from libtask.messages import ENDED
@@ -160,13 +160,13 @@ class PrivateDaemon(DaemonProcess):
 
     def processes(self) -> dict[int, list[str]]:
         """Find the processes with our socket on their command line, by pid."""
-        return processes_at(self.socket)
+        return processes_of(self.socket)
 
     def launcher(self) -> int:
         """Return the pid of the launcher; a second one that was started leaves soon."""
 
         def look() -> int | None:
-            pids = crew_at(self.socket)
+            pids = launcher_processes(self.socket)
             first = [pid for pid in pids if _parent(pid) not in pids]
             return first[0] if len(first) == 1 else None
 
@@ -174,7 +174,7 @@ class PrivateDaemon(DaemonProcess):
 
     def workers(self) -> list[int]:
         """Return the pids of the launcher's workers."""
-        pids = crew_at(self.socket)
+        pids = launcher_processes(self.socket)
         return [pid for pid in pids if _parent(pid) in pids]
 
     # ------------------------------------------------------------ the end
@@ -216,7 +216,9 @@ class PrivateDaemon(DaemonProcess):
         return [] if status == 0 else [f"hetd ended with status {status}"]
 
     def _knows_its_launcher(self) -> bool:
-        return not crew_at(self.socket) or bool(self.connect().welcome.launcher)
+        return not launcher_processes(self.socket) or bool(
+            self.connect().welcome.launcher
+        )
 
     def _let_surplus_launcher_leave(self) -> None:
         """Where two were started at once, the second leaves when it is told of the first.
@@ -228,7 +230,7 @@ class PrivateDaemon(DaemonProcess):
             time.sleep(0.01)
 
     def _without_parent(self) -> list[int]:
-        crew = crew_at(self.socket)
+        crew = launcher_processes(self.socket)
         return [pid for pid in crew if _parent(pid) not in crew]
 
     def _end_by_force(self) -> Iterable[str]:

@@ -18,7 +18,7 @@ import pytest
 import zmq
 
 from libtask.client.client import Client, Selection
-from libtask.daemon.handshake import greet
+from libtask.daemon.handshake import handshake
 from libtask.messages import (
     PROTOCOL,
     Error,
@@ -212,7 +212,7 @@ def test_a_log_that_nobody_reads_holds_nobody_up(private_daemon: Start) -> None:
 
     deaf = subprocess.Popen(daemon.command(), stderr=writer, stdin=subprocess.DEVNULL)
     os.close(writer)
-    eventually(lambda: greet(daemon.socket), "an answer without a log")
+    eventually(lambda: handshake(daemon.socket), "an answer without a log")
     with closing(Client(daemon.socket)) as client:
         for _ in range(100):
             deaf.send_signal(signal.SIGHUP)  # tells the log, each time

@@ -13,7 +13,7 @@ import pytest
 
 from libtask import DaemonUnreachableError, InputError, private_daemon
 from libtask.client.client import Client, Selection
-from libtask.daemon.launcher_processes import crew_at, processes_at
+from libtask.daemon.launcher_processes import launcher_processes, processes_of
 from libtask.processes import is_alive
 from system.private_daemon import PATIENCE, RESOURCES, SETTINGS, eventually
 
@@ -24,7 +24,7 @@ MOMENT = {"seconds": {"cpu": 0.0}}
 
 def nothing_is_left(socket: Path, *, folder: Path | None = None) -> bool:
     """Whether nobody serves a socket any more; its folder goes with it by default."""
-    return not processes_at(socket) and not (folder or socket.parent).exists()
+    return not processes_of(socket) and not (folder or socket.parent).exists()
 
 
 def test_tasks_and_daemon_end_with_the_block() -> None:
@@ -50,7 +50,9 @@ def test_a_launcher_that_has_only_just_been_started_ends_too() -> None:
 def test_tasks_of_a_daemon_that_was_killed_end_too() -> None:
     with private_daemon(CONFIG) as client:
         client.submit("synthetic", ENDLESS)
-        eventually(lambda: len(crew_at(client.path)) > 1, "a launcher and a worker")
+        eventually(
+            lambda: len(launcher_processes(client.path)) > 1, "a launcher and a worker"
+        )
         daemon = client.welcome.pid
         os.kill(daemon, signal.SIGKILL)
         eventually(lambda: not is_alive(daemon), "the daemon's end")
@@ -75,7 +77,7 @@ def test_the_daemon_of_a_program_that_was_killed_ends_too() -> None:
 
     assert killed.returncode == -signal.SIGKILL
     socket = Path(killed.stdout.strip())
-    eventually(lambda: not processes_at(socket), "the end of the daemon")
+    eventually(lambda: not processes_of(socket), "the end of the daemon")
     shutil.rmtree(socket.parent)
 
 
@@ -126,7 +128,7 @@ def test_one_that_does_not_answer_in_time_is_ended(tmp_path: Path) -> None:
     with pytest.raises(DaemonUnreachableError, match="did not answer in 0 s"):
         private_daemon(CONFIG, folder=tmp_path, patience=0.0).__enter__()
 
-    assert not processes_at(tmp_path / "hetd.sock")
+    assert not processes_of(tmp_path / "hetd.sock")
 
 
 def test_other_clients_find_it_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:

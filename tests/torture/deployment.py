@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
-from libtask.daemon.handshake import greet
+from libtask.daemon.handshake import handshake
 from libtask.daemon.process import DaemonFiles, DaemonProcess
 from torture.fork_server import COMMAND, DAEMON, LAUNCHER, ForkServer
 
@@ -127,7 +127,7 @@ class Deployment:
             self._down_since = None
 
     def _answers(self) -> bool:
-        if greet(self.socket) is not None:
+        if handshake(self.socket) is not None:
             return True
         if self.daemon_ended() is not None:
             raise NotInTimeError(f"the daemon has ended\n{self.files.last_words()}")
@@ -202,7 +202,7 @@ class Deployment:
 
     def is_launcher_there(self) -> bool:
         """Whether the daemon has heard of a launcher."""
-        welcome = greet(self.socket)
+        welcome = handshake(self.socket)
         return welcome is not None and welcome.launcher
 
     # ------------------------------------------------------------ the end

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from libtask.checkpoint import StripSizer
 from libtask.errors import DeviceError
 from libtask.messages import CheckpointRecord, DeviceSpec
-from libtask.worker.execution import Course, Demand, Execution
+from libtask.worker.execution import Execution, RunCheckpoint, StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,15 +71,15 @@ class RecordingDevice:
         self.story.append("close")
 
 
-def go_on(_now: int) -> Demand | None:
+def go_on(_now: int) -> StopRequest | None:
     return None
 
 
-def demand_at(checkpoint: int, demand: Demand) -> CheckpointCallback:
+def demand_at(checkpoint: int, demand: StopRequest) -> CheckpointCallback:
     """Return a watch that demands at the n-th checkpoint it is asked at, from 1."""
     asked = 0
 
-    def watch(_now: int) -> Demand | None:
+    def watch(_now: int) -> StopRequest | None:
         nonlocal asked
         asked += 1
         return demand if asked == checkpoint else None
@@ -89,9 +89,9 @@ def demand_at(checkpoint: int, demand: Demand) -> CheckpointCallback:
 
 def strips_of_one(
     total: int | None, done: int = 0, extra: dict[str, Any] | None = None
-) -> Course:
+) -> RunCheckpoint:
     record = CheckpointRecord(done, total, extra or {})
-    return Course(record, StripSizer(50_000_000, fixed=1))
+    return RunCheckpoint(record, StripSizer(50_000_000, fixed=1))
 
 
 def counting(task: list[int], device: Any, checkpoint: Any) -> Iterator[None]:
@@ -103,11 +103,13 @@ def counting(task: list[int], device: Any, checkpoint: Any) -> Iterator[None]:
 
 def execution(
     implementation: Implementation,
-    course: Course,
+    checkpoint: RunCheckpoint,
     *,
     device: RecordingDevice | None = None,
     watch: CheckpointCallback = go_on,
     task: Any = None,
 ) -> Execution:
     task = [] if task is None else task
-    return Execution(implementation, task, device or RecordingDevice(), course, watch)
+    return Execution(
+        implementation, task, device or RecordingDevice(), checkpoint, watch
+    )

@@ -14,9 +14,9 @@ from libtask.worker.execution import (
     Abandoned,
     AbandonedError,
     Completed,
-    Course,
-    Demand,
+    RunCheckpoint,
     Stopped,
+    StopRequest,
 )
 from unit.recorded_execution import (
     RecordingDevice,
@@ -38,7 +38,7 @@ def test_runs_to_the_end() -> None:
 
     assert outcome == Completed()
     assert task == [0, 1, 2]
-    assert run.course.done == 3
+    assert run.checkpoint.done == 3
     assert device.story == [
         "in",
         *("mark 1", "wait 1"),
@@ -50,10 +50,12 @@ def test_runs_to_the_end() -> None:
 
 def test_stops_at_a_checkpoint_and_copies_out() -> None:
     device, task = RecordingDevice(), list[int]()
-    course = strips_of_one(9, extra={"residual": 0.5})
-    watch = demand_at(2, Demand.PREEMPT)
+    checkpoint = strips_of_one(9, extra={"residual": 0.5})
+    watch = demand_at(2, StopRequest.PREEMPT)
 
-    outcome = execution(counting, course, device=device, watch=watch, task=task).run()
+    outcome = execution(
+        counting, checkpoint, device=device, watch=watch, task=task
+    ).run()
 
     assert outcome == Stopped(CheckpointRecord(2, 9, {"residual": 0.5}))
     assert task == [0, 1]
@@ -62,15 +64,15 @@ def test_stops_at_a_checkpoint_and_copies_out() -> None:
 
 def test_goes_on_where_it_stopped() -> None:
     task = [0, 1]
-    course = strips_of_one(4, done=2)
+    checkpoint = strips_of_one(4, done=2)
 
-    assert execution(counting, course, task=task).run() == Completed()
+    assert execution(counting, checkpoint, task=task).run() == Completed()
     assert task == [0, 1, 2, 3]
 
 
 def test_abandons_without_copying_out() -> None:
     device = RecordingDevice()
-    watch = demand_at(1, Demand.ABANDON)
+    watch = demand_at(1, StopRequest.ABANDON)
 
     outcome = execution(counting, strips_of_one(9), device=device, watch=watch).run()
 
@@ -79,7 +81,7 @@ def test_abandons_without_copying_out() -> None:
 
 
 def test_is_not_asked_when_no_strip_is_left() -> None:
-    watch = demand_at(1, Demand.PREEMPT)
+    watch = demand_at(1, StopRequest.PREEMPT)
 
     assert execution(counting, strips_of_one(1), watch=watch).run() == Completed()
 
@@ -107,7 +109,7 @@ def test_pipelined_device_has_one_strip_in_flight() -> None:
 
 def test_pipelined_stop_waits_for_the_strip_in_flight() -> None:
     device, task = RecordingDevice(pipelined=True), list[int]()
-    watch = demand_at(2, Demand.PREEMPT)
+    watch = demand_at(2, StopRequest.PREEMPT)
 
     outcome = execution(
         counting, strips_of_one(9), device=device, watch=watch, task=task
@@ -129,7 +131,7 @@ def test_an_app_that_ends_by_itself_is_not_pipelined() -> None:
     run = execution(converging, strips_of_one(None), device=device)
 
     assert run.run() == Completed()
-    assert run.course.done == 2
+    assert run.checkpoint.done == 2
     assert device.story == ["mark 1", "wait 1", "mark 2", "wait 2"]
 
 
@@ -137,16 +139,16 @@ def test_an_app_that_ends_by_itself_is_not_pipelined() -> None:
 def test_a_device_lost_in_a_strip_copies_nothing_out(*, pipelined: bool) -> None:
     device = RecordingDevice(pipelined=pipelined)
     device.fails_at_mark = 2
-    course = strips_of_one(9)
+    checkpoint = strips_of_one(9)
 
     with pytest.raises(DeviceError):
-        execution(counting, course, device=device).run()
-    assert course.done == 1
+        execution(counting, checkpoint, device=device).run()
+    assert checkpoint.done == 1
     assert "out" not in device.story
 
 
 def test_an_interrupt_in_the_watch_copies_nothing_out() -> None:
-    def interrupted(_now: int) -> Demand | None:
+    def interrupted(_now: int) -> StopRequest | None:
         raise KeyboardInterrupt
 
     device = RecordingDevice()
@@ -165,8 +167,8 @@ def test_measures(*, pipelined: bool) -> None:
                 yield
 
     before = time.time_ns()
-    course = Course(CheckpointRecord(0, 6), StripSizer(1, fixed=2))
-    run = execution(working, course, device=RecordingDevice(pipelined=pipelined))
+    checkpoint = RunCheckpoint(CheckpointRecord(0, 6), StripSizer(1, fixed=2))
+    run = execution(working, checkpoint, device=RecordingDevice(pipelined=pipelined))
 
     run.run()
 
@@ -187,8 +189,8 @@ def test_strips_grow_to_the_target_interval() -> None:
             sizes.append(len(strip))
             yield
 
-    course = Course(CheckpointRecord(0, 100), StripSizer(10**15))
-    execution(noting, course).run()
+    checkpoint = RunCheckpoint(CheckpointRecord(0, 100), StripSizer(10**15))
+    execution(noting, checkpoint).run()
 
     assert sizes == [1, 8, 64, 27]
 
@@ -201,7 +203,7 @@ def test_a_task_settles_in_the_middle_and_goes_on(*, pipelined: bool) -> None:
     device, task = RecordingDevice(pipelined=pipelined), list[int]()
     records = []
 
-    def watch(_now: int) -> Demand | None:
+    def watch(_now: int) -> StopRequest | None:
         if len(task) == 2:
             records.append(driven.settle())
         return None
@@ -220,7 +222,7 @@ def test_a_task_settles_in_the_middle_and_goes_on(*, pipelined: bool) -> None:
 
 
 def test_the_time_of_a_snapshot_counts_for_no_strip() -> None:
-    def watch(_now: int) -> Demand | None:
+    def watch(_now: int) -> StopRequest | None:
         driven.settle()
         time.sleep(0.02)
         return None
@@ -244,7 +246,7 @@ class Doubtful(list[int]):
         self.wrong_from = wrong_from
         self.checked: list[int] = []
 
-    def check(self, checkpoint: Course) -> str:
+    def check(self, checkpoint: RunCheckpoint) -> str:
         self.checked.append(checkpoint.done)
         return "the sum is off" if checkpoint.done >= self.wrong_from else ""
 
@@ -258,7 +260,7 @@ def test_numbers_are_checked_where_the_host_has_them(
 ) -> None:
     device, task = RecordingDevice(pipelined=pipelined), Doubtful(wrong_from)
 
-    def watch(_now: int) -> Demand | None:
+    def watch(_now: int) -> StopRequest | None:
         if len(task) == 2:
             driven.settle()
         return None
@@ -277,7 +279,7 @@ def test_numbers_are_checked_where_the_host_has_them(
 
 def test_wrong_numbers_are_carried_to_no_other_device() -> None:
     task = Doubtful(1)
-    watch = demand_at(2, Demand.PREEMPT)
+    watch = demand_at(2, StopRequest.PREEMPT)
 
     with pytest.raises(DeviceError, match="wrong numbers"):
         execution(counting, strips_of_one(9), watch=watch, task=task).run()

@@ -23,7 +23,7 @@ from libtask.results import (
     INLINE,
     MARK,
     WARNINGS,
-    Keeping,
+    ResultEncoder,
     has_pickled,
     restored,
     told,
@@ -41,7 +41,7 @@ class Fit:
 
 
 def kept(tmp_path: Path, value: Any) -> Any:
-    found = Keeping(tmp_path / "7-1").keep(value)
+    found = ResultEncoder(tmp_path / "7-1").keep(value)
     assert found.warnings == []
     return found.value
 
@@ -90,7 +90,7 @@ def test_what_stands_for_plain_values_becomes_them(
 def test_what_does_not_is_pickled_with_a_warning_that_names_its_key(
     tmp_path: Path, value: Any
 ) -> None:
-    found = Keeping(tmp_path / "7-1").keep({"loss": 0.5, "model": [value]})
+    found = ResultEncoder(tmp_path / "7-1").keep({"loss": 0.5, "model": [value]})
 
     assert found.value["loss"] == 0.5
     (warning,) = found.warnings
@@ -102,7 +102,7 @@ def test_what_does_not_is_pickled_with_a_warning_that_names_its_key(
 def test_large_values_go_into_files_of_the_user(tmp_path: Path) -> None:
     array = np.arange(INLINE)
 
-    found = Keeping(tmp_path / "results" / "7-1").keep({"a": array, "b": [array]})
+    found = ResultEncoder(tmp_path / "results" / "7-1").keep({"a": array, "b": [array]})
 
     files = sorted((tmp_path / "results").iterdir())
     assert [each["file"] for each in (found.value["a"], found.value["b"][0])] == [
@@ -120,7 +120,7 @@ def test_a_result_of_very_many_values_goes_into_a_file_as_a_whole(
 ) -> None:
     result = {"rows": [list(range(100)) for _ in range(1000)]}
 
-    found = Keeping(tmp_path / "7-1").keep(result)
+    found = ResultEncoder(tmp_path / "7-1").keep(result)
 
     assert found.value[MARK] == "dict"
     assert found.warnings[0].startswith("result: it is large (dict): kept pickled in /")
@@ -128,7 +128,7 @@ def test_a_result_of_very_many_values_goes_into_a_file_as_a_whole(
 
 
 def test_what_cannot_be_pickled_is_told_as_text(tmp_path: Path) -> None:
-    found = Keeping(tmp_path / "7-1").keep({"lock": threading.Lock(), "n": 1})
+    found = ResultEncoder(tmp_path / "7-1").keep({"lock": threading.Lock(), "n": 1})
 
     assert found.value["n"] == 1
     assert found.value["lock"]["text"].startswith("<unlocked _thread.lock")
@@ -140,19 +140,19 @@ def test_a_result_that_holds_itself_has_an_end(tmp_path: Path) -> None:
     loop: list[Any] = []
     loop.append(loop)
 
-    found = Keeping(tmp_path / "7-1").keep(loop)
+    found = ResultEncoder(tmp_path / "7-1").keep(loop)
 
     assert has_pickled(found.value)
 
 
 def test_warnings_are_bounded(tmp_path: Path) -> None:
-    found = Keeping(tmp_path / "7-1").keep([object() for _ in range(1000)])
+    found = ResultEncoder(tmp_path / "7-1").keep([object() for _ in range(1000)])
 
     assert len(found.warnings) == WARNINGS
 
 
 def test_listings_tell_what_is_pickled_by_its_size(tmp_path: Path) -> None:
-    found = Keeping(tmp_path / "7-1").keep({"model": Fit})
+    found = ResultEncoder(tmp_path / "7-1").keep({"model": Fit})
 
     shown = told(found.value)["model"]
 
@@ -196,7 +196,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_every_result_travels(value: Any) -> None:
-    found = Keeping(Path("/nonexistent/7-1")).keep(value)
+    found = ResultEncoder(Path("/nonexistent/7-1")).keep(value)
 
     message = Finished(1, 1, result=found.value, warnings=found.warnings)
 

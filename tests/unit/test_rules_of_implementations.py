@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from libtask.errors import TaskFailedError
-from libtask.worker.execution import Completed, Demand
+from libtask.worker.execution import Completed, StopRequest
 from unit.recorded_execution import RecordingDevice, demand_at, execution, strips_of_one
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_returning_without_the_last_yield_counts_the_last_strip(
     run = execution(hasty, strips_of_one(9), device=device)
 
     assert run.run() == Completed()
-    assert run.course.done == 3
+    assert run.checkpoint.done == 3
     assert (run.measures.strips, run.measures.iterations) == (3, 3)
 
 
@@ -89,7 +89,7 @@ def test_an_app_that_ignores_the_stop_fails() -> None:
             except GeneratorExit:
                 yield
 
-    watch = demand_at(1, Demand.PREEMPT)
+    watch = demand_at(1, StopRequest.PREEMPT)
 
     with pytest.raises(RuntimeError, match="ignored GeneratorExit"):
         execution(stubborn, strips_of_one(9), watch=watch).run()

@@ -18,10 +18,10 @@ from hetapps.heat import Heat
 from libtask.checkpoint import StripSizer
 from libtask.devices import open_device
 from libtask.messages import CheckpointRecord, DeviceSpec
-from libtask.worker.checkpoint_hook import Lookout
-from libtask.worker.execution import Course, Execution
+from libtask.worker.checkpoint_hook import CheckpointHook
+from libtask.worker.execution import Execution, RunCheckpoint
 from libtask.worker.link import Link
-from libtask.worker.segment_output import Output
+from libtask.worker.segment_output import SegmentOutput
 
 if TYPE_CHECKING:
     from libtask.devices import Device
@@ -42,14 +42,14 @@ def run() -> list[dict[str, Any]]:
         router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         router.bind(f"ipc://{socket}")
         link = Link(socket, list)
-        lookout = Lookout(link, 1, 1, Output(""))
+        lookout = CheckpointHook(link, 1, 1, SegmentOutput(""))
         rows = [_poll(lookout), *(_strips(lookout, steps) for steps in LENGTHS)]
         link.close()
         router.close(0)
     return rows
 
 
-def _poll(lookout: Lookout) -> dict[str, Any]:
+def _poll(lookout: CheckpointHook) -> dict[str, Any]:
     """Time what the main thread does at each checkpoint to learn of a preemption."""
     device = open_device(DeviceSpec("cpu", "cpu"))
     execution = _execution(device, lookout, LENGTHS[0], fixed=LENGTHS[0])
@@ -62,7 +62,7 @@ def _poll(lookout: Lookout) -> dict[str, Any]:
     return {"case": "checkpoint poll", "mean_ns": round(mean), "polls": POLLS}
 
 
-def _strips(lookout: Lookout, steps: int) -> dict[str, Any]:
+def _strips(lookout: CheckpointHook, steps: int) -> dict[str, Any]:
     device = open_device(DeviceSpec("cpu", "cpu", threads=1))
     times: dict[str, list[float]] = {"uncut": [], "strips": []}
     strips = 0
@@ -86,10 +86,10 @@ def _strips(lookout: Lookout, steps: int) -> dict[str, Any]:
 
 
 def _execution(
-    device: Device, lookout: Lookout, steps: int, *, fixed: int | None
+    device: Device, lookout: CheckpointHook, steps: int, *, fixed: int | None
 ) -> Execution:
     task = Heat(n=SIDE, steps=steps)
     task.load()
     sizer = StripSizer(INTERVAL_NS, fixed=fixed)
-    course = Course(CheckpointRecord(total=steps), sizer)
-    return Execution(Heat.implementations["cpu"], task, device, course, lookout)
+    checkpoint = RunCheckpoint(CheckpointRecord(total=steps), sizer)
+    return Execution(Heat.implementations["cpu"], task, device, checkpoint, lookout)

@@ -3,7 +3,7 @@
 `write`: from the task's arrays to the disk, forced. `again`: read, checked and put into
 the arrays. Beside them what the disk takes for the same bytes without any format. The
 interval is that of Young and Daly for a failure a day, and `share` what snapshots cost
-at that interval. `held` is the whole way on a real task: heat on the CPU, alone and
+at that interval. `loaded` is the whole way on a real task: heat on the CPU, alone and
 with snapshots much more often than they would be by themselves.
 """
 
@@ -24,9 +24,9 @@ from libtask.daemon.private import private_daemon
 from libtask.messages import CheckpointRecord, SnapshotSettings
 from libtask.snapshots import (
     Identity,
-    Pace,
     Snapshot,
     SnapshotFolder,
+    SnapshotInterval,
     pack,
     put_back,
 )
@@ -56,7 +56,7 @@ def run() -> list[dict[str, Any]]:
     # not in memory: /tmp may be
     with tempfile.TemporaryDirectory(prefix="hetbench-", dir=Path.cwd()) as folder:
         rows = [_measure(Path(folder), size) for size in SIZES]
-    return [*rows, _held()]
+    return [*rows, _loaded()]
 
 
 def _measure(folder: Path, size: int) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _measure(folder: Path, size: int) -> dict[str, Any]:
         put_back(task, found.packed)
 
     written_s = _median(write)
-    pace = Pace(SnapshotSettings(), size)
+    pace = SnapshotInterval(SnapshotSettings(), size)
     pace.took(written_s)
     return {
         "bytes": size,
@@ -104,7 +104,7 @@ def _median(action: Callable[[], None]) -> float:
     return statistics.median(took)
 
 
-def _held() -> dict[str, Any]:
+def _loaded() -> dict[str, Any]:
     """Compare a task with and without snapshots, by turns."""
     without, with_them, last = [], [], None
     for _ in range(3):

@@ -15,10 +15,10 @@ import msgspec
 from libtask import messages
 from libtask.apps import Options, build, describe, name_of, resolve
 from libtask.client.batches import results, tasks_of
-from libtask.client.control import Steering
+from libtask.client.control import ControlRequests
 from libtask.client.handles import Registry, TaskHandle
 from libtask.client.session import Session
-from libtask.client.subscription import Watching
+from libtask.client.subscription import TaskChanges
 from libtask.endpoint import default_socket
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import (
@@ -90,7 +90,7 @@ class Selection:
     before: int | None = None
 
 
-class Client(Steering):
+class Client(ControlRequests):
     """A connection to the daemon of this machine.
 
     Args:
@@ -355,9 +355,9 @@ class Client(Steering):
         """Hear of progress as well: the `progress` of handles is then as it is now."""
         self._registry.follow_progress(self._session.connection())
 
-    def watch(self, *ids: int, progress: bool = True) -> Watching:
+    def watch(self, *ids: int, progress: bool = True) -> TaskChanges:
         """Iterate over the changes of these tasks (none named: all visible) from now on."""
-        return Watching(self.path, ids, progress=progress)
+        return TaskChanges(self.path, ids, progress=progress)
 
     def devices(self) -> list[DeviceInfo]:
         """List the resources."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
 
 
-class Steering:
+class ControlRequests:
     """The requests that change something; `Client` has them."""
 
     _session: Session

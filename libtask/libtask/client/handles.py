@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from libtask.client.connection import Connection
-    from libtask.client.subscription import Watching
+    from libtask.client.subscription import TaskChanges
 
 PAGE = 500
 """Tasks asked for in one message."""
@@ -38,7 +38,7 @@ class Follower(Protocol):
 
     def cancel(self, *ids: int) -> list[int]: ...
     def show(self, task_id: int) -> TaskInfo: ...
-    def watch(self, *ids: int, progress: bool = True) -> Watching: ...
+    def watch(self, *ids: int, progress: bool = True) -> TaskChanges: ...
 
 
 class TaskHandle:

@@ -41,7 +41,7 @@ LONGEST_PAUSE = 1.0
 """Seconds between two looks for a daemon that went away."""
 
 
-class Audience(Protocol):
+class SessionListener(Protocol):
     """Who hears of what the daemon says unasked. None of the methods may wait."""
 
     def pushed(self, change: TaskChanged) -> None:
@@ -66,7 +66,7 @@ class Session:
     """
 
     def __init__(
-        self, path: Path, audience: Audience, *, timeout: float, patience: float
+        self, path: Path, audience: SessionListener, *, timeout: float, patience: float
     ) -> None:
         self._path = path
         self._audience = audience

@@ -149,7 +149,7 @@ class Subscription:
             self._catch_up(connection)
 
 
-class Watching:
+class TaskChanges:
     """Iterator over changes; ends with `close`, or when the daemon stays away."""
 
     def __init__(self, path: Path, ids: Sequence[int], *, progress: bool) -> None:

@@ -22,7 +22,7 @@ def wait_alone(descriptor: int, seconds: float) -> None:
 
 
 @dataclass(slots=True)
-class Situation:
+class CommandContext:
     """What a worker and the command that it runs know of each other.
 
     Attributes:

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from libtask.commands.context import Situation
+from libtask.commands.context import CommandContext
 from libtask.commands.environment import cores, variables
 from libtask.commands.process import Process, Start, describe
 from libtask.commands.progress import ProgressFile
@@ -36,9 +36,9 @@ CANCEL_S = 2.0
 
 def run(task: Command, device: Any, checkpoint: Any) -> Iterator[None]:
     """Run the command until it ends, or has left as it was asked to."""
-    situation: Situation = checkpoint.situation or Situation()
+    context: CommandContext = checkpoint.context or CommandContext()
     with ExitStack() as stack:
-        running = Running(task, device.spec, checkpoint, situation, stack)
+        running = Running(task, device.spec, checkpoint, context, stack)
         checkpoint.begin()
         try:
             yield from running.follow()
@@ -65,17 +65,17 @@ class Running:
         task: Command,
         device: DeviceSpec,
         checkpoint: Any,
-        situation: Situation,
+        context: CommandContext,
         stack: ExitStack,
     ) -> None:
         self._task = task
         self._device = device
         self._checkpoint = checkpoint
-        self._situation = situation
+        self._situation = context
         self._asked_at: float | None = None
         self._killed = False
         folder = Path(task.folder or "/nonexistent").parent / "progress"
-        name = f"{os.getpid()}-{situation.task}-{situation.attempt}"
+        name = f"{os.getpid()}-{context.task}-{context.attempt}"
         self._progress = ProgressFile(folder / name)
         stack.callback(self._progress.remove)
         self.process = Process(self._start(stack))
@@ -118,14 +118,14 @@ class Running:
         for name in [name for name in environment if name.startswith("HETD_")]:
             if name != "HETD_SOCKET":
                 del environment[name]
-        situation, index = self._situation, self._task.index
+        context, index = self._situation, self._task.index
         return environment | {
             **variables(self._device),
-            "HETD_TASK": str(situation.task),
+            "HETD_TASK": str(context.task),
             "HETD_INDEX": "" if index is None else str(index),
             "HETD_RESOURCE": self._device.name,
             "HETD_KIND": self._device.kind,
-            "HETD_ATTEMPT": str(situation.attempt),
+            "HETD_ATTEMPT": str(context.attempt),
             "HETD_PROGRESS": str(self._progress.path),
         }
 
@@ -184,12 +184,12 @@ class Running:
 
     def _note_progress(self) -> None:
         share = self._progress.share()
-        course = self._checkpoint
-        if share is not None and course.total:
+        checkpoint = self._checkpoint
+        if share is not None and checkpoint.total:
             # the last part is that of its end
-            done = min(int(share * course.total), course.total - 1)
-            if done > course.done:
-                course.draw_to(done)
+            done = min(int(share * checkpoint.total), checkpoint.total - 1)
+            if done > checkpoint.done:
+                checkpoint.advance_to(done)
 
     # ------------------------------------------------------------ the end
 
@@ -201,11 +201,11 @@ class Running:
 
         """
         if code == 0:
-            self._checkpoint.draw_to(self._checkpoint.total)
+            self._checkpoint.advance_to(self._checkpoint.total)
         elif self._asked_at is not None and self._has_saved(code):
             self._situation.left = True
             if not self._task.movable:
-                self._checkpoint.begin_again()
+                self._checkpoint.restart()
         elif self._asked_at is not None:
             raise CommandFailedError(self._why_not_saved(code), code)
         else:

@@ -18,7 +18,7 @@ ANSWER_MS = 200
 """One that does not answer within this may have died; it is greeted again."""
 
 
-def greet(socket: Path) -> Registered | None:
+def handshake(socket: Path) -> Registered | None:
     """Say hello on a connection of its own; None: nobody answers, so far."""
     try:
         probe(socket)

@@ -7,7 +7,7 @@ from pathlib import Path
 LAUNCHER = "libtask.launcher"
 
 
-def processes_at(socket: Path) -> dict[int, list[str]]:
+def processes_of(socket: Path) -> dict[int, list[str]]:
     """Find the processes that were told of a socket.
 
     Returns:
@@ -22,9 +22,9 @@ def processes_at(socket: Path) -> dict[int, list[str]]:
     return found
 
 
-def crew_at(socket: Path) -> set[int]:
+def launcher_processes(socket: Path) -> set[int]:
     """Find a socket's launcher and workers, orphans among them; return their pids."""
-    found = processes_at(socket).items()
+    found = processes_of(socket).items()
     return {pid for pid, words in found if LAUNCHER in words}
 
 

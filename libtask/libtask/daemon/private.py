@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.client.client import Client, Selection
-from libtask.daemon.handshake import greet
-from libtask.daemon.launcher_processes import crew_at
+from libtask.daemon.handshake import handshake
+from libtask.daemon.launcher_processes import launcher_processes
 from libtask.daemon.process import END_S, START_S, DaemonFiles, DaemonProcess
 from libtask.errors import DaemonUnreachableError, HetError
 from libtask.messages import ENDED
@@ -107,10 +107,10 @@ def _end(daemon: DaemonProcess) -> None:
         with suppress(HetError):  # it went away meanwhile
             _give_up_tasks(socket)
         # one that has just been started does not know yet that it is to leave
-        _wait_until(lambda: not crew_at(socket) or _has_launcher(socket))
+        _wait_until(lambda: not launcher_processes(socket) or _has_launcher(socket))
         daemon.end()
-        _wait_until(lambda: not crew_at(socket))
-    kill_with_descendants(crew_at(socket))
+        _wait_until(lambda: not launcher_processes(socket))
+    kill_with_descendants(launcher_processes(socket))
 
 
 def _give_up_tasks(socket: Path) -> None:
@@ -129,7 +129,7 @@ def _unfinished(client: Client, selection: Selection) -> tuple[int, ...]:
 
 
 def _has_launcher(socket: Path) -> bool:
-    welcome = greet(socket)
+    welcome = handshake(socket)
     return welcome is not None and welcome.launcher
 
 

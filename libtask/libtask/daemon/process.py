@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from libtask.daemon.handshake import greet
+from libtask.daemon.handshake import handshake
 from libtask.errors import DaemonUnreachableError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class DaemonProcess:
                 start_new_session=self._detached,
             )
         deadline = time.monotonic() + patience
-        while greet(self.files.socket) is None:
+        while handshake(self.files.socket) is None:
             self._check(deadline, patience)
             time.sleep(PAUSE_S)
 

@@ -18,13 +18,13 @@ from libtask.messages import WorkerExited, decode_to_daemon, encode
 if TYPE_CHECKING:
     from pathlib import Path
 
-SETTLED = 60.0
+CONFIRMED_S = 60.0
 """Seconds after which a hetd that was told and is still there has taken note."""
 
 
 MOST_EXITS = 1000
 """Records that are kept, the newest: a launcher that is killed more often than once in
-`SETTLED` seconds would never remove one. hetd finds out by itself who is gone."""
+`CONFIRMED_S` seconds would never remove one. hetd finds out by itself who is gone."""
 
 
 class ExitRecords:
@@ -38,7 +38,7 @@ class ExitRecords:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._told_at: dict[str, float] = {}
+        self._sent_at: dict[str, float] = {}
         for draft in self._folder.glob(".*.new"):  # of a launcher killed in the middle
             draft.unlink()
 
@@ -46,7 +46,7 @@ class ExitRecords:
         """Write an exit down, before it is told; on a full disk it is only told."""
         path = self._folder / exited.name
         draft = path.with_name(f".{exited.name}.new")
-        self._told_at[exited.name] = time.monotonic()
+        self._sent_at[exited.name] = time.monotonic()
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             draft.write_bytes(encode(exited))
@@ -55,7 +55,7 @@ class ExitRecords:
         except OSError as error:
             sys.stderr.write(f"libtask: {path}: {error.strerror}; not kept\n")
 
-    def to_tell(self) -> list[WorkerExited]:
+    def unconfirmed(self) -> list[WorkerExited]:
         """Return what to tell a new hetd, oldest first."""
         paths = [path for path in self._folder.glob("*") if path.name[0] != "."]
         paths.sort(key=_changed)
@@ -63,14 +63,14 @@ class ExitRecords:
             path.unlink(missing_ok=True)
         found = [self._read(path) for path in paths[-MOST_EXITS:]]
         now = time.monotonic()
-        self._told_at = {exited.name: now for exited in found if exited}
+        self._sent_at = {exited.name: now for exited in found if exited}
         return [exited for exited in found if exited]
 
-    def forget_settled(self) -> None:
+    def remove_confirmed(self) -> None:
         """Remove what hetd was told long enough ago; call it while hetd is there."""
-        limit = time.monotonic() - SETTLED
-        for name in [name for name, at in self._told_at.items() if at < limit]:
-            del self._told_at[name]
+        limit = time.monotonic() - CONFIRMED_S
+        for name in [name for name, at in self._sent_at.items() if at < limit]:
+            del self._sent_at[name]
             with contextlib.suppress(OSError):
                 (self._folder / name).unlink()
 

@@ -17,14 +17,14 @@ from libtask.faultpoints import reach
 from libtask.launcher.cgroups import enter
 from libtask.phase import own_page
 from libtask.processes import become_subreaper
-from libtask.worker.cleanup import Leftovers
+from libtask.worker.cleanup import TaskCleanup
 from libtask.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from libtask.worker.options import Terms
+    from libtask.worker.options import WorkerOptions
 
 
-def be_worker(terms: Terms, group: Path | None) -> NoReturn:
+def run_worker(options: WorkerOptions, group: Path | None) -> NoReturn:
     """Turn this process, just forked, into a worker; it ends here.
 
     Args:
@@ -36,9 +36,9 @@ def be_worker(terms: Terms, group: Path | None) -> NoReturn:
     """
     status = 1
     try:
-        _leave_launcher(terms, group)
+        _leave_launcher(options, group)
         reach("worker.forked")
-        Worker(terms, clear_away=Leftovers().clear_away).run()
+        Worker(options, end_processes=TaskCleanup().end_processes).run()
         status = 0
     except BaseException:  # noqa: BLE001  nothing may return into the launcher's code
         traceback.print_exc()
@@ -49,7 +49,7 @@ def be_worker(terms: Terms, group: Path | None) -> NoReturn:
         os._exit(status)
 
 
-def _leave_launcher(terms: Terms, group: Path | None) -> None:
+def _leave_launcher(options: WorkerOptions, group: Path | None) -> None:
     os.setsid()  # a group of its own, which signals reach as a whole
     become_subreaper()  # what its tasks orphan stays below it, to be found
     if group is not None:
@@ -58,12 +58,12 @@ def _leave_launcher(terms: Terms, group: Path | None) -> None:
     for number in (signal.SIGCHLD, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _redirect(terms.log)
+    _redirect(options.log)
     _close_inherited()
-    if terms.page is not None:
-        own_page.write_to(terms.page)
-    if terms.processes:
-        _limit_processes(terms.processes)
+    if options.page is not None:
+        own_page.write_to(options.page)
+    if options.processes:
+        _limit_processes(options.processes)
     # Otherwise every worker would draw the same numbers; `random` sees to itself.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()

@@ -21,7 +21,7 @@ from libtask.attachments import FOLDER as ATTACHMENTS
 from libtask.attachments import Attachments
 from libtask.faultpoints import reach
 from libtask.launcher.exit_records import ExitRecords
-from libtask.launcher.supervisor import Shepherd, watch
+from libtask.launcher.supervisor import Supervisor, watch
 from libtask.messages import (
     AttachmentsHeld,
     DropAttachments,
@@ -35,10 +35,10 @@ from libtask.messages import (
     WorkerExited,
 )
 from libtask.phase import PhasePage
-from libtask.snapshots.root import Shelf
+from libtask.snapshots.root import SnapshotRoot
 from libtask.worker.link import Link
 from libtask.worker.logs import LOG_BYTES, LogCap
-from libtask.worker.options import Terms
+from libtask.worker.options import WorkerOptions
 
 if TYPE_CHECKING:
     from libtask.messages import FromDaemon, Message
@@ -87,10 +87,10 @@ class Launcher:
         self._exits = ExitRecords(folder / "exits")
         self._logs = LogCap(folder / "logs")
         self._logs.trim(())
-        self._shelf = Shelf(folder / "snapshots")
+        self._root = SnapshotRoot(folder / "snapshots")
         self._attachments = Attachments(folder / ATTACHMENTS)
         wake = watch()
-        self._shepherd = Shepherd(self._on_exit, wake)
+        self._supervisor = Supervisor(self._on_exit, wake)
         self._link = Link(socket, self._greeting)
         self._link.wake_on(wake)
 
@@ -99,26 +99,26 @@ class Launcher:
         while not self._is_done():
             message = self._link.receive(self._tick_ms())
             if message is not None:
-                self._obey(message)
-            self._shepherd.look()
-            if self._shepherd.has_any():
-                self._logs.look(self._shepherd.names(), self._log_bytes())
+                self._handle(message)
+            self._supervisor.look()
+            if self._supervisor.has_any():
+                self._logs.look(self._supervisor.names(), self._log_bytes())
             if self._link.welcome is not None:
-                self._exits.forget_settled()
+                self._exits.remove_confirmed()
                 self._ask_what_may_go()
         self._link.close()
 
     def _tick_ms(self) -> int:
-        if self._retired or self._shepherd.busy or self._logs.flooded:
+        if self._retired or self._supervisor.busy or self._logs.flooded:
             return BUSY_TICK_MS
-        watched = self._shepherd.has_any()
+        watched = self._supervisor.has_any()
         return int(
             1000 * (min(self._tick_s, TICK_OF_LOGS) if watched else self._tick_s)
         )
 
     def _ask_what_may_go(self) -> None:
         """Ask which snapshots and attachments no task needs any more."""
-        names = self._shelf.to_ask_for()
+        names = self._root.to_ask_for()
         if names:
             self._link.send(SnapshotsHeld(names))
         idle = self._attachments.to_ask_for()
@@ -131,24 +131,24 @@ class Launcher:
 
     def _greeting(self) -> list[Message]:
         reach("launcher.greeting")
-        workers = self._shepherd.names()
+        workers = self._supervisor.names()
         hello = Register(role="launcher", pid=os.getpid(), workers=workers)
-        return [hello, *self._exits.to_tell()]
+        return [hello, *self._exits.unconfirmed()]
 
-    def _obey(self, message: FromDaemon) -> None:
+    def _handle(self, message: FromDaemon) -> None:
         match message:
             case StartWorkers(names):
                 for name in names:
                     self._start(name)
             case KillWorker():
-                self._shepherd.terminate(message.name, message.reason)
+                self._supervisor.terminate(message.name, message.reason)
             case DropSnapshots() | DropAttachments():
                 self._drop(message)
             case Retire():
                 reach("launcher.retiring")
                 self._retired = True
-                for name in self._shepherd.names():
-                    self._shepherd.terminate(name, "the daemon stops")
+                for name in self._supervisor.names():
+                    self._supervisor.terminate(name, "the daemon stops")
             case Error():
                 sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")
             case _:
@@ -157,7 +157,7 @@ class Launcher:
     def _drop(self, message: DropSnapshots | DropAttachments) -> None:
         """Remove what no task needs any more."""
         if isinstance(message, DropSnapshots):
-            self._shelf.drop(message.names)
+            self._root.drop(message.names)
         else:
             self._attachments.drop(message.names)
 
@@ -165,7 +165,7 @@ class Launcher:
 
     def _start(self, name: str) -> None:
         self._busy_at = time.monotonic()
-        if name in self._shepherd.names():
+        if name in self._supervisor.names():
             return  # a new hetd asks again for what the old one got
         if not NAME.fullmatch(name):
             self._on_exit(WorkerExited(name=name, status=1, reason="bad name"))
@@ -173,16 +173,16 @@ class Launcher:
         welcome = self._link.welcome
         processes = welcome.processes if welcome else 0
         log = str(self._logs.path(name))
-        terms = Terms(
+        options = WorkerOptions(
             name,
             self._socket,
             log,
-            snapshots=str(self._shelf.path),
+            snapshots=str(self._root.path),
             disposal_s=DISPOSAL_S,
             processes=processes,
         )
         try:
-            self._shepherd.start(replace(terms, page=PhasePage.shared()))
+            self._supervisor.start(replace(options, page=PhasePage.shared()))
         except OSError as error:
             reason = f"no process for a worker: {error.strerror}"
             self._on_exit(WorkerExited(name, 1, reason, started=False))
@@ -196,12 +196,12 @@ class Launcher:
         self._link.send(exited)
         reach("exit.told")
         if named:
-            self._logs.ended(exited.name, self._shepherd.names())
+            self._logs.ended(exited.name, self._supervisor.names())
 
     # ------------------------------------------------------------ leaving
 
     def _is_done(self) -> bool:
-        if self._shepherd.has_any():
+        if self._supervisor.has_any():
             return False
         now = time.monotonic()
         alone = self._link.welcome is None

@@ -14,7 +14,7 @@ LOOK_S = 1.0
 COUNT = "oom_kill "
 
 
-class MemoryKills:
+class OutOfMemoryKills:
     """Counts processes that the kernel killed as there was no memory.
 
     Args:
@@ -24,7 +24,7 @@ class MemoryKills:
 
     def __init__(self, table: Path = Path("/proc/vmstat")) -> None:
         self._table = table
-        self._known = self._count()
+        self._cached = self._count()
         self._looked = time.monotonic()
 
     def look(self) -> None:
@@ -32,11 +32,11 @@ class MemoryKills:
         now = time.monotonic()
         if now - self._looked >= LOOK_S:
             self._looked = now
-            self._known = self._count()
+            self._cached = self._count()
 
-    def were_there(self) -> bool:
+    def occurred(self) -> bool:
         """Whether there were some since the last look."""
-        return self._count() > self._known
+        return self._count() > self._cached
 
     def _count(self) -> int:
         """Return 0 where the kernel (before 4.13) does not tell."""

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from libtask.faultpoints import reach
 from libtask.launcher.cgroups import find_groups
-from libtask.launcher.fork import be_worker
-from libtask.launcher.oom_kills import MemoryKills
+from libtask.launcher.fork import run_worker
+from libtask.launcher.oom_kills import OutOfMemoryKills
 from libtask.messages import WorkerExited
 from libtask.phase import Phase
 from libtask.processes import (
@@ -31,7 +31,7 @@ from libtask.worker.last_output import of_ended
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.worker.options import Terms
+    from libtask.worker.options import WorkerOptions
 
 GRACE = 2.0
 """Seconds between the polite and the certain end of a worker."""
@@ -41,7 +41,7 @@ GRACE = 2.0
 class Child:
     """A worker process."""
 
-    terms: Terms
+    options: WorkerOptions
     pid: int
     why_killed: str = ""
     kill_at: float | None = None
@@ -49,10 +49,10 @@ class Child:
 
     @property
     def name(self) -> str:
-        return self.terms.name
+        return self.options.name
 
 
-class Shepherd:
+class Supervisor:
     """The workers of a launcher.
 
     Args:
@@ -69,7 +69,7 @@ class Shepherd:
         """Workers that have ended; what they started may still be there."""
         become_subreaper()
         self._groups = find_groups()
-        self._memory_kills = MemoryKills()
+        self._memory_kills = OutOfMemoryKills()
 
     @property
     def busy(self) -> bool:
@@ -86,7 +86,7 @@ class Shepherd:
     def has_any(self) -> bool:
         return bool(self._children or self._ended)
 
-    def start(self, terms: Terms) -> None:
+    def start(self, options: WorkerOptions) -> None:
         """Make a worker.
 
         Raises:
@@ -95,17 +95,17 @@ class Shepherd:
         """
         sys.stdout.flush()
         sys.stderr.flush()
-        group = self._groups.make(terms.name) if self._groups else None
+        group = self._groups.make(options.name) if self._groups else None
         reach("launcher.before-fork")
         try:
             pid = os.fork()
         except OSError:
-            self._is_clear(terms.name)  # its group goes again
+            self._is_clear(options.name)  # its group goes again
             raise
         if pid == 0:
-            be_worker(terms, group)
+            run_worker(options, group)
         reach("launcher.forked")
-        self._children[pid] = Child(terms, pid)
+        self._children[pid] = Child(options, pid)
 
     def terminate(self, name: str, reason: str) -> None:
         """End a worker; for certain when the grace is over."""
@@ -147,11 +147,11 @@ class Shepherd:
         if child is None:
             return  # an orphan of a worker that has ended
         how, why = describe(status), self._why(child, status)
-        page = child.terms.page
+        page = child.options.page
         record = page.read() if page is not None else None
         last = None
         if record is not None and record.phase is not Phase.IDLE:
-            last = of_ended(record, child.terms.log, how, why)
+            last = of_ended(record, child.options.log, how, why)
         exited = WorkerExited(child.name, status, how + why, last=last)
         self._ended.append(exited)
 
@@ -161,7 +161,7 @@ class Shepherd:
             return f": {child.why_killed}"
         if status != -signal.SIGKILL:
             return ""
-        if self._memory_kills.were_there():
+        if self._memory_kills.occurred():
             return ", as the system was out of memory"
         return ", which hetd did not send: perhaps the system is short of memory"
 

@@ -13,7 +13,7 @@ from libtask.devices import open_device
 from libtask.errors import HetError, TaskFailedError
 from libtask.messages import CheckpointRecord
 from libtask.program.local_devices import choose
-from libtask.worker.execution import Course, Execution
+from libtask.worker.execution import Execution, RunCheckpoint
 from libtask.worker.segment_output import one_line
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from libtask.messages import DeviceSpec
     from libtask.task import Task
-    from libtask.worker.execution import CheckpointCallback, Demand
+    from libtask.worker.execution import CheckpointCallback, StopRequest
 
 INTERVAL_NS = 50_000_000
 REDRAW_NS = 100_000_000
@@ -50,17 +50,17 @@ def _execute(task: Task, spec: DeviceSpec) -> Any:
     if total is not None:
         total = operator.index(total)
     sizer = StripSizer(INTERVAL_NS)
-    course = Course(CheckpointRecord(0, total), sizer)
+    checkpoint = RunCheckpoint(CheckpointRecord(0, total), sizer)
     device = open_device(spec)
-    with contextlib.closing(device), _progress(task, spec, course) as watch:
+    with contextlib.closing(device), _progress(task, spec, checkpoint) as watch:
         implementation = task.implementations[spec.kind]
-        Execution(implementation, task, device, course, watch).run()
-    return task.save(course)
+        Execution(implementation, task, device, checkpoint, watch).run()
+    return task.save(checkpoint)
 
 
 @contextlib.contextmanager
 def _progress(
-    task: Task, spec: DeviceSpec, course: Course
+    task: Task, spec: DeviceSpec, checkpoint: RunCheckpoint
 ) -> Iterator[CheckpointCallback]:
     """Show a bar on a terminal; elsewhere nothing."""
     if not sys.stderr.isatty():
@@ -75,19 +75,19 @@ def _progress(
         *columns, console=Console(stderr=True), transient=True, auto_refresh=False
     ) as bar:
         line = bar.add_task(
-            f"{type(task).__name__} on {spec.name}{emulated}", total=course.total
+            f"{type(task).__name__} on {spec.name}{emulated}", total=checkpoint.total
         )
         due_ns = 0
 
-        def watch(now_ns: int) -> Demand | None:
+        def watch(now_ns: int) -> StopRequest | None:
             nonlocal due_ns
             if now_ns >= due_ns:
                 due_ns = now_ns + REDRAW_NS
-                bar.update(line, completed=course.done, refresh=True)
+                bar.update(line, completed=checkpoint.done, refresh=True)
             return None
 
         yield watch
 
 
-def _go_on(_now_ns: int) -> Demand | None:
+def _go_on(_now_ns: int) -> StopRequest | None:
     return None

@@ -143,14 +143,14 @@ def run_with_daemon(task: Task, socket: Path, device: str | None) -> Any:
 
     """
     from libtask.messages import Aborted, Failed, Finished
-    from libtask.worker.options import Terms
+    from libtask.worker.options import WorkerOptions
     from libtask.worker.worker import Worker
 
     spec = describe(
         task, name_of(type(task)), Options(resources=(device,) if device else ())
     )
     name = f"own-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    worker = Worker(Terms(name, socket, own=True), lambda _app: type(task))
+    worker = Worker(WorkerOptions(name, socket, own=True), lambda _app: type(task))
     with contextlib.closing(worker):
         worker.join()
         with _Submission(socket, spec, name):

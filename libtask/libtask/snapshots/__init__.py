@@ -7,17 +7,17 @@ is worth its time. Workers use them; they know nothing of sockets or daemons.
 
 from libtask.snapshots.file import Identity, Snapshot, SnapshotError
 from libtask.snapshots.folder import Refused, SnapshotFolder
-from libtask.snapshots.interval import Pace
+from libtask.snapshots.interval import SnapshotInterval
 from libtask.snapshots.state import Packed, pack, put_back
 
 __all__ = [
     "Identity",
-    "Pace",
     "Packed",
     "Refused",
     "Snapshot",
     "SnapshotError",
     "SnapshotFolder",
+    "SnapshotInterval",
     "pack",
     "put_back",
 ]

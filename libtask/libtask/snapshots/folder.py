@@ -105,12 +105,12 @@ class SnapshotFolder:
     def _make(self) -> None:
         if self._made:
             return
-        shelf = self.path.parent
-        shelf.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root = self.path.parent
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.mkdir(mode=0o700, exist_ok=True)
         # Also where they were there: who made them may have died before this.
-        _force(shelf.parent)
-        _force(shelf)
+        _force(root.parent)
+        _force(root)
         self._made = True
 
     @contextlib.contextmanager

@@ -23,7 +23,7 @@ BACK_OFF = 2.0
 """How much longer the interval gets with each snapshot that cannot be written."""
 
 
-class Pace:
+class SnapshotInterval:
     """When the next snapshot of a task is due, in seconds of computing at risk.
 
     Args:
@@ -35,20 +35,20 @@ class Pace:
 
     """
 
-    def __init__(self, terms: SnapshotSettings, state_bytes: int) -> None:
-        self._terms = terms
+    def __init__(self, settings: SnapshotSettings, state_bytes: int) -> None:
+        self._settings = settings
         self.cost_s = START_UP_S + state_bytes / BYTES_PER_S
         self._patience = 1.0
 
     @property
     def interval_s(self) -> float:
         """Seconds of computing after which a snapshot is due; infinite: never."""
-        mtbf_s = self._terms.mtbf_s
+        mtbf_s = self._settings.mtbf_s
         if mtbf_s <= 0:
             return math.inf
         best = math.sqrt(2 * self.cost_s * mtbf_s) - self.cost_s
         # Where a snapshot takes longer than the machine lives, take it all the time.
-        return max(best, self.cost_s, self._terms.minimum_s) * self._patience
+        return max(best, self.cost_s, self._settings.minimum_s) * self._patience
 
     def worthwhile(self, remaining_s: float | None) -> bool:
         """Say whether a task that is due goes on long enough.

@@ -22,7 +22,7 @@ ASK_S = 2.0
 """Seconds between two questions for what is no longer needed."""
 
 
-class Shelf:
+class SnapshotRoot:
     """The folder of a user's snapshots.
 
     Args:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from libtask.faultpoints import reach
 from libtask.messages import Abort, Preempt, Progress, Signal, TakeSnapshot
-from libtask.worker.execution import NANOSECONDS, Demand, Measures
+from libtask.worker.execution import NANOSECONDS, Measures, StopRequest
 from libtask.worker.snapshot_writer import no_snapshot
 
 if TYPE_CHECKING:
-    from libtask.worker.execution import Course, Execution
+    from libtask.worker.execution import Execution, RunCheckpoint
     from libtask.worker.link import Link
-    from libtask.worker.segment_output import Output
-    from libtask.worker.snapshot_writer import Keeping
+    from libtask.worker.segment_output import SegmentOutput
+    from libtask.worker.snapshot_writer import TaskSnapshots
 
 LOOK_NS = 1_000_000
 """A look costs about 5 µs, so it is 0.5 % of this interval; a preemption is late by
@@ -30,7 +30,7 @@ REPORTS = 2
 """After so many hetd expects the next strip in a time that fits strips, not set-up."""
 
 
-class Lookout:
+class CheckpointHook:
     """Watches over one run of a task.
 
     Args:
@@ -47,11 +47,11 @@ class Lookout:
         link: Link,
         task: int,
         epoch: int,
-        output: Output,
-        keeping: Keeping | None = None,
+        output: SegmentOutput,
+        current: TaskSnapshots | None = None,
     ) -> None:
         self._link = link
-        self._keeping = keeping
+        self._snapshots = current
         self._output = output
         self._task = task
         self._epoch = epoch
@@ -60,7 +60,7 @@ class Lookout:
         self._reports = 0
         self._introduced = False
         """Whether hetd was told when this run began, and where its output goes."""
-        self._look_at_ns = 0
+        self._next_look_ns = 0
         self._report_at_ns = 0
         self._cpu_reported_ns = 0
         self._beat_at_ns = 0
@@ -68,77 +68,77 @@ class Lookout:
     def follow(self, execution: Execution, now_ns: int) -> None:
         """Watch this execution, which begins now (`time.perf_counter_ns`)."""
         self._execution: Execution | None = execution
-        self._course: Course = execution.course
+        self._checkpoint: RunCheckpoint = execution.checkpoint
         self._measures = execution.measures
-        self._look_at_ns = now_ns + LOOK_NS
+        self._next_look_ns = now_ns + LOOK_NS
 
-    def __call__(self, now_ns: int) -> Demand | None:
+    def __call__(self, now_ns: int) -> StopRequest | None:
         """Return what hetd wants of the task, at a checkpoint."""
-        if now_ns < self._look_at_ns:
+        if now_ns < self._next_look_ns:
             return None
-        self._look_at_ns = now_ns + LOOK_NS
+        self._next_look_ns = now_ns + LOOK_NS
         reach("worker.looked")
-        demand = self._hear()
+        demand = self._receive()
         if demand is None:
             self._report(now_ns)
-            keeping = self._keeping
-            if keeping is not None and keeping.is_due(self._measures, self._course):
-                self._take_snapshot(keeping, now_ns)
+            current = self._snapshots
+            if current is not None and current.is_due(self._measures, self._checkpoint):
+                self._take_snapshot(current, now_ns)
         return demand
 
-    def _take_snapshot(self, keeping: Keeping, now_ns: int) -> None:
+    def _take_snapshot(self, current: TaskSnapshots, now_ns: int) -> None:
         self._report_at_ns = 0
         self._report(now_ns)  # so that the strips of the next report are not in it
         if self._execution is not None:
-            self._link.send(keeping.take(self._execution.settle, self._measures))
+            self._link.send(current.take(self._execution.settle, self._measures))
         reach("snapshot.told")
 
-    def tell_complete(self) -> None:
+    def report_complete(self) -> None:
         """Say that the last strip is done, where hetd waits for strips: saving may take long."""
         if self._reports >= REPORTS and self._link.welcome is not None:
-            self._link.send_users_values(self._progress(complete=True))
+            self._link.send_validated(self._progress(complete=True))
 
     def leave(self) -> None:
         """Hand orders that came for later back to the worker; let go of the task."""
         self._execution = None  # else the two hold each other, and the task's arrays
-        self._link.put_back_aside()
+        self._link.restore_deferred()
 
-    def _hear(self) -> Demand | None:
+    def _receive(self) -> StopRequest | None:
         while (message := self._link.receive(0)) is not None:
             if isinstance(message, Preempt) and self._is_for_this_run(message):
                 self._note_requeue(message)
-                return Demand.PREEMPT
+                return StopRequest.PREEMPT
             if isinstance(message, Abort) and self._is_for_this_run(message):
-                return Demand.ABANDON
+                return StopRequest.ABANDON
             if isinstance(message, TakeSnapshot):
                 self._want_snapshot(message)
             elif isinstance(message, Signal):
-                self._pass_on(message)
+                self._signal_command(message)
             elif not isinstance(message, Preempt):
-                self._link.lay_aside(message)
+                self._link.defer(message)
         if self._link.connections != self._connections:
-            self._start_over()
+            self._restart()
         return None
 
     def _want_snapshot(self, message: TakeSnapshot) -> None:
         if not self._is_for_this_run(message):
             return
-        if self._keeping is None:
+        if self._snapshots is None:
             self._link.send(no_snapshot(self._task, self._epoch))
         else:
-            self._keeping.wanted = True
+            self._snapshots.wanted = True
 
     def _note_requeue(self, message: Preempt) -> None:
-        situation = self._course.situation
-        if situation is not None and message.requeue:
-            situation.requeue = True
+        context = self._checkpoint.context
+        if context is not None and message.requeue:
+            context.requeue = True
 
-    def _pass_on(self, message: Signal) -> None:
+    def _signal_command(self, message: Signal) -> None:
         """Have a signal sent to the command; it is, before it is waited for again."""
-        situation, execution = self._course.situation, self._execution
-        if situation is None or execution is None or not self._is_for_this_run(message):
+        context, execution = self._checkpoint.context, self._execution
+        if context is None or execution is None or not self._is_for_this_run(message):
             return
-        situation.signals.append(message.number)
+        context.signals.append(message.number)
         if message.number == signal.SIGSTOP:
             execution.suspend()
         elif message.number == signal.SIGCONT:
@@ -149,26 +149,26 @@ class Lookout:
     ) -> bool:
         return message.task == self._task and message.epoch == self._epoch
 
-    def _start_over(self) -> None:
+    def _restart(self) -> None:
         """Tell a new hetd everything about this run; its past orders are void."""
         self._connections = self._link.connections
-        self._link.forget_aside()
+        self._link.discard_deferred()
         self._reported = Measures()
         self._introduced = False
         self._report_at_ns = 0
         self._cpu_reported_ns = 0
-        if self._keeping is not None and self._keeping.last is not None:
-            self._link.send(self._keeping.last)
+        if self._snapshots is not None and self._snapshots.last is not None:
+            self._link.send(self._snapshots.last)
 
     def _report(self, now_ns: int) -> None:
         news = self._measures.strips > self._reported.strips
-        if not news and self._course.situation is not None:
+        if not news and self._checkpoint.context is not None:
             news = not self._introduced or now_ns >= self._beat_at_ns
         if not news or now_ns < self._report_at_ns or self._link.welcome is None:
             return
         self._report_at_ns = now_ns + REPORT_NS
         self._beat_at_ns = now_ns + BEAT_NS
-        self._link.send_users_values(self._progress())
+        self._link.send_validated(self._progress())
         reach("worker.reported")
         self._reports += 1
         self._reported = self._measures.copy()
@@ -186,7 +186,7 @@ class Lookout:
         return Progress(
             task=self._task,
             epoch=self._epoch,
-            checkpoint=self._course.record(),
+            checkpoint=self._checkpoint.record(),
             seconds=(done.computing_ns - reported.computing_ns) / NANOSECONDS,
             iterations=done.iterations - reported.iterations,
             strips=done.strips - reported.strips,
@@ -200,6 +200,6 @@ class Lookout:
         )
 
     def _at_risk_s(self) -> float:
-        if self._keeping is None:
+        if self._snapshots is None:
             return 0.0
-        return self._keeping.at_risk_ns(self._measures.computing_ns) / NANOSECONDS
+        return self._snapshots.at_risk_ns(self._measures.computing_ns) / NANOSECONDS

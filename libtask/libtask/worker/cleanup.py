@@ -15,13 +15,13 @@ PATIENCE_S = 2.0
 """For the end of what was killed; longer takes only what a driver holds on to."""
 
 
-class Leftovers:
+class TaskCleanup:
     """Clears away what tasks leave; made before the first of them begins."""
 
     def __init__(self) -> None:
         self._on_terminate = signal.getsignal(signal.SIGTERM)
 
-    def clear_away(self) -> bool:
+    def end_processes(self) -> bool:
         """End every process that the ended task started.
 
         Returns:
@@ -30,9 +30,9 @@ class Leftovers:
 
         """
         deaf = signal.getsignal(signal.SIGTERM) is not self._on_terminate
-        return self._end_processes() and not deaf and not _threads()
+        return self._kill_children() and not deaf and not _threads()
 
-    def _end_processes(self) -> bool:
+    def _kill_children(self) -> bool:
         # One system call where there are none, as after nearly every task.
         if not has_children():
             return True

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from libtask.task import Task
 
 
-class KnownApps:
+class AppCache:
     """The applications that a worker has run.
 
     For an application in a user's file, `resolve` follows links and looks at every
@@ -26,7 +26,7 @@ class KnownApps:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, type[Task]]] = {}
+        self._cached: dict[str, tuple[int, type[Task]]] = {}
 
     def find(self, app: str) -> type[Task]:
         """Return an application's class, imported anew where its file has changed.
@@ -36,13 +36,13 @@ class KnownApps:
 
         """
         changed = _changed(app)
-        known = self._known.get(app)
+        known = self._cached.get(app)
         if known is None or known[0] != changed or changed < 0:
-            known = self._known[app] = (changed, resolve(app))
+            known = self._cached[app] = (changed, resolve(app))
         return known[1]
 
 
-class OpenDevices:
+class DeviceCache:
     """Keeps devices open between tasks: contexts and built programs stay warm."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from libtask.phase import Phase, own_page
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from libtask.commands.context import Situation
+    from libtask.commands.context import CommandContext
     from libtask.devices import Device
     from libtask.messages import CheckpointRecord
     from libtask.task import Implementation
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NANOSECONDS = 1_000_000_000
 
 
-class Demand(Enum):
+class StopRequest(Enum):
     """What a watch may ask of a running task."""
 
     PREEMPT = auto()
@@ -39,7 +39,7 @@ class Demand(Enum):
     """Stop at this checkpoint; the state is not wanted."""
 
 
-CheckpointCallback: TypeAlias = "Callable[[int], Demand | None]"
+CheckpointCallback: TypeAlias = "Callable[[int], StopRequest | None]"
 """Called at each checkpoint but the last with `time.perf_counter_ns()`.
 
 It must return within a microsecond as long as there is nothing to do.
@@ -70,7 +70,7 @@ class Abandoned:
 Outcome: TypeAlias = Completed | Stopped | Abandoned
 
 
-class Course(Checkpoint):
+class RunCheckpoint(Checkpoint):
     """The checkpoint that the runtime hands to an implementation.
 
     It holds implementations to the rule "one yield after each strip": only then is
@@ -87,12 +87,12 @@ class Course(Checkpoint):
         self,
         record: CheckpointRecord,
         sizer: StripSizer,
-        situation: Situation | None = None,
+        context: CommandContext | None = None,
     ) -> None:
         super().__init__(record, sizer)
         self.sizer = sizer
-        self.situation = situation
-        self.in_hand = 0
+        self.context = context
+        self.drawn_iterations = 0
         """Iterations drawn since the last checkpoint."""
         self.loop_began_ns = 0
         """When the first strip could begin (`time.perf_counter_ns`); 0: not yet."""
@@ -103,12 +103,12 @@ class Course(Checkpoint):
             self.loop_began_ns = time.perf_counter_ns()
             own_page.enter(Phase.FIRST_STRIP)
         for strip in super().strips(granule):
-            if self.in_hand:
+            if self.drawn_iterations:
                 raise TaskFailedError(
                     "a second strip was drawn before the first one's `yield`; "
                     "write one `yield` after each strip"
                 )
-            self.in_hand = strip.stop - strip.start
+            self.drawn_iterations = strip.stop - strip.start
             yield strip
 
     # ------------------------------------------------------------ for commands
@@ -118,14 +118,14 @@ class Course(Checkpoint):
         self.loop_began_ns = time.perf_counter_ns()
         own_page.enter(Phase.COMMAND)
 
-    def draw_to(self, done: int) -> None:
+    def advance_to(self, done: int) -> None:
         """Draw the strip that has just ended: what was done since the last one."""
-        self.in_hand = done - self._drawn
+        self.drawn_iterations = done - self._drawn
         self._drawn = done
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         """Forget the progress: what was done is lost."""
-        self.done = self._drawn = self.in_hand = 0
+        self.done = self._drawn = self.drawn_iterations = 0
 
 
 @dataclass(slots=True)
@@ -186,20 +186,22 @@ class Execution:
         implementation: Implementation,
         task: Any,
         device: Device,
-        course: Course,
+        checkpoint: RunCheckpoint,
         watch: CheckpointCallback,
     ) -> None:
-        self.course = course
+        self.checkpoint = checkpoint
         self.measures = Measures()
         self._start = implementation
         self._task = task
-        self._check: Callable[[Course], str] = getattr(task, "check", _no_complaint)
+        self._check: Callable[[RunCheckpoint], str] = getattr(
+            task, "check", _no_complaint
+        )
         self._device = device
         self._watch = watch
-        self._pipelined = device.pipelined and course.total is not None
-        self._flight: tuple[Callable[[], None], int] | None = None
+        self._pipelined = device.pipelined and checkpoint.total is not None
+        self._in_flight: tuple[Callable[[], None], int] | None = None
         self._copied_before = (device.transfer_in, device.transfer_out)
-        self._landed_ns = 0
+        self._accounted_ns = 0
         self._epoch_ns = 0
         self._paused = False
         self._suspended_ns = 0
@@ -215,9 +217,9 @@ class Execution:
         began_ns = time.perf_counter_ns()
         self.measures.cpu_began_ns = cpu_time_ns()
         self._epoch_ns = time.time_ns() - began_ns
-        self._landed_ns = began_ns
+        self._accounted_ns = began_ns
         own_page.enter(Phase.SETTING_UP)
-        generator: Any = self._start(self._task, self._device, self.course)
+        generator: Any = self._start(self._task, self._device, self.checkpoint)
         if not hasattr(generator, "throw"):
             raise TaskFailedError(
                 f"the implementation {_name(self._start)} is not a generator; "
@@ -232,9 +234,9 @@ class Execution:
 
     def _count_command(self, began_ns: int) -> None:
         """Book the time of a command that ended before all of it was done."""
-        if self.course.situation is not None and self.course.loop_began_ns:
-            self.course.in_hand = 0
-            self._land_without_yield(began_ns)
+        if self.checkpoint.context is not None and self.checkpoint.loop_began_ns:
+            self.checkpoint.drawn_iterations = 0
+            self._account_last_strip(began_ns)
 
     def settle(self) -> CheckpointRecord:
         """Bring the host's arrays up to date, in the middle, and say where they stand.
@@ -247,30 +249,30 @@ class Execution:
 
         """
         self._paused = True
-        self._land_flight()
+        self._finish_in_flight()
         self._device.refresh()
-        self._look_over()
-        return self.course.record()
+        self._validate()
+        return self.checkpoint.record()
 
     def _drive(self, generator: Generator[None, None, None], began_ns: int) -> Outcome:
         for _ in generator:
             if not self.measures.first_strip_at_ns:
                 self._note_first_strip(began_ns)
             demand = self._reach_checkpoint()
-            if demand is not None and not self._leaves_by_itself(demand):
+            if demand is not None and not self._stops_itself(demand):
                 return self._stop(generator, demand)
-        situation = self.course.situation
-        if situation is not None and situation.left:
+        context = self.checkpoint.context
+        if context is not None and context.left:
             self._count_command(began_ns)
-            return Stopped(self.course.record())
+            return Stopped(self.checkpoint.record())
         return self._complete(began_ns)
 
-    def _leaves_by_itself(self, demand: Demand) -> bool:
+    def _stops_itself(self, demand: StopRequest) -> bool:
         """Have a command leave its place; it takes its time, and is heard meanwhile."""
-        situation = self.course.situation
-        if situation is None or demand is not Demand.PREEMPT:
+        context = self.checkpoint.context
+        if context is None or demand is not StopRequest.PREEMPT:
             return False
-        situation.leaving = True
+        context.leaving = True
         return True
 
     def suspend(self) -> None:
@@ -281,62 +283,62 @@ class Execution:
     def resume(self) -> None:
         """Note that the command goes on."""
         if self._suspended_ns:
-            self._landed_ns += time.perf_counter_ns() - self._suspended_ns
+            self._accounted_ns += time.perf_counter_ns() - self._suspended_ns
             self._suspended_ns = 0
 
     def _note_first_strip(self, began_ns: int) -> None:
-        loop_began_ns = self.course.loop_began_ns or began_ns
-        self._landed_ns = loop_began_ns
+        loop_began_ns = self.checkpoint.loop_began_ns or began_ns
+        self._accounted_ns = loop_began_ns
         copied = self._device.transfer_in - self._copied_before[0]
         waited = (loop_began_ns - began_ns) / NANOSECONDS
         self.measures.transfer_in = copied
         self.measures.set_up = max(0.0, waited - copied)
         self.measures.first_strip_at_ns = self._epoch_ns + loop_began_ns
 
-    def _reach_checkpoint(self) -> Demand | None:
+    def _reach_checkpoint(self) -> StopRequest | None:
         """Account for the strip just enqueued, then ask whether to go on."""
-        course = self.course
-        iterations = course.in_hand
-        if not iterations and course.situation is not None:
+        checkpoint = self.checkpoint
+        iterations = checkpoint.drawn_iterations
+        if not iterations and checkpoint.context is not None:
             return self._watch(time.perf_counter_ns())  # it only shows that it is there
         if not iterations:
             raise TaskFailedError(
                 f"the implementation {_name(self._start)} yielded without a strip; "
                 "draw one from checkpoint.strips() before each `yield`"
             )
-        course.in_hand = 0
+        checkpoint.drawn_iterations = 0
         mark = self._device.mark()
         if self._pipelined:
-            self._land_flight()
-            self._flight = (mark, iterations)
-            if course.complete:
-                self._land_flight()
+            self._finish_in_flight()
+            self._in_flight = (mark, iterations)
+            if checkpoint.complete:
+                self._finish_in_flight()
         else:
             mark()
-            self._land(iterations)
-        if course.complete:
+            self._account(iterations)
+        if checkpoint.complete:
             return None
-        demand = self._watch(self._landed_ns)
+        demand = self._watch(self._accounted_ns)
         if self._paused:
             self._paused = False
-            self._landed_ns = time.perf_counter_ns()
+            self._accounted_ns = time.perf_counter_ns()
         return demand
 
-    def _land_flight(self) -> None:
-        if self._flight is not None:
-            wait, iterations = self._flight
-            self._flight = None
+    def _finish_in_flight(self) -> None:
+        if self._in_flight is not None:
+            wait, iterations = self._in_flight
+            self._in_flight = None
             wait()
-            self._land(iterations)
+            self._account(iterations)
 
-    def _land(self, iterations: int) -> None:
+    def _account(self, iterations: int) -> None:
         """Book a finished strip; its time is that since the strip before it ended."""
         self.resume()
         now = time.perf_counter_ns()
-        elapsed = now - self._landed_ns
-        self._landed_ns = now
-        self.course.done += iterations
-        self.course.sizer.measured(iterations, elapsed)
+        elapsed = now - self._accounted_ns
+        self._accounted_ns = now
+        self.checkpoint.done += iterations
+        self.checkpoint.sizer.measured(iterations, elapsed)
         measures = self.measures
         measures.strips += 1
         if measures.strips == 1:
@@ -345,43 +347,45 @@ class Execution:
         measures.computing_ns += elapsed
         measures.last_strip_at_ns = self._epoch_ns + now
 
-    def _stop(self, generator: Generator[None, None, None], demand: Demand) -> Outcome:
-        self._land_flight()
-        if demand is Demand.ABANDON:
+    def _stop(
+        self, generator: Generator[None, None, None], demand: StopRequest
+    ) -> Outcome:
+        self._finish_in_flight()
+        if demand is StopRequest.ABANDON:
             _end_without_copies(generator)
             return Abandoned()
         generator.close()
         self._note_transfers()
-        self._look_over()
-        return Stopped(self.course.record())
+        self._validate()
+        return Stopped(self.checkpoint.record())
 
     def _complete(self, began_ns: int) -> Completed:
-        self._land_flight()
-        if self.course.in_hand:
-            self._land_without_yield(began_ns)
+        self._finish_in_flight()
+        if self.checkpoint.drawn_iterations:
+            self._account_last_strip(began_ns)
         self._note_transfers()
-        self._look_over()
+        self._validate()
         return Completed()
 
-    def _look_over(self) -> None:
+    def _validate(self) -> None:
         """Let the application check its numbers, which the host has now.
 
         Raises:
             DeviceError: they are wrong.
 
         """
-        complaint = self._check(self.course)
+        complaint = self._check(self.checkpoint)
         if complaint:
             name = self._device.spec.name
             raise DeviceError(f"{name}: computes wrong numbers: {complaint}")
 
-    def _land_without_yield(self, began_ns: int) -> None:
+    def _account_last_strip(self, began_ns: int) -> None:
         """Book the last strip of an app that returned right after it."""
         if not self.measures.first_strip_at_ns:
             self._note_first_strip(began_ns)
         self._device.mark()()
-        self._land(self.course.in_hand)
-        self.course.in_hand = 0
+        self._account(self.checkpoint.drawn_iterations)
+        self.checkpoint.drawn_iterations = 0
 
     def _note_transfers(self) -> None:
         copied_in, copied_out = self._copied_before
@@ -406,7 +410,7 @@ def cpu_time_ns() -> int:
     return time.process_time_ns() + int((ended.ru_utime + ended.ru_stime) * NANOSECONDS)
 
 
-def _no_complaint(_course: Course) -> str:
+def _no_complaint(_checkpoint: RunCheckpoint) -> str:
     """Check nothing: what is driven is no `Task`."""
     return ""
 

@@ -40,7 +40,7 @@ LINGER_MS = 1000
 HEARTBEAT_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
 """A hetd that is silent for this long is gone, though its socket is open."""
-LATEST_S = 0.001
+BATCH_S = 0.001
 """How long the end of a task may wait for those of others that were ordered with it."""
 RENEWAL_PAUSE = 0.1
 """Seconds between two connections, so that one that is refused does not spin."""
@@ -74,11 +74,11 @@ class Link:
 
     def _begin_empty(self) -> None:
         self._inbox: deque[FromDaemon] = deque()
-        self._aside: list[FromDaemon] = []
+        self._deferred: list[FromDaemon] = []
         """Orders that came while a task ran, for after it."""
-        self._later: list[Finished] = []
+        self._batched: list[Finished] = []
         """Ends of tasks that are to be told with the next ones."""
-        self._told_by = 0.0
+        self._batch_deadline = 0.0
         """When the first of these must be told, monotonic seconds."""
 
     def wake_on(self, descriptor: int) -> None:
@@ -101,7 +101,7 @@ class Link:
             self._take()  # it may have been asked back
         return self._inbox.popleft() if self._inbox else None
 
-    def wait_beside(self, descriptor: int, seconds: float) -> None:
+    def wait_for(self, descriptor: int, seconds: float) -> None:
         """Wait until a message, or the descriptor, can be read; at most so long."""
         self._flush()
         if self._inbox:
@@ -137,18 +137,18 @@ class Link:
         """Make these the next messages to be received."""
         self._inbox.extendleft(reversed(messages))
 
-    def lay_aside(self, message: FromDaemon) -> None:
-        """Keep an order that came while a task ran; see `put_back_aside`."""
-        self._aside.append(message)
+    def defer(self, message: FromDaemon) -> None:
+        """Keep an order that came while a task ran; see `restore_deferred`."""
+        self._deferred.append(message)
 
-    def put_back_aside(self) -> None:
+    def restore_deferred(self) -> None:
         """Make what was laid aside the next messages to be received."""
-        aside, self._aside = self._aside, []
+        aside, self._deferred = self._deferred, []
         self.put_back(aside)
 
-    def forget_aside(self) -> None:
+    def discard_deferred(self) -> None:
         """Drop what was laid aside: it came from a hetd that is no more."""
-        self._aside.clear()
+        self._deferred.clear()
 
     def send(self, message: Message) -> None:
         """Send, or keep until there is a hetd; never waits.
@@ -161,19 +161,19 @@ class Link:
         self._flush()
         self._put(frame)
 
-    def send_later(self, message: Finished) -> None:
+    def send_batched(self, message: Finished) -> None:
         """Send with the ends of those tasks that were ordered behind this one.
 
-        At once where none is next; after `LATEST_S` in any case, when this is called
+        At once where none is next; after `BATCH_S` in any case, when this is called
         for another one or the socket is looked at.
         """
-        if not self._later:
-            self._told_by = time.monotonic() + LATEST_S
-        self._later.append(message)
-        if not self._follows() or time.monotonic() >= self._told_by:
+        if not self._batched:
+            self._batch_deadline = time.monotonic() + BATCH_S
+        self._batched.append(message)
+        if not self._follows() or time.monotonic() >= self._batch_deadline:
             self._flush()
 
-    def send_users_values(self, message: Message) -> None:
+    def send_validated(self, message: Message) -> None:
         """Send a message with values that an application made.
 
         Raises:
@@ -204,9 +204,9 @@ class Link:
 
     def _flush(self) -> None:
         """Tell of the ends that were to be told later."""
-        if not self._later:
+        if not self._batched:
             return
-        later, self._later = self._later, []
+        later, self._batched = self._batched, []
         self._put(encode(later[0] if len(later) == 1 else Reports(later)))
 
     def _put(self, frame: bytes) -> None:
@@ -244,7 +244,7 @@ class Link:
         elif not isinstance(message, Recall):  # else it has begun: that is told as such
             self._inbox.append(message)
 
-    def give_back_followers(self) -> None:
+    def abort_followers(self) -> None:
         """Give back all tasks that were ordered behind one that is to be kept as it is."""
         kept = [each for each in self._inbox if not _is_follower(each)]
         dropped = [each for each in self._inbox if _is_follower(each)]
@@ -254,7 +254,7 @@ class Link:
 
     def _drop_follower(self, order: Recall | Abort) -> bool:
         """Drop the order to run a task behind others; whether it had not begun."""
-        for orders in (self._inbox, self._aside):
+        for orders in (self._inbox, self._deferred):
             for waiting in orders:
                 if not _is_follower(waiting):
                     continue
@@ -269,7 +269,7 @@ class Link:
 
     def _renew(self) -> None:
         self._inbox.clear()
-        self._later.clear()  # the greeting tells of them
+        self._batched.clear()  # the greeting tells of them
         if self.welcome is not None:
             self.welcome = None
             self.silent_since = time.monotonic()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Holding:
+class LoadedTask:
     """A task that is staged, running or yielded.
 
     Attributes:

@@ -21,7 +21,7 @@ LOOKED_AT_MEMORY = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class WorkerOptions:
     """What a worker is told when it is started.
 
     Attributes:
@@ -52,18 +52,18 @@ class Terms:
     page: PhasePage | None = None
 
 
-class Age:
-    """How long a worker has served; see `Terms` for how long it may.
+class Lifetime:
+    """How long a worker has served; see `WorkerOptions` for how long it may.
 
     Args:
         terms: what it was told when it was made.
 
     """
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
         self._tasks = 0
-        self._memory_limit = memory_in_use() + terms.growth
+        self._memory_limit = memory_in_use() + options.growth
 
     def is_over(self, spec: TaskSpec, seconds: float) -> bool:
         """Give the memory of an ended task back; say whether it is time to retire.
@@ -73,7 +73,7 @@ class Age:
             seconds: what it took.
 
         """
-        if self._terms.disposal_s:
+        if self._options.disposal_s:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
         self._tasks += 1
         big = spec.input_bytes + spec.state_bytes >= BIG
@@ -82,15 +82,15 @@ class Age:
         looks = big or seconds > 1 or self._tasks % LOOKED_AT_MEMORY == 0
         if looks and memory_in_use() > self._memory_limit:
             return True
-        return self._tasks >= self._terms.tasks
+        return self._tasks >= self._options.tasks
 
     def begin_disposal(self) -> None:
         """Let the kernel end this process if `is_over` is not asked soon.
 
         An application's `__del__` may hang, and this process would hear no order any more.
         """
-        if not self._terms.disposal_s:
+        if not self._options.disposal_s:
             return
         if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, self._terms.disposal_s)
+        signal.setitimer(signal.ITIMER_REAL, self._options.disposal_s)

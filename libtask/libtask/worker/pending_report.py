@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from libtask.worker.link import Link
 
 
-SETTLED_S = 60.0
+CONFIRMED_S = 60.0
 """Seconds after which a hetd that was told and is still there has taken note."""
 
 
-class LastWord:
+class PendingReport:
     """What was said last of the task that a worker holds, or held.
 
     Attributes:
@@ -47,7 +47,7 @@ class LastWord:
         self.message: Message | None = None
         self.ends: list[Finished] = []
         self.settled = False
-        self._told_at: float | None = None
+        self._sent_at: float | None = None
 
     def say(self, message: Message, link: Link, now: float) -> None:
         """Send what is said again to a new hetd.
@@ -62,11 +62,11 @@ class LastWord:
 
         """
         self.settled = False
-        self._told_at = now if link.welcome is not None else None
-        if _holds_users_values(message):
-            link.send_users_values(message)
+        self._sent_at = now if link.welcome is not None else None
+        if _holds_user_values(message):
+            link.send_validated(message)
         elif isinstance(message, Finished):
-            link.send_later(message)
+            link.send_batched(message)
         else:
             link.send(message)
         self.message = message
@@ -87,9 +87,9 @@ class LastWord:
         """Return what a new hetd hears first; the last one was there until `lost_at`."""
         if self.message is None and not self.ends:
             return [hello]
-        told_at = self._told_at
-        self.settled |= told_at is not None and lost_at - told_at >= SETTLED_S
-        self._told_at = None
+        told_at = self._sent_at
+        self.settled |= told_at is not None and lost_at - told_at >= CONFIRMED_S
+        self._sent_at = None
         ends = self.ends
         if not ends or [hello.task] == [end.task for end in ends]:
             return [hello, *([] if self.message is None else [self.message])]
@@ -97,19 +97,19 @@ class LastWord:
         hello = msgspec.structs.replace(
             hello, ended=[TaskEpoch(end.task, end.epoch) for end in ends]
         )
-        said = [hello, *self._told_of_ends()]
+        said = [hello, *self._reports_of_ends()]
         if self.message is not None and self.message is not ends[-1]:
             said.append(self.message)
         return said
 
-    def _told_of_ends(self) -> Sequence[Message]:
-        if len(self.ends) == 1 or any(map(_holds_users_values, self.ends)):
+    def _reports_of_ends(self) -> Sequence[Message]:
+        if len(self.ends) == 1 or any(map(_holds_user_values, self.ends)):
             return self.ends  # results may be large
         return [Reports(list(self.ends))]
 
     def heard(self, now: float) -> None:
         """Take note that a new hetd is there, and was told."""
-        self._told_at = now
+        self._sent_at = now
 
     def concerns(self) -> tuple[int | None, int]:
         """Return task and epoch of an end that hetd may not know."""
@@ -122,7 +122,7 @@ class LastWord:
         return isinstance(self.message, Yielded)
 
 
-def _holds_users_values(message: Message) -> bool:
+def _holds_user_values(message: Message) -> bool:
     if isinstance(message, Finished):
         return message.result is not None
     return isinstance(message, Yielded) and bool(message.checkpoint.extra)

@@ -29,7 +29,7 @@ LINE_CHARACTERS = 2000
 _LIBC = ctypes.CDLL(None)
 
 
-class Output:
+class SegmentOutput:
     """The worker's log file, which is its standard output and error.
 
     Args:
@@ -47,7 +47,7 @@ class Output:
 
     def account(self, measures: Measures) -> dict[str, Any]:
         """Return what `Finished` and `Yielded` say of a whole stretch."""
-        log, log_start, log_end = self._stretch()
+        log, log_start, log_end = self._segment()
         return {
             "seconds": measures.computing_ns / NANOSECONDS,
             "iterations": measures.iterations,
@@ -70,7 +70,7 @@ class Output:
         trace = "" if command else trace_of(error)
         if self.path:  # a terminal shows it by itself
             self._print(trace)
-        log, log_start, log_end = self._stretch()
+        log, log_start, log_end = self._segment()
         text = one_line(error)
         record = replace(own_page.read(), task=task, epoch=epoch, log_start=log_start)
         return Failed(
@@ -98,7 +98,7 @@ class Output:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(trace)
 
-    def _stretch(self) -> tuple[str, int, int]:
+    def _segment(self) -> tuple[str, int, int]:
         """Return path, start and end of the stretch so far, bytes."""
         self._flush()
         return self.path, self.start, self._position()

@@ -25,10 +25,10 @@ from libtask.messages import (
 from libtask.phase import Phase, own_page
 from libtask.snapshots import (
     Identity,
-    Pace,
     Snapshot,
     SnapshotError,
     SnapshotFolder,
+    SnapshotInterval,
     pack,
     put_back,
 )
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from libtask.messages import Stage
-    from libtask.worker.execution import Course, Measures
+    from libtask.worker.execution import Measures, RunCheckpoint
     from libtask.worker.link import Link
-    from libtask.worker.loaded_task import Holding
+    from libtask.worker.loaded_task import LoadedTask
 
 NEVER_NS = 1 << 62
 PARK_AGAIN_S = 60.0
@@ -51,7 +51,7 @@ LOOK_AGAIN = 0.25
 """Part of an interval after which a task that was about to end is looked at again."""
 
 
-class Keeping:
+class TaskSnapshots:
     """The snapshots of one held task.
 
     Most tasks are too short for any: making one of these costs next to nothing.
@@ -70,47 +70,49 @@ class Keeping:
     """
 
     def __init__(
-        self, held: Holding, shelf: str, name: str, terms: SnapshotSettings
+        self, loaded: LoadedTask, root: str, name: str, settings: SnapshotSettings
     ) -> None:
         self.wanted = False
         self.last: SnapshotTaken | None = None
         self.stands = 0
-        self._held = held
-        self._shelf = shelf
+        self._loaded = loaded
+        self._root = root
         self._name = name
-        self._terms = terms
+        self._settings = settings
         self._park_at = 0.0
         self._earlier_ns = 0
         """Computing of ended stretches that no snapshot holds."""
         self._safe_ns = 0
         """Computing of this stretch that a snapshot holds."""
-        self._due_ns = int(terms.minimum_s * NANOSECONDS) if terms.mtbf_s else NEVER_NS
+        self._due_ns = (
+            int(settings.minimum_s * NANOSECONDS) if settings.mtbf_s else NEVER_NS
+        )
 
     @cached_property
-    def _pace(self) -> Pace:
-        return Pace(self._terms, self._held.spec.state_bytes)
+    def _pace(self) -> SnapshotInterval:
+        return SnapshotInterval(self._settings, self._loaded.spec.state_bytes)
 
     @cached_property
     def _folder(self) -> SnapshotFolder:
-        return SnapshotFolder(Path(self._shelf, self._name), machine_memory())
+        return SnapshotFolder(Path(self._root, self._name), machine_memory())
 
     @cached_property
     def _owner(self) -> Identity:
-        held = self._held
-        return Identity(self._name, held.task, held.spec.app, held.version)
+        loaded = self._loaded
+        return Identity(self._name, loaded.task, loaded.spec.app, loaded.version)
 
     def at_risk_ns(self, computing_ns: int) -> int:
         """Return the computing that would be lost now, of which this stretch did some."""
         return self._earlier_ns + computing_ns - self._safe_ns
 
-    def end_stretch(self, computing_ns: int) -> None:
+    def end_segment(self, computing_ns: int) -> None:
         """Take note that the task yielded after so much computing."""
         self._earlier_ns = self.at_risk_ns(computing_ns)
         self._safe_ns = 0
 
     # ------------------------------------------------------------ writing
 
-    def is_due(self, measures: Measures, course: Course) -> bool:
+    def is_due(self, measures: Measures, checkpoint: RunCheckpoint) -> bool:
         """Say, at a checkpoint, whether to write a snapshot now."""
         at_risk_ns = self.at_risk_ns(measures.computing_ns)
         if self.wanted:
@@ -120,7 +122,7 @@ class Keeping:
         self._due_ns = max(self._due_ns, self._interval_ns())
         if at_risk_ns < self._due_ns:
             return False
-        if self._pace.worthwhile(_remaining_s(measures, course)):
+        if self._pace.worthwhile(_remaining_s(measures, checkpoint)):
             return True
         self._due_ns = at_risk_ns + int(LOOK_AGAIN * self._interval_ns())
         return False
@@ -156,16 +158,16 @@ class Keeping:
             error = cut(_one_line(problem))
         seconds = time.perf_counter() - began
         stands = CheckpointRecord(record.done, record.total)
-        held = self._held
+        loaded = self._loaded
         taken = SnapshotTaken(
-            held.task, held.epoch, stands, at, size, round(seconds, 6), error
+            loaded.task, loaded.epoch, stands, at, size, round(seconds, 6), error
         )
         self._note(taken, measures.computing_ns if measures else 0)
         return taken
 
     def _write(self, record: CheckpointRecord, at: float) -> int:
-        packed = pack(self._held.app)
-        snapshot = Snapshot(self._owner, self._held.epoch, at, record, packed)
+        packed = pack(self._loaded.app)
+        snapshot = Snapshot(self._owner, self._loaded.epoch, at, record, packed)
         return self._folder.write(snapshot)
 
     def _note(self, taken: SnapshotTaken, computing_ns: int) -> None:
@@ -193,13 +195,13 @@ class Keeping:
         texts = [cut(str(each)) for each in refused[-REFUSED_TOLD:]]
         for text in texts:
             sys.stderr.write(f"libtask: a snapshot is not used: {text}\n")
-        held = self._held
-        stands = CheckpointRecord(held.record.done, held.record.total)
+        loaded = self._loaded
+        stands = CheckpointRecord(loaded.record.done, loaded.record.total)
         if found is not None:
             sys.stderr.write(
                 f"libtask: goes on after iteration {stands.done}, from a snapshot\n"
             )
-        return Resumed(held.task, held.epoch, stands, texts)
+        return Resumed(loaded.task, loaded.epoch, stands, texts)
 
     def _use(self, snapshot: Snapshot) -> None:
         """Put a snapshot's state into the task.
@@ -208,36 +210,36 @@ class Keeping:
             SnapshotError: it does not fit; the task is as it was.
 
         """
-        held, record = self._held, snapshot.checkpoint
-        if record.total != held.record.total:
+        loaded, record = self._loaded, snapshot.checkpoint
+        if record.total != loaded.record.total:
             raise SnapshotError(
-                f"it counts to {record.total}, the task to {held.record.total}"
+                f"it counts to {record.total}, the task to {loaded.record.total}"
             )
         try:
-            put_back(held.app, snapshot.packed)
+            put_back(loaded.app, snapshot.packed)
         except Exception as error:
             raise SnapshotError(f"its values: {_one_line(error)}") from error
-        held.record = record
+        loaded.record = record
         self.stands = record.done
 
     # ------------------------------------------------------------ memory
 
     def is_memory_low(self) -> bool:
         """Say whether a task that waits should rather wait on disk."""
-        if self._terms.low_memory <= 0 or time.monotonic() < self._park_at:
+        if self._settings.low_memory <= 0 or time.monotonic() < self._park_at:
             return False
         import psutil
 
         memory = psutil.virtual_memory()
-        return bool(memory.available < self._terms.low_memory * memory.total)
+        return bool(memory.available < self._settings.low_memory * memory.total)
 
 
-def _remaining_s(measures: Measures, course: Course) -> float | None:
+def _remaining_s(measures: Measures, checkpoint: RunCheckpoint) -> float | None:
     """Tell the computing that is left, by what was done in this stretch."""
-    if course.total is None or not measures.iterations:
+    if checkpoint.total is None or not measures.iterations:
         return None
     each_ns = measures.computing_ns / measures.iterations
-    return (course.total - course.done) * each_ns / NANOSECONDS
+    return (checkpoint.total - checkpoint.done) * each_ns / NANOSECONDS
 
 
 def _one_line(error: BaseException) -> str:
@@ -247,7 +249,7 @@ def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-class Keeper:
+class SnapshotWriter:
     """Sees to the snapshots of whatever task a worker holds.
 
     Args:
@@ -259,56 +261,56 @@ class Keeper:
 
     """
 
-    def __init__(self, link: Link, shelf: str) -> None:
-        self.keeping: Keeping | None = None
+    def __init__(self, link: Link, root: str) -> None:
+        self.current: TaskSnapshots | None = None
         self._link = link
-        self._shelf = shelf
+        self._root = root
 
-    def take_in(self, held: Holding, order: Stage) -> None:
+    def take_in(self, loaded: LoadedTask, order: Stage) -> None:
         """Begin with a task that was just loaded; let it go on where it was, if ordered."""
         welcome = self._link.welcome
-        if not order.snapshots or not self._shelf or not held.app.keeps_snapshots:
+        if not order.snapshots or not self._root or not loaded.app.keeps_snapshots:
             return
-        terms = welcome.snapshots if welcome else SnapshotSettings()
-        self.keeping = Keeping(held, self._shelf, order.snapshots, terms)
+        settings = welcome.snapshots if welcome else SnapshotSettings()
+        self.current = TaskSnapshots(loaded, self._root, order.snapshots, settings)
         if order.resume:
-            resumed = self.keeping.resume()
+            resumed = self.current.resume()
             reach("resume.done")
             self._link.send(resumed)
 
     def let_go(self) -> None:
         """Refer to no task any more."""
-        self.keeping = None
+        self.current = None
 
-    def end_stretch(self, measures: Measures) -> float:
+    def end_segment(self, measures: Measures) -> float:
         """Take note that the task yielded; return its computing at risk, seconds."""
-        if self.keeping is None:
+        if self.current is None:
             return 0.0
-        self.keeping.end_stretch(measures.computing_ns)
-        return self.keeping.at_risk_ns(0) / NANOSECONDS
+        self.current.end_segment(measures.computing_ns)
+        return self.current.at_risk_ns(0) / NANOSECONDS
 
-    def snapshot(self, held: Holding) -> bool:
+    def snapshot(self, loaded: LoadedTask) -> bool:
         """Write a snapshot of the task, which waits; say whether there is one now."""
-        if self.keeping is None:
-            self._link.send(no_snapshot(held.task, held.epoch))
+        if self.current is None:
+            self._link.send(no_snapshot(loaded.task, loaded.epoch))
             return False
-        taken = self.keeping.take(lambda: held.record, None)
+        taken = self.current.take(lambda: loaded.record, None)
         self._link.send(taken)
         reach("snapshot.reported")
         return not taken.error
 
-    def salvage(self, held: Holding) -> None:
+    def save_before_failure(self, loaded: LoadedTask) -> None:
         """Write down where a task stood when it came to a device that failed.
 
         Else it would begin anew, or where it was in its last snapshot.
         """
-        keeping = self.keeping
-        if keeping is not None and held.record.done > keeping.stands:
-            self.snapshot(held)
+        current = self.current
+        if current is not None and loaded.record.done > current.stands:
+            self.snapshot(loaded)
 
     def should_park(self) -> bool:
         """Say whether a task that waits should rather wait on disk."""
-        return self.keeping is not None and self.keeping.is_memory_low()
+        return self.current is not None and self.current.is_memory_low()
 
 
 def no_snapshot(task: int, epoch: int) -> SnapshotTaken:

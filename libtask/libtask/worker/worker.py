@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from libtask.checkpoint import StripSizer
-from libtask.commands.context import Situation
+from libtask.commands.context import CommandContext
 from libtask.devices.null import NullDevice
 from libtask.endpoint import launcher_folder
 from libtask.errors import DeviceError
@@ -46,25 +46,24 @@ from libtask.messages import (
     Yielded,
 )
 from libtask.phase import Phase, own_page
-from libtask.results import Keeping as Results
-from libtask.results import Kept
-from libtask.worker.checkpoint_hook import Lookout
-from libtask.worker.environment import Folder, KnownApps, OpenDevices
+from libtask.results import EncodedResult, ResultEncoder
+from libtask.worker.checkpoint_hook import CheckpointHook
+from libtask.worker.environment import AppCache, DeviceCache, Folder
 from libtask.worker.execution import (
     NANOSECONDS,
     Abandoned,
     Completed,
-    Course,
     Execution,
     Measures,
+    RunCheckpoint,
     Stopped,
 )
 from libtask.worker.link import Link
-from libtask.worker.loaded_task import Holding, staging_of
-from libtask.worker.options import Age
-from libtask.worker.pending_report import LastWord
-from libtask.worker.segment_output import Output
-from libtask.worker.snapshot_writer import Keeper
+from libtask.worker.loaded_task import LoadedTask, staging_of
+from libtask.worker.options import Lifetime
+from libtask.worker.pending_report import PendingReport
+from libtask.worker.segment_output import SegmentOutput
+from libtask.worker.snapshot_writer import SnapshotWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +72,7 @@ if TYPE_CHECKING:
     from libtask.messages import FromDaemon, Message
     from libtask.task import Task
     from libtask.worker.execution import Outcome
-    from libtask.worker.options import Terms
+    from libtask.worker.options import WorkerOptions
 
 INTERVAL_NS = 50_000_000
 """Target interval between checkpoints, until hetd says another."""
@@ -108,27 +107,27 @@ class Worker:
 
     def __init__(
         self,
-        terms: Terms,
+        options: WorkerOptions,
         find_app: Callable[[str], type[Task]] | None = None,
         connect: Callable[[Path, Callable[[], list[Message]]], Link] = Link,
-        clear_away: Callable[[], bool] = lambda: True,
+        end_processes: Callable[[], bool] = lambda: True,
     ) -> None:
         self.ended: Finished | Failed | Aborted | None = None
-        self._terms = terms
-        self._find_app = find_app or KnownApps().find
-        self._clear_away = clear_away
+        self._options = options
+        self._find_app = find_app or AppCache().find
+        self._end_processes = end_processes
         self._parent = os.getppid()
-        self._held: Holding | None = None
+        self._loaded: LoadedTask | None = None
         self._runs_on = ""
-        self._last_word = LastWord()
+        self._pending = PendingReport()
         self._leaving = False
         self._folder = Folder()
-        self._devices = OpenDevices()
-        self._output = Output(terms.log)
+        self._devices = DeviceCache()
+        self._output = SegmentOutput(options.log)
         self._measures = NO_STRIPS
-        self._age = Age(terms)
-        self._link = connect(terms.socket, self._greeting)
-        self._keeper = Keeper(self._link, terms.snapshots)
+        self._lifetime = Lifetime(options)
+        self._link = connect(options.socket, self._greeting)
+        self._snapshot_writer = SnapshotWriter(self._link, options.snapshots)
 
     def join(self) -> None:
         """Wait until hetd knows this worker.
@@ -145,10 +144,10 @@ class Worker:
             while not self._leaving:
                 message = self._link.receive(IDLE_MS)
                 if message is None:
-                    self._leaving = self._is_forsaken()
+                    self._leaving = self._is_unneeded()
                     self._park_if_memory_is_low()
                 else:
-                    self._obey(message)
+                    self._handle(message)
             # hetd may have ordered something meanwhile: another is to do it.
             self._link.send(Leaving())
         finally:
@@ -161,27 +160,27 @@ class Worker:
 
     def _greeting(self) -> list[Message]:
         reach("worker.greeting")
-        task, epoch = self._concerns()
+        task, epoch = self._pending_task()
         hello = Register(
             role="worker",
             pid=os.getpid(),
-            worker=self._terms.name,
+            worker=self._options.name,
             task=task,
             epoch=epoch,
-            own=self._terms.own,
+            own=self._options.own,
             resource=self._runs_on,
         )
         # no message before the first connection
-        lost_at = self._link.silent_since if self._last_word.message else 0.0
-        return self._last_word.after(hello, lost_at)
+        lost_at = self._link.silent_since if self._pending.message else 0.0
+        return self._pending.after(hello, lost_at)
 
-    def _concerns(self) -> tuple[int | None, int]:
+    def _pending_task(self) -> tuple[int | None, int]:
         """Return the task held, or else the one whose end hetd may not know."""
-        if self._held is not None:
-            return self._held.task, self._held.epoch
-        return self._last_word.concerns()
+        if self._loaded is not None:
+            return self._loaded.task, self._loaded.epoch
+        return self._pending.concerns()
 
-    def _obey(self, message: FromDaemon) -> None:
+    def _handle(self, message: FromDaemon) -> None:
         match message:
             case Stage():
                 self._stage(message)
@@ -194,7 +193,7 @@ class Worker:
             case Retire():
                 self._leaving = True
             case Registered():
-                self._last_word.heard(self._now())
+                self._pending.heard(self._now())
             case Error():
                 sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")
                 self._leaving = message.request == 0
@@ -205,48 +204,48 @@ class Worker:
     # ------------------------------------------------------------ staging
 
     def _stage(self, order: Stage, *, tell: bool = True, follows: bool = False) -> None:
-        held = self._held
-        if held and held.is_for(order):
-            self._last_word.repeat(self._link)
+        loaded = self._loaded
+        if loaded and loaded.is_for(order):
+            self._pending.repeat(self._link)
             return
-        self._let_go()
+        self._unload()
         if not follows:
-            self._last_word.take_back()
-        self._begin_stretch(order, Phase.LOADING)
+            self._pending.take_back()
+        self._begin_segment(order, Phase.LOADING)
         reach("worker.loading")
         try:
-            self._held = self._load(order)
+            self._loaded = self._load(order)
         except BaseException as error:  # noqa: BLE001  whatever an app raises is its own failure, the worker lives on
             self._fail(order, error)
             return
         reach("worker.loaded")
         own_page.enter(Phase.WAITING)
-        if self._held is not None:
-            self._keeper.take_in(self._held, order)
+        if self._loaded is not None:
+            self._snapshot_writer.take_in(self._loaded, order)
         if tell:
-            self._tell_ready(order)
+            self._report_ready(order)
 
-    def _begin_stretch(self, order: Stage | Run | Holding, phase: Phase) -> None:
+    def _begin_segment(self, order: Stage | Run | LoadedTask, phase: Phase) -> None:
         self._output.begin()
         self._measures = NO_STRIPS
         own_page.begin(order.task, order.epoch, self._output.start, phase)
 
-    def _load(self, order: Stage) -> Holding:
+    def _load(self, order: Stage) -> LoadedTask:
         self._folder.enter(order.spec.cwd)
         app_class = self._find_app(order.spec.app)
-        return Holding.load(order, app_class)
+        return LoadedTask.load(order, app_class)
 
-    def _tell_ready(self, order: Stage) -> None:
+    def _report_ready(self, order: Stage) -> None:
         """Say that the task is loaded, unless hetd has already said to run it."""
         following = self._link.receive(0)
         if following is not None:
             self._link.put_back([following])
         if isinstance(following, Run) and following.task == order.task:
             return
-        held = self._held
-        total = held.record.total if held else None
+        loaded = self._loaded
+        total = loaded.record.total if loaded else None
         ready = Ready(task=order.task, epoch=order.epoch, total=total)
-        self._last_word.say(ready, self._link, self._now())
+        self._pending.say(ready, self._link, self._now())
 
     # ------------------------------------------------------------ running
 
@@ -254,48 +253,52 @@ class Worker:
         unstaged = staging_of(order)
         if unstaged is not None:
             self._stage(unstaged, tell=False, follows=order.follows)
-        held = self._held
-        if held is None or not held.is_for(order):
+        loaded = self._loaded
+        if loaded is None or not loaded.is_for(order):
             self._refuse(order)
             return
         if not order.follows:
-            self._last_word.take_back()
+            self._pending.take_back()
         began = time.monotonic()
         reach("worker.running")
         try:
-            self._execute(held, order)
+            self._execute(loaded, order)
         except BaseException as error:  # noqa: BLE001  whatever an app raises is its own failure, the worker lives on
             self._devices.note_failure(order.device, error)
             self._fail(order, error)
-        if self._held is None:
-            spec = held.spec
-            self._age.begin_disposal()
-            del held  # and with it the arrays of an ended task
-            self._leaving |= self._age.is_over(spec, time.monotonic() - began)
+        if self._loaded is None:
+            spec = loaded.spec
+            self._lifetime.begin_disposal()
+            del loaded  # and with it the arrays of an ended task
+            self._leaving |= self._lifetime.is_over(spec, time.monotonic() - began)
 
     def _refuse(self, order: Run) -> None:
         ended = self.ended
         if ended and (ended.task, ended.epoch) == (order.task, order.epoch):
             return  # it failed while it was staged; hetd learns that just now
-        text = f"worker {self._terms.name} does not hold task {order.task}"
+        text = f"worker {self._options.name} does not hold task {order.task}"
         lost = Failed(task=order.task, epoch=order.epoch, error=text, code="not-held")
         self._link.send(lost)
 
-    def _execute(self, held: Holding, order: Run) -> None:
-        self._folder.enter(held.spec.cwd)
-        implementation = held.implementation(order.device)
+    def _execute(self, loaded: LoadedTask, order: Run) -> None:
+        self._folder.enter(loaded.spec.cwd)
+        implementation = loaded.implementation(order.device)
         own_page.open(order.device.name)
-        needs_device = held.app.needs_device
+        needs_device = loaded.app.needs_device
         device: Device = (
             self._devices.open(order.device)
             if needs_device
             else NullDevice(order.device)
         )
-        course = self._course(held, order)
-        lookout = Lookout(
-            self._link, held.task, held.epoch, self._output, self._keeper.keeping
+        checkpoint = self._checkpoint(loaded, order)
+        lookout = CheckpointHook(
+            self._link,
+            loaded.task,
+            loaded.epoch,
+            self._output,
+            self._snapshot_writer.current,
         )
-        execution = Execution(implementation, held.app, device, course, lookout)
+        execution = Execution(implementation, loaded.app, device, checkpoint, lookout)
         self._measures = execution.measures
         lookout.follow(execution, time.perf_counter_ns())
         self._runs_on = order.device.name
@@ -305,113 +308,117 @@ class Worker:
         except DeviceError:
             # The device's memory is lost; the host's holds what went in, if none came out.
             if copies_out is not None and device.copies_out == copies_out:
-                self._keeper.salvage(held)
+                self._snapshot_writer.save_before_failure(loaded)
             raise
         finally:
             self._runs_on = ""
             lookout.leave()
-        self._report(held, execution, outcome, lookout)
+        self._report(loaded, execution, outcome, lookout)
 
-    def _course(self, held: Holding, order: Run) -> Course:
+    def _checkpoint(self, loaded: LoadedTask, order: Run) -> RunCheckpoint:
         """Return the checkpoint from which the task goes on, and its strips' sizes."""
         welcome = self._link.welcome
         interval_ns = welcome.interval_ns if welcome else INTERVAL_NS
-        sizer = StripSizer(interval_ns, fixed=held.spec.strip, first=order.strip)
-        situation = None
-        if not held.app.needs_device:
-            situation = Situation(
-                held.task, order.attempt, order.slot, self._link.wait_beside
+        sizer = StripSizer(interval_ns, fixed=loaded.spec.strip, first=order.strip)
+        context = None
+        if not loaded.app.needs_device:
+            context = CommandContext(
+                loaded.task, order.attempt, order.slot, self._link.wait_for
             )
-        return Course(held.record, sizer, situation)
+        return RunCheckpoint(loaded.record, sizer, context)
 
     def _report(
-        self, held: Holding, execution: Execution, outcome: Outcome, lookout: Lookout
+        self,
+        loaded: LoadedTask,
+        execution: Execution,
+        outcome: Outcome,
+        lookout: CheckpointHook,
     ) -> None:
         match outcome:
             case Completed():
-                lookout.tell_complete()
-                self._finish(held, execution)
+                lookout.report_complete()
+                self._finish(loaded, execution)
             case Stopped(checkpoint):
-                held.record = checkpoint
-                self._yield_task(held, execution)
+                loaded.record = checkpoint
+                self._yield_task(loaded, execution)
             case Abandoned():
                 account = self._output.account(execution.measures)
-                self._end(Aborted(task=held.task, epoch=held.epoch, **account))
+                self._end(Aborted(task=loaded.task, epoch=loaded.epoch, **account))
 
-    def _finish(self, held: Holding, execution: Execution) -> None:
+    def _finish(self, loaded: LoadedTask, execution: Execution) -> None:
         reach("worker.computed")
         own_page.enter(Phase.SAVING)
-        kept = self._kept(held, held.app.save(execution.course))
+        kept = self._encoded(loaded, loaded.app.save(execution.checkpoint))
         for warning in kept.warnings:
             sys.stderr.write(f"libtask: {warning}\n")
         finished = Finished(
-            task=held.task,
-            epoch=held.epoch,
+            task=loaded.task,
+            epoch=loaded.epoch,
             result=kept.value,
             warnings=kept.warnings,
-            exit_code=0 if held.spec.app == COMMAND else None,
+            exit_code=0 if loaded.spec.app == COMMAND else None,
             **self._output.account(execution.measures),
         )
         reach("worker.saved")
         self._end(finished)
 
-    def _kept(self, held: Holding, result: Any) -> Kept:
+    def _encoded(self, loaded: LoadedTask, result: Any) -> EncodedResult:
         """Make plain values of a result; there is none of the shortest tasks."""
         if result is None:
-            return Kept(None, [])
-        return Results(self._result_file(held)).keep(result)
+            return EncodedResult(None, [])
+        return ResultEncoder(self._result_file(loaded)).keep(result)
 
-    def _result_file(self, held: Holding) -> Path:
+    def _result_file(self, loaded: LoadedTask) -> Path:
         """Name the file that a result goes to which no message holds."""
-        if self._terms.snapshots:
-            folder = Path(self._terms.snapshots).parent
+        if self._options.snapshots:
+            folder = Path(self._options.snapshots).parent
         else:
-            folder = launcher_folder(self._terms.socket)
-        return folder / "results" / f"{held.task}-{held.epoch}"
+            folder = launcher_folder(self._options.socket)
+        return folder / "results" / f"{loaded.task}-{loaded.epoch}"
 
-    def _yield_task(self, held: Holding, execution: Execution) -> None:
+    def _yield_task(self, loaded: LoadedTask, execution: Execution) -> None:
         yielded = Yielded(
-            task=held.task,
-            epoch=held.epoch,
-            checkpoint=held.record,
+            task=loaded.task,
+            epoch=loaded.epoch,
+            checkpoint=loaded.record,
             last_strip=execution.measures.last_strip_at_ns / NANOSECONDS,
-            at_risk=self._keeper.end_stretch(execution.measures),
+            at_risk=self._snapshot_writer.end_segment(execution.measures),
             **self._output.account(execution.measures),
         )
         reach("worker.stopped")
-        self._last_word.say(yielded, self._link, self._now())
+        self._pending.say(yielded, self._link, self._now())
         reach("worker.yielded")
-        self._link.give_back_followers()
-        self._begin_stretch(held, Phase.WAITING)
+        self._link.abort_followers()
+        self._begin_segment(loaded, Phase.WAITING)
 
     def _take_snapshot(self, order: TakeSnapshot) -> None:
-        held = self._held
-        if held is not None and held.is_for(order):
-            self._keeper.snapshot(held)
+        loaded = self._loaded
+        if loaded is not None and loaded.is_for(order):
+            self._snapshot_writer.snapshot(loaded)
 
     def _park_if_memory_is_low(self) -> None:
         """Let a preempted task wait on disk, and give its memory back."""
-        held = self._held
-        waits = self._last_word.is_yield()
-        if held is None or not waits or not self._keeper.should_park():
+        loaded = self._loaded
+        waits = self._pending.is_yield()
+        if loaded is None or not waits or not self._snapshot_writer.should_park():
             return
-        if self._keeper.snapshot(held):
-            parked = Parked(held.task, held.epoch)
-            self._last_word.say(parked, self._link, self._now())
-            spec = held.spec
-            del held
-            self._let_go()
-            self._leaving |= self._age.is_over(spec, 0.0)
+        if self._snapshot_writer.snapshot(loaded):
+            parked = Parked(loaded.task, loaded.epoch)
+            self._pending.say(parked, self._link, self._now())
+            spec = loaded.spec
+            del loaded
+            self._unload()
+            self._leaving |= self._lifetime.is_over(spec, 0.0)
 
     def _abort(self, order: Abort) -> None:
         """Give a task up; hetd awaits an answer also for one that is not held."""
-        held = self._held
+        loaded = self._loaded
         aborted = Aborted(task=order.task, epoch=order.epoch)
-        if held and held.is_for(order):
-            spec = held.spec
-            del held
+        if loaded and loaded.is_for(order):
+            spec = loaded.spec
+            del loaded
             self._end(aborted)
-            self._leaving |= self._age.is_over(spec, 0.0)
+            self._leaving |= self._lifetime.is_over(spec, 0.0)
         else:
             self._link.send(aborted)
 
@@ -423,44 +430,44 @@ class Worker:
 
     def _end(self, ended: Finished | Failed | Aborted) -> None:
         # First, as with the last word the resource is the next task's.
-        self._leaving |= not self._clear_away()
+        self._leaving |= not self._end_processes()
         # what kills the worker from here on has nothing to do with the task
         own_page.enter(Phase.IDLE)
-        self._last_word.say(ended, self._link, self._now())
+        self._pending.say(ended, self._link, self._now())
         reach("worker.last-word")
         self.ended = ended
-        self._let_go()
-        self._leaving |= self._terms.own
+        self._unload()
+        self._leaving |= self._options.own
 
-    def _let_go(self) -> None:
+    def _unload(self) -> None:
         """Hold no task any more: nothing may refer to its arrays."""
         own_page.enter(Phase.IDLE)
-        self._held = None
-        self._keeper.let_go()
+        self._loaded = None
+        self._snapshot_writer.let_go()
 
     # ------------------------------------------------------------ housekeeping
 
-    def _is_forsaken(self) -> bool:
+    def _is_unneeded(self) -> bool:
         """Say whether nobody needs this idle worker any more."""
-        if self._terms.own:
+        if self._options.own:
             return False
         alone = self._link.welcome is None
-        if alone and not self._may_come_back():
-            return self._silence() > PATIENCE
-        if self._held is not None:
+        if alone and not self._may_return():
+            return self._disconnected_s() > PATIENCE
+        if self._loaded is not None:
             return False
-        word = self._last_word
+        word = self._pending
         has_news = alone and word.message is not None and not word.settled
         if self._is_orphan() and not has_news:
             return True
         patience = NEWS_PATIENCE if has_news else PATIENCE
-        return alone and self._silence() > patience
+        return alone and self._disconnected_s() > patience
 
-    def _may_come_back(self) -> bool:
+    def _may_return(self) -> bool:
         """Whether there can be a hetd at the socket again: its folder is there."""
-        return self._terms.socket.parent.is_dir()
+        return self._options.socket.parent.is_dir()
 
-    def _silence(self) -> float:
+    def _disconnected_s(self) -> float:
         """Return for how long there has been no hetd, seconds."""
         return self._now() - self._link.silent_since
 

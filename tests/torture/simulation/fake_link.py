@@ -52,7 +52,7 @@ class SimulatedLink(Link):
             self._take()
         return self._inbox.popleft() if self._inbox else None
 
-    def send_users_values(self, message: Message) -> None:
+    def send_validated(self, message: Message) -> None:
         self.send(message)
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class SimulatedLink(Link):
         if not self._connection.lost:
             return
         self._inbox.clear()
-        self._later.clear()
+        self._batched.clear()
         if self.welcome is not None:
             self.welcome = None
             self.silent_since = self._network.world.now / SECOND

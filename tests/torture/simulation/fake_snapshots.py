@@ -15,14 +15,14 @@ from libtask.messages import (
     SnapshotTaken,
     Stage,
 )
-from libtask.worker.snapshot_writer import Keeper, Keeping
+from libtask.worker.snapshot_writer import SnapshotWriter, TaskSnapshots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.worker.execution import Course, Measures
+    from libtask.worker.execution import Measures, RunCheckpoint
     from libtask.worker.link import Link
-    from libtask.worker.loaded_task import Holding
+    from libtask.worker.loaded_task import LoadedTask
     from torture.simulation.world import World
 
 GENERATIONS = 2
@@ -61,14 +61,14 @@ class FakeSnapshots:
         return (kept[-1] if kept else None), refused
 
 
-class SimulatedKeeping(Keeping):
+class SimulatedKeeping(TaskSnapshots):
     """The snapshots of one held task, on a simulated disk."""
 
-    def __init__(self, held: Holding, snapshots: FakeSnapshots, name: str) -> None:
-        super().__init__(held, "", name, SnapshotSettings())
+    def __init__(self, loaded: LoadedTask, snapshots: FakeSnapshots, name: str) -> None:
+        super().__init__(loaded, "", name, SnapshotSettings())
         self._simulated = snapshots
 
-    def is_due(self, measures: Measures, course: Course) -> bool:
+    def is_due(self, measures: Measures, checkpoint: RunCheckpoint) -> bool:
         return self.wanted or self._simulated.world.happens(LIKELY)
 
     def is_memory_low(self) -> bool:
@@ -78,39 +78,39 @@ class SimulatedKeeping(Keeping):
         self, settle: Callable[[], CheckpointRecord], measures: Measures | None
     ) -> SnapshotTaken:
         self.wanted = False
-        held, record = self._held, settle()
-        app: Any = held.app
+        loaded, record = self._loaded, settle()
+        app: Any = loaded.app
         written = self._simulated.write(self._name, record.done, app.state)
         error = "" if written else "No space left on device"
         stands = CheckpointRecord(record.done, record.total)
         at = self._simulated.world.wall()
-        taken = SnapshotTaken(held.task, held.epoch, stands, at, 8, 1e-6, error)
+        taken = SnapshotTaken(loaded.task, loaded.epoch, stands, at, 8, 1e-6, error)
         if written:
             self.last, self.stands = taken, record.done
         return taken
 
     def resume(self) -> Resumed:
-        held = self._held
-        app: Any = held.app
+        loaded = self._loaded
+        app: Any = loaded.app
         found, refused = self._simulated.newest(self._name)
         if found is not None:
             done, app.state = found
-            held.record = CheckpointRecord(done, held.record.total)
+            loaded.record = CheckpointRecord(done, loaded.record.total)
             self.stands = done
-        stands = CheckpointRecord(held.record.done, held.record.total)
-        return Resumed(held.task, held.epoch, stands, refused)
+        stands = CheckpointRecord(loaded.record.done, loaded.record.total)
+        return Resumed(loaded.task, loaded.epoch, stands, refused)
 
 
-class SimulatedKeeper(Keeper):
+class SimulatedKeeper(SnapshotWriter):
     """Sees to the snapshots of whatever task a simulated worker holds."""
 
     def __init__(self, link: Link, snapshots: FakeSnapshots) -> None:
         super().__init__(link, "")
         self._simulated = snapshots
 
-    def take_in(self, held: Holding, order: Stage) -> None:
+    def take_in(self, loaded: LoadedTask, order: Stage) -> None:
         if not order.snapshots:
             return
-        self.keeping = SimulatedKeeping(held, self._simulated, order.snapshots)
+        self.current = SimulatedKeeping(loaded, self._simulated, order.snapshots)
         if order.resume:
-            self._link.send(self.keeping.resume())
+            self._link.send(self.current.resume())

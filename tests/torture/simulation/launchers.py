@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from libtask import messages as m
-from libtask.launcher.exit_records import SETTLED
+from libtask.launcher.exit_records import CONFIRMED_S
 from libtask.launcher.launcher import Patience
 from libtask.launcher.supervisor import GRACE
 from torture.simulation.fake_link import SimulatedLink
@@ -88,10 +88,10 @@ class SimulatedLauncher:
 
     def _wake(self) -> None:
         while (message := self._link.receive(0)) is not None:
-            self._obey(message)
+            self._handle(message)
         self._leave_if_done()
 
-    def _obey(self, message: FromDaemon) -> None:
+    def _handle(self, message: FromDaemon) -> None:
         self._world.note(self.process.name, type(message).__name__)
         match message:
             case m.StartWorkers(names):
@@ -159,12 +159,12 @@ class SimulatedLauncher:
     def _tick(self) -> None:
         now, exits = self._world.now, self._records.exits
         if self._link.welcome is not None:
-            limit = now - int(SETTLED * SECOND)
+            limit = now - int(CONFIRMED_S * SECOND)
             for name in [name for name, (_, told) in exits.items() if told < limit]:
                 del exits[name]
-        held = sorted(self._records.snapshots.by_name)
-        if held and self._link.welcome is not None:
-            self._link.send(m.SnapshotsHeld(held))
+        loaded = sorted(self._records.snapshots.by_name)
+        if loaded and self._link.welcome is not None:
+            self._link.send(m.SnapshotsHeld(loaded))
         self._leave_if_done()
         self.process.after(TICK, self._tick)
 

@@ -15,18 +15,18 @@ from libtask.checkpoint import StripSizer
 from libtask.errors import DeviceError, TaskFailedError
 from libtask.messages import CheckpointRecord, Leaving, Run
 from libtask.task import Task
-from libtask.worker.checkpoint_hook import Lookout
+from libtask.worker.checkpoint_hook import CheckpointHook
 from libtask.worker.execution import (
     Abandoned,
     Completed,
-    Course,
-    Demand,
     Execution,
     Measures,
     Outcome,
+    RunCheckpoint,
     Stopped,
+    StopRequest,
 )
-from libtask.worker.options import Terms
+from libtask.worker.options import WorkerOptions
 from libtask.worker.worker import INTERVAL_NS, Worker
 from torture.simulation.fake_link import SimulatedLink
 from torture.simulation.fake_snapshots import SimulatedKeeper
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from libtask.checkpoint import Checkpoint
     from libtask.messages import FromDaemon, Message
     from libtask.worker.link import Link
-    from libtask.worker.loaded_task import Holding
+    from libtask.worker.loaded_task import LoadedTask
     from torture.simulation.fake_snapshots import FakeSnapshots
     from torture.simulation.network import Network
     from torture.simulation.processes import Process
@@ -107,13 +107,15 @@ for _kind in ("cpu", "gpu", "fpga"):
 class Stretch(Execution):
     """A run of a task in a worker, strip by strip as time goes by."""
 
-    def __init__(self, held: Holding, order: Run, course: Course) -> None:
+    def __init__(
+        self, loaded: LoadedTask, order: Run, checkpoint: RunCheckpoint
+    ) -> None:
         # not as an execution: what computes is the model
-        self.held = held
+        self.loaded = loaded
         self.order = order
-        self.course = course
+        self.checkpoint = checkpoint
         self.measures = Measures()
-        self.app: Sum = held.app  # type: ignore[assignment]  # there is no other
+        self.app: Sum = loaded.app  # type: ignore[assignment]  # there is no other
 
     def compute(self, began: int, now: int) -> None:
         """Do the strip that ends now.
@@ -124,19 +126,19 @@ class Stretch(Execution):
         """
         if self.order.device.kind in self.app.fails_on:
             raise DeviceError(f"{self.order.device.name} failed")
-        iteration = self.course.done
+        iteration = self.checkpoint.done
         if iteration == self.app.raises_at:
             raise TaskFailedError("as it was told to")
         self.app.state = folded(self.app.state, iteration)
-        self.course.done += 1
+        self.checkpoint.done += 1
         self._book(began, now)
 
     def settle(self) -> CheckpointRecord:
-        return self.course.record()
+        return self.checkpoint.record()
 
     @property
     def over(self) -> bool:
-        return self.course.done >= (self.course.total or 0)
+        return self.checkpoint.done >= (self.checkpoint.total or 0)
 
     def _book(self, began: int, now: int) -> None:
         measures = self.measures
@@ -166,10 +168,10 @@ class SimulatedWorker(Worker):
         self.stretch: Stretch | None = None
         self._network = network
         self._world = network.world
-        self._lookout: Lookout | None = None
-        terms = Terms(name, Path("simulated"), growth=1 << 50)
-        super().__init__(terms, lambda _app: Sum, self._line)
-        self._keeper = SimulatedKeeper(self._link, snapshots)
+        self._lookout: CheckpointHook | None = None
+        options = WorkerOptions(name, Path("simulated"), growth=1 << 50)
+        super().__init__(options, lambda _app: Sum, self._line)
+        self._snapshot_writer = SimulatedKeeper(self._link, snapshots)
         process.after(IDLE, self._look_around)
 
     @property
@@ -196,20 +198,20 @@ class SimulatedWorker(Worker):
             message = self._link.receive(0)
             if message is None:
                 return
-            self._obey(message)
+            self._handle(message)
         if self._leaving:
             self._link.send(Leaving())
             self.close()
             self.process.end(0)
 
-    def _obey(self, message: FromDaemon) -> None:
+    def _handle(self, message: FromDaemon) -> None:
         details = [getattr(message, name, None) for name in ("task", "epoch")]
         self._world.note(self.process.name, type(message).__name__, *details)
-        super()._obey(message)
+        super()._handle(message)
 
     def _look_around(self) -> None:
         if self.stretch is None:
-            self._leaving = self._leaving or self._is_forsaken()
+            self._leaving = self._leaving or self._is_unneeded()
             self._park_if_memory_is_low()
             self._wake()
         self.process.after(IDLE, self._look_around)
@@ -222,18 +224,24 @@ class SimulatedWorker(Worker):
 
     # ------------------------------------------------------------ a task
 
-    def _execute(self, held: Holding, order: Run) -> None:
+    def _execute(self, loaded: LoadedTask, order: Run) -> None:
         """Begin to compute; what follows happens as time goes by."""
-        held.implementation(order.device)
+        loaded.implementation(order.device)
         sizer = StripSizer(INTERVAL_NS, fixed=1)
-        stretch = self.stretch = Stretch(held, order, Course(held.record, sizer))
-        self._lookout = Lookout(
-            self._link, held.task, held.epoch, self._output, self._keeper.keeping
+        stretch = self.stretch = Stretch(
+            loaded, order, RunCheckpoint(loaded.record, sizer)
+        )
+        self._lookout = CheckpointHook(
+            self._link,
+            loaded.task,
+            loaded.epoch,
+            self._output,
+            self._snapshot_writer.current,
         )
         self._lookout.follow(stretch, self._world.now)
         self._runs_on = order.device.name
         self._world.note(
-            self.process.name, "computes", held.task, held.epoch, order.device.name
+            self.process.name, "computes", loaded.task, loaded.epoch, order.device.name
         )
         self._begin_strip(stretch)
 
@@ -252,7 +260,7 @@ class SimulatedWorker(Worker):
         except (DeviceError, TaskFailedError) as error:
             self._leave()
             if isinstance(error, DeviceError):
-                self._keeper.salvage(stretch.held)
+                self._snapshot_writer.save_before_failure(stretch.loaded)
             self._fail(stretch.order, error)
             self._wake()
             return
@@ -270,13 +278,13 @@ class SimulatedWorker(Worker):
             self._begin_strip(stretch)
 
     def _conclude(self, stretch: Stretch, outcome: Outcome) -> None:
-        held, lookout = stretch.held, self._lookout
+        loaded, lookout = stretch.loaded, self._lookout
         self._leave()
         self._world.note(
-            self.process.name, type(outcome).__name__.lower(), held.task, held.epoch
+            self.process.name, type(outcome).__name__.lower(), loaded.task, loaded.epoch
         )
         if lookout is not None:
-            self._report(held, stretch, outcome, lookout)
+            self._report(loaded, stretch, outcome, lookout)
         self._wake()
 
     def _leave(self) -> None:
@@ -286,7 +294,7 @@ class SimulatedWorker(Worker):
             self._lookout.leave()
 
 
-def _outcome(demand: Demand, stretch: Stretch) -> Outcome:
-    if demand is Demand.ABANDON:
+def _outcome(demand: StopRequest, stretch: Stretch) -> Outcome:
+    if demand is StopRequest.ABANDON:
         return Abandoned()
-    return Stopped(stretch.course.record())
+    return Stopped(stretch.checkpoint.record())

@@ -175,7 +175,7 @@ def test_so_many_exits_are_kept(
         records.keep(WorkerExited(f"w{number}", 0))
         os.utime(tmp_path / f"w{number}", (number, number))
 
-    told = [exited.name for exited in records.to_tell()]
+    told = [exited.name for exited in records.unconfirmed()]
 
     assert told == ["w2", "w3", "w4"]
     assert sorted(path.name for path in tmp_path.iterdir()) == told

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from libtask.launcher.oom_kills import LOOK_S, MemoryKills
+from libtask.launcher.oom_kills import LOOK_S, OutOfMemoryKills
 from libtask.messages import Failed, Finished, WorkerExited
 from unit.scripted_daemon import cpu, run, stage
 
@@ -99,14 +99,14 @@ def test_old_kills_for_memory_are_no_reason(
     monkeypatch.setattr("time.monotonic", lambda: now)
     table = tmp_path / "vmstat"
     table.write_text("pgfault 7\noom_kill 3\nunevictable 2\n")
-    kills = MemoryKills(table)
-    assert not kills.were_there()
+    kills = OutOfMemoryKills(table)
+    assert not kills.occurred()
 
     table.write_text("oom_kill 4\n")
     kills.look()
-    assert kills.were_there(), "it was just now"
+    assert kills.occurred(), "it was just now"
 
     now += LOOK_S
     kills.look()
-    assert not kills.were_there()
-    assert not MemoryKills(tmp_path / "none").were_there(), "an old kernel"
+    assert not kills.occurred()
+    assert not OutOfMemoryKills(tmp_path / "none").occurred(), "an old kernel"

@@ -7,11 +7,11 @@ import math
 import pytest
 
 from libtask.messages import SnapshotSettings
-from libtask.snapshots import Pace
+from libtask.snapshots import SnapshotInterval
 
 
 def test_the_interval_is_that_of_young_and_daly() -> None:
-    pace = Pace(SnapshotSettings(mtbf_s=86_400.0, minimum_s=1.0), 0)
+    pace = SnapshotInterval(SnapshotSettings(mtbf_s=86_400.0, minimum_s=1.0), 0)
     pace.took(0.5)
 
     assert pace.interval_s == pytest.approx(math.sqrt(2 * 0.5 * 86_400) - 0.5)
@@ -21,9 +21,9 @@ def test_the_interval_is_that_of_young_and_daly() -> None:
 
 
 def test_the_interval_has_bounds_and_an_end() -> None:
-    never = Pace(SnapshotSettings(mtbf_s=0.0), 1 << 30)
-    least = Pace(SnapshotSettings(mtbf_s=1.0, minimum_s=10.0), 0)
-    slow = Pace(SnapshotSettings(mtbf_s=1.0, minimum_s=0.0), 0)
+    never = SnapshotInterval(SnapshotSettings(mtbf_s=0.0), 1 << 30)
+    least = SnapshotInterval(SnapshotSettings(mtbf_s=1.0, minimum_s=10.0), 0)
+    slow = SnapshotInterval(SnapshotSettings(mtbf_s=1.0, minimum_s=0.0), 0)
     slow.took(7.0)
 
     assert never.interval_s == math.inf
@@ -33,14 +33,17 @@ def test_the_interval_has_bounds_and_an_end() -> None:
 
 
 def test_a_larger_state_is_expected_to_take_longer() -> None:
-    terms = SnapshotSettings(minimum_s=0.0)
-    small, large = Pace(terms, 1 << 20), Pace(terms, 1 << 32)
+    options = SnapshotSettings(minimum_s=0.0)
+    small, large = (
+        SnapshotInterval(options, 1 << 20),
+        SnapshotInterval(options, 1 << 32),
+    )
 
     assert small.interval_s < large.interval_s
 
 
 def test_where_none_can_be_written_it_is_tried_less_often() -> None:
-    pace = Pace(SnapshotSettings(), 0)
+    pace = SnapshotInterval(SnapshotSettings(), 0)
     before = pace.interval_s
 
     pace.failed()

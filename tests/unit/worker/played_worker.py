@@ -115,17 +115,17 @@ Broken.on("cpu")(broken)
 class Played:
     """A worker process, and the daemon that the test plays for it."""
 
-    def __init__(self, folder: Path, **terms: Any) -> None:
+    def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
         self.log = folder / "worker.log"
         self.apps = folder / "apps.py"
         self.apps.write_text(textwrap.dedent(APPS))
         self.daemon = ScriptedDaemon(folder / "hetd.sock")
         script = (
-            "from pathlib import Path\nfrom libtask.worker.options import Terms\n"
+            "from pathlib import Path\nfrom libtask.worker.options import WorkerOptions\n"
             "from libtask.worker.worker import Worker\n"
-            f"terms = Terms('w1', Path({str(self.daemon.path)!r}), {str(self.log)!r},"
-            f" **{terms!r})\nWorker(terms).run()\n"
+            f"options = WorkerOptions('w1', Path({str(self.daemon.path)!r}),"
+            f" {str(self.log)!r}, **{options!r})\nWorker(options).run()\n"
         )
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

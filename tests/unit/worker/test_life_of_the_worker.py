@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from libtask.messages import Finished, Progress, Ready
-from libtask.worker.options import Terms
+from libtask.worker.options import WorkerOptions
 from libtask.worker.worker import Worker
 from unit.scripted_daemon import PATIENCE, cpu, run, stage
 from unit.worker.played_worker import Played, next_but_progress, start_counting
@@ -125,12 +125,14 @@ def test_a_result_waits_longer_for_a_hetd_than_an_idle_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     line: Any = _Nobody()
-    worker = Worker(Terms("w", Path("nowhere"), ""), connect=lambda *_given: line)
+    worker = Worker(
+        WorkerOptions("w", Path("nowhere"), ""), connect=lambda *_given: line
+    )
     monkeypatch.setattr(worker, "_now", lambda: 3600 * hours)
     if news:
-        worker._last_word.message = Finished(1, 1)
+        worker._pending.message = Finished(1, 1)
 
-    assert worker._is_forsaken() is leaves
+    assert worker._is_unneeded() is leaves
 
 
 @pytest.mark.parametrize(("connected_s", "leaves"), [(59.0, False), (61.0, True)])
@@ -140,17 +142,19 @@ def test_nobody_waits_to_tell_what_hetd_has_certainly_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     line: Any = _Nobody()
-    worker = Worker(Terms("w", Path("nowhere"), ""), connect=lambda *_given: line)
+    worker = Worker(
+        WorkerOptions("w", Path("nowhere"), ""), connect=lambda *_given: line
+    )
     monkeypatch.setattr(worker, "_now", lambda: 1000.0)
     line.welcome = "a hetd"
-    worker._last_word.say(Finished(1, 1), line, 1000.0)
+    worker._pending.say(Finished(1, 1), line, 1000.0)
 
     # the hetd that was told ends, and another connection is made
     line.welcome, line.silent_since = None, 1000.0 + connected_s
     worker._greeting()
     monkeypatch.setattr(worker, "_now", lambda: 1000.0 + connected_s + 61.0)
 
-    assert worker._is_forsaken() is leaves
+    assert worker._is_unneeded() is leaves
 
 
 @pytest.mark.parametrize("holds", ["nothing", "news", "a task"])
@@ -159,15 +163,15 @@ def test_nobody_waits_for_a_hetd_whose_folder_is_gone(
 ) -> None:
     line: Any = _Nobody()
     socket = tmp_path / "private" / "hetd.sock"
-    worker = Worker(Terms("w", socket, ""), connect=lambda *_given: line)
+    worker = Worker(WorkerOptions("w", socket, ""), connect=lambda *_given: line)
     if holds == "news":
-        worker._last_word.message = Finished(1, 1)
+        worker._pending.message = Finished(1, 1)
     elif holds == "a task":
-        worker._held = object()  # type: ignore[assignment]  # any
+        worker._loaded = object()  # type: ignore[assignment]  # any
     seen = []
 
     for seconds in (59.0, 61.0):
         monkeypatch.setattr(worker, "_now", lambda now=seconds: now)
-        seen.append(worker._is_forsaken())
+        seen.append(worker._is_unneeded())
 
     assert seen == [False, True]

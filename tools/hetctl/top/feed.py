@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hetctl.top.picture import Picture
-    from libtask.client.subscription import Watching
+    from libtask.client.subscription import TaskChanges
 
 MOST_TASKS = 10_000
 """Tasks that are kept; older ones are forgotten."""
@@ -86,7 +86,7 @@ class Feed:
         self.picture.problem = ""
 
     def _follow(
-        self, client: Client, watching: Watching, told: Callable[[], None]
+        self, client: Client, watching: TaskChanges, told: Callable[[], None]
     ) -> None:
         self.begin(client)
         while not self._stopped.is_set():
@@ -96,7 +96,7 @@ class Feed:
             self.picture.read(client.status(), client.devices())
             self._look_at_shown(client)
 
-    def _take_changes(self, client: Client, watching: Watching) -> None:
+    def _take_changes(self, client: Client, watching: TaskChanges) -> None:
         unknown: set[int] = set()
         for _ in range(MOST_CHANGES):
             changed = watching.within(0)
