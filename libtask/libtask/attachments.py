@@ -1,9 +1,9 @@
-"""Attachments: files that a task needs to start and that are too private for a message.
+"""Attachments: private files that a task needs to start, addressed by content.
 
 A command's environment may hold secrets, so it is a file that only its owner can read,
-named by its content: thousands of tasks share it, and what hetd is told, keeps and
-lists is that name. Clients write here, workers read; launchers remove what no task
-needs any more, which hetd knows.
+named by the hash of its content: thousands of tasks can share it, and hetd receives,
+stores and lists only the name. Clients write attachments, workers read them, and
+launchers remove those that no task needs according to hetd.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FOLDER = "attachments"
-"""Where a launcher has its user's, below its own folder."""
+"""Name of the folder below the launcher's folder."""
 NAME = re.compile(r"[0-9a-f]{64}")
 YOUNG_S = 3600.0
-"""Seconds since its last use in which a file is never removed: its task may be on its way."""
+"""Seconds since the last use in which a file is kept: its task may be in transit."""
 KEPT_S = 14 * 86_400.0
-"""Seconds for which a file stays that no task needs, so that one can be submitted again."""
+"""Seconds for which an unneeded file is kept, so that a task can be submitted again."""
 MOST_IDLE = 1000
-"""Files that stay so; of more the oldest go."""
+"""Maximum number of unneeded files; the oldest are removed first."""
 ASK_S = 60.0
-"""Seconds between two questions for what is not needed any more."""
+"""Seconds between two queries for unneeded attachments."""
 ASKED_AT_ONCE = 1000
 
 
 class Attachments:
-    """A folder of files by content, which only their owner can read.
+    """A folder of files by content that only their owner can read.
 
     Args:
-        path: the folder; it is made with the first file.
+        path: the folder; created with the first file.
 
     """
 
@@ -49,7 +49,7 @@ class Attachments:
         self._ask_at = 0.0
 
     def keep(self, content: bytes) -> str:
-        """Keep a content, on disk when this returns; return its name.
+        """Write a content durably; return its name.
 
         Raises:
             OSError: it cannot be written.
@@ -65,7 +65,7 @@ class Attachments:
         """Return a content.
 
         Raises:
-            InputError: it is gone, or not what was kept.
+            InputError: the file is gone or was changed.
 
         """
         path = self.file(name)
@@ -79,10 +79,10 @@ class Attachments:
         return content
 
     def file(self, name: str) -> Path:
-        """Return where a content lies.
+        """Return the path of a content.
 
         Raises:
-            InputError: that is no name of one.
+            InputError: the name is invalid.
 
         """
         if not NAME.fullmatch(name):
@@ -92,7 +92,7 @@ class Attachments:
     # ------------------------------------------------------------ removing
 
     def to_ask_for(self) -> list[str]:
-        """List those that were not used for long, to ask hetd whether a task needs them."""
+        """List long unused attachments to ask hetd about; empty between two queries."""
         now = time.monotonic()
         if now < self._ask_at:
             return []
@@ -103,14 +103,14 @@ class Attachments:
         return list(dict.fromkeys([*old, *surplus]))[:ASKED_AT_ONCE]
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove files that no task needs, but for those used a moment ago."""
+        """Remove files that no task needs, except recently used ones."""
         for name in names:
             if NAME.fullmatch(name):
                 with contextlib.suppress(OSError):
                     self._drop(self.path / name)
 
     def _drop(self, path: Path) -> None:
-        """Remove a file; one that a client has just used comes back."""
+        """Remove a file, unless a client has just used it."""
         doomed = path.with_name(f".{path.name}.gone")
         path.rename(doomed)
         if _age(doomed) < YOUNG_S:
@@ -119,7 +119,7 @@ class Attachments:
             doomed.unlink()
 
     def _idle(self) -> list[tuple[float, str]]:
-        """List (seconds since its last use, name), the oldest first."""
+        """List (seconds since the last use, name), oldest first."""
         found: list[tuple[float, str]] = []
         with contextlib.suppress(OSError):
             paths = [each for each in self.path.iterdir() if NAME.fullmatch(each.name)]
@@ -127,7 +127,7 @@ class Attachments:
         return sorted((each for each in found if each[0] > YOUNG_S), reverse=True)
 
     def _use(self, name: str) -> bool:
-        """Note that a file is used now; False: there is none."""
+        """Record that a file is used now; return whether it exists."""
         try:
             os.utime(self.path / name)
         except OSError:
@@ -149,12 +149,12 @@ class Attachments:
 
 
 def _age(path: Path) -> float:
-    """Seconds since the last use of a file."""
+    """Return the seconds since the last use of a file."""
     return time.time_ns() / 1e9 - path.stat().st_mtime
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder on disk."""
+    """Flush a folder's entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Checkpoints: where an implementation stands, and how long its next strip is.
+"""Checkpoints: the progress of an implementation and the size of its next strip.
 
 The runtime owns a `Checkpoint` for each execution and hands it to the
 implementation, which only draws strips from it. A strip is a plain `range` of
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GROWTH = 8
-"""How much longer a strip may be than the one before it: the first, cold strip of a
-kernel says little about the following ones, and an overlong strip delays preemption."""
+"""Largest ratio of a strip's size to the previous one: the first, cold strip of a
+kernel predicts the following ones badly, and an overlong strip delays preemption."""
 LARGEST = 1 << 40
-"""Iterations of a strip at most: what takes no time would grow for ever."""
+"""Maximum iterations of a strip: strips that take no measurable time would grow forever."""
 
 
 class StripSizer:
@@ -26,8 +26,8 @@ class StripSizer:
 
     Args:
         interval_ns: target time between checkpoints, nanoseconds.
-        fixed: iterations of each strip; switches the sizing off.
-        first: iterations of the first strip, where an estimate is at hand.
+        fixed: iterations of each strip; disables the sizing.
+        first: iterations of the first strip, from an estimate.
 
     """
 
@@ -39,7 +39,7 @@ class StripSizer:
         self.size = fixed or first or 1
 
     def measured(self, iterations: int, elapsed_ns: int) -> None:
-        """Learn from a finished strip."""
+        """Update the size from the time of a finished strip."""
         if self._fixed or iterations <= 0:
             return
         ideal = iterations * self._interval_ns // max(elapsed_ns, 1)
@@ -51,7 +51,7 @@ class Checkpoint:
 
     Attributes:
         done: iterations finished; the next strip starts here.
-        total: iterations in all; None where the app ends by itself (convergence).
+        total: all iterations; None: the app ends by itself (convergence).
         extra: small plain values that the app keeps here (residuals, flags); they
             travel with the task when it moves.
 
@@ -65,11 +65,11 @@ class Checkpoint:
         self._drawn = record.done
 
     def strips(self, granule: int = 1) -> Iterator[range]:
-        """Draw strips until the loop is done; each is followed by one `yield`.
+        """Yield strips until the loop is done; the caller yields once after each.
 
         Args:
-            granule: sizes are multiples of this many iterations (a tile, a block of
-                time steps), but for the last strip.
+            granule: sizes are multiples of this number of iterations (a tile, a block
+                of time steps), except for the last strip.
 
         """
         while self.total is None or self._drawn < self.total:
@@ -83,14 +83,14 @@ class Checkpoint:
 
     @property
     def drawn(self) -> int:
-        """Iterations handed out so far: finished ones, and those in flight."""
+        """Iterations drawn so far: finished ones and those in flight."""
         return self._drawn
 
     @property
     def complete(self) -> bool:
-        """Whether no strip is left to draw."""
+        """Whether all strips have been drawn."""
         return self.total is not None and self._drawn >= self.total
 
     def record(self) -> CheckpointRecord:
-        """Return the record of the progress made."""
+        """Return a record of the progress."""
         return CheckpointRecord(self.done, self.total, dict(self.extra))

@@ -1,7 +1,7 @@
-"""Documents of users: what a TOML or JSON file may hold before anybody reads it.
+"""Users' TOML and JSON documents: limits on nesting and on the size of numbers.
 
-The parsers allow numbers that no schedule, store or message can hold, and give up on
-deep nesting with an error of their own. `decoded` makes both a line for the user.
+The parsers accept numbers that no schedule, store or message can hold, and raise their
+own error on deep nesting. `decoded` and `check_numbers` turn both into one line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Text = TypeVar("Text")
 MOST = 1e15
 """The largest number in a document: 30 million years in seconds, a petabyte in bytes."""
 LEAST = 1e-200
-"""The smallest number but 0: what is divided by a smaller one may be infinite."""
+"""The smallest number above 0: a quotient by a smaller one may be infinite."""
 LARGEST_WHOLE = (1 << 63) - 1
 """The largest whole number that a message or the store can hold."""
 
@@ -30,7 +30,7 @@ def decoded(parse: Callable[[Text], Any], text: Text) -> Any:
     """Parse a document.
 
     Raises:
-        InputError: it is nested too deeply. What else is wrong, `parse` raises.
+        InputError: the document is nested too deeply. `parse` raises other errors.
 
     """
     try:
@@ -40,14 +40,14 @@ def decoded(parse: Callable[[Text], Any], text: Text) -> Any:
 
 
 def check_numbers(document: Any, most: float = MOST) -> None:
-    """Demand of every finite number of a document that it is of a size that can be meant.
+    """Check that every finite number of a document has a plausible size.
 
     Raises:
-        InputError: one is not; names its place.
+        InputError: a number is too large or too small; names its place.
 
     """
     for place, number in _numbers(document):
-        # a whole number may be too large to be asked whether it is finite
+        # math.isfinite fails for very large integers
         if abs(number) > most and number not in (math.inf, -math.inf):
             shown = _shown(number)
             where = f"{place}: " if place else ""
@@ -58,7 +58,7 @@ def check_numbers(document: Any, most: float = MOST) -> None:
 
 
 def _numbers(document: Any) -> Iterator[tuple[str, float]]:
-    # no recursion: a document may be nested as deeply as its parser allows
+    # iterative: a document may be nested as deeply as its parser allows
     left = [("", document)]
     while left:
         place, value = left.pop()
@@ -72,7 +72,7 @@ def _numbers(document: Any) -> Iterator[tuple[str, float]]:
 
 
 def _shown(number: Any) -> str:
-    """Write a number; of whole ones, Python writes only those of some thousand digits."""
+    """Format a number; Python refuses to format integers of many thousand digits."""
     if isinstance(number, float):
         return f"{number:.6g}"
     bits = number.bit_length()

@@ -1,6 +1,6 @@
-"""The daemon's socket: where it is by default, and why nobody answers there.
+"""The daemon's socket: its default path, and the reason for a failed connection.
 
-ZeroMQ gives no errno when it cannot connect, so `probe` asks the kernel first.
+ZeroMQ reports no errno when it cannot connect, so `probe` connects a plain socket first.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ SYSTEM_SOCKET = Path("/run/hetd/hetd.sock")
 LONGEST = 107
 """Bytes in the path of a UNIX socket (`sun_path` less its final zero)."""
 PATIENCE_S = 0.8
-"""How long a daemon may take to let somebody in whose queue of newcomers is full."""
+"""Seconds for a daemon with a full listen queue to accept the connection."""
 
 
 def run_directory() -> Path:
     """Return this user's runtime directory for hetd; it may not exist yet.
 
     Raises:
-        InputError: it is another user's, who could put a socket of his own there.
+        InputError: another user owns it and could place their own socket there.
 
     """
     with warnings.catch_warnings():
-        # Without XDG_RUNTIME_DIR it falls back to a folder in /tmp, which serves.
+        # Without XDG_RUNTIME_DIR it falls back to a folder in /tmp, which is acceptable.
         warnings.simplefilter("ignore")
         try:
             return Path(platformdirs.user_runtime_dir("hetd"))
@@ -45,10 +45,10 @@ def run_directory() -> Path:
 
 
 def default_socket() -> Path:
-    """Return the socket that is meant when none is given.
+    """Return the default socket.
 
-    That is `$HETD_SOCKET`, else the one in the user's runtime directory, else the
-    system's. Where neither exists, it is the user's: there one would be started.
+    That is `$HETD_SOCKET`, or the socket in the user's runtime directory, or the
+    system's. If neither exists, it is the user's, where a daemon would be started.
     """
     named = os.environ.get("HETD_SOCKET")
     if named:
@@ -56,7 +56,7 @@ def default_socket() -> Path:
     try:
         own = run_directory() / "hetd.sock"
     except InputError as error:
-        # somebody else's folder keeps nobody from the system's daemon
+        # another user's folder does not prevent use of the system's daemon
         if not SYSTEM_SOCKET.exists():
             raise
         _note(f"{error}; using {SYSTEM_SOCKET}")
@@ -66,15 +66,15 @@ def default_socket() -> Path:
 
 @functools.cache
 def _note(text: str) -> None:
-    """Tell a user something on standard error, once."""
+    """Write a warning to standard error, once per text."""
     sys.stderr.write(f"hetd: {text}\n")
 
 
 def launcher_folder(socket: Path) -> Path:
-    """Return where a user's launcher keeps logs and records: beside a private socket.
+    """Return the folder of a user's launcher for logs and records: beside a private socket.
 
-    Sockets below /run lie in memory, and logs would fill it: they go to the user's
-    state directory.
+    /run is in memory, which logs would fill: for sockets there, the folder is in the
+    user's state directory.
     """
     home = socket.parent
     if home.stat().st_uid == os.getuid() and not home.is_relative_to("/run"):
@@ -84,7 +84,7 @@ def launcher_folder(socket: Path) -> Path:
 
 
 def check_length(path: Path) -> None:
-    """Refuse a path that the kernel cannot bind.
+    """Check that the kernel can bind a path.
 
     Raises:
         InputError: the path is too long.
@@ -98,10 +98,10 @@ def check_length(path: Path) -> None:
 
 
 def probe(path: Path) -> None:
-    """Check that something listens at `path`.
+    """Check that a daemon listens at `path`.
 
     Raises:
-        DaemonUnreachableError: nothing does; says why and what to do.
+        DaemonUnreachableError: none does; gives the reason and a remedy.
 
     """
     check_length(path)
@@ -114,7 +114,7 @@ def probe(path: Path) -> None:
 
 
 def _members(path: Path) -> str:
-    """Say who may use a socket, where a group may."""
+    """Name the group that may use a socket; empty: there is none."""
     try:
         status = path.stat()
         group = grp.getgrgid(status.st_gid).gr_name
@@ -124,7 +124,7 @@ def _members(path: Path) -> str:
 
 
 def _remedy(path: Path) -> str:
-    """Say how a daemon is started at this very socket."""
+    """Describe how to start a daemon at this socket."""
     if path == SYSTEM_SOCKET:
         return "an administrator starts it with `systemctl start hetd.socket`"
     try:

@@ -1,4 +1,4 @@
-"""Errors, split by fault: the client's, the device's, or our own bug.
+"""Errors, split by fault: of the client, of the device, or a bug of hetd.
 
 Every error a user can meet is one of these and prints as one line. `retry` says
 whether the same request may succeed later or elsewhere without a change.
@@ -38,42 +38,42 @@ class NotAllowedError(InputError):
 
 
 class ConflictError(InputError):
-    """A key that stands for another request already."""
+    """The idempotency key belongs to another request."""
 
     code = "conflict"
 
 
 class ExpiredError(HetError):
-    """The request came after its sender had given it up; nothing was done."""
+    """The request arrived after its sender stopped waiting; hetd changed nothing."""
 
     retry = True
     code = "expired"
 
 
 class BusyError(HetError):
-    """The caller has had his share for now, and others want something too."""
+    """The caller has reached a rate limit; the request may succeed in a moment."""
 
     retry = True
     code = "busy"
 
 
 class DeviceError(HetError):
-    """The device's fault: lost, out of memory, not there. Another may do."""
+    """The device is lost, out of memory or absent; another device may work."""
 
     retry = True
     code = "device"
 
 
 class DeviceMemoryError(DeviceError):
-    """The device has not enough memory for the task; a larger one may have."""
+    """The device has too little memory for the task; a larger device may work."""
 
     code = "device-memory"
 
 
 class BinaryError(DeviceError):
-    """A board's prebuilt binary is missing, or the board does not take it.
+    """A board's prebuilt binary is missing, or the board rejects it.
 
-    The board is not to blame, and others may have a binary that does.
+    The board itself is healthy, and other boards may have a working binary.
     """
 
     retry = False
@@ -81,7 +81,7 @@ class BinaryError(DeviceError):
 
 
 class ProgramError(DeviceError):
-    """An OpenCL program does not compile for this device; another kind may do."""
+    """An OpenCL program does not compile for this device; another kind may work."""
 
     retry = False
     code = "program"
@@ -98,11 +98,11 @@ class TaskFailedError(HetError):
     """A waited-for task ended without a result.
 
     Args:
-        text: which one, and why.
-        output: the last lines that its last worker wrote; a traceback shows them.
+        text: names the task and the reason.
+        output: last lines that the task's last worker wrote; a traceback shows them.
 
     Attributes:
-        output: the same.
+        output: as given.
 
     """
 
@@ -118,7 +118,7 @@ class TaskFailedError(HetError):
 
 
 class CommandFailedError(TaskFailedError):
-    """A command ended with another exit status than 0.
+    """A command ended with an exit status other than 0.
 
     Args:
         text: how it ended.
@@ -141,6 +141,6 @@ class RemoteTraceback(Exception):  # noqa: N818  named as in concurrent.futures
 
 
 class BugError(HetError):
-    """An impossible state: our own fault. Carries the story of what happened."""
+    """An impossible state, which is a bug of hetd; carries the history that led to it."""
 
     code = "bug"

@@ -1,7 +1,7 @@
-"""Parameters: from plain values (command line, TOML, the wire) to a checked task.
+"""Parameters: conversion of plain values (command line, TOML, wire) to a checked task.
 
-Every value is checked against the type that the application's dataclass declares,
-so that a mistake is one clear line before submission and never a traceback later.
+Every value is checked against the type that the application's dataclass declares, so
+that a mistake is reported in one line before submission.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _PARAMETERS: dict[type[Task], dict[str, Parameter]] = {}
-"""Seen applications; `functools.cache` and classes as keys do not go together in mypy."""
+"""Parameters by application; mypy rejects `functools.cache` with classes as keys."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ class Parameter:
 def build(
     app_class: type[Task], params: Mapping[str, Any], *, text: bool = False
 ) -> Task:
-    """Make a task of `app_class` from plain parameters, checked.
+    """Build a task of `app_class` from plain parameters after checking them.
 
     Args:
         app_class: the application.
         params: parameter name -> value.
-        text: values are command-line strings, to be read as the declared types.
+        text: values are command-line strings, to be parsed as the declared types.
 
     Raises:
-        InputError: unknown, missing or wrong parameter; names it and what it takes.
+        InputError: a parameter is unknown, missing or invalid; names it and its type.
 
     """
     known = parameters(app_class)
@@ -77,7 +77,7 @@ def build(
 def parameters(app_class: type[Task]) -> dict[str, Parameter]:
     """List the parameters of an application, in order of declaration."""
     if app_class not in _PARAMETERS:
-        untyped: Any = app_class  # mypy takes no Task for a dataclass
+        untyped: Any = app_class  # mypy does not know that a Task is a dataclass
         fields = (
             dataclasses.fields(untyped) if dataclasses.is_dataclass(untyped) else ()
         )
@@ -88,10 +88,10 @@ def parameters(app_class: type[Task]) -> dict[str, Parameter]:
 
 
 def plain(task: Task) -> dict[str, Any]:
-    """Return the parameters of a task as plain values, as they travel on the wire.
+    """Return the parameters of a task as plain values for the wire.
 
     Raises:
-        InputError: a value that has no plain form.
+        InputError: a value has no plain form.
 
     """
     app_class = type(task)
@@ -106,7 +106,7 @@ def plain(task: Task) -> dict[str, Any]:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean X?)` where a known word is near, else nothing."""
+    """Return ` (did you mean X?)` for the nearest known word; empty: none is near."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
 
@@ -118,7 +118,7 @@ def one_line(error: BaseException) -> str:
 
 
 def cause(error: Exception) -> str:
-    """Return why, without number and file, for a line that names the file already."""
+    """Return the reason of an error without its number and file name."""
     why = error.strerror if isinstance(error, OSError) else None
     return why or one_line(error)
 
@@ -170,7 +170,7 @@ def _evaluated(single: Any, scope: dict[str, Any], name: str) -> Any:
     try:
         return typing.get_type_hints(single, scope, include_extras=True)[name]
     except NameError:
-        return Any  # a type imported only for type checkers: nothing to check against
+        return Any  # a type that is imported only for type checkers cannot be checked
 
 
 def _checked(
@@ -210,7 +210,7 @@ def _converted(value: Any, kind: Any, *, text: bool) -> Any:
 
 
 def _structure(value: str) -> Any:
-    """Read a list or map given as text: JSON, else comma-separated words."""
+    """Parse a list or map given as text: JSON or comma-separated words."""
     try:
         return json.loads(value)
     except (ValueError, RecursionError):

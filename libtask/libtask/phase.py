@@ -1,9 +1,9 @@
-"""The phase of a worker: what its task does just now, kept where it outlives the process.
+"""The phase of a worker's task, in shared memory that outlives the worker.
 
-The launcher makes a page of shared memory for each worker before it forks it, and reads
-it when the worker has died. Entering a phase is a store of one byte, so that nothing
-is ever half written; phases change some ten times in a task and never with a strip.
-A process without such a page (a user's own program, a test) writes to memory of its own.
+The launcher allocates a page of shared memory for each worker before the fork, and reads
+it after the worker's death. Entering a phase stores one byte, which is atomic; phases
+change about ten times per task and never per strip. A process without a shared page (a
+user's own program, a test) writes to private memory.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = 4096
 TEXT_BYTES = 500
-"""Longest name of a resource, and of what is compiled."""
+"""Maximum bytes of the name of a resource or a compiled program."""
 _TASK = struct.Struct("<qqq")
 _PHASE, _COMPUTED, _TASK_AT, _PLACE, _PROGRAM = 0, 1, 8, 64, 1024
 
 
 class Phase(IntEnum):
-    """What a worker does for its task."""
+    """The current activity of a worker."""
 
     IDLE = 0
     LOADING = 1
@@ -61,13 +61,13 @@ TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class PhaseRecord:
-    """What a page says.
+    """The content of a page.
 
     Attributes:
-        phase: the last one entered.
+        phase: the last phase entered.
         task: id of the task; `epoch`: of its binding to the worker.
-        log_start: byte of the worker's log at which the output of this stretch begins.
-        computed: whether a strip of this stretch was finished.
+        log_start: byte of the worker's log at which the output of this segment begins.
+        computed: whether a strip of this segment was finished.
         text: the phase in words; empty: the worker holds no task.
 
     """
@@ -81,10 +81,10 @@ class PhaseRecord:
 
 
 class PhasePage:
-    """A page that says what a worker does.
+    """A page with the current phase of a worker.
 
     Args:
-        memory: `PAGE_BYTES` of it; shared, where another process is to read it.
+        memory: `PAGE_BYTES` bytes; shared memory if another process reads the page.
 
     """
 
@@ -94,10 +94,10 @@ class PhasePage:
 
     @classmethod
     def shared(cls) -> PhasePage:
-        """Return a page that a process forked later shares.
+        """Return a page in memory that is shared with processes forked later.
 
         Raises:
-            OSError: the system gives no memory for it.
+            OSError: the system has no memory for it.
 
         """
         return cls(mmap.mmap(-1, PAGE_BYTES))
@@ -108,9 +108,9 @@ class PhasePage:
         self._place = ""
 
     def begin(self, task: int, epoch: int, log_start: int, phase: Phase) -> None:
-        """Begin a stretch of a task."""
+        """Begin a segment of a task."""
         memory = self._memory
-        memory[_PHASE] = Phase.IDLE  # until all of it is written
+        memory[_PHASE] = Phase.IDLE  # until the other fields are written
         memory[_COMPUTED] = 0
         _TASK.pack_into(memory, _TASK_AT, task, epoch, log_start)
         memory[_PHASE] = phase
@@ -120,7 +120,7 @@ class PhasePage:
         self._memory[_PHASE] = phase
 
     def open(self, place: str) -> None:
-        """Begin to open a resource, of which the phases that follow are told."""
+        """Begin to open a resource, which the following phases refer to."""
         if place != self._place:
             self._put(_PLACE, place)
             self._place = place
@@ -132,13 +132,13 @@ class PhasePage:
         self._memory[_PHASE] = Phase.COMPILING
 
     def compute(self) -> None:
-        """Take note that the first strip of this stretch is finished."""
+        """Record that the first strip of this segment is finished."""
         self._memory[_COMPUTED] = 1
         self._memory[_PHASE] = Phase.STRIPS
 
     @contextlib.contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
-        """Be in a phase for the block; after an error it stays the last one."""
+        """Set a phase for the block; after an error it stays the current phase."""
         before = self._memory[_PHASE]
         self._memory[_PHASE] = phase
         yield
@@ -146,18 +146,18 @@ class PhasePage:
 
     @contextlib.contextmanager
     def compiling(self, program: str) -> Iterator[None]:
-        """Compile a program in the block; after an error it stays the last phase."""
+        """Set the phase of compiling a program for the block; it stays after an error."""
         before = self._memory[_PHASE]
         self.compile(program)
         yield
         self._memory[_PHASE] = before
 
     def read(self) -> PhaseRecord:
-        """Return what the page says; any process that shares it may ask."""
+        """Return the page's content, in any process that shares it."""
         memory = self._memory
         try:
             phase = Phase(memory[_PHASE])
-        except ValueError:  # whatever a task has written over it
+        except ValueError:  # a task may have overwritten the memory
             phase = Phase.IDLE
         if phase is Phase.IDLE:
             return PhaseRecord(phase)
@@ -177,4 +177,4 @@ class PhasePage:
 
 
 own_page = PhasePage(bytearray(PAGE_BYTES))
-"""The page of this process, to which devices and executions write."""
+"""The page of this process; devices and executions write to it."""

@@ -1,9 +1,9 @@
-"""Plain text: words of others that cannot steer a terminal, nor forge a line of a log.
+"""Plain text: escapes the control characters in text that comes from other users.
 
-Names, types, reasons and parameters are users' words, and others read them. A control
-character among them would move the cursor, rename the window or paint over what stands
-there; one that changes the direction of writing would make a line say something else;
-an end of a line would begin one that nobody wrote. They are shown as escapes instead.
+Users choose names, types, reasons and parameters, and other users read them. A control
+character could move the cursor, rename the window or overwrite earlier output; a change
+of writing direction could alter the apparent meaning; a newline could forge a line of a
+log.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _BUT_LINES = {code: shown for code, shown in _ALL.items() if chr(code) not in "\
 
 
 def visible(text: str) -> str:
-    """Write control characters as escapes; ends of lines and tabs stay."""
+    """Escape control characters except newlines and tabs."""
     return text.translate(_BUT_LINES)
 
 
 def one_line(text: str) -> str:
-    """Write all control characters as escapes: what is shown stays in its line."""
+    """Escape all control characters, so that the text stays on one line."""
     return text.translate(_ALL)

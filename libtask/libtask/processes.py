@@ -1,9 +1,8 @@
-"""Processes: who stems from whom, and how all of them are ended.
+"""Processes: find and kill all descendants of a process.
 
-A worker and a launcher are subreapers: what is orphaned below them becomes their
-child, whatever session or group it made for itself. So everything that a task started
-is found by going down from its worker, and what a dead worker left by going down from
-its launcher.
+A worker and a launcher are subreapers: an orphan below them becomes their child,
+whatever session or group it created. The descendants of a worker are therefore all
+processes of its task, and the orphans of a dead worker are children of its launcher.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ if TYPE_CHECKING:
 
 PR_SET_CHILD_SUBREAPER = 36
 PASSES = 1000
-"""Rounds of looking for new processes in one go; each stops those that it finds."""
+"""Maximum searches for new processes in one call; each stops the processes it finds."""
 PAUSE_S = 0.002
-"""Between two looks at what is being killed."""
+"""Seconds between two checks of killed processes."""
 
 
 def become_subreaper() -> None:
-    """Be given the orphans of this process's descendants from now on."""
+    """Make this process the parent of its descendants' orphans."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def started_at(pid: int) -> int:
-    """Return when a process started, in clock ticks since the boot; 0: not to be seen.
+    """Return the start time of a process in clock ticks since boot; 0: it is invisible.
 
-    Together with the pid it names a process: pids are used again.
+    The pid and the start time identify a process; the kernel reuses pids.
     """
     fields = _stat(pid)
     return int(fields[19]) if fields else 0
 
 
 def boot_id() -> str:
-    """Return what names this boot of the machine: pids mean nothing in another."""
+    """Return the identifier of this boot, in which pids are valid; empty: unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -49,13 +48,13 @@ def boot_id() -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process is there and no zombie."""
+    """Return whether a process exists and is not a zombie."""
     fields = _stat(pid)
     return bool(fields) and fields[0] not in "ZX"
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the pids of a process's children, zombies among them."""
+    """Return the pids of a process's children, including zombies."""
     found = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -65,7 +64,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def descendants_of(roots: Iterable[int]) -> Iterator[int]:
-    """Iterate over all living processes below these, each before its own children."""
+    """Iterate over the living descendants of these processes, parents first."""
     to_visit = list(roots)
     while to_visit:
         for child in children_of(to_visit.pop()):
@@ -75,7 +74,7 @@ def descendants_of(roots: Iterable[int]) -> Iterator[int]:
 
 
 def has_children() -> bool:
-    """Say whether this process has any child; one system call."""
+    """Return whether this process has children; takes one system call."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -84,10 +83,10 @@ def has_children() -> bool:
 
 
 def kill_with_descendants(roots: Iterable[int]) -> None:
-    """Kill processes and all that stems from them; does not wait for their end.
+    """Kill processes and their descendants without waiting for their exit.
 
-    All are stopped first, until no new one is found: a process that forks faster than
-    it is killed would win otherwise.
+    All are stopped first, until a search finds no new one: a process could otherwise
+    fork faster than it is killed.
     """
     leaders = list(roots)
     stopped: set[int] = set()
@@ -103,13 +102,13 @@ def kill_with_descendants(roots: Iterable[int]) -> None:
 
 
 def end_children(patience: float) -> bool:
-    """Kill and reap everything below this process.
+    """Kill and reap all descendants of this process.
 
     Args:
-        patience: seconds to wait for the end of what was killed.
+        patience: seconds to wait for killed processes to exit.
 
     Returns:
-        Whether nothing is left.
+        Whether no child is left.
 
     """
     deadline = time.monotonic() + patience
@@ -130,13 +129,13 @@ def _reap() -> None:
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    # It may have ended meanwhile, or have taken another user's rights (sudo).
+    # It may have exited meanwhile, or run as another user (sudo).
     with contextlib.suppress(OSError):
         os.kill(pid, number)
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat that follow the name; empty: it is gone."""
+    """Return the fields of /proc/PID/stat after the name; empty: the process is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Sizes: samples of an application with another value of one parameter."""
+"""Sizes: an application's sample tasks with another value of one parameter."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from libtask.task import Task
 
 USUAL = "n"
-"""The parameter that most applications call their size."""
+"""The name that most applications use for their size parameter."""
 
 
 def sized(app: str, samples: Sequence[Task], sizes: Sequence[str]) -> list[Task]:
-    """Make tasks like an application's middle sample, of these sizes.
+    """Build tasks like an application's middle sample, with these sizes.
 
     Args:
-        app: the application's name, for complaints.
-        samples: what it offers to measure; none: its other parameters are the defaults.
+        app: the application's name, for error messages.
+        samples: its sample tasks; empty: its other parameters have their defaults.
         sizes: `KEY=VALUE`, or `VALUE` of the parameter `n`.
 
     Raises:
-        InputError: no such parameter, or a value that it refuses.
+        InputError: the parameter does not exist, or its value is invalid.
 
     """
     if not samples:
@@ -47,13 +47,13 @@ def _with(app: str, model: Task, size: str) -> Task:
 
 
 def _named(size: str) -> tuple[str, int | float | str]:
-    """Read `KEY=VALUE`, or `VALUE` of the usual parameter."""
+    """Parse `KEY=VALUE`, or `VALUE` for the usual parameter."""
     key, equals, value = size.partition("=")
     return (key, _read(value)) if equals else (USUAL, _read(size))
 
 
 def _read(value: str) -> int | float | str:
-    """Read a number where it is one."""
+    """Parse a number, or return the text unchanged."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(value)

@@ -1,4 +1,4 @@
-"""Tasks: what an application derives from.
+"""Tasks: the base class of applications.
 
 An application is a dataclass of parameters that derives from `Task`, plus one
 implementation for each kind of device: a generator that yields at checkpoints.
@@ -36,17 +36,17 @@ Written = TypeVar("Written", bound=Implementation)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How big a task is; known before it is submitted.
+    """The size of a task, known before it is submitted.
 
     Attributes:
-        signature: names the row of the characterisation tables with the app, e.g. "4096".
+        signature: with the app, names the row of the characterisation tables; e.g. "4096".
         work: amount of work in units that the app chooses; twice the work takes about
             twice the time on any one device.
         input_bytes: read-only data that a device needs.
         state_bytes: data that a migration moves.
-        memory_bytes: host memory that the task needs in all; 0: input plus state.
-        iterations: of the outer loop, where they are known before `load`: then the
-            scheduler knows where checkpoints lie in strips of a fixed size.
+        memory_bytes: host memory that the whole task needs; 0: input plus state.
+        iterations: iterations of the outer loop, if known before `load`: the scheduler
+            then knows where checkpoints lie with strips of a fixed size.
 
     """
 
@@ -67,13 +67,13 @@ class Task:
 
     implementations: ClassVar[dict[Kind, Implementation]] = {}
     state_names: ClassVar[tuple[str, ...]] = ()
-    """Attributes that strips change: what a snapshot holds; empty: all of them. The
-    others must be what `load()` makes them."""
+    """Attributes that strips change and a snapshot holds; empty: all of them. `load()`
+    must restore the others."""
 
     needs_device: ClassVar[bool] = True
-    """Whether its implementations compute on the device that they are given."""
+    """Whether the implementations compute on the device that they receive."""
     keeps_snapshots: ClassVar[bool] = True
-    """Whether its progress can be written to disk."""
+    """Whether a worker can write the progress to disk."""
 
     def __init_subclass__(cls) -> None:
         cls.implementations = dict(cls.implementations)
@@ -90,46 +90,47 @@ class Task:
 
     @classmethod
     def samples(cls, folder: Path) -> Sequence[Task]:
-        """Return the small tasks that characterisation measures; none: it is not measured.
+        """Return the small tasks that characterisation measures; empty: it measures none.
 
-        Times of other sizes follow from these by `Size.work`: give two or three sizes,
-        far enough apart to fit caches differently, of at most about a second each.
+        Execution times of other sizes are derived from these by `Size.work`: return two
+        or three sizes of at most about a second each, far enough apart that caches
+        behave differently.
 
         Args:
-            folder: an empty folder for input files that they need; removed afterwards.
+            folder: an empty folder for input files of the samples; removed afterwards.
 
         """
         return ()
 
     def size(self) -> Size:
-        """Say how big the task is. Called before submission: read headers, not data."""
+        """Return the task's size. Called before submission: read headers, not data."""
         return Size()
 
     def kinds(self) -> list[Kind]:
-        """List the kinds that can run it; fewer than implemented where parameters say."""
+        """List the kinds that can run the task; parameters may exclude implemented ones."""
         return list(self.implementations)
 
     def described(self) -> dict[str, Any]:
-        """Return further fields of its `TaskSpec`; for applications of libtask itself."""
+        """Return further fields of the `TaskSpec`; for applications of libtask itself."""
         return {}
 
     def load(self) -> None:
         """Read the inputs and allocate the state arrays. Called once, in the worker."""
 
     def total(self) -> int | None:
-        """Count the iterations of the outer loop; None: ends by itself. After `load`."""
+        """Return the iterations of the outer loop, after `load`; None: it ends by itself."""
         return 1
 
     def check(self, checkpoint: Checkpoint) -> str:
-        """Say what is wrong with the numbers so far; empty: nothing that is noticed.
+        """Describe an error in the results so far; empty: none found.
 
-        Called where the host has them: before a snapshot, when the task leaves a device,
-        after the last strip. What it finds counts as an error of the device, and the
-        task goes on elsewhere, from the last snapshot. A sum that must stay, or one
-        element computed anew, is enough; the time it takes is the task's.
+        Called when the host holds the data: before a snapshot, when the task leaves a
+        device and after the last strip. An error counts as the device's fault, and the
+        task continues on another device from its last snapshot. Checking an invariant
+        sum or recomputing one element suffices; the time counts as the task's.
         """
         return ""
 
     def save(self, checkpoint: Checkpoint) -> Any:
-        """Write the outputs; return the result; see `libtask.results`."""
+        """Write the outputs and return the result; see `libtask.results`."""
         return None

@@ -1,4 +1,4 @@
-"""What all messages are made of: base classes, limits and the words of the wire."""
+"""Base classes of all messages, their limits and their common types."""
 
 from __future__ import annotations
 
@@ -8,68 +8,68 @@ import msgspec
 
 PROTOCOL = 2
 MAX_FRAME = 1 << 20
-"""Bytes in one message; larger data travels in files, the message holds the path."""
+"""Maximum bytes of a message; larger data is in files whose path the message holds."""
 MAX_ANSWER = 4 * MAX_FRAME
-"""Bytes in one message of hetd: it repeats parts of several that it accepted, as a
-task's parameters, result and reason, and must never fail to tell."""
+"""Maximum bytes of a message from hetd: it combines parts of several accepted messages
+(a task's parameters, result and reason) and must always be sendable."""
 
 NAME_BYTES = 256
-"""Names of tasks, workers, resources and policies; keys of parameters of a policy."""
+"""Names of tasks, workers, resources and policies; keys of a policy's parameters."""
 TYPE_BYTES = 1024
-"""An application, with its path where it has one; and a task type, which begins with it."""
+"""An application, with its path if it has one; a task type, which begins with it."""
 TEXT_BYTES = 4096
 """A path, a reason, the message of an error."""
 TRACE_BYTES = 64 << 10
 """A Python traceback."""
 EXTRA_BYTES = 64 << 10
-"""What an application keeps in a checkpoint record; the parameters of a policy."""
+"""An application's extra values in a checkpoint record; the parameters of a policy."""
 MAX_TASKS = 500
-"""Tasks in one submit: they are accepted as one, in one turn of hetd."""
+"""Tasks in one submit, which hetd accepts as a whole in one turn of its loop."""
 MAX_IDS = 10_000
 """Ids of tasks in one request."""
 MAX_SAMPLES = 1000
 """Measurements in one message."""
 MAX_NAMES = 10_000
-"""Workers or snapshots that a launcher names in one message."""
+"""Names of workers or snapshots in one message of a launcher."""
 MAX_ATTACHMENTS = 8
-"""Files kept by content that a task refers to."""
+"""Attachments of a task."""
 MAX_GRACE_S = 86_400.0
-"""Seconds that a task may take to leave when it is asked to."""
+"""Seconds that a preempted task may take to yield."""
 MAX_REPORTS = 64
-"""Ends of tasks that a worker tells of at once."""
+"""Finished tasks in one report of a worker."""
 MAX_RESOURCES = 64
-"""Resources and kinds that a task, or a request, names."""
+"""Resources or kinds in a task or a request."""
 
 
 def text_of(limit: int) -> msgspec.Meta:
-    """Bound a text that a peer sends to so many bytes; see `bounds`."""
+    """Limit the bytes of a text from a peer; see `limits`."""
     return msgspec.Meta(extra={"bytes": limit})
 
 
 def entries(limit: int) -> msgspec.Meta:
-    """Bound a list that a peer sends to so many entries."""
+    """Limit the entries of a list from a peer."""
     return msgspec.Meta(extra={"most": limit})
 
 
 def packed_in(limit: int) -> msgspec.Meta:
-    """Bound a value that a peer sends to so many bytes in its encoded form."""
+    """Limit the encoded bytes of a value from a peer."""
     return msgspec.Meta(extra={"packed": limit})
 
 
 Whole = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""A whole number that every part can hold, the store too."""
+"""An integer that every component can hold, including the store."""
 Seconds = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
-"""A duration or a moment that can be told in nanoseconds: finite, above all."""
+"""A finite duration or moment that fits into 64-bit nanoseconds."""
 Amount = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
 
 Name = Annotated[str, msgspec.Meta(max_length=200)]
-"""What somebody calls himself."""
+"""A peer's name for itself."""
 
 NameText = Annotated[str, text_of(NAME_BYTES)]
 TypeText = Annotated[str, text_of(TYPE_BYTES)]
 Text = Annotated[str, text_of(TEXT_BYTES)]
 Ids = Annotated[list[Whole], entries(MAX_IDS)]
-"""Ids of tasks, as a request names them."""
+"""Ids of tasks in a request."""
 
 Kind = Literal["cpu", "gpu", "fpga"]
 TaskState = Literal[
@@ -91,4 +91,4 @@ class Message(msgspec.Struct, frozen=True, tag_field="t", tag=str, omit_defaults
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of the parts that messages carry."""
+    """Base of the records that messages contain."""

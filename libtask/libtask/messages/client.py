@@ -39,54 +39,54 @@ from libtask.messages.records import (
 
 
 class Request(Message, frozen=True):
-    """Base of what a client asks; the reply carries the same `request`."""
+    """Base of clients' requests; the reply has the same `request` number."""
 
     request: Whole
 
 
 class Change(Request, frozen=True, kw_only=True):
-    """Base of the requests that change something."""
+    """Base of requests that change state."""
 
     key: NameText = ""
-    """Idempotency key: asked again with the same key, it is answered as at first."""
+    """Idempotency key: a repeated request with the same key gets the same reply."""
     expires: float | None = None
-    """On the node's monotonic clock, seconds: what comes later is refused."""
+    """Seconds on the node's monotonic clock after which hetd refuses the request."""
 
 
 class Submit(Change, frozen=True):
-    """Accept these tasks, all or none."""
+    """Accept all of these tasks or none."""
 
     tasks: Annotated[list[TaskSpec], entries(MAX_TASKS)]
     worker: NameText = ""
-    """Name of the submitting worker that will run the single task itself."""
+    """Name of the submitting worker, which runs the single task itself."""
     part_of: Whole = 0
-    """First task of the submission that these belong to, where it takes several messages."""
+    """First task of the submission, if it takes several messages."""
 
 
 class ListTasks(Request, frozen=True):
-    """List tasks, newest first, each once; a page ends at some size as well."""
+    """List tasks, newest first, each once; the size of a message also ends a page."""
 
     ids: Ids | None = None
-    """None: all that the caller may see."""
+    """None: all tasks that are visible to the caller."""
     mine: bool = False
     limit: Whole = 1000
     """Tasks in one page, at most `MAX_IDS`."""
     before: Whole | None = None
-    """Page: only ids below this one."""
+    """Only ids below this one, for the next page."""
     detail: bool = False
-    """With segments and parameters."""
+    """Include segments and parameters."""
     states: Annotated[list[TaskState], entries(MAX_RESOURCES)] = []
-    """Only tasks in one of these; empty: in any."""
+    """Only tasks in one of these states; empty: in any."""
     since: Seconds | None = None
-    """Only tasks that have not ended, or not before this (epoch seconds)."""
+    """Only unfinished tasks and tasks that ended after this time (epoch seconds)."""
     user: Whole | None = None
-    """Only this user's; others' are for rulers."""
+    """Only this user's tasks; those of others require an administrator."""
     count: bool = False
-    """Tell how many there are, not which."""
+    """Return only the number of tasks."""
 
 
 class Explain(Request, frozen=True):
-    """Say why a task waits or runs where it does."""
+    """Explain why a task waits, or runs on its resource."""
 
     id: Whole
 
@@ -97,54 +97,54 @@ class Control(Change, frozen=True):
     verb: Literal["cancel", "hold", "release", "snapshot", "signal"]
     ids: Ids
     requeue: bool = False
-    """Hold: commands leave their places, too, and begin again when they are released."""
+    """Hold: commands also leave their resource and restart after release."""
     signal: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
     """Number of the signal to send."""
     reason: Reason = ""
-    """Why they are cancelled, in their user's words."""
+    """Reason of the cancellation, as given by the user."""
 
 
 class Requeue(Change, frozen=True):
-    """Submit tasks that have ended again, with all that was said of them.
+    """Submit ended tasks again with their original options.
 
-    The reply has the new ones, in the order of the old; fewer, where their descriptions
-    exceed a message: the others are to be asked for again.
+    The reply lists the new tasks in the order of the old ones; it has fewer if their
+    descriptions exceed a message, and the caller requests the others again.
     """
 
     ids: Ids
     """At most `MAX_TASKS`."""
     done: Annotated[list[RequeuedTask], entries(MAX_IDS)] = []
-    """Those that were submitted again before: what comes after an old one comes after the
-    new one."""
+    """Tasks that were requeued before: a dependency on an old task becomes one on the new
+    task."""
 
 
 class DeleteTasks(Change, frozen=True):
-    """Remove tasks that have ended from history; the reply is those that are gone."""
+    """Remove ended tasks from history; the reply lists the removed ones."""
 
     ids: Ids
 
 
 class Amend(Change, frozen=True):
-    """Change what tasks that have not ended were submitted with."""
+    """Change options of unfinished tasks."""
 
     ids: Ids
     priority: Whole | None = None
-    """None: as it was."""
+    """None: unchanged."""
     deadline_s: float | None = None
-    """Seconds from now to the new deadline; None: as it was."""
+    """Seconds from now to the new deadline; None: unchanged."""
     no_deadline: bool = False
-    """They have no deadline any more."""
+    """Remove the deadlines."""
 
 
 class Migrate(Change, frozen=True):
-    """Move a task to this resource at its next checkpoint; it stays there."""
+    """Move a task to this resource at its next checkpoint and pin it there."""
 
     id: Whole
     resource: NameText
 
 
 class Subscribe(Request, frozen=True):
-    """Send `TaskChanged` for these tasks (None: all visible) from now on."""
+    """Push `TaskChanged` for these tasks (None: all visible) from now on."""
 
     ids: Ids | None = None
     progress: bool = True
@@ -155,19 +155,19 @@ class Devices(Request, frozen=True):
 
 
 class Policies(Change, frozen=True):
-    """Show the policy in force; with `set` or `configured`, change it first.
+    """Show the current policy; with `set` or `configured`, change it first.
 
-    What is set stays in force over restarts, whatever the configuration says.
+    A set policy survives restarts and overrides the configuration.
     """
 
     set: NameText | None = None
     parameters: Annotated[dict[str, Any], packed_in(EXTRA_BYTES)] = {}
     configured: bool = False
-    """Go back to the policy of the configuration."""
+    """Return to the configured policy."""
 
 
 class Notes(Request, frozen=True):
-    """Tell what happened to the node as a whole, the newest of it."""
+    """List the newest events of the node as a whole."""
 
     since: float = 0.0
     """Seconds since the epoch."""
@@ -181,97 +181,97 @@ class AddSamples(Change, frozen=True):
 
 
 class Models(Request, frozen=True):
-    """List the measured execution times that the caller may see."""
+    """List the measured execution times that are visible to the caller."""
 
     after: SamplePlace | None = None
-    """Page: only what comes behind this place."""
+    """Only samples after this place, for the next page."""
     limit: Whole = 1000
 
 
 class DeleteSamples(Change, frozen=True):
-    """Forget measured execution times, and failures; the reply is what is gone.
+    """Delete measured execution times and failures; the reply describes the deleted ones.
 
-    Who is no ruler forgets failures of their own applications only.
+    Users without administrator rights delete only failures of their own applications.
     """
 
     names: Annotated[list[TypeText], entries(MAX_SAMPLES)] = []
     """Applications or types; empty: all."""
     resources: Annotated[list[NameText], entries(MAX_RESOURCES)] = []
-    """Only what was measured, or failed, there; empty: everywhere."""
+    """Only times and failures on these resources; empty: on all."""
 
 
 class Usage(Request, frozen=True):
-    """Tell what is kept of a user, and what he may have."""
+    """Show a user's storage and limits."""
 
     user: Whole | None = None
     """Uid; None: the caller."""
 
 
 class Status(Request, frozen=True):
-    """Say how the daemon is, and what it has done since its start."""
+    """Show the state of the daemon and counters since its start."""
 
 
 class ShowConfig(Request, frozen=True):
-    """Tell the configuration that is in force, and where each value comes from."""
+    """Show the current configuration and the source of each value."""
 
 
 class Drain(Change, frozen=True):
-    """Keep a resource free of tasks (drain), over restarts too, or give it back."""
+    """Drain a resource (also over restarts), or put it back into service."""
 
     resource: NameText
     on: bool
-    """False: put it back into service."""
+    """Whether to drain it."""
 
 
 class TestDevices(Change, frozen=True):
-    """Begin the self-test of resources; `Devices` tells what comes of it."""
+    """Start the self-test of resources; `Devices` shows the outcome."""
 
-    __test__: ClassVar[bool] = False  # no test of pytest's
+    __test__: ClassVar[bool] = False  # pytest must not collect it
 
     resources: Annotated[list[NameText], entries(MAX_RESOURCES)] = []
-    """Empty: all that an OpenCL driver serves."""
+    """Empty: all resources with an OpenCL driver."""
 
 
 class Stop(Change, frozen=True):
-    """End the daemon; running tasks go on."""
+    """Stop the daemon; running tasks continue."""
 
 
 class Submitted(Request, frozen=True):
-    """The tasks are durable, under these ids."""
+    """The tasks are durable under these ids."""
 
     ids: list[int]
     launcher: bool = True
-    """Whether the caller's launcher is connected; else nobody makes workers for them."""
+    """Whether the caller's launcher, which starts their workers, is connected."""
 
 
 class TaskList(Request, frozen=True):
-    """A page of tasks, as asked for; `total` counts all those that have not ended."""
+    """A page of tasks; `total` is the number of unfinished tasks."""
 
     tasks: list[TaskInfo]
     total: int = 0
     next: int | None = None
-    """Where the next page begins: ask again, with this as `before`; None: that was all."""
+    """`before` of the request for the next page; None: this is the last page."""
     count: int = 0
-    """How many there are, where that was asked for."""
+    """Number of tasks, if requested by `count`."""
 
 
 class Explained(Request, frozen=True):
-    """Why a task is where it is, and what it has to expect of every resource."""
+    """Reason for a task's place, and its outlook on every resource."""
 
     id: int
     state: TaskState
     why: str
-    """What it does or waits for, after "task 7 "."""
+    """The rest of a sentence that begins with "task 7 "."""
     policy: str = ""
     rule: str = ""
-    """The rule that put it there; empty: the policy names none."""
+    """The policy's rule for the placement; empty: unnamed."""
     objective: str = "performance"
     resource: str | None = None
     prospects: list[Prospect] = []
 
 
 class Done(Request, frozen=True):
-    """It is done, for these tasks."""
+    """The request was carried out for these tasks."""
 
     ids: list[int] = []
 
@@ -283,7 +283,7 @@ class DeviceList(Request, frozen=True):
 
 
 class StatusInfo(Request, frozen=True):
-    """How the daemon is. Sums count from its start; none ever shrinks."""
+    """The state of the daemon. Sums begin at its start and never decrease."""
 
     version: str
     pid: int
@@ -291,62 +291,62 @@ class StatusInfo(Request, frozen=True):
     started: float
     """Seconds since the epoch."""
     tasks: dict[str, int]
-    """State -> tasks in it now; of the states in which tasks have ended: since the start."""
+    """State -> number of tasks now; for final states: since the start."""
     records: dict[str, int]
-    """Changes of tasks, by the event that made them: placed, dispatched, yielded…"""
+    """Changes of tasks by event: placed, dispatched, yielded…"""
     migrations: int
     decided: int
-    """Events that the scheduler took in; `deciding_s`: time that it took for them."""
+    """Events handled by the scheduler; `deciding_s`: total time of handling them."""
     deciding_s: float
     commits: int
     commit_s: float
-    """Time that commits took, from the order to the end, summed up."""
+    """Total time of commits, from the request to the end."""
     refused: int
-    """Messages that could not be understood."""
+    """Malformed messages."""
     workers: int
     launchers: int
     watchers: int
     memory_bytes: int
     """Resident memory of the daemon."""
     shortage: str | None = None
-    """Why nothing new may come in; None: the store has room."""
+    """Why hetd accepts no new tasks; None: the store has space."""
     config_file: str = ""
-    """Empty: there is none."""
+    """Empty: there is no file."""
     state: str = ""
     """The folder of the store."""
     log: str = ""
-    """A file, or `journal`; empty: it goes elsewhere."""
+    """A file, or `journal`; empty: elsewhere."""
     managed: bool = False
     """Whether a service manager started the daemon."""
     command_policy: str = ""
-    """The policy that the command line names."""
+    """The policy of the command line."""
 
 
 class ConfigInfo(Request, frozen=True):
-    """The configuration in force; of other users' limits only rulers are told."""
+    """The current configuration; only administrators receive other users' limits."""
 
     values: list[ConfigValue]
     file: str = ""
-    """Which was read; empty: there is none."""
+    """The file that was read; empty: none."""
 
 
 class PolicyInfo(Request, frozen=True):
-    """The policy in force, and those there are."""
+    """The current policy and the available ones."""
 
     name: str
     parameters: dict[str, Any]
     available: dict[str, str]
     """Policy name -> one-line description."""
     set: str = ""
-    """Who set it and when, as text; empty: it is the configured one."""
+    """User and time of the change, as text; empty: the policy is the configured one."""
     configured: str = ""
-    """Name of the policy of the configuration."""
+    """Name of the configured policy."""
     packages: dict[str, str] = {}
-    """Policy name -> the package that brings it."""
+    """Policy name -> the package that provides it."""
 
 
 class NoteList(Request, frozen=True):
-    """What happened to the node, oldest first."""
+    """Events of the node, oldest first."""
 
     notes: list[Note]
 
@@ -356,57 +356,57 @@ class ModelList(Request, frozen=True):
 
     samples: list[Sample]
     next: SamplePlace | None = None
-    """The place of the last one, where more come behind it."""
+    """`after` of the request for the next page; None: this is the last page."""
     hidden: int = 0
-    """How many were left out on the way: other users' own applications."""
+    """Number of omitted samples, of other users' own applications."""
     avoided: list[AvoidedPair] = []
-    """What is known against applications: the asker's own, or everybody's for rulers."""
+    """Applications that avoid a resource: the caller's, or all for administrators."""
 
 
 class DeletedSamples(Request, frozen=True):
-    """What was forgotten: how many measured times, and some of the failures."""
+    """Number of deleted times, and some of the deleted failures."""
 
     count: int
     avoided: list[AvoidedPair] = []
 
 
 class UsageInfo(Request, frozen=True):
-    """What is kept of a user, in bytes, and the limits; None: there is none."""
+    """A user's storage in bytes, and the limits; None: unlimited."""
 
     user: int
     unended_tasks: int
     unended_tasks_limit: int | None
     unended_bytes: int
-    """Records of tasks that have not ended, mostly their parameters."""
+    """Records of unfinished tasks, mostly their parameters."""
     unended_limit: int | None
     history_bytes: int
-    """Records of tasks that have ended, with their results."""
+    """Records of ended tasks, with their results."""
     answer_bytes: int
-    """Answers to requests, kept a day so that none is carried out twice."""
+    """Replies to requests, kept a day so that no request is carried out twice."""
     stored_limit: int | None
-    """Of all three; beyond it the oldest ended tasks leave."""
+    """Limit on the sum of all three; the oldest ended tasks are removed above it."""
     snapshot_bytes: int
-    """Newest snapshots of tasks that have not ended, in the user's own folder."""
+    """Newest snapshots of unfinished tasks, in the user's own folder."""
     log_bytes: int
-    """Output of tasks that have not ended, as far as it was reported; in their logs."""
+    """Reported output of unfinished tasks, in their logs."""
     priority_limit: int | None
 
 
 class Error(Request, frozen=True):
-    """A refused request: why, in one line."""
+    """The reason of a refusal, in one line."""
 
     code: str
     text: str
 
 
 class Lagged(Message, frozen=True):
-    """Pushed to who reads too slowly: changes were left out; ask how things are now."""
+    """Pushed to a slow reader: changes were dropped, so it must list the tasks again."""
 
     dropped: int = 0
 
 
 class TaskChanged(Message, frozen=True):
-    """Pushed to watchers: a task entered another state, or made progress."""
+    """Pushed to subscribers: a task entered another state or made progress."""
 
     id: int
     state: TaskState
@@ -419,11 +419,11 @@ class TaskChanged(Message, frozen=True):
     """The event's name: submitted, placed, started, progress, yielded, finished…"""
     type: str = ""
     last_output: LastOutput | None = None
-    """Of a task that has failed: what its last worker wrote last."""
+    """Of a failed task: the last output of its last worker."""
     trace: str = ""
-    """Of a task that has failed: where in its Python code."""
+    """Of a failed task: the Python traceback."""
     by: str = ""
-    """Who ordered it, as owners are named; empty: nobody did."""
+    """The user who ordered it, named as owners are; empty: no user."""
 
 
 FromClient = (

@@ -1,4 +1,4 @@
-"""The codec: one message, one frame. `decode_*` is the only way in."""
+"""The codec of messages: one message per frame, validated by `decode_*`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def encode(message: Message) -> bytes:
     """Encode a message into one frame.
 
     Raises:
-        InputError: the frame would exceed `MAX_FRAME`, or for hetd's `MAX_ANSWER`; or
-            it holds what no message can.
+        InputError: the frame would exceed `MAX_FRAME` (`MAX_ANSWER` from hetd), or the
+            message contains a value that cannot be encoded.
 
     """
     try:
@@ -60,7 +60,7 @@ _FROM_DAEMON = {kind.__name__: kind for kind in get_args(FromDaemon)}
 
 
 class MalformedError(InputError):
-    """A frame that is no known message; `request` says which one, where that can be told."""
+    """The frame is not a known message; `request` is its number if that can be read."""
 
     def __init__(self, text: str, request: int) -> None:
         super().__init__(text)
@@ -75,20 +75,20 @@ LIMITS = {
     "max_ext_len": 0,
 }
 UNCOUNTED = 16 * 1024
-"""Bytes of a frame whose values need not be counted: it cannot hold many."""
+"""Bytes of a frame that is too small to hold many values, which are not counted then."""
 MOST_VALUES = 100_000
-"""Values that a peer's message may hold. A megabyte could hold a million lists, which
-take a quarter of a second to build; so many take some ten milliseconds."""
+"""Maximum number of values in a peer's message. A megabyte could hold a million lists,
+which take a quarter of a second to build; this number takes about ten milliseconds."""
 HEAD = 64
-"""Bytes of a frame that hold what kind of message it is, and its number."""
+"""Bytes of a frame that contain the type of the message and its request number."""
 CONTAINER = 4
-"""Values as which an array or a map counts, besides those that it holds."""
+"""Number of values that an array or a map counts for, in addition to its content."""
 KEYED = 3
-"""Values as which each entry of a map counts: its key, its value, its place."""
+"""Number of values that an entry of a map counts for: its key, its value, its slot."""
 
 
 class _Count:
-    """Counts what is built, and stops it when it is too much."""
+    """Counts decoded values and stops the decoder at the limit."""
 
     def __init__(self) -> None:
         self._left = MOST_VALUES
@@ -102,7 +102,7 @@ class _Count:
 
 
 def _unpack(frame: bytes) -> Any:
-    """Unpack what a peer sent; how long that takes is bounded."""
+    """Unpack a peer's frame in bounded time."""
     if len(frame) <= UNCOUNTED:
         return msgpack.unpackb(frame, **LIMITS)
     count = _Count()
@@ -117,7 +117,7 @@ def _decode(frame: bytes, kinds: dict[str, Any], unpack: Callable[[bytes], Any])
     plain: Any = None
     try:
         plain = unpack(frame)
-        # Converting to the one class is 20 times faster than to the union of all.
+        # Converting to a single class is 20 times faster than to the union of all.
         return msgspec.convert(plain, kinds[plain["t"]])
     except (
         ValueError,
@@ -136,16 +136,17 @@ def _decode(frame: bytes, kinds: dict[str, Any], unpack: Callable[[bytes], Any])
 _STRAIGHT_TO_DAEMON = msgspec.msgpack.Decoder(ToDaemon)
 _STRAIGHT_FROM_DAEMON = msgspec.msgpack.Decoder(FromDaemon)
 _UNREADABLE = (ValueError, RecursionError, msgspec.MsgspecError)
-"""What a decoder raises; the way by plain values then says what is wrong, and where."""
+"""Exceptions of a decoder; decoding by way of plain values then locates the error."""
 _WITH_CHECKPOINT = frozenset({Progress, Yielded, SnapshotTaken, Resumed})
 
 
 def _straight(frame: bytes) -> ToDaemon | None:
-    """Decode a small frame straight into a message: a fifth of the time.
+    """Decode a small frame directly into a message, five times faster.
 
     Returns:
-        None where it has to go by plain values: it is large, not well-formed, or holds
-        values of any type, of which msgspec lets through some that msgpack refuses.
+        None if the frame must be decoded by way of plain values: it is large,
+        malformed, or has fields of type `Any`, for which msgspec accepts values that
+        msgpack rejects.
 
     """
     if len(frame) > UNCOUNTED:
@@ -158,7 +159,7 @@ def _straight(frame: bytes) -> ToDaemon | None:
 
 
 def _holds_any_values(message: Any) -> bool:
-    """Whether a message to hetd holds values of any type (a field with `Any` in it)."""
+    """Return whether a message to hetd has values in fields of type `Any`."""
     kind = type(message)
     if kind is Finished:
         return message.result is not None
@@ -172,10 +173,10 @@ def _holds_any_values(message: Any) -> bool:
 
 
 def decode_to_daemon(frame: bytes) -> ToDaemon:
-    """Decode and validate what a peer sent to hetd.
+    """Decode and validate a peer's message to hetd.
 
     Raises:
-        InputError: not a well-formed, known message.
+        MalformedError: the frame is malformed, unknown, or exceeds a limit.
 
     """
     message = _straight(frame)
@@ -190,10 +191,10 @@ def decode_to_daemon(frame: bytes) -> ToDaemon:
 
 
 def request_in(frame: bytes | memoryview) -> int | None:
-    """Read from its beginning which request a frame is.
+    """Read the request number from the beginning of a frame.
 
     Returns:
-        Its number; None: it is no request, or that cannot be told so cheaply.
+        The number; None: the frame is not a request, or does not begin with its number.
 
     """
     head = msgpack.Unpacker(max_buffer_size=HEAD)
@@ -210,10 +211,10 @@ def request_in(frame: bytes | memoryview) -> int | None:
 
 
 def decode_from_daemon(frame: bytes) -> FromDaemon:
-    """Decode and validate what hetd sent.
+    """Decode and validate a message from hetd.
 
     Raises:
-        InputError: not a well-formed, known message.
+        MalformedError: the frame is malformed or unknown.
 
     """
     try:

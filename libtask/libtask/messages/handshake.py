@@ -26,20 +26,20 @@ class Register(Message, frozen=True):
     worker: Name = ""
     """Worker's name, given by its launcher (`libtask.main`: by itself)."""
     task: Whole | None = None
-    """Worker: the task it still holds, after a reconnect."""
+    """Worker: the task that it still holds after a reconnect."""
     epoch: Whole = 0
     own: bool = False
-    """Worker started by the user's own program: it runs just the task it submits."""
+    """Worker: it is the user's own program and runs only the task that it submits."""
     resource: NameText = ""
-    """Worker: where the task that it holds runs; empty: it waits, or is about to end."""
+    """Worker: the resource on which its task runs; empty: the task waits or is ending."""
     ended: Annotated[list[TaskEpoch], entries(MAX_REPORTS)] = []
-    """Worker: the tasks ordered together of whose ends hetd may not know; they follow."""
+    """Worker: tasks of a batch whose ends hetd may not know; their reports follow."""
     workers: Annotated[list[NameText], entries(MAX_NAMES)] = []
-    """Launcher: its workers of whom anything is there."""
+    """Launcher: its workers of which a process still exists."""
 
 
 class Registered(Message, frozen=True):
-    """hetd's answer to Hello."""
+    """hetd's reply to `Register`."""
 
     protocol: int
     version: str
@@ -49,10 +49,10 @@ class Registered(Message, frozen=True):
     interval_ns: int = 50_000_000
     """Target interval between checkpoints."""
     snapshots: SnapshotSettings = SnapshotSettings()
-    """Worker: when to write them."""
+    """Worker: when to write snapshots."""
     log_bytes: int = 64 << 20
-    """Launcher: the disk that a worker's log may take; 0: any."""
+    """Launcher: maximum bytes of a worker's log on disk; 0: unlimited."""
     processes: int = 0
-    """Launcher: processes and threads that its user may have; 0: any number."""
+    """Launcher: maximum processes and threads of its user; 0: unlimited."""
     hung_launcher: int = 0
-    """Process of the caller's launcher if it does not answer; 0: it does, or is none."""
+    """Pid of the caller's launcher if it does not respond; 0: it responds or is absent."""

@@ -1,8 +1,8 @@
-"""Bounds of what peers may send to hetd, beside the size of a frame: bytes and counts.
+"""Limits on the fields of messages from peers, in bytes and entries.
 
-Fields are bounded where they are declared (`text_of`, `entries`, `packed_in` in `base`);
-`check` finds the declarations by introspection. They hold for what arrives at hetd only:
-what hetd has stored is read whatever its size.
+Fields declare their limits (`text_of`, `entries`, `packed_in` in `base`); `check` finds
+the declarations by introspection. The limits apply only to messages that arrive at hetd;
+hetd reads stored records of any size.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from libtask.errors import InputError
 from libtask.messages.base import NAME_BYTES, TEXT_BYTES
 
 Check: TypeAlias = Callable[[Any, str], None]
-"""Raises InputError where a value exceeds a bound; the text is the value's place."""
+"""Raises InputError if a value exceeds a limit; the text is the value's place."""
 
 
 def check(message: msgspec.Struct, size: int) -> None:
-    """Refuse a message with a field beyond its bound.
+    """Check that no field of a message exceeds its limit.
 
     Args:
-        message: what was decoded.
-        size: bytes of its frame; in a small one nothing can be too large.
+        message: the decoded message.
+        size: bytes of its frame; no field of a small frame can exceed a limit.
 
     Raises:
-        InputError: names the field and the bound.
+        InputError: a field exceeds its limit; names the field and the limit.
 
     """
     if size <= NAME_BYTES:
@@ -49,7 +49,7 @@ def check(message: msgspec.Struct, size: int) -> None:
 
 @cache
 def _of_struct(kind: type[msgspec.Struct]) -> Check | None:
-    """Return what checks the fields of a structure; None: none of them is bounded."""
+    """Return the check of a structure's fields; None: no field has a limit."""
     hints = get_type_hints(kind, include_extras=True)
     made = {name: _of_type(hints[name]) for name in kind.__struct_fields__}
     checks = [(name, check) for name, check in made.items() if check is not None]
@@ -64,7 +64,7 @@ def _of_struct(kind: type[msgspec.Struct]) -> Check | None:
 
 
 def _of_type(hint: Any) -> Check | None:
-    """Return what checks a value of a type; None: nothing need be."""
+    """Return the check of a type's values; None: the type has no limit."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _of_bounded(arguments[0], arguments[1].extra or {})
@@ -133,7 +133,7 @@ def _packed(limit: int) -> Check:
 
 
 def cut(text: str, limit: int = TEXT_BYTES) -> str:
-    """Shorten a text to so many bytes, and say so at its end."""
+    """Truncate a text to `limit` bytes; an ellipsis marks a truncated text."""
     if len(text) * 4 <= limit or len(text.encode(errors="replace")) <= limit:
         return text
     mark = " …"

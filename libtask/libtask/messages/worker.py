@@ -21,13 +21,13 @@ from libtask.messages.records import CheckpointRecord, DeviceSpec, LastOutput, T
 
 
 class StartWorkers(Message, frozen=True):
-    """Make a worker of each name."""
+    """Start a worker with each name."""
 
     names: list[str]
 
 
 class KillWorker(Message, frozen=True):
-    """End a worker that does not obey."""
+    """Kill a worker that does not respond to commands."""
 
     name: str
     reason: str = ""
@@ -41,28 +41,28 @@ class WorkerExited(Message, frozen=True):
     """Exit status; negative: the signal that ended it."""
     reason: Text = ""
     started: bool = True
-    """Whether there was a process; else the system gave none, and may later."""
+    """Whether a process was started; if not, the system may provide one later."""
     last: LastOutput | None = None
-    """What it wrote last of the task that it held; None: it held none."""
+    """Last output of the task that it held; None: it held none."""
 
 
 class Stage(Message, frozen=True):
-    """Load this task's inputs; it will run soon. `Run` may come before it is ready."""
+    """Load this task's inputs; it will run soon. `Run` may arrive before `Ready` is sent."""
 
     task: Whole
     epoch: Whole
     spec: TaskSpec
     checkpoint: CheckpointRecord = CheckpointRecord()
     snapshots: str = ""
-    """Names the task's snapshots among all of its user's; empty: it has none."""
+    """Name of the task's snapshots among those of its user; empty: it has none."""
     resume: bool = False
-    """Go on from the newest good snapshot, and say so by `Resumed`."""
+    """Continue from the newest valid snapshot and report `Resumed`."""
 
 
 class Run(Message, frozen=True):
-    """Run the staged (or preempted, kept) task on this device now.
+    """Run the staged or preempted task on this device now.
 
-    With `spec`, the task is not staged yet: load it first, without a `Ready`.
+    With `spec`, the task is not staged yet: load it first, without sending `Ready`.
     """
 
     task: Whole
@@ -73,12 +73,12 @@ class Run(Message, frozen=True):
     snapshots: str = ""
     resume: bool = False
     attempt: Whole = 1
-    """How often the task is started with this."""
+    """Number of starts of the task, including this one."""
     slot: Whole | None = None
-    """Which slot of the resource it has; None: any."""
+    """The slot of the resource; None: any."""
     follows: bool = False
-    """It is one of several short tasks ordered together, behind the others: the ends of
-    those before it may be told after it has begun, a millisecond later at most."""
+    """The task belongs to a batch and is not its first: the ends of earlier tasks may be
+    reported after it has started, at most a millisecond later."""
     strip: Whole | None = None
     """First strip's size, from the estimates; None: start with the smallest."""
 
@@ -89,11 +89,11 @@ class Preempt(Message, frozen=True):
     task: Whole
     epoch: Whole
     requeue: bool = False
-    """Whatever it has not saved may be lost: its owner wants it out of its place."""
+    """Unsaved progress may be lost: the task's owner wants it off its resource."""
 
 
 class Signal(Message, frozen=True):
-    """Send a signal to what the task started; SIGSTOP and SIGCONT suspend and resume it."""
+    """Send a signal to the task's processes; SIGSTOP and SIGCONT suspend and resume it."""
 
     task: Whole
     epoch: Whole
@@ -101,21 +101,21 @@ class Signal(Message, frozen=True):
 
 
 class Abort(Message, frozen=True):
-    """Give the task up at the next checkpoint, without a result; also drops a staged one."""
+    """Abort the task at the next checkpoint, without a result; also drops a staged task."""
 
     task: Whole
     epoch: Whole
 
 
 class Recall(Message, frozen=True):
-    """Give a task back (`Aborted`) that was ordered behind others, if it has not begun."""
+    """Return a task of a batch (`Aborted`) if it has not started."""
 
     task: Whole
     epoch: Whole
 
 
 class TakeSnapshot(Message, frozen=True):
-    """Write a snapshot at the next checkpoint, and go on."""
+    """Write a snapshot at the next checkpoint and continue."""
 
     task: Whole
     epoch: Whole
@@ -128,29 +128,29 @@ class DropSnapshots(Message, frozen=True):
 
 
 class SnapshotsHeld(Message, frozen=True):
-    """Launcher: there are snapshots of these tasks; some may not be needed any more."""
+    """Launcher: snapshots of these tasks exist; some may be unneeded."""
 
     names: Annotated[list[NameText], entries(MAX_NAMES)]
 
 
 class AttachmentsHeld(Message, frozen=True):
-    """Launcher: there are attachments of these names; some may not be needed any more."""
+    """Launcher: attachments with these names exist; some may be unneeded."""
 
     names: Annotated[list[NameText], entries(MAX_NAMES)]
 
 
 class DropAttachments(Message, frozen=True):
-    """Launcher: remove these attachments; no task that has not ended needs them."""
+    """Launcher: remove these attachments, which no unfinished task needs."""
 
     names: list[str]
 
 
 class Retire(Message, frozen=True):
-    """Exit; no task is held."""
+    """Exit; the peer holds no task."""
 
 
 class Leaving(Message, frozen=True):
-    """A worker takes no further order and exits; what it was given is not begun."""
+    """A worker accepts no further command and exits; tasks that it has not started stay so."""
 
 
 class Ready(Message, frozen=True):
@@ -162,7 +162,7 @@ class Ready(Message, frozen=True):
 
 
 class Progress(Message, frozen=True):
-    """Strips done since the last report; at most one each 100 ms."""
+    """Strips finished since the last report; sent at most once in 100 ms."""
 
     task: Whole
     epoch: Whole
@@ -178,16 +178,16 @@ class Progress(Message, frozen=True):
     cpu_seconds: Seconds = 0.0
     """Processor time of the worker since the last report, all threads."""
     at_risk: Seconds = 0.0
-    """Computing since the last snapshot, or since the start, seconds."""
+    """Seconds of computing since the last snapshot, or since the start."""
     complete: bool = False
-    """All strips are done; what follows is saving."""
+    """All strips are finished; the task saves its result next."""
     log: Text = ""
-    """Where the output of this stretch goes, and begins; in the first report only."""
+    """Log file with the output of this segment, and its start; in the first report only."""
     log_start: Whole = 0
 
 
 class SegmentTotals(Message, frozen=True, kw_only=True):
-    """Base of what a worker says of a stretch that is over, computed as it was to be."""
+    """Base of a worker's reports of a segment that ended without an error."""
 
     seconds: Seconds = 0.0
     iterations: Whole = 0
@@ -197,9 +197,9 @@ class SegmentTotals(Message, frozen=True, kw_only=True):
     set_up: Seconds = 0.0
     """Seconds from the start to the first strip, without transfers."""
     cpu_seconds: Seconds = 0.0
-    """Processor time of the worker in this stretch, all threads."""
+    """Processor time of the worker in this segment, all threads."""
     ended: Seconds = 0.0
-    """When the stretch ended (epoch seconds); 0: just now."""
+    """When the segment ended (epoch seconds); 0: on arrival of the report."""
     log: Text = ""
     log_start: Whole = 0
     log_end: Whole = 0
@@ -217,52 +217,52 @@ class Yielded(SegmentTotals, frozen=True):
 
 
 class SnapshotTaken(Message, frozen=True):
-    """A snapshot was written, or could not be."""
+    """A worker wrote a snapshot or failed to."""
 
     task: Whole
     epoch: Whole
     checkpoint: CheckpointRecord
-    """Where the task stands in it, without `extra`."""
+    """Progress of the task in the snapshot, without `extra`."""
     at: Seconds = 0.0
     """When (epoch seconds)."""
     bytes: Whole = 0
     seconds: Seconds = 0.0
-    """What it took, with copying from the device."""
+    """Duration, including copies from the device."""
     error: Text = ""
-    """Why there is none; the older ones are what they were."""
+    """Reason of the failure, which leaves older snapshots unchanged; empty: none."""
 
 
 class Resumed(Message, frozen=True):
-    """The task goes on from a snapshot; or from its start, where none is good."""
+    """The task continues from a snapshot, or from its start if none is valid."""
 
     task: Whole
     epoch: Whole
     checkpoint: CheckpointRecord
     refused: Annotated[list[Text], entries(MAX_RESOURCES)] = []
-    """Snapshots that were not used, and why."""
+    """Invalid snapshots, each with the reason."""
 
 
 class Parked(Message, frozen=True):
-    """A task that waited is on disk, and no longer in this worker."""
+    """A waiting task is on disk and no longer in this worker."""
 
     task: Whole
     epoch: Whole
 
 
 class Finished(SegmentTotals, frozen=True):
-    """The task is complete; `result` is what it saved."""
+    """The task completed; `result` is its saved result."""
 
     task: Whole
     epoch: Whole
     result: Any = None
     exit_code: Whole | None = None
-    """Of the command that it was."""
+    """Exit status, if the task is a command."""
     warnings: Annotated[list[Text], entries(MAX_RESOURCES)] = []
-    """What of the result is kept in another form."""
+    """Parts of the result that are stored in another form."""
 
 
 class Reports(Message, frozen=True):
-    """Several tasks that were ordered together are complete, in this order."""
+    """Several tasks of a batch completed, in this order."""
 
     reports: Annotated[list[Finished], entries(MAX_REPORTS)]
 
@@ -278,21 +278,21 @@ class Failed(Message, frozen=True):
     """`HetError.code` of the cause; `device` and `program` may succeed elsewhere."""
     trace: Annotated[str, text_of(TRACE_BYTES)] = ""
     exit_code: Whole | None = None
-    """Of the command that it was; negative: the signal that ended it."""
+    """Exit status, if the task is a command; negative: the signal that ended it."""
     last: LastOutput | None = None
-    """In which phase it failed, and what it wrote last."""
+    """The phase in which it failed, and its last output."""
     seconds: Seconds = 0.0
-    """Computing time of the strips of this stretch."""
+    """Computing time of the strips of this segment."""
     strips: Whole = 0
     ended: Seconds = 0.0
-    """When the stretch ended (epoch seconds); 0: just now."""
+    """When the segment ended (epoch seconds); 0: on arrival of the report."""
     log: Text = ""
     log_start: Whole = 0
     log_end: Whole = 0
 
 
 class Aborted(SegmentTotals, frozen=True):
-    """The task was given up, as asked; what it computed is lost, and told all the same."""
+    """The task was aborted as ordered; its progress is lost, its totals are reported."""
 
     task: Whole
     epoch: Whole
