@@ -162,9 +162,9 @@ class SimulatedLauncher:
             limit = now - int(CONFIRMED_S * SECOND)
             for name in [name for name, (_, told) in exits.items() if told < limit]:
                 del exits[name]
-        loaded = sorted(self._records.snapshots.by_name)
-        if loaded and self._link.welcome is not None:
-            self._link.send(m.SnapshotsHeld(loaded))
+        names = sorted(self._records.snapshots.by_name)
+        if names and self._link.welcome is not None:
+            self._link.send(m.SnapshotsHeld(names))
         self._leave_if_done()
         self.process.after(TICK, self._tick)
 
