@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from hetctl import modelfile
-from hetctl.batchfile import BatchFile
+from hetctl.export import modelfile
+from hetctl.submission.batchfile import BatchFile
 from hetd.config import read_config
 from hetsim.__main__ import cli
 from libtask.errors import HetError, InputError

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from hetctl.__main__ import main
+from hetctl.documents.schemas import ON_ERROR, PRINTED, documents, file_name, schema_of
 from hetctl.reference import commands
-from hetctl.schemas import ON_ERROR, PRINTED, documents, file_name, schema_of
 from system.terminal import PRINTER, Terminal
 
 if TYPE_CHECKING:

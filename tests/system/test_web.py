@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from hetctl.schemas import schema_of
+from hetctl.documents.schemas import schema_of
 from hetctl.web.server import PageServer
 from system.private_daemon import PATIENCE, eventually
 

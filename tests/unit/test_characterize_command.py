@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from hetctl.commands import characterize
+from hetctl.commands import models
 from libtask.characterisation import Extent, Subject, Trial
 from libtask.messages import DeviceInfo, DeviceSpec, Sample
 from libtask.task import Task
@@ -50,14 +50,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], bool]]:
         report(Trial(subject, 1, 2, warm_up=False, problem=problem))
         return [] if problem else [SAMPLE]
 
-    monkeypatch.setattr(characterize, "connect", lambda _: nullcontext(Node()))
-    monkeypatch.setattr(characterize, "characterise", measure)
+    monkeypatch.setattr(models, "connect", lambda _: nullcontext(Node()))
+    monkeypatch.setattr(models, "characterise", measure)
     return calls
 
 
 def invoke(*arguments: str) -> tuple[int, str]:
     outcome = CliRunner().invoke(
-        characterize.characterize_command, arguments, standalone_mode=False
+        models.characterize_command, arguments, standalone_mode=False
     )
     return outcome.return_value, outcome.output
 

@@ -6,8 +6,8 @@ import json
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
-from hetctl.lanes import laid_out
-from hetctl.page import write_page
+from hetctl.export.lanes import laid_out
+from hetctl.export.page import write_page
 from libtask.messages import Segment
 from unit.fake_daemon import a_node, a_task
 

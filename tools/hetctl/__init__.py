@@ -1,1 +1,1 @@
-"""The command line: one file a command."""
+"""The command line: `commands` parse and print, the other packages do the work."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hetctl.completing import selectors
 from hetctl.units import Duration
 
 if TYPE_CHECKING:
@@ -44,6 +45,17 @@ follow_option = click.option(
 )
 timeout_option = click.option(
     "--timeout", type=Duration(), help="Wait no longer, e.g. 90s or 15min."
+)
+
+selectors_argument = click.argument(
+    "selectors",
+    nargs=-1,
+    required=True,
+    metavar="SELECTOR...",
+    shell_complete=selectors,
+)
+optional_selectors = click.argument(
+    "selectors", nargs=-1, metavar="[SELECTOR]...", shell_complete=selectors
 )
 
 

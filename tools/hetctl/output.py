@@ -1,4 +1,8 @@
-"""Output: JSON values, tables, times; the same forms in every command."""
+"""Output: JSON values, tables, times; the same forms in every command.
+
+All that `hetctl` prints goes through `say` and `say_json`. Control characters in other
+users' words cannot steer the terminal.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import click
 import msgspec
 
-from hetctl.terminal import say, say_json
-from libtask.plaintext import one_line
+from libtask.plaintext import CONTROLS, one_line, visible
 from libtask.results import told
 
 if TYPE_CHECKING:
@@ -19,6 +23,23 @@ if TYPE_CHECKING:
     from hetctl.documents import tasks as documents
     from hetctl.documents.parts import Source
     from libtask.messages import LastOutput, Order, Segment, TaskInfo
+
+
+_IN_JSON = {code: f"\\u{code:04x}" for code in CONTROLS if code > ord("~")}
+"""JSON has escapes of its own for what is below."""
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """Print for a person; to standard error with `err`."""
+    click.echo(visible(text), err=err)
+
+
+def say_json(document: bytes, *, err: bool = False) -> None:
+    """Print a JSON document; it holds the same as before. To standard error with `err`."""
+    click.echo(document.decode().translate(_IN_JSON), err=err)
+
+
+# ------------------------------------------------------------ times, documents, tables
 
 STYLES = {
     "running": "green",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hetctl.terminal import say
+from hetctl.output import say
 from libtask.daemon.process import DaemonFiles, DaemonProcess
 from libtask.endpoint import (
     SYSTEM_SOCKET,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hetctl.schemas import PRINTED, documents
+from hetctl.documents.schemas import PRINTED, documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

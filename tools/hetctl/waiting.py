@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetctl.output import emit, on_terminal, tasks_document
-from hetctl.places import emulated_names, marked
-from hetctl.terminal import say
+from hetctl.output import emit, on_terminal, say, tasks_document
+from hetctl.views.places import emulated_names, marked
 from libtask.apps import short_name
 from libtask.client.client import Selection
 from libtask.errors import HetError

@@ -157,8 +157,8 @@ class Demo:
 
     def _draw(self, devices: list[DeviceInfo], infos: list[TaskInfo]) -> Path:
         """Draw the batch as `hetctl gantt` does; return the picture's path."""
-        from hetctl.chart import draw
-        from hetctl.lanes import laid_out
+        from hetctl.export.chart import draw
+        from hetctl.export.lanes import laid_out
 
         picture = self._folder / "gantt.png"
         ran = [info for info in infos if info.segments]

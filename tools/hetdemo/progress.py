@@ -15,7 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from hetctl.places import marked
+from hetctl.views.places import marked
 from libtask.messages import ENDED
 from libtask.plaintext import one_line
 

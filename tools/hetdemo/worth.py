@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hetctl.scenario import ScenarioWriter
+from hetctl.export.scenario import ScenarioWriter
 from hetsim.scenario import read_scenario
 from hetsim.simulate import simulate
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hetctl.__main__ import main
+from hetctl.documents.schemas import PRINTED, documents, file_name, schema_of
 from hetctl.reference import manual
-from hetctl.schemas import PRINTED, documents, file_name, schema_of
 from hetdocs.keys import configuration
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from hetctl.__main__ import main
-from hetctl.accounting import Split, account
-from hetctl.moments import moment
+from hetctl.units import moment
+from hetctl.views.accounting import Split, account
 from libtask.messages import ListTasks, Segment
 from unit.fake_daemon import FakeDaemon, a_node, a_task
 from unit.hetctl.typed_commands import document, text
@@ -380,7 +380,7 @@ def test_a_bound_that_was_beaten_is_not_told(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, least: float, told: float
 ) -> None:
     daemon.tasks[7] = a_moved_task()
-    monkeypatch.setattr("hetctl.commands.report.lower_bound", lambda *_: least)
+    monkeypatch.setattr("hetctl.commands.history.lower_bound", lambda *_: least)
 
     report = document("report")
 

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from hetctl.__main__ import main
-from hetctl.accounting import account
-from hetctl.recent import after_idling
+from hetctl.selectors import after_idling
+from hetctl.views.accounting import account
 from hetctl.waiting import _unusual
 from hetsched.policies import make_policy
 from hetsim.__main__ import cli as hetsim

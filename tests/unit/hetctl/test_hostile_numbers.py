@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from hetctl.__main__ import COMMANDS, main
-from hetctl.commands.set import wishes
+from hetctl.commands.control import wishes
 from hetctl.selectors import ids_in
 from hetctl.units import Duration
 from libtask.errors import InputError, NotFoundError

@@ -16,11 +16,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import hetctl
-from hetctl import modelplot
 from hetctl.__main__ import main
-from hetctl.chart import draw
-from hetctl.lanes import laid_out
-from hetctl.page import write_page
+from hetctl.export import modelplot
+from hetctl.export.chart import draw
+from hetctl.export.lanes import laid_out
+from hetctl.export.page import write_page
 from hetctl.top.picture import task_row
 from hetctl.waiting import _bars
 from hetd.log import LONGEST, LogWriter
@@ -151,11 +151,11 @@ def test_all_that_is_printed_goes_through_one_place() -> None:
         if re.search(r"click\.(echo|secho)\(|[^.\w]print\(", path.read_text("utf-8"))
     }
 
-    # the last one writes the line of a measurement anew; logs are what a task printed
+    # measurements overwrite one line; logs are the task's own output
     assert direct <= {
-        "terminal.py",
-        "commands/characterize.py",
-        "commands/logs.py",
+        "output.py",
+        "commands/models.py",
+        "commands/results.py",
     }
 
 
@@ -167,7 +167,7 @@ def test_anothers_log_steers_no_terminal(
     reader: int,
     red: str,
 ) -> None:
-    monkeypatch.setattr("hetctl.commands.logs.on_terminal", lambda: True)
+    monkeypatch.setattr("hetctl.commands.results.on_terminal", lambda: True)
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + reader)
     log = tmp_path / "w.log"
     log.write_text("\x1b[31mred\n")

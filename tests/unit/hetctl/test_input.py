@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hetctl.__main__ import COMMANDS, main
-from hetctl.batchfile import BatchFile
 from hetctl.commands.submit import natural
 from hetctl.selectors import split
+from hetctl.submission.batchfile import BatchFile
 from hetctl.units import parse_duration, readable_duration
 from libtask.errors import InputError
 from libtask.messages import Error, ListTasks, Submit

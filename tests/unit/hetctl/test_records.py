@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hetctl.lanes import laid_out
-from hetctl.moves import moves
+from hetctl.export.lanes import laid_out, moves
 from libtask.messages import LastOutput, Segment
 from unit.fake_daemon import FakeDaemon, a_node, a_task
 from unit.hetctl.recorded_tasks import a_moved_task

@@ -118,7 +118,7 @@ def test_a_state_is_found_behind_newer_tasks(daemon: FakeDaemon) -> None:
 def test_a_status_command_loads_little() -> None:
     script = (
         "import sys; from hetctl.__main__ import main\n"
-        "import hetctl.commands.list, hetctl.options, libtask.client.client\n"
+        "import hetctl.commands.tasks, hetctl.options, libtask.client.client\n"
         "heavy = {'numpy', 'numba', 'rich', 'matplotlib', 'pyopencl', 'asyncio', 'hetd'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from hetctl.__main__ import main
-from hetctl.batchfile import BatchFile
 from hetctl.selectors import bears
-from hetctl.variants import combinations, filled, indexes, member
+from hetctl.submission.batchfile import BatchFile
+from hetctl.submission.variants import combinations, filled, indexes, member
 from hetctl.waiting import ranges
 from libtask.errors import InputError
 from libtask.messages import Control, Submit

@@ -1,37 +1,43 @@
-"""`hetctl daemon start`, `stop`, `restart`, `status`, `logs`."""
+"""`hetctl daemon`, `hetctl config`, `hetctl policy`: the daemon, its store and its settings.
+
+`daemon check`, `backup` and `restore` need no running daemon. The daemon's own module does
+their work in a separate process, because commands know the daemon over the wire only.
+"""
 
 from __future__ import annotations
 
 import collections
+import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hetctl.commands.store import (
-    backup_command,
-    check_command,
-    restore_command,
-)
-from hetctl.options import connect, shared
-from hetctl.output import emit
-from hetctl.own_daemon import (
-    bring_up,
-    daemon_at,
-    listens,
-    socket_place,
-    state_of,
-)
-from hetctl.terminal import say
+from hetctl.completing import policies
+from hetctl.options import assignments, connect, shared
+from hetctl.output import emit, say, table
+from hetctl.own_daemon import bring_up, daemon_at, listens, socket_place, state_of
 from hetctl.units import Duration, Whole
+from hetctl.views.columns import parsable_option
 from libtask.endpoint import default_socket
-from libtask.errors import DaemonUnreachableError, HetError, InputError
+from libtask.errors import (
+    DaemonUnreachableError,
+    HetError,
+    InputError,
+    NotAllowedError,
+    NotFoundError,
+)
 
 if TYPE_CHECKING:
     from libtask.client.client import Client
-    from libtask.messages import DeviceInfo
+    from libtask.messages import ConfigValue, DeviceInfo, PolicyInfo
+
+
+# ------------------------------------------------------------ daemon
 
 PATIENCE = 10.0
 """Seconds that a daemon which listens may take to answer."""
@@ -44,10 +50,6 @@ PAUSE = 0.02
 @click.group("daemon")
 def daemon_command() -> None:
     """Start, stop or look at the daemon and its log; check, save or restore its store."""
-
-
-for _command_of_store in (check_command, backup_command, restore_command):
-    daemon_command.add_command(_command_of_store)
 
 
 @daemon_command.command("start")
@@ -63,7 +65,7 @@ for _command_of_store in (check_command, backup_command, restore_command):
     "--timeout", type=Duration(), default="30s", help="Time it has to answer."
 )
 @shared
-def start(*, socket: Path | None, as_json: bool, **given: Any) -> None:
+def start_daemon(*, socket: Path | None, as_json: bool, **given: Any) -> None:
     """Start the daemon as yourself, and wait until it answers."""
     path = socket_place(socket)
     if listens(path):
@@ -82,14 +84,14 @@ def start(*, socket: Path | None, as_json: bool, **given: Any) -> None:
 @daemon_command.command("stop")
 @click.option("--timeout", type=Duration(), default="30s", help="Time it has to end.")
 @shared
-def stop(*, timeout: float, socket: Path | None, as_json: bool) -> None:
+def stop_daemon(*, timeout: float, socket: Path | None, as_json: bool) -> None:
     """Stop the daemon and wait until it is gone; running tasks go on without it.
 
     They report when it is back, and waiting ones start then. Where nothing runs any
     more, workers and launcher leave after a minute.
     """
     with connect(socket) as client:
-        pid, path = _stopped(client, timeout)
+        pid, path = _stop_and_wait(client, timeout)
     if as_json:
         emit(
             {
@@ -103,7 +105,7 @@ def stop(*, timeout: float, socket: Path | None, as_json: bool) -> None:
         say(f"stopped (process {pid})")
 
 
-def _stopped(client: Client, timeout: float) -> tuple[int, Path]:
+def _stop_and_wait(client: Client, timeout: float) -> tuple[int, Path]:
     """End the daemon; return its process and its socket when it is gone."""
     pid, path = client.welcome.pid, client.path
     client.stop()
@@ -123,7 +125,7 @@ def _stopped(client: Client, timeout: float) -> tuple[int, Path]:
     help="Time to end, and to answer again.",
 )
 @shared
-def restart(*, timeout: float, socket: Path | None, as_json: bool) -> None:
+def restart_daemon(*, timeout: float, socket: Path | None, as_json: bool) -> None:
     """End the daemon and start it again as it was; running tasks go on meanwhile.
 
     It is started by this installation, with its socket, state, configuration and policy
@@ -138,7 +140,7 @@ def restart(*, timeout: float, socket: Path | None, as_json: bool) -> None:
             raise InputError("this daemon is older: hetctl daemon stop, and start")
         if _owner_of(known.pid) != os.getuid():
             raise InputError(f"another user's process ({known.pid}) serves there")
-        _, path = _stopped(client, timeout)
+        _, path = _stop_and_wait(client, timeout)
     config = Path(known.config_file) if known.config_file else None
     policy = known.command_policy or None
     bring_up(daemon_at(path, Path(known.state), config, policy), timeout)
@@ -156,7 +158,9 @@ def _owner_of(pid: int) -> int:
 @click.option("-n", "--lines", type=Whole(0), default=50, help="The last so many.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @shared
-def logs(*, lines: int, follow: bool, socket: Path | None, as_json: bool) -> None:
+def print_daemon_log(
+    *, lines: int, follow: bool, socket: Path | None, as_json: bool
+) -> None:
     """Print what the daemon said; also of one that does not run any more."""
     path = socket or default_socket()
     place = _log_of(path)
@@ -204,7 +208,7 @@ def _print_log(line: str, *, as_json: bool) -> None:
 
 @daemon_command.command("status")
 @shared
-def status(*, socket: Path | None, as_json: bool) -> None:
+def show_status(*, socket: Path | None, as_json: bool) -> None:
     """Show whether the daemon runs; exit status 3 where it does not."""
     _print_status(socket or default_socket(), "running", as_json=as_json)
 
@@ -269,3 +273,236 @@ def _zombie(pid: int) -> bool:
     except OSError:
         return True
     return text.rpartition(")")[2].split()[0] == "Z"
+
+
+# ------------------------------------------------------------ check, backup, restore
+
+ERRORS: dict[int, type[HetError]] = {
+    2: InputError,
+    4: NotFoundError,
+    5: NotAllowedError,
+}
+"""Kind of failure by exit status; any other is a failure without a kind."""
+
+state_option = click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    help="Folder of the task store.  [default: that of the daemon at the socket]",
+)
+
+
+@daemon_command.command("check")
+@state_option
+@shared
+def check_command(state: Path | None, socket: Path | None, *, as_json: bool) -> int:
+    """Look at all of the task store; exit status 1 where it is damaged.
+
+    Changes nothing. A running daemon is not disturbed.
+    """
+    found = _run_store_module("check", _folder(state, socket))
+    _print_store(
+        found, "sound" if not found["problems"] else "damaged", as_json=as_json
+    )
+    return 1 if found["problems"] else 0
+
+
+@daemon_command.command("backup")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@state_option
+@shared
+def backup_command(
+    file: Path, *, force: bool, state: Path | None, socket: Path | None, as_json: bool
+) -> None:
+    """Save the task store as it is now, also while the daemon runs."""
+    options = ["--force"] if force else []
+    found = _run_store_module(
+        "backup", _folder(state, socket), str(file.absolute()), *options
+    )
+    _print_store(found, f"saved in {file}", as_json=as_json)
+
+
+@daemon_command.command("restore")
+@click.argument("file", type=click.Path(path_type=Path))
+@state_option
+@shared
+def restore_command(
+    file: Path, *, state: Path | None, socket: Path | None, as_json: bool
+) -> None:
+    """Bring the task store back from a backup; the daemon must not run.
+
+    What is there now is kept under another name. Tasks that were submitted since the
+    backup are lost; their ids are not given again.
+    """
+    found = _run_store_module("restore", _folder(state, socket), str(file.absolute()))
+    _print_store(found, f"restored from {file}", as_json=as_json)
+
+
+def _folder(state: Path | None, socket: Path | None) -> Path:
+    path = state or state_of((socket or default_socket()).absolute())
+    return path.absolute()
+
+
+def _run_store_module(action: str, state: Path, *words: str) -> dict[str, Any]:
+    """Let the daemon's module do it; return what it found.
+
+    Raises:
+        HetError: it could not; the kind tells the exit status.
+
+    """
+    command = [sys.executable, "-m", "hetd.store", action, str(state), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own interpreter and module
+    if not done.stdout:
+        lines = done.stderr.strip().splitlines() or ["it ended without a word"]
+        raise ERRORS.get(done.returncode, HetError)(lines[-1])
+    found: dict[str, Any] = {"format": "hetctl/store-1", **json.loads(done.stdout)}
+    return found
+
+
+def _print_store(found: dict[str, Any], word: str, *, as_json: bool) -> None:
+    if as_json:
+        emit(found)
+        return
+    say(f"{found['path']}: {word}")
+    for problem in found["problems"]:
+        say(f"  {problem}")
+    if found["unended"] is not None:
+        say(
+            f"  {found['unended']} tasks that have not ended, {found['ended']} that "
+            f"have, up to id {found['last_id']}; schema {found['schema']}"
+        )
+    for path in found["aside"]:
+        say(f"  what was there is kept as {path}")
+    if found["problems"]:
+        say("  hetctl daemon restore FILE brings a backup", err=True)
+
+
+# ------------------------------------------------------------ config
+
+CONFIG_HEADINGS = ("key", "value", "from", "")
+
+
+@click.group("config")
+def config_command() -> None:
+    """Show how the daemon is configured."""
+
+
+@config_command.command("show")
+@click.option("--changed", is_flag=True, help="Only what is not the default.")
+@parsable_option
+@shared
+def show_config(
+    *, changed: bool, parsable: bool, socket: Path | None, as_json: bool
+) -> None:
+    """Show every value in force, and where it comes from.
+
+    default; file: hetd.toml; command line; operator: hetctl policy set; start: the file
+    says something else by now, which counts from the next start on. Limits of other users
+    are for administrators.
+    """
+    with connect(socket) as client:
+        found = client.config()
+    values = [each for each in found.values if not changed or each.source != "default"]
+    if as_json:
+        emit(
+            {
+                "format": "hetctl/config-1",
+                "file": found.file or None,
+                "values": [_value_document(each) for each in values],
+            }
+        )
+        return
+    if not parsable:
+        say(f"read from {found.file}" if found.file else "there is no hetd.toml")
+    rows = [
+        (each.key, json.dumps(each.value), each.source, each.text) for each in values
+    ]
+    table(CONFIG_HEADINGS, rows, parsable=parsable)
+
+
+def _value_document(each: ConfigValue) -> dict[str, object]:
+    text = each.text or None
+    return {"key": each.key, "value": each.value, "source": each.source, "text": text}
+
+
+# ------------------------------------------------------------ policy
+
+
+@click.group("policy")
+def policy_command() -> None:
+    """Show, list or set the policy, or go back to the configured one."""
+
+
+@policy_command.command("show")
+@shared
+def show_policy(*, socket: Path | None, as_json: bool) -> None:
+    """Show the policy in force and its parameters."""
+    with connect(socket) as client:
+        _print_policy(client.policy(), as_json=as_json)
+
+
+@policy_command.command("list")
+@shared
+def list_policies(*, socket: Path | None, as_json: bool) -> None:
+    """List the policies, and the package that each of them comes from."""
+    with connect(socket) as client:
+        info = client.policy()
+    if as_json:
+        names = [
+            {"name": name, "package": info.packages.get(name, ""), "summary": line}
+            for name, line in info.available.items()
+        ]
+        emit({"format": "hetctl/policies-1", "current": info.name, "policies": names})
+        return
+    rows = [
+        ("*" if name == info.name else "", name, info.packages.get(name, ""), line)
+        for name, line in info.available.items()
+    ]
+    table(("", "name", "package", "what it does"), rows)
+
+
+@policy_command.command("set")
+@click.argument("name", shell_complete=policies)
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter."
+)
+@shared
+def set_policy(
+    *, name: str, settings: tuple[str, ...], socket: Path | None, as_json: bool
+) -> None:
+    """Put another policy in force, over restarts too.
+
+    It stays so whatever the configuration names, until another one is set, or `hetctl
+    policy reset`.
+    """
+    parameters = assignments(settings)
+    with connect(socket) as client:
+        _print_policy(client.policy(name, **parameters), as_json=as_json)
+
+
+@policy_command.command("reset")
+@shared
+def reset_policy(*, socket: Path | None, as_json: bool) -> None:
+    """Go back to the policy of the configuration."""
+    with connect(socket) as client:
+        _print_policy(client.configured_policy(), as_json=as_json)
+
+
+def _print_policy(info: PolicyInfo, *, as_json: bool) -> None:
+    if as_json:
+        emit(
+            {
+                "format": "hetctl/policy-1",
+                "name": info.name,
+                "parameters": info.parameters,
+                "set": info.set or None,
+                "configured": info.configured,
+            }
+        )
+        return
+    say(f"{info.name}: {info.available.get(info.name, '')}")
+    for key, value in info.parameters.items():
+        say(f"  {key} = {value}")
+    if info.set:
+        back = f"`hetctl policy reset` goes back to {info.configured}"
+        say(f"set {info.set}; {back}, as configured")

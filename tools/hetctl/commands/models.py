@@ -1,4 +1,4 @@
-"""`hetctl models`: the execution times that the daemon knows."""
+"""`hetctl models` and `hetctl characterize`: measured execution times."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hetctl.avoidance import avoided_document, avoided_text
 from hetctl.options import connect, lacking, shared
-from hetctl.output import emit, table
-from hetctl.places import emulated_names, marked
-from hetctl.terminal import say
+from hetctl.output import emit, on_terminal, say, table
 from hetctl.units import readable_joules
+from hetctl.views.avoidance import avoided_document, avoided_text
+from hetctl.views.places import emulated_names, marked
+from libtask.characterisation import Extent, Trial, characterise
 from libtask.errors import InputError, NotFoundError
+from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hetctl.documents.node import NewSamplePart
     from libtask.messages import Sample
+
+
+# ------------------------------------------------------------ models
 
 SUFFIXES = (".png", ".svg", ".pdf")
 BAD_LINES = 2
@@ -31,7 +38,7 @@ def models_command() -> None:
 
 @models_command.command("list")
 @shared
-def list_all(*, socket: Path | None, as_json: bool) -> None:
+def list_models(*, socket: Path | None, as_json: bool) -> None:
     """List the applications that were measured, and those that avoid a resource."""
     with connect(socket) as client:
         pages = list(client.model_pages())
@@ -41,7 +48,7 @@ def list_all(*, socket: Path | None, as_json: bool) -> None:
     apps: dict[str, list[Sample]] = {}
     for each in samples:
         apps.setdefault(application(each.type), []).append(each)
-    rows = [(app, *_extent(some)) for app, some in sorted(apps.items())]
+    rows = [(app, *_measured_extent(some)) for app, some in sorted(apps.items())]
     if as_json:
         names = ("app", "sizes", "resources", "measurements")
         entries = [dict(zip(names, row, strict=True)) for row in rows]
@@ -62,21 +69,21 @@ def list_all(*, socket: Path | None, as_json: bool) -> None:
     for pair in avoided:
         say(avoided_text(pair))
     if hidden:
-        say(f"{_counted(hidden)} of other users' own applications are not shown")
+        say(f"{_measurements(hidden)} of other users' own applications are not shown")
 
 
 @models_command.command("show")
 @click.argument("names", nargs=-1, metavar="[APP|TYPE]...")
 @shared
-def show(*, names: tuple[str, ...], socket: Path | None, as_json: bool) -> None:
+def show_models(*, names: tuple[str, ...], socket: Path | None, as_json: bool) -> None:
     """Show measured times, with the affinity of each size to each resource."""
     with connect(socket) as client:
-        samples = _chosen(client.models(), names)
+        samples = _chosen_samples(client.models(), names)
         emulated = emulated_names(client)
     affinities = _affinities(samples)
     if as_json:
         documents = [
-            _document(each, affinity, emulated)
+            _sample_document(each, affinity, emulated)
             for each, affinity in zip(samples, affinities, strict=True)
         ]
         emit({"format": "hetctl/model-samples-1", "samples": documents})
@@ -93,7 +100,7 @@ def show(*, names: tuple[str, ...], socket: Path | None, as_json: bool) -> None:
         "affinity",
     )
     rows = zip(samples, affinities, strict=True)
-    table(headings, [_row(each, affinity, emulated) for each, affinity in rows])
+    table(headings, [_sample_row(each, affinity, emulated) for each, affinity in rows])
 
 
 @models_command.command("plot")
@@ -105,15 +112,17 @@ def show(*, names: tuple[str, ...], socket: Path | None, as_json: bool) -> None:
     help="Picture to write: .png, .svg or .pdf.  [default: APP.png]",
 )
 @shared
-def plot(*, app: str, output: Path | None, socket: Path | None, as_json: bool) -> None:
+def plot_models(
+    *, app: str, output: Path | None, socket: Path | None, as_json: bool
+) -> None:
     """Draw an application's times over its sizes, for each resource."""
     path = output or Path(f"{Path(app).name}.png")
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
     with connect(socket) as client:
-        samples = _chosen(client.models(), (app,))
+        samples = _chosen_samples(client.models(), (app,))
         emulated = emulated_names(client)
-    _draw(app, samples, emulated, path)
+    _draw_times(app, samples, emulated, path)
     if as_json:
         emit({"format": "hetctl/model-plot-1", "file": str(path), "app": app})
     else:
@@ -125,7 +134,7 @@ def plot(*, app: str, output: Path | None, socket: Path | None, as_json: bool) -
 @click.option("--all", "everything", is_flag=True, help="All there are.")
 @click.option("--resource", "resources", multiple=True, help="Only what ran there.")
 @shared
-def forget(
+def forget_models(
     *,
     names: tuple[str, ...],
     everything: bool,
@@ -147,7 +156,7 @@ def forget(
         counts = {"count": gone, "failures": len(avoided)}
         emit({"format": "hetctl/models-forgotten-1", **counts})
         return
-    say(f"{_counted(gone)} forgotten")
+    say(f"{_measurements(gone)} forgotten")
     for pair in avoided:
         say(f"{pair.app} ({pair.owner}) may use {pair.resource} again")
 
@@ -156,7 +165,7 @@ def forget(
 @click.argument("names", nargs=-1, metavar="[APP|TYPE]...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.")
 @shared
-def export(
+def export_models(
     *,
     names: tuple[str, ...],
     output: Path | None,
@@ -164,10 +173,10 @@ def export(
     as_json: bool,
 ) -> None:
     """Write measured times as lines of JSON; without -o to standard output."""
-    from hetctl.modelfile import write
+    from hetctl.export.modelfile import write
 
     with connect(socket) as client:
-        samples = _chosen(client.models(), names)
+        samples = _chosen_samples(client.models(), names)
     if output is None:
         sys.stdout.write(write(samples))
         return
@@ -184,18 +193,18 @@ def export(
             }
         )
     else:
-        say(f"{output}: {_count(samples)} written")
+        say(f"{output}: {_count_text(samples)} written")
 
 
 @models_command.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
 @shared
-def import_file(*, file: Path, socket: Path | None, as_json: bool) -> int:
+def import_models(*, file: Path, socket: Path | None, as_json: bool) -> int:
     """Take up measured times from a file; they replace what is known of the same.
 
     A line that cannot be used is told and left out; the exit status is then 2.
     """
-    from hetctl.modelfile import read
+    from hetctl.export.modelfile import read
 
     with connect(socket) as client:
         names = [device.spec.name for device in client.devices()]
@@ -208,7 +217,7 @@ def import_file(*, file: Path, socket: Path | None, as_json: bool) -> int:
         counts = {"count": len(samples), "refused": len(complaints)}
         emit({"format": "hetctl/models-imported-1", "file": str(file), **counts})
     else:
-        say(f"{file}: {_count(samples)} taken up, {len(complaints)} refused")
+        say(f"{file}: {_count_text(samples)} taken up, {len(complaints)} refused")
     return BAD_LINES if complaints else 0
 
 
@@ -218,21 +227,21 @@ def application(task_type: str) -> str:
     return path + mark + rest.partition("/")[0]
 
 
-def _count(samples: list[Sample]) -> str:
-    return _counted(len(samples))
+def _count_text(samples: list[Sample]) -> str:
+    return _measurements(len(samples))
 
 
-def _counted(count: int) -> str:
+def _measurements(count: int) -> str:
     return f"{count} measurement{'s' * (count != 1)}"
 
 
-def _extent(samples: list[Sample]) -> tuple[int, list[str], int]:
+def _measured_extent(samples: list[Sample]) -> tuple[int, list[str], int]:
     sizes = {(each.type, each.work) for each in samples}
     resources = sorted({each.resource for each in samples})
     return len(sizes), resources, sum(each.count for each in samples)
 
 
-def _chosen(samples: list[Sample], names: tuple[str, ...]) -> list[Sample]:
+def _chosen_samples(samples: list[Sample], names: tuple[str, ...]) -> list[Sample]:
     """Choose by applications' and types' names; none named: all."""
     for name in names:
         if not any(name in (s.type, application(s.type)) for s in samples):
@@ -253,14 +262,16 @@ def _affinities(samples: list[Sample]) -> list[float]:
     return [fastest[each.type, each.work] / each.seconds for each in samples]
 
 
-def _document(
+def _sample_document(
     each: Sample, affinity: float, emulated: frozenset[str]
 ) -> dict[str, Any]:
     known = {name: getattr(each, name) for name in each.__struct_fields__}
     return {**known, "affinity": affinity, "emulated": each.resource in emulated}
 
 
-def _row(each: Sample, affinity: float, emulated: frozenset[str]) -> tuple[str, ...]:
+def _sample_row(
+    each: Sample, affinity: float, emulated: frozenset[str]
+) -> tuple[str, ...]:
     return (
         each.type,
         f"{each.work:.4g}",
@@ -274,14 +285,127 @@ def _row(each: Sample, affinity: float, emulated: frozenset[str]) -> tuple[str, 
     )
 
 
-def _draw(
+def _draw_times(
     app: str, samples: list[Sample], emulated: frozenset[str], path: Path
 ) -> None:
     try:
-        from hetctl.modelplot import draw
+        from hetctl.export.modelplot import draw
     except ImportError as error:
         raise InputError(lacking("pictures need", "matplotlib")) from error
     try:
         draw(app, samples, emulated, path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
+
+
+# ------------------------------------------------------------ characterize
+
+
+@click.command("characterize")
+@click.argument("apps", nargs=-1, metavar="[APP]...")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Measure each task once, and briefly; else five times, and longer ones too.",
+)
+@click.option(
+    "--sizes",
+    metavar="[KEY=]V,V…",
+    help="Measure these sizes instead of the application's own: values of its parameter "
+    "KEY, or of n.",
+)
+@click.option(
+    "--repeat", type=click.IntRange(1, 1000), help="Measured runs of each task."
+)
+@click.option("--resume", is_flag=True, help="Leave out what was measured before.")
+@shared
+def characterize_command(
+    *,
+    apps: tuple[str, ...],
+    quick: bool,
+    socket: Path | None,
+    as_json: bool,
+    **more: Any,
+) -> int:
+    """Measure applications, each alone, on every resource that can run them.
+
+    None named: all installed ones. The daemon keeps what is measured; nothing else
+    may run meanwhile. Exit status 1: some could not be measured.
+    """
+    with connect(socket) as client:
+        emulated = emulated_names(client)
+        report = _Reporter(emulated)
+        samples = characterise(
+            client, apps, quick=quick, report=report.changed, extent=_extent(**more)
+        )
+        report.clear()
+    if as_json:
+        documents = [_new_sample_document(sample, emulated) for sample in samples]
+        emit({"format": "hetctl/characterization-1", "samples": documents})
+    else:
+        headings = ("type", "resource", "seconds", "spread", "set-up", "energy", "work")
+        table(headings, _new_sample_rows(samples, emulated))
+    return 1 if report.problems else 0
+
+
+def _extent(*, sizes: str | None, repeat: int | None, resume: bool) -> Extent:
+    """Read the options; `n=1,2` are two sizes."""
+    key, equals, values = (sizes or "").rpartition("=")
+    several = tuple(f"{key}{equals}{value}" for value in values.split(",") if value)
+    return Extent(several, repeat, resume)
+
+
+class _Reporter:
+    """Tells on standard error what is being measured: a line that changes, or lines."""
+
+    def __init__(self, emulated: frozenset[str]) -> None:
+        self._emulated = emulated
+        self.problems = 0
+
+    def changed(self, trial: Trial) -> None:
+        where = marked(trial.subject.resource, self._emulated)
+        what = f"{trial.subject.type} on {where}"
+        if trial.problem:
+            self.clear()
+            self.problems += 1
+            say(f"cannot measure {what}: {trial.problem}", err=True)
+        elif trial.seconds is None and on_terminal():
+            done = f"[{trial.number}/{trial.count}]"
+            line = f"\r\033[K{done} {one_line(what)}"
+            click.echo(line, nl=False, err=True)
+
+    def clear(self) -> None:
+        """Take the changing line away."""
+        if on_terminal():
+            click.echo("\r\033[K", nl=False, err=True)
+
+
+def _new_sample_document(sample: Sample, emulated: frozenset[str]) -> NewSamplePart:
+    return {
+        "type": sample.type,
+        "resource": sample.resource,
+        "emulated": sample.resource in emulated,
+        "seconds": sample.seconds,
+        "work": sample.work,
+        "spread": sample.spread,
+        "count": sample.count,
+        "setup_s": sample.setup,
+        "joules": sample.joules,
+    }
+
+
+def _new_sample_rows(
+    samples: Sequence[Sample], emulated: frozenset[str]
+) -> list[tuple[str, ...]]:
+    return [
+        (
+            sample.type,
+            marked(sample.resource, emulated),
+            f"{sample.seconds:.4f}",
+            f"± {100 * sample.spread:.0f} %" if sample.count > 1 else "-",
+            f"{sample.setup:.4f}",
+            "-" if sample.joules is None else readable_joules(sample.joules),
+            f"{sample.work:g}",
+        )
+        for sample in samples
+    ]

@@ -12,10 +12,9 @@ import click
 
 from hetctl.commands.submit import WORDS, parted, program_specs, scheduled
 from hetctl.options import connect, shared, start_option
-from hetctl.output import emit, task_document
-from hetctl.places import emulated_names
-from hetctl.programs import KINDS, Program, program_options
-from hetctl.terminal import say
+from hetctl.output import emit, say, task_document
+from hetctl.submission.programs import KINDS, Program, program_options
+from hetctl.views.places import emulated_names
 from libtask.worker.logs import opened, read
 
 if TYPE_CHECKING:

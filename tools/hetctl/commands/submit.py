@@ -1,4 +1,4 @@
-"""`hetctl submit`: a task of an application, a program or a script."""
+"""`hetctl submit` and `hetctl batch`: tasks of applications, programs, scripts and TOML files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import click
 from hetctl.completing import applications, files, parameters_of, resources
 from hetctl.completing import selectors as selectors_there
 from hetctl.options import assignments, connect, submitting
-from hetctl.output import emit
-from hetctl.programs import (
+from hetctl.output import emit, say
+from hetctl.selectors import selected, split
+from hetctl.submission.programs import (
     KINDS,
     NAMES,
     Program,
@@ -24,13 +25,11 @@ from hetctl.programs import (
     read_script,
     variant_of,
 )
-from hetctl.scripts import content_of, is_script, options_in
-from hetctl.selectors import selected, split
-from hetctl.terminal import say
+from hetctl.submission.scripts import content_of, is_script, options_in
+from hetctl.submission.variants import filled, indexes, member
 from hetctl.units import Duration, Whole
-from hetctl.variants import filled, indexes, member
 from hetctl.waiting import Manner, ranges, wait_for
-from libtask.errors import HetError, InputError, NotFoundError
+from libtask.errors import DaemonUnreachableError, HetError, InputError, NotFoundError
 from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
@@ -42,6 +41,9 @@ if TYPE_CHECKING:
     from libtask.client.handles import TaskHandle
     from libtask.messages import TaskSpec
     from libtask.task import Task
+
+
+# ------------------------------------------------------------ submit
 
 MOST = 1_000_000
 
@@ -206,7 +208,7 @@ def submit_command(
         return finish(client, handles, given)
 
 
-# ---------------------------------------------------------------- programs
+# ------------------------------------------------------------ programs
 
 
 def _typed(ctx: click.Context, rest: tuple[str, ...]) -> Program:
@@ -459,3 +461,67 @@ def _expanded(client: Client, words: list[str]) -> list[str]:
             raise InputError(f"--on {word}: this node has {', '.join(kinds)}")
         found |= dict.fromkeys(alike)
     return list(found)
+
+
+# ------------------------------------------------------------ batch
+
+
+@click.command("batch")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--check", is_flag=True, help="Check the file; submit nothing.")
+@submitting
+def batch_command(file: Path, *, check: bool, **given: Any) -> int:
+    """Submit the tasks of FILE, a TOML list; - is standard input.
+
+    \b
+    [[task]]
+    app = "heat"
+    name = "first"
+    params = { n = 4096, steps = 100 }
+
+    \b
+    [[task]]
+    app = "correlation"
+    after = ["first"]
+
+    Further keys: priority, count, hold, on (resources), strip, deadline ("5s"),
+    overrun ("continue" or "stop"). A sweep is a task for each combination of values,
+    zip takes them side by side; {n} in a text is the value of n:
+
+    \b
+    [[task]]
+    app = "heat"
+    params = { output = "plate-{n}.npy" }
+    sweep = { n = [1024, 2048], steps = [100, 1000] }
+    """  # noqa: D301  click reads the backspaces
+    from hetctl.submission.batchfile import BatchFile
+
+    try:
+        opened = connect(given["socket"], start=given["start"])
+    except DaemonUnreachableError:
+        specs = BatchFile(file).read()  # its own mistakes come first
+        if not check:
+            raise
+        return _checked(file, len(specs), resources=False, as_json=given["as_json"])
+    with opened as client:
+        kinds = {each.spec.name: each.spec.kind for each in client.devices()}
+        specs = BatchFile(file, dict(kinds)).read()
+        if check:
+            return _checked(file, len(specs), resources=True, as_json=given["as_json"])
+        return finish(client, client.submit_specs(specs), given)
+
+
+def _checked(file: Path, count: int, *, resources: bool, as_json: bool) -> int:
+    if as_json:
+        emit(
+            {
+                "format": "hetctl/batch-check-1",
+                "file": str(file),
+                "tasks": count,
+                "resources_checked": resources,
+            }
+        )
+        return 0
+    unsaid = "" if resources else "; no daemon answers, so resources were not checked"
+    say(f"{file}: {count} tasks, no mistakes{unsaid}")
+    return 0

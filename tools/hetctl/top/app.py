@@ -8,10 +8,8 @@ from rich.text import Text
 from textual.app import App
 from textual.widgets import DataTable, Footer, Input, Static
 
-from hetctl.explanation import explanation_text
 from hetctl.options import connect
 from hetctl.output import STYLES, now
-from hetctl.tasklog import last_lines
 from hetctl.top.dialogs import Choice, Reading
 from hetctl.top.feed import Feed
 from hetctl.top.picture import (
@@ -21,6 +19,8 @@ from hetctl.top.picture import (
     Picture,
     task_row,
 )
+from hetctl.views.explanation import explanation_text
+from hetctl.views.tasklog import last_lines
 from libtask.errors import HetError
 from libtask.messages import ENDED
 from libtask.plaintext import visible

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hetctl.rates import Rates
 from hetctl.units import readable_duration
+from hetctl.views.rates import Rates
 from libtask.messages import ENDED
 from libtask.plaintext import one_line
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from hetctl.explanation import explanation_text
 from hetctl.options import connect
+from hetctl.views.explanation import explanation_text
 from hetctl.web.state import State
 from libtask.errors import (
     DaemonUnreachableError,

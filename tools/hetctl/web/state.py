@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hetctl.lanes import laid_out
-from hetctl.moves import moves
+from hetctl.export.lanes import laid_out, moves
 from hetctl.output import now, task_document
-from hetctl.rates import Rates
+from hetctl.views.rates import Rates
 from libtask.client.client import Selection
 
 if TYPE_CHECKING:
-    from hetctl.lanes import Stretch
+    from hetctl.export.lanes import Stretch
     from libtask.client.client import Client
     from libtask.messages import DeviceInfo, TaskInfo
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetctl.moves import moves
+from hetctl.export.lanes import moves
 from hetctl.units import readable_duration
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hetctl.lanes import Lane, Stretch
+    from hetctl.export.lanes import Lane, Stretch
 
 PLACE = "DOCUMENT"
 """Where the page wants its data."""
@@ -21,7 +21,7 @@ PLACE = "DOCUMENT"
 
 def write_page(lanes: list[Lane], stretches: list[Stretch], output: Path) -> None:
     """Write the page; at least one stretch."""
-    template = files("hetctl").joinpath("gantt.html").read_text(encoding="utf-8")
+    template = files("hetctl.export").joinpath("gantt.html").read_text(encoding="utf-8")
     text = msgspec.json.encode(_document(lanes, stretches)).decode()
     # no text of a user may end the element that holds it
     output.write_text(template.replace(PLACE, text.replace("<", "\\u003c"), 1), "utf-8")

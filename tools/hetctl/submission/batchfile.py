@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from hetctl.submission.variants import combinations, filled, member
 from hetctl.units import parse_duration
-from hetctl.variants import combinations, filled, member
 from libtask.apps import Options, build, describe, resolve
 from libtask.documents import LARGEST_WHOLE, check_numbers, decoded
 from libtask.errors import InputError

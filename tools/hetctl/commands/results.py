@@ -1,43 +1,181 @@
-"""`hetctl logs`: what tasks printed, from all the workers it ran in, in order."""
+"""`hetctl wait`, `result`, `logs`: the end of tasks, their results and their output."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from hetctl.completing import selectors as selectors_there
-from hetctl.options import connect, shared
-from hetctl.output import emit, on_terminal
+from hetctl.options import connect, selectors_argument, shared
+from hetctl.output import emit, on_terminal, say
 from hetctl.selectors import selected
-from hetctl.tasklog import before_running, read_stretch
-from hetctl.terminal import say
-from hetctl.units import Whole
-from libtask.errors import NotFoundError
+from hetctl.units import Duration, Whole
+from hetctl.views.tasklog import before_running, read_stretch
+from hetctl.waiting import Manner, wait_for
+from libtask.errors import InputError, NotFoundError, TaskFailedError
 from libtask.messages import ENDED, Segment
 from libtask.plaintext import one_line, visible
+from libtask.results import has_pickled, restored, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from hetctl.documents.tasks import Result
     from libtask.client.client import Client
     from libtask.messages import TaskInfo
+
+
+# ------------------------------------------------------------ wait
+
+
+@click.command("wait")
+@selectors_argument
+@click.option(
+    "--timeout", type=Duration(), help="Give up after so long, e.g. 90s or 15min."
+)
+@shared
+def wait_command(
+    *,
+    selectors: tuple[str, ...],
+    timeout: float | None,
+    socket: Path | None,
+    as_json: bool,
+) -> int:
+    """Wait for tasks to end.
+
+    Exit status: 0 all completed, 10 some failed, 11 some cancelled or dropped,
+    124 not ended in time.
+    """
+    with connect(socket) as client:
+        handles = client.handles(
+            selected(client, selectors, live=True, past_names=True)
+        )
+        return wait_for(client, handles, Manner(timeout, as_json=as_json))
+
+
+# ------------------------------------------------------------ result
+
+PICKLES = (".pickle", ".pkl")
+
+
+@click.command("result")
+@click.argument("selector")
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write it: .json, .npy for an array, .pickle as Python has it.",
+)
+@shared
+def result_command(
+    *, selector: str, save: Path | None, socket: Path | None, as_json: bool
+) -> None:
+    """Print the result of a task that has completed, or save it.
+
+    Values that are not plain are kept pickled. They are printed as their type and size,
+    and saved to .pickle as they were.
+    """
+    with connect(socket) as client:
+        ids = selected(client, [selector])
+        if len(ids) != 1:
+            text = (
+                f"selector {selector!r}: a result is of one task, that names {len(ids)}"
+            )
+            raise InputError(text)
+        info = client.show(ids[0])
+    _demand_completed(info)
+    if save is not None:
+        _save(info, save)
+    if as_json:
+        emit(_result_document(info, save))
+    elif save is None:
+        encoded = msgspec.json.encode(told(info.result), enc_hook=str)
+        say(visible(msgspec.json.format(encoded).decode()))
+    if not as_json:
+        for warning in info.warnings:
+            say(f"hetctl: {visible(warning)}", err=True)
+
+
+def _result_document(info: TaskInfo, save: Path | None) -> Result:
+    return {
+        "format": "hetctl/result-1",
+        "id": info.id,
+        "result": told(info.result),
+        "warnings": info.warnings,
+        "saved": None if save is None else str(save),
+    }
+
+
+def _demand_completed(info: TaskInfo) -> None:
+    if info.state == "completed":
+        return
+    reason = f": {info.reason}" if info.reason else ""
+    raise TaskFailedError(f"task {info.id} has no result, it is {info.state}{reason}")
+
+
+def _save(info: TaskInfo, path: Path) -> None:
+    """Write a result in the form that the name of the file says."""
+    value = info.result
+    if path.suffix in PICKLES:
+        import cloudpickle  # classes of the task's own file go with it
+
+        path.write_bytes(cloudpickle.dumps(_own(info)))
+    elif path.suffix == ".npy":
+        import numpy as np
+
+        np.save(path, _array(_own(info)))
+    else:
+        encoded = msgspec.json.encode(told(value), enc_hook=str)
+        path.write_bytes(msgspec.json.format(encoded) + b"\n")
+
+
+def _own(info: TaskInfo) -> Any:
+    """Return a result as it was; that of another user is not unpickled.
+
+    Raises:
+        InputError: it is another user's.
+
+    """
+    if not has_pickled(info.result):
+        return info.result
+    if info.owner != f"uid:{os.getuid()}":
+        raise InputError(f"task {info.id} is {info.owner}'s: only they can unpickle it")
+    return restored(info.result)
+
+
+def _array(value: Any) -> Any:
+    """Return the array that a result is, or the only one that it holds.
+
+    Raises:
+        InputError: it holds none, or several.
+
+    """
+    import numpy as np
+
+    if isinstance(value, dict):
+        found = [each for each in value.values() if isinstance(each, list | np.ndarray)]
+        if len(found) != 1:
+            text = f"expected one array in the result, there are {len(found)}"
+            raise InputError(text)
+        value = found[0]
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"the result is no array: {error}") from error
+
+
+# ------------------------------------------------------------ logs
 
 NO_SEGMENT = -1
 """Stands for the position of output that no segment tells of."""
 
 
 @click.command("logs")
-@click.argument(
-    "selectors",
-    nargs=-1,
-    required=True,
-    metavar="SELECTOR...",
-    shell_complete=selectors_there,
-)
+@selectors_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the tasks end.")
 @click.option("-n", "--lines", type=Whole(0), help="The last so many of each task.")
 @click.option(
@@ -62,13 +200,13 @@ def logs_command(
         if given["err"]:
             _print_failures(client, ids, manner)
         elif given["follow"]:
-            _follow(client, ids, manner)
+            _follow_logs(client, ids, manner)
         else:
             for task in ids:
                 _Printer(manner).print_whole(client.show(task))
 
 
-def _follow(client: Client, ids: list[int], manner: _Manner) -> None:
+def _follow_logs(client: Client, ids: list[int], manner: _Manner) -> None:
     printers = {task: _Printer(manner, prefixed=manner.several) for task in ids}
     with client.watch(*ids) as changes:
         left = set(ids)
@@ -97,11 +235,11 @@ def _print_failures(client: Client, ids: list[int], manner: _Manner) -> None:
             emit(head | {"resource": info.resource or "", "text": text})
         else:
             if manner.several:
-                say(_heading(info))
+                say(_task_heading(info))
             say(text.rstrip("\n"))
 
 
-def _heading(info: TaskInfo) -> str:
+def _task_heading(info: TaskInfo) -> str:
     name = f" {info.name}" if info.name else ""
     return one_line(f"==> task {info.id}{name} ({info.state}) <==")
 
@@ -135,7 +273,7 @@ class _Printer:
         """Print what there is, or the last lines of it, with a heading for each task."""
         manner = self._manner
         if manner.several and not manner.as_json and not self._prefixed:
-            say(_heading(info))
+            say(_task_heading(info))
         if manner.lines is None:
             self.print_new(info)
             return

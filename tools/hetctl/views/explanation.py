@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hetctl.output import plain_table
-from hetctl.places import emulated_names, marked
 from hetctl.units import readable_duration
+from hetctl.views.places import emulated_names, marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from libtask.client.client import Client
     from libtask.messages import Explained, Prospect
 
-HEADINGS = ("", "on", "done in", "waits", "behind", "moves", "runs", "affinity", "sure")
+PROSPECT_HEADINGS = (
+    "",
+    "on",
+    "done in",
+    "waits",
+    "behind",
+    "moves",
+    "runs",
+    "affinity",
+    "sure",
+)
 
 
 def explanation_text(client: Client, task: int) -> str:
@@ -25,8 +35,8 @@ def explanation_text(client: Client, task: int) -> str:
 
     """
     found, emulated = client.explain(task), emulated_names(client)
-    figures = [list(row) for row in rows(found, emulated)]
-    lines = ["", *plain_table(HEADINGS, figures)] if figures else []
+    figures = [list(row) for row in prospect_rows(found, emulated)]
+    lines = ["", *plain_table(PROSPECT_HEADINGS, figures)] if figures else []
     return "\n".join([*reasons(found), *lines])
 
 
@@ -48,8 +58,8 @@ def _without_rule(found: Explained) -> str:
     )
 
 
-def rows(found: Explained, emulated: frozenset[str]) -> list[tuple[str, ...]]:
-    """Show what each resource would do with it, in rows of `HEADINGS`."""
+def prospect_rows(found: Explained, emulated: frozenset[str]) -> list[tuple[str, ...]]:
+    """Show what each resource would do with it, in rows of `PROSPECT_HEADINGS`."""
     best = _soonest(found.prospects)
     return [_row(found, each, best, emulated) for each in found.prospects]
 

@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from hetctl.chart import COLOURS, INK, LONGEST
+from hetctl.export.chart import COLOURS, INK, LONGEST
 from libtask.plaintext import one_line
 
 if TYPE_CHECKING:

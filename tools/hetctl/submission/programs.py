@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hetctl.submission.variants import filled
 from hetctl.units import Duration
-from hetctl.variants import filled
 from libtask.attachments import FOLDER, Attachments
 from libtask.commands.command import FIELDS, Command, label_of, split
 from libtask.endpoint import launcher_folder

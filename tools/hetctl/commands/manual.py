@@ -1,4 +1,4 @@
-"""`hetctl doc`: the manual page of a command, or the schema of a JSON document."""
+"""`hetctl doc` and `hetctl completion`: manual pages, JSON schemas, shell completion."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import json
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import get_completion_class
 
 from hetctl.options import json_option
-from hetctl.output import emit
-from hetctl.terminal import say
+from hetctl.output import emit, say
 
 if TYPE_CHECKING:
     from hetctl.documents.node import Page
+
+
+# ------------------------------------------------------------ doc
 
 
 @click.command("doc")
@@ -31,12 +34,12 @@ def doc_command(
     document, and --schema NAME prints what that holds.
     """
     if schema is not None:
-        from hetctl.schemas import schema_of
+        from hetctl.documents.schemas import schema_of
 
         say(json.dumps(schema_of(schema), indent=2))
         return
     name = " ".join(command)
-    text = _text(ctx.find_root().command, name)
+    text = _manual_text(ctx.find_root().command, name)
     if as_json:
         page: Page = {"format": "hetctl/doc-1", "command": name, "text": text}
         emit(page)
@@ -44,7 +47,7 @@ def doc_command(
         say(text)
 
 
-def _text(root: click.Command, name: str) -> str:
+def _manual_text(root: click.Command, name: str) -> str:
     from hetctl.reference import commands, manual, page
 
     if not name:
@@ -60,3 +63,22 @@ def _text(root: click.Command, name: str) -> str:
 
         raise click.UsageError(f"no command {name!r}{suggestion(name, known)}")
     return "\n".join(pages)
+
+
+# ------------------------------------------------------------ completion
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@json_option
+@click.pass_context
+def completion_command(ctx: click.Context, *, shell: str, as_json: bool) -> None:
+    """Print completion code; for bash: eval "$(hetctl completion bash)"."""
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"no completion for {shell}")
+    code = kind(ctx.find_root().command, {}, "hetctl", "_HETCTL_COMPLETE").source()
+    if as_json:
+        emit({"format": "hetctl/completion-1", "shell": shell, "code": code})
+    else:
+        say(code)

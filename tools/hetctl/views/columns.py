@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
+from hetctl.output import say
 from libtask.errors import InputError
 from libtask.parameters import suggestion
 
@@ -106,3 +107,12 @@ def _demand(name: str, columns: Mapping[str, Column[Item]], option: str) -> None
         there = ", ".join(columns)
         hint = suggestion(name, columns)
         raise InputError(f"{option}: no column {name!r}{hint}; there are: {there}")
+
+
+def report_truncation(shown: int, total: int) -> None:
+    """Say on standard error that there are more than were listed."""
+    if shown < total:
+        say(
+            f"hetctl: the newest {shown} of {total}; --limit {total} lists all",
+            err=True,
+        )

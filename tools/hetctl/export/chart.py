@@ -17,14 +17,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 from matplotlib.patheffects import withStroke
 
-from hetctl.moves import moves
+from hetctl.export.lanes import moves
 from libtask.apps import short_name
 from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hetctl.lanes import Lane, Stretch
+    from hetctl.export.lanes import Lane, Stretch
 
 COLOURS = (
     "#4477aa",

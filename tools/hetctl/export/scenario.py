@@ -1,23 +1,28 @@
-"""A scenario of what really ran, for `hetsim run` (formats.md section 1).
+"""A scenario of what really ran, for `hetsim run` (formats.md section 1), and its bound.
 
-Every number is measured or configured, but for one that is inferred: what a task that
-moved would have taken in whole on one resource. Its stretches took so many times as long
-as expected, and so would the rest have. What is not known is left out, and the simulator
-then takes what the scheduler expects. Tasks of a type whose times are not known at all
-are left out.
+All numbers but one are measured or configured. The inferred one is the time that a task
+which moved would have taken in whole on one resource: its segments took some multiple of
+their expected times, and the rest is assumed to take the same multiple. Unknown values
+are left out, and the simulator then takes what the scheduler expects. Tasks of a type
+whose times are not known at all are left out.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from libtask.errors import HetError
 from libtask.messages import ENDED, counted, migrations
 
 if TYPE_CHECKING:
+    from libtask.client.client import Client
     from libtask.messages import DeviceInfo, PolicyInfo, Sample, Segment, TaskInfo
+
 
 Measured = dict[tuple[str, str], list[float]]
 """(type, resource) -> seconds of each task that ran there from start to end."""
@@ -247,3 +252,32 @@ def _computing(segment: Segment) -> float:
     begin = segment.start if segment.computing is None else segment.computing
     end = segment.finish if segment.computed is None else segment.computed
     return max(0.0, (end or begin) - begin)
+
+
+# ------------------------------------------------------------ lower bound
+
+COMMAND = (sys.executable, "-m", "hetsim", "bound", "/dev/stdin", "--json")
+
+
+def lower_bound(client: Client, tasks: list[TaskInfo]) -> float | None:
+    """Return the bound in seconds from the first submission; None: it cannot be told.
+
+    It takes measured times where tasks ran, and expected ones elsewhere.
+
+    Raises:
+        HetError: the simulator failed.
+
+    """
+    if any(info.state != "completed" for info in tasks):
+        return None  # what was not completed needs no time in any schedule
+    writer = ScenarioWriter(client.devices(), client.models(), client.policy())
+    document = writer.document(tasks)
+    return None if writer.unknown else _bound_of(msgspec.json.encode(document))
+
+
+def _bound_of(scenario: bytes) -> float:
+    done = subprocess.run(COMMAND, input=scenario, capture_output=True, check=False)  # noqa: S603  our own interpreter and module
+    if done.returncode != 0:
+        raise HetError(f"hetsim bound: {done.stderr.decode(errors='replace').strip()}")
+    bound: float = msgspec.json.decode(done.stdout)["lower_bound"]
+    return bound

@@ -1,36 +1,186 @@
-"""`hetctl events`: what happened to tasks, and with `-f` what happens next."""
+"""`hetctl gantt`, `trace`, `events`: what ran where and when, as pictures, files and lines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import msgspec
 
-from hetctl.completing import selectors as selectors_there
-from hetctl.options import connect, shared
-from hetctl.output import date_and_time, emit, moment
-from hetctl.places import emulated_names, marked
-from hetctl.selectors import MOST, listed, selected
-from hetctl.terminal import say
-from hetctl.users import shown_owner
+from hetctl.options import connect, lacking, optional_selectors, shared
+from hetctl.output import date_and_time, emit, moment, now, say, say_json
+from hetctl.selectors import MOST, lately, listed, selected, since_option
+from hetctl.views.places import emulated_names, marked
+from hetctl.views.users import shown_owner
 from libtask.client.client import Selection
+from libtask.errors import InputError, NotFoundError
 from libtask.messages import ENDED, Note, TaskChanged
 from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hetctl.documents.tasks import EventLine
+    from hetctl.export.lanes import Lane, Stretch
     from libtask.client.client import Client
     from libtask.messages import TaskInfo, TaskState
 
 
-@click.command("events")
-@click.argument(
-    "selectors", nargs=-1, metavar="[SELECTOR]...", shell_complete=selectors_there
+# ------------------------------------------------------------ gantt
+
+PAGE = ".html"
+SUFFIXES = (".png", ".svg", ".pdf", PAGE)
+
+
+@click.command("gantt")
+@optional_selectors
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="gantt.png",
+    show_default=True,
+    help="Picture to write: .png, .svg, .pdf, or .html to zoom and point at.",
 )
+@since_option
+@shared
+def gantt_command(
+    *,
+    selectors: tuple[str, ...],
+    output: Path,
+    since: float | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Draw what ran where; none named: all tasks since the last idle hour."""
+    _check_output(output)
+    with connect(socket) as client:
+        tasks = lately(client, selectors, since)
+        devices = client.devices()
+    ran = [info for info in tasks if info.segments]
+    if not ran:
+        raise NotFoundError("none of these tasks has run yet; there is nothing to draw")
+    from hetctl.export.lanes import laid_out
+
+    lanes, stretches = laid_out(ran, devices, now())
+    if output.suffix == PAGE:
+        _write_page(lanes, stretches, output)
+    else:
+        _draw_chart(lanes, stretches, output)
+    if as_json:
+        emit(
+            {
+                "format": "hetctl/gantt-1",
+                "file": str(output),
+                "tasks": [i.id for i in ran],
+            }
+        )
+    else:
+        say(f"{output}: {len(ran)} tasks drawn")
+
+
+def _check_output(output: Path) -> None:
+    if output.suffix not in SUFFIXES:
+        raise InputError(
+            f"{output}: expected a name that ends in {', '.join(SUFFIXES)}"
+        )
+    if not output.absolute().parent.is_dir():
+        raise InputError(f"{output}: no such folder")
+
+
+def _write_page(lanes: list[Lane], stretches: list[Stretch], output: Path) -> None:
+    from hetctl.export.page import write_page
+
+    try:
+        write_page(lanes, stretches, output)
+    except OSError as error:
+        raise InputError(f"{output}: {error.strerror}") from error
+
+
+def _draw_chart(lanes: list[Lane], stretches: list[Stretch], output: Path) -> None:
+    try:
+        from hetctl.export.chart import draw
+    except ImportError as error:
+        raise InputError(lacking("pictures need", "matplotlib")) from error
+    try:
+        draw(lanes, stretches, output)
+    except OSError as error:
+        raise InputError(f"{output}: {error.strerror}") from error
+
+
+# ------------------------------------------------------------ trace
+
+
+@click.command("trace")
+@optional_selectors
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["scenario", "chrome"]),
+    default="scenario",
+    show_default=True,
+    help="scenario: for `hetsim run`; chrome: for ui.perfetto.dev.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Instead of printing it."
+)
+@since_option
+@shared
+def trace_command(  # noqa: PLR0913  one argument an option
+    *,
+    selectors: tuple[str, ...],
+    form: Literal["scenario", "chrome"],
+    output: Path | None,
+    since: float | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Write what ran; none named: all tasks since the last idle hour.
+
+    The output is JSON in any case.
+    """
+    with connect(socket) as client:
+        tasks = lately(client, selectors, since)
+        document = _trace_document(client, tasks, form)
+    text = msgspec.json.format(
+        msgspec.json.encode(document), indent=0 if as_json else 2
+    )
+    if output is None:
+        say_json(text)
+    else:
+        _write_trace(output, text)
+
+
+def _trace_document(
+    client: Client, tasks: list[TaskInfo], form: Literal["scenario", "chrome"]
+) -> Mapping[str, object]:
+    if form == "chrome":
+        from hetctl.export.perfetto import chrome_document
+
+        since = min((info.submitted for info in tasks), default=now())
+        return chrome_document(tasks, client.devices(), now(), client.notes(since))
+    from hetctl.export.scenario import ScenarioWriter
+
+    writer = ScenarioWriter(client.devices(), client.models(), client.policy())
+    document = writer.document(tasks)
+    for name in writer.unknown:
+        say(f"left out {name}: none of its tasks ran to its end unmoved", err=True)
+    return document
+
+
+def _write_trace(output: Path, text: bytes) -> None:
+    try:
+        output.write_bytes(text + b"\n")
+    except OSError as error:
+        raise InputError(f"{output}: {error.strerror}") from error
+
+
+# ------------------------------------------------------------ events
+
+
+@click.command("events")
+@optional_selectors
 @click.option(
     "-f", "--follow", is_flag=True, help="Go on; with tasks named, until they end."
 )
@@ -53,14 +203,16 @@ def events_command(
         emulated = emulated_names(client)
         changes: Iterator[TaskChanged | Note]
         if follow:
-            changes = _live(client, selectors, progress=progress)
+            changes = _live_events(client, selectors, progress=progress)
         else:
-            changes = _all(client, selectors)
+            changes = _recorded_events(client, selectors)
         for change in changes:
-            _print(change, emulated, as_json=as_json)
+            _print_event(change, emulated, as_json=as_json)
 
 
-def _all(client: Client, selectors: tuple[str, ...]) -> Iterator[TaskChanged | Note]:
+def _recorded_events(
+    client: Client, selectors: tuple[str, ...]
+) -> Iterator[TaskChanged | Note]:
     """Tell the story of tasks; where none are named, what happened to the node too."""
     tasks = listed(client, Selection(detail=True, limit=MOST), selectors)
     notes = [] if selectors else client.notes()
@@ -150,12 +302,12 @@ _ORDERED: dict[str, TaskState] = {
 checkpoint."""
 
 
-def _live(
+def _live_events(
     client: Client, selectors: tuple[str, ...], *, progress: bool
 ) -> Iterator[TaskChanged]:
     ids = selected(client, selectors, live=True)
     with client.watch(*ids, progress=progress) as changes:
-        infos = _now(client, ids)
+        infos = _current_records(client, ids)
         told = {info.id: _latest(info) for info in infos}
         yield from past(infos)
         ended = {info.id for info in infos if info.state in ENDED}
@@ -167,7 +319,7 @@ def _live(
                 ended.add(change.id)
 
 
-def _now(client: Client, ids: list[int]) -> list[TaskInfo]:
+def _current_records(client: Client, ids: list[int]) -> list[TaskInfo]:
     return client.tasks(Selection(ids=tuple(ids), detail=True)) if ids else []
 
 
@@ -176,11 +328,11 @@ def _latest(info: TaskInfo) -> float:
     return max(change.at for change in _story(info))
 
 
-def _print(
+def _print_event(
     change: TaskChanged | Note, emulated: frozenset[str], *, as_json: bool
 ) -> None:
     if as_json:
-        emit(_document(change, emulated))
+        emit(_event_document(change, emulated))
         return
     if isinstance(change, Note):
         say(one_line(f"{date_and_time(change.at)}  {change.what}: {change.text}"))
@@ -194,7 +346,7 @@ def _print(
     say(one_line(f"{date_and_time(change.at)}  task {change.id} {what}"))
 
 
-def _document(change: TaskChanged | Note, emulated: frozenset[str]) -> EventLine:
+def _event_document(change: TaskChanged | Note, emulated: frozenset[str]) -> EventLine:
     if isinstance(change, Note):
         return {
             "format": "hetctl/event-1",

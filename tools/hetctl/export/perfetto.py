@@ -11,8 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from hetctl.lanes import laid_out
-from hetctl.moves import moves
+from hetctl.export.lanes import laid_out, moves
 from hetctl.output import moment
 from libtask.messages import counted
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hetctl.documents.accounts import Trace, TraceEventPart
-    from hetctl.lanes import Lane, Stretch
+    from hetctl.export.lanes import Lane, Stretch
     from libtask.messages import DeviceInfo, Note, TaskInfo
 
 MICROSECONDS = 1_000_000

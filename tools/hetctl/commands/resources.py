@@ -1,4 +1,4 @@
-"""`hetctl devices`: the node's resources, and a configuration file made from them."""
+"""`hetctl devices`, `drain`, `resume`: the resources of the node."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from hetctl.avoidance import avoided_document, avoided_text
+from hetctl.completing import resources
 from hetctl.options import connect, shared
-from hetctl.output import emit, table
-from hetctl.terminal import say
+from hetctl.output import emit, say, table
+from hetctl.views.avoidance import avoided_document, avoided_text
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -172,3 +172,39 @@ def _resource(device: DeviceInfo) -> dict[str, Any]:
     spec: dict[str, Any] = msgspec.structs.asdict(known.pop("spec"))
     told = {k: v for k, v in (spec | known).items() if k not in LIVE}
     return {key: value for key, value in told.items() if value not in (None, "", {})}
+
+
+# ------------------------------------------------------------ drain, resume
+
+
+@click.command("drain")
+@click.argument("resource", shell_complete=resources)
+@shared
+def drain_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
+    """Keep a resource free of tasks; running ones leave at their next checkpoint.
+
+    It stays drained, over restarts too, until `hetctl resume`.
+    """
+    with connect(socket) as client:
+        client.drain(resource)
+    _report_resource(resource, "draining", as_json=as_json)
+
+
+@click.command("resume")
+@click.argument("resource", shell_complete=resources)
+@shared
+def resume_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
+    """Give a drained resource back to the scheduler.
+
+    Also one that is not there any more: when it is back, it takes tasks.
+    """
+    with connect(socket) as client:
+        client.resume(resource)
+    _report_resource(resource, "up", as_json=as_json)
+
+
+def _report_resource(resource: str, state: str, *, as_json: bool) -> None:
+    if as_json:
+        emit({"format": "hetctl/resource-1", "name": resource, "state": state})
+    else:
+        say(f"{resource} is {state}")

@@ -1,13 +1,15 @@
-"""Lanes: which slot of its resource each stretch of a task took, for pictures.
+"""Lanes and moves: which slot of its resource each segment of a task took, for pictures.
 
-hetd counts slots and does not number them; a stretch takes the first lane that is
-free when it starts.
+hetd counts slots and does not number them; a segment takes the first lane that is free
+when it starts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from libtask.messages import migrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,3 +102,17 @@ def _lanes(free_at: dict[str, list[float]], devices: list[DeviceInfo]) -> list[L
 def _end(segment: Segment, now: float) -> float:
     """Return when a stretch ended; or now, unless the time of day was put back."""
     return max(now, segment.start) if segment.finish is None else segment.finish
+
+
+# ------------------------------------------------------------ moves
+
+
+def moves(stretches: Iterable[Stretch]) -> list[tuple[Stretch, Stretch]]:
+    """Return the two stretches of each migration, of tasks that are there in whole."""
+    found = {(each.task.id, each.number): each for each in stretches}
+    tasks = {each.task.id: each.task for each in found.values()}
+    return [
+        (found[number, before], found[number, after])
+        for number, info in sorted(tasks.items())
+        for before, after in migrations(info.segments)
+    ]

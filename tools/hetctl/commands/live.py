@@ -1,0 +1,265 @@
+"""`hetctl top`, `web`, `metrics`: the live state of the node."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hetctl.options import connect, lacking, shared
+from hetctl.output import emit, now, say, table, task_document
+from hetctl.units import Duration
+from libtask.errors import HetError, InputError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from hetctl.top.app import Top
+    from hetctl.top.picture import Picture
+
+
+# ------------------------------------------------------------ top
+
+SIZE = (120, 32)
+"""Columns and lines of a picture that is written to a file."""
+FIRST_LOOKS = 2
+"""Looks before a picture is written: rates take two."""
+
+
+@click.command("top")
+@click.option(
+    "--every", type=Duration(), default="1s", show_default=True, help="Between looks."
+)
+@click.option("--once", is_flag=True, help="Print what there is, and end.")
+@click.option(
+    "--screenshot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the screen as SVG, and end.",
+)
+@shared
+def top_command(
+    *,
+    every: float,
+    once: bool,
+    screenshot: Path | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Watch resources and tasks, and steer them by keys.
+
+    A star marks emulated resources; power is modelled where it says mod. "Left" is
+    the computing that is left on each resource where the application was measured,
+    that where the task is first.
+    """
+    if once or as_json:
+        _print_node(socket, as_json=as_json)
+        return
+    try:
+        from hetctl.top.app import Top
+    except ModuleNotFoundError as error:
+        if error.name not in ("textual", "rich"):
+            raise
+        raise HetError(lacking("top needs", "textual")) from error
+    app = Top(socket, every)
+    if screenshot is None:
+        app.run()
+    else:
+        screenshot.write_text(asyncio.run(_screenshot(app)), encoding="utf-8")
+
+
+def _print_node(socket: Path | None, *, as_json: bool) -> None:
+    from hetctl.top.feed import Feed
+    from hetctl.top.picture import (
+        RESOURCE_HEADINGS,
+        TASK_HEADINGS,
+        Picture,
+        task_row,
+    )
+
+    picture = Picture()
+    Feed(socket, picture).once()
+    if as_json:
+        emit(_node_document(picture))
+        return
+    say(picture.headline())
+    table(RESOURCE_HEADINGS, [picture.resource_row(d) for d in picture.devices])
+    rows = [task_row(info, now()) for info in picture.shown("not ended", "", 100)]
+    if rows:
+        say("")
+        table(TASK_HEADINGS, rows)
+
+
+def _node_document(picture: Picture) -> dict[str, object]:
+    emulated = frozenset(d.spec.name for d in picture.devices if d.spec.emulated)
+    status = picture.status
+    return {
+        "format": "hetctl/top-1",
+        "policy": status.policy if status else None,
+        "counts": dict(status.tasks) if status else {},
+        "resources": [
+            {
+                "name": device.spec.name,
+                "emulated": device.spec.emulated,
+                "state": device.state,
+                "running": device.running,
+                "queued": device.queued,
+            }
+            for device in picture.devices
+        ],
+        "tasks": [
+            task_document(info, emulated)
+            for info in picture.shown("not ended", "", len(picture.tasks))
+        ],
+    }
+
+
+async def _screenshot(app: Top) -> str:
+    """Run without a terminal until there is something to see; return it as SVG."""
+    async with app.run_test(size=SIZE) as pilot:
+        while app.picture.status is None and not app.picture.problem:
+            await pilot.pause(0.1)
+        for _ in range(FIRST_LOOKS):
+            await pilot.pause(app.feed.interval)
+        drawn = app.export_screenshot()
+    if app.picture.problem:
+        raise HetError(app.picture.problem)
+    return drawn
+
+
+# ------------------------------------------------------------ web
+
+
+@click.command("web")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port on 127.0.0.1.  [default: any free one]",
+)
+@click.option("--control", is_flag=True, help="Let the page steer, not only look.")
+@click.option("--open", "opened", is_flag=True, help="Open it in a browser.")
+@shared
+def web_command(
+    *, port: int, control: bool, opened: bool, socket: Path | None, as_json: bool
+) -> None:
+    """Serve a page with a live Gantt chart, resources and tasks, until interrupted.
+
+    It listens on 127.0.0.1 only. The address that is printed holds a secret: whoever
+    knows it sees what you may see, and with --control does what you may do.
+    """
+    from hetctl.web.server import PageServer
+
+    connect(socket).close()  # an absent daemon is told of here, not on the page
+    with PageServer(socket, port, control=control) as server:
+        if as_json:
+            emit({"format": "hetctl/web-1", "address": server.address})
+        else:
+            say(server.address)
+        if opened:
+            webbrowser.open(server.address)
+        server.serve_forever()
+
+
+# ------------------------------------------------------------ metrics
+
+LOOPBACK = "127.0.0.1"
+
+
+@click.command("metrics")
+@click.option(
+    "--textfile",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write them here, whole or not at all, as the node exporter reads them.",
+)
+@click.option(
+    "--listen",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve them on this port of 127.0.0.1 until interrupted; 0: any free one.",
+)
+@click.option("--every", type=Duration(), help="Write the text file again so often.")
+@shared
+def metrics_command(
+    *,
+    textfile: Path | None,
+    listen: int | None,
+    every: float | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Print, write or serve the daemon's figures in Prometheus's text format.
+
+    Sums count from the daemon's start. A daemon that does not answer is `hetd_up 0`
+    in a text file and on the port; without either it is an error.
+    """
+    if every is not None and textfile is None:
+        raise InputError("--every: writes a text file again; say which with --textfile")
+    registry = _metrics_registry(socket)
+    if listen is not None:
+        _serve_metrics(registry, listen)
+    elif textfile is not None:
+        _write_textfile(registry, textfile, every)
+    else:
+        _print_metrics(registry, socket, as_json=as_json)
+
+
+def _metrics_registry(socket: Path | None) -> CollectorRegistry:
+    try:
+        from hetctl.export.metrics import registry_of
+    except ModuleNotFoundError as error:
+        if error.name != "prometheus_client":
+            raise
+        text = lacking("metrics need", "prometheus-client")
+        raise HetError(text) from error
+    return registry_of(lambda: connect(socket))
+
+
+def _print_metrics(
+    registry: CollectorRegistry, socket: Path | None, *, as_json: bool
+) -> None:
+    from prometheus_client import generate_latest
+
+    connect(socket).close()  # an absent daemon is an error to whoever asks by hand
+    if as_json:
+        emit(
+            {
+                "format": "hetctl/metrics-1",
+                "samples": [
+                    {"name": each.name, "labels": each.labels, "value": each.value}
+                    for family in registry.collect()
+                    for each in family.samples
+                ],
+            }
+        )
+    else:
+        say(generate_latest(registry).decode().removesuffix("\n"))
+
+
+def _write_textfile(
+    registry: CollectorRegistry, path: Path, every: float | None
+) -> None:
+    from prometheus_client import write_to_textfile
+
+    while True:
+        write_to_textfile(str(path), registry)
+        if every is None:
+            return
+        time.sleep(every)
+
+
+def _serve_metrics(registry: CollectorRegistry, port: int) -> None:
+    from prometheus_client import start_http_server
+
+    try:
+        server, thread = start_http_server(port, LOOPBACK, registry)
+    except OSError as error:
+        raise InputError(f"port {port}: {error.strerror}") from error
+    say(f"metrics on http://{LOOPBACK}:{server.server_port}/metrics", err=True)
+    try:
+        thread.join()
+    finally:
+        server.shutdown()

@@ -1,0 +1,1 @@
+"""Files made of the daemon's records: pictures, traces, scenarios, models, metrics."""

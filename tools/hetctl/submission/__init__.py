@@ -1,0 +1,1 @@
+"""Task descriptions made of what users write: programs, scripts, batch files, arrays."""

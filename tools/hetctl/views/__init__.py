@@ -1,0 +1,1 @@
+"""Tasks and resources as text, rows and sums, for several commands."""
