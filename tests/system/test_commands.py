@@ -335,7 +335,7 @@ def test_a_script_comes_from_standard_input(hetctl: Terminal) -> None:
     [
         ("#HET --tme 10m", "s.sh: line 2: no option '--tme'; see hetctl submit --help"),
         ("#HET heat", "s.sh: line 2: no option 'heat'; see hetctl submit --help"),
-        ("#HET --json", "s.sh: line 2: an option that no script has: as_json"),
+        ("#HET --json", "s.sh: line 2: an option that scripts cannot have: as_json"),
         ("#HET --name 'x", "s.sh: line 2: No closing quotation"),
         (
             "#HET --priority soon",
@@ -372,14 +372,14 @@ def test_too_large_an_environment_is_refused(hetctl: Terminal) -> None:
     refused = hetctl.completed("submit", *many, "--", "true")
 
     assert refused.returncode == 2
-    assert "bytes, at most 262144; hand on less of it: --export A,B" in refused.stderr
+    assert "bytes, at most 262144; pass fewer variables: --export A,B" in refused.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (("submit",), "say what to submit: APP, a script, or -- COMMAND..."),
-        (("run",), "say what to run: hetctl run -- COMMAND..."),
+        (("run",), "no program given: hetctl run -- COMMAND..."),
         (("submit", "sleep"), "to run the program: hetctl submit -- sleep ..."),
         (("submit", "heat", "--", "true"), "either the application heat, or a program"),
         (("submit", "--frist", "--", "true"), "no option '--frist'"),

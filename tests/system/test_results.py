@@ -111,7 +111,7 @@ def test_who_waits_for_a_failed_task_is_told_where_to_look(
     task = done.stdout.split()[1]
 
     assert done.returncode == 10
-    assert done.stderr == f"hetctl: what it wrote: hetctl logs {task}\n"
+    assert done.stderr == f"hetctl: for its output: hetctl logs {task}\n"
     shown = hetctl("show", task)
     assert "traceback" in shown
     assert 'raise ValueError("no luck")' in shown
@@ -119,7 +119,7 @@ def test_who_waits_for_a_failed_task_is_told_where_to_look(
     refused = hetctl.completed("result", task)
     assert refused.returncode == 1
     assert (
-        f"task {task} has no result, it is failed: ValueError: no luck"
+        f"task {task} has no result: it is failed: ValueError: no luck"
         in refused.stderr
     )
 

@@ -1,8 +1,8 @@
-"""`hetctl`: ask the daemon, from a terminal or a script.
+"""`hetctl`: the command line of the daemon.
 
 The table names each command's module; a module is imported when its command runs.
-All errors end here: one line on standard error, and the exit status that tells the
-kinds of failure apart.
+All errors end here: one line on standard error, and an exit status for each kind of
+failure.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "submit": ("submit", "Submit a task of an application, a program or a script."),
-    "run": ("run", "Run a program as a task, as if it ran here."),
+    "run": ("run", "Run a program as a task, as if it ran in this terminal."),
     "batch": ("submit", "Submit the tasks of a TOML file."),
     "list": ("tasks", "List tasks."),
-    "show": ("tasks", "Show all about tasks."),
-    "explain": ("tasks", "Say why a task waits or runs where it does."),
+    "show": ("tasks", "Show the details of tasks."),
+    "explain": ("tasks", "Explain why a task waits or runs where it does."),
     "result": ("results", "Print the result of a task, or save it."),
     "wait": ("results", "Wait for tasks to end."),
-    "progress": ("tasks", "Show how far running tasks are."),
+    "progress": ("tasks", "Show the progress of running tasks."),
     "cancel": ("control", "Cancel tasks."),
-    "hold": ("control", "Keep tasks from starting, or from going on."),
+    "hold": ("control", "Keep tasks from starting, and stop running ones."),
     "release": ("control", "Let held tasks start."),
-    "snapshot": ("control", "Have tasks write their progress to disk."),
+    "snapshot": ("control", "Make tasks write their progress to disk."),
     "requeue": ("control", "Submit tasks that have ended again."),
     "forget": ("control", "Remove tasks that have ended from history."),
     "set": ("control", "Change the priority or the deadline of tasks."),
     "migrate": ("control", "Move a task to another resource."),
-    "logs": ("results", "Print what tasks printed."),
-    "events": ("timeline", "Print what happened to tasks."),
+    "logs": ("results", "Print the output of tasks."),
+    "events": ("timeline", "Print the events of tasks."),
     "devices": ("resources", "List the resources of the node."),
     "drain": ("resources", "Keep a resource free of tasks."),
     "resume": ("resources", "Give a drained resource back."),
     "policy": ("daemon", "Show, list or set the policy."),
     "characterize": ("models", "Measure applications on every resource."),
-    "models": ("models", "Look at the measured execution times."),
-    "top": ("live", "Watch resources and tasks, live."),
-    "web": ("live", "Serve a page with a live Gantt chart, on loopback."),
-    "history": ("history", "List tasks that ended, and what they took."),
-    "report": ("history", "Say where time and energy went, by resource and task."),
-    "gantt": ("timeline", "Draw what ran where."),
-    "trace": ("timeline", "Write what ran as a scenario or a Chrome trace."),
-    "metrics": ("live", "Print, write or serve figures for Prometheus."),
-    "daemon": ("daemon", "Start, stop or look at the daemon, its log and its store."),
-    "config": ("daemon", "Show how the daemon is configured, and from where."),
+    "models": ("models", "Show and manage measured execution times."),
+    "top": ("live", "Show resources and tasks live, and control them."),
+    "web": ("live", "Serve a web page with a live Gantt chart, on loopback."),
+    "history": ("history", "List ended tasks with their times and energy."),
+    "report": ("history", "Report the use of time and energy, by resource and task."),
+    "gantt": ("timeline", "Draw a Gantt chart of what ran where."),
+    "trace": ("timeline", "Write past tasks as a scenario or a Chrome trace."),
+    "metrics": ("live", "Print, write or serve metrics for Prometheus."),
+    "daemon": ("daemon", "Start, stop and inspect the daemon, its log and its store."),
+    "config": ("daemon", "Show the daemon's configuration and its sources."),
     "doc": ("manual", "Print the manual of a command, or a JSON schema."),
     "completion": ("manual", "Print shell completion code."),
 }
@@ -74,8 +74,8 @@ ALIASES = {"ls": "list", "ps": "list", "kill": "cancel", "log": "logs"}
 
 ELSEWHERE = {
     "status": "hetctl daemon status, hetctl devices or hetctl list",
-    "stop": "hetctl cancel SELECTOR ends tasks, hetctl hold SELECTOR lets them wait, "
-    "hetctl daemon stop ends the daemon",
+    "stop": "hetctl cancel SELECTOR ends tasks, hetctl hold SELECTOR pauses them, "
+    "hetctl daemon stop stops the daemon",
     "start": "hetctl submit, or hetctl daemon start",
     "restart": "hetctl requeue SELECTOR, or hetctl daemon restart",
     "retry": "hetctl requeue SELECTOR",
@@ -86,7 +86,7 @@ ELSEWHERE = {
     "nodes": "hetctl devices",
     "queue": "hetctl list",
 }
-"""What is meant by commands that others have."""
+"""Command names of other tools -> the commands of hetctl to suggest."""
 
 EXIT_FAILED = 1
 EXIT_INPUT = 2
@@ -102,11 +102,11 @@ STATUS = (
     (InputError, EXIT_INPUT),
     (HetError, EXIT_FAILED),
 )
-"""Exit status by error; the first that fits."""
+"""Exit status by error; the first match counts."""
 
 
 class Root(click.Group):
-    """The command group: loads commands when asked for, and reports errors."""
+    """The command group; it imports commands on demand and reports errors."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -125,7 +125,7 @@ class Root(click.Group):
         if args[0] not in COMMANDS and args[0] not in ALIASES:
             if args[0] in ELSEWHERE:
                 raise click.UsageError(
-                    f"no command {args[0]!r}; there is: {ELSEWHERE[args[0]]}"
+                    f"no command {args[0]!r}; use {ELSEWHERE[args[0]]}"
                 )
             near = difflib.get_close_matches(args[0], [*COMMANDS, *ALIASES], n=1)
             hint = f"; did you mean {near[0]}?" if near else "; see hetctl --help"
@@ -154,7 +154,7 @@ class Root(click.Group):
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    """Whether `--json` is among the words, however the rest of them is to be read."""
+    """Return whether `--json` is among the words, even if they do not parse."""
     own = itertools.takewhile(lambda word: word != "--", words)
     return "--json" in own
 
@@ -163,7 +163,7 @@ def _complain(
     error: HetError | click.ClickException | OSError, *, as_json: bool
 ) -> int:
     if isinstance(error, BrokenPipeError):
-        # the reader of a pipe has enough; Python would complain again at exit
+        # the pipe's reader has closed it; Python would report that again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -192,7 +192,7 @@ def _text(error: HetError | OSError) -> str:
 
 
 def status_of(error: Exception) -> int:
-    """Return the exit status that tells this kind of failure."""
+    """Return the exit status for this kind of failure."""
     return next(
         (status for kind, status in STATUS if isinstance(error, kind)), EXIT_FAILED
     )
@@ -205,7 +205,7 @@ def main(*, socket: Path | None, as_json: bool) -> None:
     """Submit tasks to hetd, follow them, and move them between processors.
 
     First steps: hetctl daemon start; hetctl submit heat --n 2048 --steps 500 --follow.
-    More on a command: hetctl COMMAND --help, or hetctl doc COMMAND.
+    Help for a command: hetctl COMMAND --help, or hetctl doc COMMAND.
     """
 
 

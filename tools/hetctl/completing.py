@@ -1,7 +1,7 @@
-"""Values that a shell completes: applications, files, and what the daemon knows.
+"""Values for shell completion: applications, files, and names that the daemon knows.
 
-Called while somebody waits for a key to take effect: without a daemon, or with a slow
-one, there is nothing to complete, and never an error.
+Completion runs between two key presses. Without a daemon, or with a slow one, it offers
+nothing; it never reports an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from libtask.client.client import Client
 
 PATIENCE = 0.5
-"""Seconds that the daemon may take."""
+"""Seconds to wait for the daemon."""
 
 
 NEWEST = 500
@@ -40,12 +40,12 @@ def applications(
 def files(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Have the shell complete the name of a file."""
+    """Let the shell complete the name of a file."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def parameters_of(app: str, incomplete: str) -> list[CompletionItem]:
-    """Complete the options that are parameters of an application."""
+    """Complete the parameters of an application as options."""
     from libtask.apps import resolve
     from libtask.parameters import parameters
 
@@ -55,8 +55,8 @@ def parameters_of(app: str, incomplete: str) -> list[CompletionItem]:
         return []
     options = [(f"--{each.name.replace('_', '-')}", str(each)) for each in known]
     return [
-        CompletionItem(option, help=told)
-        for option, told in options
+        CompletionItem(option, help=text)
+        for option, text in options
         if option.startswith(incomplete)
     ]
 

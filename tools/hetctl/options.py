@@ -1,4 +1,4 @@
-"""Options and types that every command shares."""
+"""Options that commands share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
 
 def _or_before(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Take what was given before the command's name where nothing is given after it."""
+    """Fall back to the option's value before the command name if there is none after it."""
     return value or ctx.find_root().params.get(param.name or "") or value
 
 
@@ -29,22 +29,25 @@ json_option = click.option(
 )
 socket_option = click.option(
     "--socket",
-    # whether it can be used is for the connection to say, and why not
+    # the connection reports an unusable socket, with the reason
     type=click.Path(path_type=Path, readable=False),
     callback=_or_before,
-    help="The daemon's socket.  [default: $HETD_SOCKET, the user's, the system's]",
+    help="Socket of the daemon.  [default: $HETD_SOCKET, the user's, the system's]",
 )
 start_option = click.option(
-    "--start", is_flag=True, help="Start a daemon of your own where none answers."
+    "--start", is_flag=True, help="Start a private daemon if none answers."
 )
 wait_option = click.option(
-    "--wait", "waiting", is_flag=True, help="Wait for the end; a line tells each."
+    "--wait",
+    "waiting",
+    is_flag=True,
+    help="Wait until the tasks end; print a line for each.",
 )
 follow_option = click.option(
-    "--follow", is_flag=True, help="Wait, with live progress on a terminal."
+    "--follow", is_flag=True, help="Wait, and show live progress on a terminal."
 )
 timeout_option = click.option(
-    "--timeout", type=Duration(), help="Wait no longer, e.g. 90s or 15min."
+    "--timeout", type=Duration(), help="Wait at most this long, e.g. 90s or 15min."
 )
 
 selectors_argument = click.argument(
@@ -65,17 +68,17 @@ def shared(function: Decorated) -> Decorated:
 
 
 def submitting(function: Decorated) -> Decorated:
-    """Add what goes with handing tasks in, beside what is shared."""
+    """Add the options of commands that submit tasks, with the shared ones."""
     started = start_option(shared(function))
     return wait_option(follow_option(timeout_option(started)))
 
 
 def connect(socket: Path | None, *, start: bool = False) -> Client:
-    """Open a client; its import is what a command's start-up costs.
+    """Open a client; importing it takes most of a command's start-up time.
 
     Args:
-        socket: the daemon's; None: the default one.
-        start: start a daemon of the user's own where none answers.
+        socket: the daemon's socket; None: the default one.
+        start: start a private daemon if none answers.
 
     """
     from libtask.client.client import Client
@@ -88,7 +91,7 @@ def connect(socket: Path | None, *, start: bool = False) -> Client:
 
 
 def lacking(what: str, package: str) -> str:
-    """Say which package is missing, and how it is installed beside this program."""
+    """Return an error text: the missing package, and the command that installs it."""
     return f"{what} {package}: {sys.executable} -m pip install {package}"
 
 
@@ -96,7 +99,7 @@ def assignments(texts: tuple[str, ...]) -> dict[str, str]:
     """Read `key=value` words.
 
     Raises:
-        click.UsageError: a word without `=`.
+        click.UsageError: a word has no `=`.
 
     """
     found: dict[str, str] = {}

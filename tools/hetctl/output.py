@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 _IN_JSON = {code: f"\\u{code:04x}" for code in CONTROLS if code > ord("~")}
-"""JSON has escapes of its own for what is below."""
+"""JSON escapes the control characters below."""
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """Print for a person; to standard error with `err`."""
+    """Print text for people; to standard error with `err`."""
     click.echo(visible(text), err=err)
 
 
 def say_json(document: bytes, *, err: bool = False) -> None:
-    """Print a JSON document; it holds the same as before. To standard error with `err`."""
+    """Print a JSON document with all control characters escaped; `err`: to standard error."""
     click.echo(document.decode().translate(_IN_JSON), err=err)
 
 
@@ -55,33 +55,33 @@ STYLES = {
 
 
 def now() -> float:
-    """Seconds since the epoch."""
-    return time.time()  # noqa: TID251  a command is a shell: it owns its clock
+    """Return the seconds since the epoch."""
+    return time.time()  # noqa: TID251  commands are the shell, which reads the clock
 
 
 def emit(value: Mapping[str, object], *, err: bool = False) -> None:
-    """Print one JSON value on one line; numbers that JSON lacks become null."""
+    """Print one JSON value on one line; NaN and infinities become null."""
     say_json(msgspec.json.encode(value, enc_hook=str), err=err)
 
 
 def on_terminal() -> bool:
-    """Whether a person reads standard output."""
+    """Return whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def iso(seconds: float | None) -> str | None:
-    """Write a moment where there is one."""
+    """Format a moment like `moment`; None stays None."""
     return None if seconds is None else moment(seconds)
 
 
 def moment(seconds: float) -> str:
-    """Write seconds since the epoch as UTC, e.g. `2026-01-02T03:04:05.678Z`."""
+    """Format seconds since the epoch as UTC, e.g. `2026-01-02T03:04:05.678Z`."""
     at = dt.datetime.fromtimestamp(seconds, dt.UTC)
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
 def clock_time(seconds: float | None) -> str:
-    """Write a moment as local time, with its date where that is not today; `-`: none."""
+    """Format a moment as local time, with its date unless that is today; `-` for None."""
     if seconds is None:
         return "-"
     local, today = time.localtime(seconds), time.localtime(now())
@@ -90,7 +90,7 @@ def clock_time(seconds: float | None) -> str:
 
 
 def date_and_time(seconds: float | None) -> str:
-    """Write a moment as local time with its date: a story may span days; `-`: none."""
+    """Format a moment as local time with its date; `-` for None."""
     if seconds is None:
         return "-"
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
@@ -99,7 +99,7 @@ def date_and_time(seconds: float | None) -> str:
 def task_document(
     info: TaskInfo, emulated: frozenset[str] = frozenset()
 ) -> documents.Task:
-    """Write a task as formats.md section 5 has it; `emulated` names such resources."""
+    """Return a task's document (formats.md section 5); `emulated` names such resources."""
     age = None if info.checkpoint_at is None else max(0.0, now() - info.checkpoint_at)
     kept = info.snapshot
     return {
@@ -148,7 +148,7 @@ def task_document(
 
 
 def order_document(order: Order) -> documents.OrderPart:
-    """Write what a user ordered of a task."""
+    """Return the document of a user's order about a task."""
     return {
         "at": moment(order.at),
         "what": order.what,
@@ -158,13 +158,13 @@ def order_document(order: Order) -> documents.OrderPart:
 
 
 def snapshot_progress(info: TaskInfo) -> float | None:
-    """Return the share done that the newest snapshot holds; None: not known."""
+    """Return the share of the task that its newest snapshot holds; None: not known."""
     found = info.snapshot
     return found.done / found.total if found is not None and found.total else None
 
 
 def energy_source(of: TaskInfo | Segment) -> Source | None:
-    """Say where figures of energy come from; None: there are none."""
+    """Return the source of an energy figure; None: there is no figure."""
     if of.joules is None:
         return None
     return "measured" if of.measured else "modelled"
@@ -173,7 +173,7 @@ def energy_source(of: TaskInfo | Segment) -> Source | None:
 def segment_document(
     segment: Segment, emulated: frozenset[str]
 ) -> documents.SegmentPart:
-    """Write a stretch on one resource."""
+    """Return the document of a segment."""
     return {
         "resource": segment.resource,
         "emulated": segment.resource in emulated,
@@ -199,7 +199,7 @@ def segment_document(
 
 
 def _last_output(last: LastOutput | None) -> documents.LastOutputPart | None:
-    """Write what a worker wrote last."""
+    """Return the document of a worker's last output."""
     if last is None:
         return None
     return {"phase": last.phase or None, "reason": last.reason, "lines": last.lines}
@@ -208,7 +208,7 @@ def _last_output(last: LastOutput | None) -> documents.LastOutputPart | None:
 def checkpoint_wait(segment: Segment) -> float | None:
     """Return the seconds from an order to stop to the end of the last strip.
 
-    None: no such order was given, or it has not been followed yet.
+    None: there was no such order, or the task has not stopped yet.
     """
     if segment.stop_ordered is None or segment.finish is None:
         return None
@@ -219,7 +219,7 @@ def checkpoint_wait(segment: Segment) -> float | None:
 def tasks_document(
     found: Iterable[TaskInfo], emulated: frozenset[str], total: int | None = None
 ) -> documents.Tasks:
-    """Write several tasks; `total`: how many there are, where some are left out."""
+    """Return the document of several tasks; `total`: their number before `--limit`."""
     tasks = [task_document(info, emulated) for info in found]
     every = len(tasks) if total is None else max(total, len(tasks))
     return {
@@ -239,9 +239,9 @@ def table(
     """Print a table: coloured on a terminal, plain aligned columns elsewhere.
 
     Args:
-        headings: of the columns.
-        rows: their cells.
-        parsable: separate the cells by a bar, and leave bars out of them.
+        headings: the names of the columns.
+        rows: the cells of each row.
+        parsable: separate the cells with bars; bars within cells become slashes.
 
     """
     kept = [[one_line(cell) for cell in row] for row in rows]
@@ -256,7 +256,7 @@ def table(
 
 
 def plain_table(headings: Sequence[str], rows: list[list[str]]) -> Iterator[str]:
-    """Write a table in aligned columns, a line each."""
+    """Format a table in aligned columns; yield its lines."""
     every = [[heading.upper() for heading in headings], *rows]
     widths = [max(len(row[column]) for row in every) for column in range(len(headings))]
     for row in every:

@@ -1,4 +1,4 @@
-"""A daemon of the user's own: where its files lie, and how it is started."""
+"""A private daemon: the paths of its files, and how to start it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from libtask.endpoint import (
 from libtask.errors import DaemonUnreachableError, HetError
 
 SLOW_START_S = 30.0
-"""Seconds that a daemon may take to come up: it asks the drivers first."""
+"""Seconds that a daemon may take to start: it queries the drivers first."""
 SYSTEM_STATE = Path("/var/lib/hetd")
-"""Where the system's daemon keeps its state."""
+"""State folder of the system's daemon."""
 
 
 def socket_place(socket: Path | None) -> Path:
-    """Return where the daemon's socket is to be, in a folder that is there."""
+    """Return the path of the daemon's socket; create its folder if necessary."""
     path = (socket or default_socket()).absolute()
     check_length(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def socket_place(socket: Path | None) -> Path:
 
 
 def state_of(socket: Path) -> Path:
-    """Keep the state of a private daemon beside its socket, so that no two share one."""
+    """Return the state folder: beside a private daemon's socket, so that no two share one."""
     import platformdirs
 
     if socket == SYSTEM_SOCKET:
@@ -41,7 +41,7 @@ def state_of(socket: Path) -> Path:
 
 
 def listens(path: Path) -> bool:
-    """Whether a daemon listens at this socket."""
+    """Return whether a daemon listens at this socket."""
     try:
         probe(path)
     except DaemonUnreachableError:
@@ -52,16 +52,17 @@ def listens(path: Path) -> bool:
 def daemon_at(
     path: Path, state: Path, config: Path | None = None, policy: str | None = None
 ) -> DaemonProcess:
-    """Describe a daemon that is to be started; its log lies beside its state."""
+    """Describe a daemon to start; its log is in its state folder."""
     files = DaemonFiles(path, state, state / "hetd.log", config)
     return DaemonProcess(files, policy or "")
 
 
 def bring_up(daemon: DaemonProcess, timeout: float) -> None:
-    """Start a daemon that stays.
+    """Start a daemon that keeps running.
 
     Raises:
-        HetError: it does not answer in so many seconds; says why, or where that stands.
+        HetError: it does not answer within the timeout; the text has the reason, or the
+            path of the log.
 
     """
     daemon.files.state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,8 +73,8 @@ def bring_up(daemon: DaemonProcess, timeout: float) -> None:
 
 
 def ensure_started(socket: Path | None) -> None:
-    """Start a daemon with the defaults where none answers, and say so."""
+    """Start a daemon with the defaults if none answers, and report it."""
     path = socket_place(socket)
     if not listens(path):
         bring_up(daemon_at(path, state_of(path)), SLOW_START_S)
-        say(f"started a daemon at {path}; hetctl daemon stop ends it", err=True)
+        say(f"started a daemon at {path}; hetctl daemon stop stops it", err=True)

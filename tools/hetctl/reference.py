@@ -1,6 +1,6 @@
-"""The manual: a page for each command, made of the command itself; it cannot rot.
+"""The manual: one page per command, generated from the command itself.
 
-`hetctl doc` prints pages, and the documentation holds them all.
+`hetctl doc` prints pages, and the documentation contains them all.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ STATUSES = """\
 | 3 | the daemon cannot be reached |
 | 4 | not found |
 | 5 | not allowed |
-| 10 | waited-for tasks ended, some failed |
-| 11 | some were cancelled or dropped |
-| 124 | `wait` gave up |
+| 10 | all tasks waited for have ended, some failed |
+| 11 | all tasks waited for have ended, some were cancelled or dropped |
+| 124 | the time limit of `wait` passed |
 """
 SELECTORS = """\
 A SELECTOR names tasks: an id, a range `3-9`, `last`, `all`, `mine`, `@NAME` (the newest
-submission of tasks with that name, or of the array of that name; `*` and `?` stand for others),
+submission of tasks or of an array with that name; `*` and `?` are wildcards),
 `@NAME:all` (every submission with that name), or a comma list of these.
 A DURATION is `90s`, `15min`, `2h`; a bare number is seconds.
 """
@@ -39,7 +39,7 @@ A DURATION is `90s`, `15min`, `2h`; a bare number is seconds.
 def commands(
     root: click.Command, name: str = ""
 ) -> Iterator[tuple[str, click.Command]]:
-    """Iterate over the commands below `root` with their whole names, groups left out."""
+    """Iterate over the commands below `root` with their full names, without groups."""
     if not isinstance(root, click.Group):
         yield name, root
         return
@@ -51,7 +51,7 @@ def commands(
 
 
 def page(name: str, command: click.Command) -> str:
-    """Write the page of one command as Markdown."""
+    """Return the page of one command as Markdown."""
     context = click.Context(command, info_name=f"hetctl {name}")
     usage = " ".join(command.collect_usage_pieces(context))
     parts = [
@@ -65,14 +65,14 @@ def page(name: str, command: click.Command) -> str:
 
 
 def manual(root: click.Command) -> str:
-    """Write all pages, with what they have in common before them."""
+    """Return all pages, after the parts that they share."""
     head = "# hetctl\n\nEvery command takes `--json` and `--socket PATH`, also before its name."
     pages = [page(name, command) for name, command in commands(root)]
     return "\n\n".join([head, STATUSES, SELECTORS, *pages])
 
 
 def _story(command: click.Command) -> str:
-    """Return the docstring; click's mark before a listing becomes indentation."""
+    """Return the docstring with indentation in place of click's mark before listings."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     return "\n\n".join(_paragraph(each) for each in paragraphs)
 

@@ -33,10 +33,10 @@ NAME = "@"
 EVERY = ":all"
 """Ends a selector by name that means all submissions with that name."""
 MOST = 1_000_000
-"""Tasks that one selector may name; a longer range is a slip of the finger."""
+"""Most tasks in one selector; a longer range is a typing error."""
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 DIGITS = 18
-"""Of the largest id that is asked for: there will be none of more."""
+"""Most digits of an id."""
 
 
 def selected(
@@ -49,14 +49,14 @@ def selected(
     """Return the ids that the selectors name, in order, each once.
 
     Args:
-        client: asked where a selector is a word.
-        selectors: as the user wrote them.
-        live: `all`, `mine` and names mean tasks that have not ended.
-        past_names: but names mean ended ones too.
+        client: the connection to the daemon; only words need it.
+        selectors: the selectors as the user wrote them.
+        live: `all`, `mine` and names mean unfinished tasks only.
+        past_names: names mean ended tasks too, even with `live`.
 
     Raises:
-        InputError: not a selector.
-        NotFoundError: `last`, and there is no task.
+        InputError: a word is not a selector.
+        NotFoundError: `last` without any task.
 
     """
     ids: list[int] = []
@@ -75,7 +75,7 @@ def selected(
 def listed(
     client: Client, selection: Selection, selectors: Iterable[str]
 ) -> list[TaskInfo]:
-    """List the tasks that the selectors name; none given: as the selection says."""
+    """List the selected tasks; without selectors, those of the selection."""
     words = split(selectors)
     if not words or words == ["all"]:
         return client.tasks(selection)
@@ -84,10 +84,10 @@ def listed(
 
 
 def split(selectors: Iterable[str]) -> list[str]:
-    """Cut comma lists into single selectors, each checked.
+    """Split comma lists into single selectors, and check each.
 
     Raises:
-        InputError: not a selector.
+        InputError: a word is not a selector.
 
     """
     words = [word.strip() for text in selectors for word in text.split(",")]
@@ -98,10 +98,10 @@ def split(selectors: Iterable[str]) -> list[str]:
 
 
 def ids_in(word: str) -> range:
-    """Read an id or a range of ids.
+    """Parse an id or a range of ids.
 
     Raises:
-        InputError: neither.
+        InputError: the word is neither.
 
     """
     found = _RANGE.fullmatch(word)
@@ -111,11 +111,11 @@ def ids_in(word: str) -> range:
             ", @NAME or @NAME:all"
         )
     if max(len(found[1]), len(found[2] or "")) > DIGITS:
-        raise NotFoundError(f"selector {_cut(word)!r}: no task has so large an id")
+        raise NotFoundError(f"selector {_cut(word)!r}: no task has such a large id")
     first = int(found[1])
     last = int(found[2]) if found[2] else first
     if not 0 < first <= last:
-        raise InputError(f"selector {word!r}: a range goes upwards, from 1")
+        raise InputError(f"selector {word!r}: a range must go upwards, from 1")
     if last - first >= MOST:
         raise InputError(f"selector {word!r}: more than {MOST} tasks")
     return range(first, last + 1)
@@ -149,9 +149,9 @@ def _of_name(client: Client, wanted: str) -> list[TaskInfo]:
 
 
 def newest_submissions(tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
-    """Keep, of the tasks with each name, those of the newest submission.
+    """Keep the newest submission of the tasks with each name.
 
-    The tasks of an array have one name here, without their numbers.
+    The tasks of an array count under one name, without their numbers.
     """
     newest: dict[str, list[TaskInfo]] = {}
     for info in sorted(tasks, key=lambda info: info.id, reverse=True):
@@ -162,20 +162,20 @@ def newest_submissions(tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
 
 
 def array_of(name: str) -> str:
-    """Return the name of the array that a task may be one of; else its own name."""
+    """Return the name of the task's array; of a single task, its own name."""
     array, _, number = name.rpartition(".")
     return array if array and number.isdigit() else name
 
 
 def bears(name: str, wanted: str) -> bool:
-    """Whether a task's name is the one wanted, or that of a member of its array."""
+    """Return whether a name matches: exactly, as a member of an array, or by pattern."""
     array, _, number = name.rpartition(".")
     member = number.isdigit() and array == wanted
     return bool(name) and (member or name == wanted or fnmatchcase(name, wanted))
 
 
 def _existing(client: Client, ids: range) -> list[int]:
-    """Find the tasks in a range: those that are forgotten, and others', are left out."""
+    """Return the tasks in a range, without deleted ones and those of other users."""
     selection = Selection(before=ids[-1] + 1, limit=len(ids))
     newest_first = (info.id for info in client.iterate(selection))
     found = list(itertools.takewhile(lambda task: task >= ids[0], newest_first))
@@ -189,20 +189,20 @@ def _existing(client: Client, ids: range) -> list[int]:
 def _last(client: Client) -> int:
     newest = client.tasks(Selection(mine=True, limit=1))
     if not newest:
-        raise NotFoundError("last: you have no tasks yet")
+        raise NotFoundError("last: you have no tasks")
     return newest[0].id
 
 
 # ------------------------------------------------------------ recent tasks
 
 IDLE_S = 3600.0
-"""An hour without tasks ends what is looked at."""
+"""Length of the pause that separates recent tasks from older ones."""
 
 since_option = click.option(
     "--since",
     type=Moment(),
-    help="Tasks that ended since, or have not; 14:30, or 2h ago: 2h.  "
-    "[default: since the last hour without any task]",
+    help="Leave out tasks that ended before this time (14:30) or duration ago (2h).  "
+    "[default: the last hour without any task]",
 )
 
 
@@ -213,13 +213,13 @@ def lately(
     *,
     mine: bool = False,
 ) -> list[TaskInfo]:
-    """Return the full records of tasks that are named, or of the recent ones.
+    """Return the full records of the selected tasks, by default of the recent ones.
 
     Args:
-        client: asked for them.
-        selectors: as the user wrote them; none: the recent ones; `all`: all there are.
+        client: the connection to the daemon.
+        selectors: the selectors as the user wrote them; none: recent tasks; `all`: all.
         since: seconds since the epoch; None: since the last idle hour.
-        mine: only the caller's own.
+        mine: return only the caller's own tasks.
 
     """
     if selectors:
@@ -234,10 +234,10 @@ def lately(
 
 
 def after_idling(newest_first: Iterable[TaskInfo]) -> list[TaskInfo]:
-    """Keep the tasks after the last hour in which there was none.
+    """Keep the tasks since the last hour without any task.
 
-    Tasks come in the order of their submission, backwards; one that was submitted long
-    before the others, and ended among them, is left out.
+    The tasks are given in reverse order of submission. A task that was submitted long
+    before the others but ended among them is left out.
     """
     kept: list[TaskInfo] = []
     earliest = None
@@ -250,7 +250,7 @@ def after_idling(newest_first: Iterable[TaskInfo]) -> list[TaskInfo]:
 
 
 def _end_or_now(info: TaskInfo) -> float:
-    """When a task ended; now, where it has not."""
+    """Return the end of a task, or the present time if it has not ended."""
     if info.state not in ENDED:
         return now()
     return info.submitted if info.finished is None else info.finished

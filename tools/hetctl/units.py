@@ -26,14 +26,14 @@ _AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*")
 
 
 LONGEST_S = 3e9
-"""The longest duration, a century: the next figures are slips of the finger."""
+"""The longest duration, a century; longer ones are typing errors."""
 
 
 def parse_duration(text: str) -> float:
-    """Read `90s`, `1.5min`, `2h`; a bare number is seconds.
+    """Parse `90s`, `1.5min`, `2h`; a bare number is seconds.
 
     Raises:
-        ValueError: not a duration; says what one looks like.
+        ValueError: not a duration; the text shows the expected form.
 
     """
     found = _AMOUNT.fullmatch(text)
@@ -49,7 +49,7 @@ KIB = 1024
 
 
 def readable_duration(seconds: float | None) -> str:
-    """Write a duration in two figures that matter: `42 ms`, `3.1 s`, `2 min 05 s`."""
+    """Format a duration with two significant units: `42 ms`, `3.1 s`, `2 min 05 s`."""
     if seconds is None:
         return "-"
     if seconds < 1:
@@ -62,7 +62,7 @@ def readable_duration(seconds: float | None) -> str:
 
 
 def readable_bytes(size: int) -> str:
-    """Write a number of bytes with the unit that leaves few digits."""
+    """Format a number of bytes with the unit that leaves few digits."""
     value = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < KIB or unit == "GiB":
@@ -72,7 +72,7 @@ def readable_bytes(size: int) -> str:
 
 
 def readable_joules(joules: float) -> str:
-    """Write an energy: `12 mJ`, `3.1 J`, `1.4 kJ`."""
+    """Format an energy: `12 mJ`, `3.1 J`, `1.4 kJ`."""
     for unit, factor in (("kJ", 1e3), ("J", 1.0)):
         if joules >= factor:
             return f"{joules / factor:.3g} {unit}"
@@ -80,7 +80,7 @@ def readable_joules(joules: float) -> str:
 
 
 class Whole(click.IntRange):
-    """A whole number on the command line that a message can hold."""
+    """A whole number on the command line that fits into a message."""
 
     def __init__(self, least: int = -LARGEST_WHOLE) -> None:
         super().__init__(least, LARGEST_WHOLE)
@@ -108,7 +108,7 @@ _TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 
 class Moment(click.ParamType[float]):
-    """A time, or how long ago it was; in seconds since the epoch."""
+    """A time, or a duration before now, in seconds since the epoch."""
 
     name = "time|duration"
 
@@ -125,16 +125,16 @@ class Moment(click.ParamType[float]):
 
 
 def moment(text: str, now_s: float) -> float:
-    """Read a time (of day: today's; without a zone: local), or a duration before now.
+    """Parse a time (of day: today's; without a zone: local), or a duration before now.
 
     Raises:
-        ValueError: neither.
+        ValueError: the text is neither.
 
     """
     try:
         return now_s - parse_duration(text)
     except ValueError:
-        pass  # then it is a time
+        pass  # not a duration: parse it as a time
     if _TIME_OF_DAY.fullmatch(text.strip()):
         today = dt.datetime.fromtimestamp(now_s, dt.UTC).astimezone().date()
         hour, _, rest = text.strip().partition(":")

@@ -1,6 +1,7 @@
 """Waiting for tasks, for `wait`, `submit --wait` and `batch --wait`.
 
-On a terminal with `follow`, live progress bars; else a line as each task ends.
+With `follow` on a terminal, it shows live progress bars; otherwise it prints a line when
+a task ends.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ EXIT_SOME_FAILED = 10
 EXIT_SOME_CANCELLED = 11
 EXIT_TIMEOUT = 124
 UNUSUAL_S = 1.5
-"""Seconds without an end after which it is told what tasks wait for."""
+"""Seconds without an ended task after which the reasons for waiting are printed."""
 MOST_TOLD = 3
-"""Tasks of which that is told."""
+"""Most tasks whose reasons are printed."""
 LONGEST_RESULT = 400
-"""Characters of a result in a line; `hetctl result` prints it whole."""
+"""Most characters of a result in a line; `hetctl result` prints all of it."""
 SHOWN_RESULTS = 20
 REFRESH = 0.25
-"""Seconds between two looks at the progress."""
+"""Seconds between two updates of the progress bars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,8 @@ class Manner:
     """How to wait.
 
     Attributes:
-        timeout: seconds; None: until all have ended.
-        follow: show progress bars, on a terminal.
+        timeout: seconds; None: wait until all tasks have ended.
+        follow: show progress bars on a terminal.
         as_json: print the tasks as JSON at the end, and nothing before.
 
     """
@@ -61,11 +62,11 @@ class Manner:
 
 
 def wait_for(client: Client, handles: list[TaskHandle], manner: Manner) -> int:
-    """Wait until the tasks have ended; return the exit status that tells how."""
+    """Wait until the tasks have ended; return the exit status."""
     try:
         _wait_in(client, handles, manner)
     except KeyboardInterrupt:
-        _say_going_on(handles)
+        _report_going_on(handles)
         raise
     return _status(handles, as_json=manner.as_json)
 
@@ -84,11 +85,11 @@ def _wait_in(client: Client, handles: list[TaskHandle], manner: Manner) -> None:
     else:
         emulated = emulated_names(client)
         with _watched(client, handles):
-            _wait(handles, manner.timeout, lambda each: _say_ended(each, emulated))
+            _wait(handles, manner.timeout, lambda each: _report_ended(each, emulated))
 
 
-def _say_going_on(handles: list[TaskHandle]) -> None:
-    """Say, after Ctrl-C, that it ended the waiting only."""
+def _report_going_on(handles: list[TaskHandle]) -> None:
+    """Report, after Ctrl-C, that the tasks go on."""
     left = [handle.id for handle in handles if not handle.done()]
     if not left:
         return
@@ -103,8 +104,8 @@ def _say_going_on(handles: list[TaskHandle]) -> None:
 
 @contextlib.contextmanager
 def _watched(client: Client, handles: list[TaskHandle]) -> Iterator[None]:
-    """Say on standard error, after a while without an end, what tasks wait for."""
-    timer = threading.Timer(UNUSUAL_S, _say_unusual, (client, handles))
+    """Print the reasons for waiting on standard error if no task ends for a while."""
+    timer = threading.Timer(UNUSUAL_S, _report_unusual, (client, handles))
     timer.daemon = True
     timer.start()
     try:
@@ -113,8 +114,8 @@ def _watched(client: Client, handles: list[TaskHandle]) -> Iterator[None]:
         timer.cancel()
 
 
-def _say_unusual(client: Client, handles: list[TaskHandle]) -> None:
-    """Say of the first tasks that have not ended what they wait for, if it is unusual."""
+def _report_unusual(client: Client, handles: list[TaskHandle]) -> None:
+    """Print the reasons why the first unfinished tasks wait, if they are unusual."""
     left = [handle.id for handle in handles if not handle.done()][:MOST_TOLD]
     try:
         for info in reversed(client.tasks(Selection(ids=tuple(left), detail=True))):
@@ -122,11 +123,11 @@ def _say_unusual(client: Client, handles: list[TaskHandle]) -> None:
             if line:
                 say(one_line(f"hetctl: task {info.id} {line}"), err=True)
     except HetError:
-        return  # who waits hears of it
+        return  # the waiting thread reports the error
 
 
 def _unusual(client: Client, info: TaskInfo) -> str:
-    """Say what a task waits for; empty: nothing unusual."""
+    """Return what a task waits for; empty: nothing unusual."""
     if info.state in ENDED:
         return ""
     last = info.segments[-1] if info.segments else None
@@ -136,13 +137,13 @@ def _unusual(client: Client, info: TaskInfo) -> str:
         return ""
     app = short_name(info.app)
     return (
-        f"is being set up on {last.resource}: loading its input, or compiling {app} for "
-        f"{last.resource}, which is done once on this machine"
+        f"is being set up on {last.resource}: it loads its input, or it is compiling {app} for "
+        f"{last.resource}, which is needed once on this machine"
     )
 
 
 def ranges(ids: list[int]) -> list[str]:
-    """Write ids as ranges; between two messages, other users' tasks may have come."""
+    """Format ids as ranges; ids of one submission may have gaps."""
     found: list[list[int]] = []
     for task in ids:
         if found and task == found[-1][-1] + 1:
@@ -153,15 +154,15 @@ def ranges(ids: list[int]) -> list[str]:
 
 
 def _hint(handles: list[TaskHandle], *, as_json: bool) -> None:
-    """Tell where to look for why a task failed."""
+    """Print the command that shows the output of failed tasks."""
     failed = [handle.id for handle in handles if handle.wait(0) == "failed"]
     if not as_json:
         others = f", and {len(failed) - 1} others" if len(failed) > 1 else ""
-        say(f"hetctl: what it wrote: hetctl logs {failed[0]}{others}", err=True)
+        say(f"hetctl: for its output: hetctl logs {failed[0]}{others}", err=True)
 
 
 def _status(handles: list[TaskHandle], *, as_json: bool) -> int:
-    """Exit status by how the tasks ended; raises what kept one from being followed."""
+    """Return the exit status by the tasks' states; raise errors of the connection."""
     left = sum(not handle.done() for handle in handles)
     if left:
         say(f"hetctl: {left} of {len(handles)} tasks have not ended", err=True)
@@ -188,7 +189,7 @@ def _wait(
             say(by_future[future])
 
 
-def _say_ended(handle: TaskHandle, emulated: frozenset[str]) -> None:
+def _report_ended(handle: TaskHandle, emulated: frozenset[str]) -> None:
     change = handle.ended.result()
     where = f" on {marked(change.resource, emulated)}" if change.resource else ""
     reason = f": {change.reason}" if change.reason else _result(change)
@@ -196,7 +197,7 @@ def _say_ended(handle: TaskHandle, emulated: frozenset[str]) -> None:
 
 
 def _result(change: TaskChanged) -> str:
-    """Write the result of a completed task, as much of it as a line has room for."""
+    """Format the result of a completed task, shortened to fit a line."""
     if change.state != "completed" or change.result is None:
         return ""
     text = msgspec.json.encode(told(change.result), enc_hook=str).decode()
@@ -229,7 +230,7 @@ def _wait_live(
 
 
 def _bars(found: list[TaskInfo], emulated: frozenset[str], room: int) -> Any:
-    """Draw a line a task; where there is no room for all, those that run come first."""
+    """Draw one line per task; running tasks come first if there is no room for all."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text

@@ -199,8 +199,8 @@ def test_report_of_ones_own_tells_what_is_kept_and_the_limits(
 
     assert all(each.mine for each in daemon.requests(ListTasks))
     rows = [" ".join(line.split()) for line in printed.splitlines()]
-    assert "records of unended tasks 2.9 KiB 256.0 MiB" in rows
-    assert "all that is stored 4.4 KiB 2.0 GiB" in rows
+    assert "records of unfinished tasks 2.9 KiB 256.0 MiB" in rows
+    assert "all stored data 4.4 KiB 2.0 GiB" in rows
     assert "±1000" in printed
     assert found["usage"]["unended_bytes"] == 3000
     assert found["usage"]["unended_tasks_limit"] is None

@@ -108,7 +108,7 @@ def test_what_a_task_waits_for_is_told(daemon: FakeDaemon) -> None:
         ]
 
     assert told[0] == WHY
-    assert "compiling heat for cpu, which is done once on this machine" in told[1]
+    assert "compiling heat for cpu, which is needed once on this machine" in told[1]
     assert told[2:] == ["", ""]
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from hetctl.__main__ import COMMANDS, main
-from hetctl.commands.control import wishes
+from hetctl.commands.control import parse_changes
 from hetctl.selectors import ids_in
 from hetctl.units import Duration
 from libtask.errors import InputError, NotFoundError
@@ -90,7 +90,7 @@ def test_numbers_that_are_set() -> None:
     for number in NUMBERS:
         for key in ("priority", "deadline"):
             with contextlib.suppress(InputError):
-                wishes([f"{key}={number}"])
+                parse_changes([f"{key}={number}"])
 
 
 def test_ids_that_are_read() -> None:

@@ -130,10 +130,10 @@ def test_live_pictures_are_steered_by_nobody(daemon: FakeDaemon) -> None:
 def test_drawn_charts_take_names_as_they_are(
     daemon: FakeDaemon, tmp_path: Path
 ) -> None:
-    lanes, stretches = laid_out([daemon.tasks[1]], a_node(), 2000.0)
+    lanes, bars = laid_out([daemon.tasks[1]], a_node(), 2000.0)
 
-    draw(lanes, stretches, tmp_path / "chart.png")
-    write_page(lanes, stretches, tmp_path / "page.html")
+    draw(lanes, bars, tmp_path / "chart.png")
+    write_page(lanes, bars, tmp_path / "page.html")
     samples = [Sample(f"{EVIL}/{EVIL}", "cpu", 1.5, work=work) for work in (1.0, 50.0)]
     modelplot.draw(EVIL, samples, frozenset(), tmp_path / "model.svg")
 

@@ -270,7 +270,7 @@ def test_batch_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_missing_tasks_and_resources(daemon: FakeDaemon) -> None:
     assert "no task 77" in refused(4, "show", "77")
-    assert "you have no tasks yet" in refused(4, "wait", "last")
+    assert "you have no tasks" in refused(4, "wait", "last")
     assert "no tasks 5-9" in refused(4, "cancel", "5-9")
     daemon.tasks[1] = a_task(1)
     assert "no resource 'nowhere'" in refused(4, "migrate", "1", "--to", "nowhere")
@@ -286,14 +286,16 @@ def test_pictures(daemon: FakeDaemon, tmp_path: Path) -> None:
     assert "no such folder" in refused(
         2, "gantt", "-o", str(tmp_path / "none" / "g.png")
     )
-    assert "nothing to draw" in refused(4, "gantt", "-o", str(tmp_path / "g.png"))
+    assert "none of these tasks has run yet" in refused(
+        4, "gantt", "-o", str(tmp_path / "g.png")
+    )
 
 
 def test_configuration_is_not_written_over(daemon: FakeDaemon, tmp_path: Path) -> None:
     path = tmp_path / "hetd.toml"
     path.write_text("mine")
 
-    assert "--force writes over it" in refused(
+    assert "use --force to overwrite it" in refused(
         2, "devices", "--write-config", str(path)
     )
     assert path.read_text() == "mine"

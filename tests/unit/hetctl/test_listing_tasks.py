@@ -51,7 +51,7 @@ def test_what_is_left_out_is_told() -> None:
     result = CliRunner().invoke(main, ["list", "--limit", "2"])
     found = document("list", "--limit", "2")
 
-    assert result.stderr == "hetctl: the newest 2 of 3; --limit 3 lists all\n"
+    assert result.stderr == "hetctl: showing the newest 2 of 3; --limit 3 shows all\n"
     assert (found["total"], found["truncated"]) == (3, True)
     assert [task["id"] for task in found["tasks"]] == [3, 4]
     whole = document("list")

@@ -40,7 +40,7 @@ def test_policy(daemon: FakeDaemon) -> None:
 def test_who_set_the_policy_is_told_and_how_to_go_back(daemon: FakeDaemon) -> None:
     assert text("policy", "set", "affinity").splitlines()[-1] == (
         "set by uid 7 on 2026-01-02 03:04 UTC; "
-        "`hetctl policy reset` goes back to migration, as configured"
+        "`hetctl policy reset` resets it to the configured migration"
     )
     assert text("policy", "reset") == "migration: moves running tasks\n"
     assert document("policy", "reset")["set"] is None

@@ -43,12 +43,12 @@ def test_ended_tasks_are_submitted_again(mixed: FakeDaemon) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (["requeue", "3"], 2, "task 3 is running: only what has ended is submitted"),
+        (["requeue", "3"], 2, "task 3 is running: only ended tasks can be submitted"),
         (["requeue", "1", "--failed"], 4, "none of these tasks failed"),
-        (["forget", "3"], 2, "task 3 is running: only what has ended is forgotten"),
-        (["status"], 2, "there is: hetctl daemon status, hetctl devices or hetctl"),
-        (["restart"], 2, "there is: hetctl requeue SELECTOR, or hetctl daemon restart"),
-        (["stop"], 2, "there is: hetctl cancel SELECTOR ends tasks"),
+        (["forget", "3"], 2, "task 3 is running: only ended tasks can be forgotten"),
+        (["status"], 2, "use hetctl daemon status, hetctl devices or hetctl"),
+        (["restart"], 2, "use hetctl requeue SELECTOR, or hetctl daemon restart"),
+        (["stop"], 2, "use hetctl cancel SELECTOR ends tasks"),
     ],
 )
 @pytest.mark.usefixtures("mixed")
@@ -78,7 +78,7 @@ def test_ended_tasks_are_forgotten(mixed: FakeDaemon) -> None:
     result = CliRunner().invoke(main, ["forget", "all"])
 
     assert result.stdout == "3 tasks forgotten\n"
-    assert result.stderr == "task 3 is running, and stays\n"
+    assert result.stderr == "task 3 is running and was kept\n"
     assert [each.ids for each in mixed.requests(DeleteTasks)] == [[1, 2, 4]]
 
 

@@ -53,7 +53,7 @@ def test_lanes_hold_no_two_at_once() -> None:
         for number, start in enumerate((0.0, 1.0, 2.0, 2.5), 1)
     ]
 
-    lanes, stretches = laid_out(tasks, a_node(), now=9.0)
+    lanes, bars = laid_out(tasks, a_node(), now=9.0)
 
     assert [lane.label for lane in lanes] == [
         "cpu #1",
@@ -61,7 +61,7 @@ def test_lanes_hold_no_two_at_once() -> None:
         "cpu #3",
         "gpu0\n(emulated)",
     ]
-    assert [each.lane for each in stretches] == [0, 1, 0, 2]
+    assert [each.lane for each in bars] == [0, 1, 0, 2]
 
 
 def test_moves_are_changes_of_resource() -> None:
@@ -71,9 +71,9 @@ def test_moves_are_changes_of_resource() -> None:
         Segment("gpu0", 4.0, None, strips=1),
     ]
 
-    _, stretches = laid_out([a_task(1, segments=segments)], a_node(), now=9.0)
+    _, bars = laid_out([a_task(1, segments=segments)], a_node(), now=9.0)
 
-    ((before, after),) = moves(stretches)
+    ((before, after),) = moves(bars)
     assert (before.segment, after.segment) == (segments[1], segments[2])
     assert after.finish == 9.0
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LONGEST_REASON = 1000
 PAGE = 10_000
-"""Ids in one message."""
+"""Most ids in one message."""
 
 DONE = {
     "cancel": "cancelled",
@@ -44,12 +44,12 @@ DONE = {
 
 @click.command("cancel")
 @selectors_argument
-@click.option("--reason", default="", help="Why; it is kept with the tasks.")
+@click.option("--reason", default="", help="Reason, recorded with the tasks.")
 @shared
 def cancel_command(
     *, selectors: tuple[str, ...], reason: str, socket: Path | None, as_json: bool
 ) -> None:
-    """Cancel tasks; a running one ends at its next checkpoint."""
+    """Cancel tasks; running ones end at their next checkpoint."""
     if len(reason) > LONGEST_REASON:
         raise click.UsageError(f"--reason: at most {LONGEST_REASON} characters")
     _control("cancel", selectors, socket, as_json=as_json, reason=reason)
@@ -58,7 +58,9 @@ def cancel_command(
 @click.command("hold")
 @selectors_argument
 @click.option(
-    "--requeue", is_flag=True, help="Commands leave, too, and begin again later."
+    "--requeue",
+    is_flag=True,
+    help="Also end commands that cannot save their state, and restart them later.",
 )
 @shared
 def hold_command(
@@ -66,8 +68,8 @@ def hold_command(
 ) -> None:
     """Keep tasks from starting; running ones stop at their next checkpoint.
 
-    A command that cannot save its state is stopped (SIGSTOP) where it runs, and keeps
-    its place there; with --requeue it is ended, and begins again when it is released.
+    A command that cannot save its state is stopped (SIGSTOP) where it runs and keeps
+    its slot; with --requeue it is ended, and restarts from the beginning on release.
     """
     _control("hold", selectors, socket, as_json=as_json, requeue=requeue)
 
@@ -88,9 +90,10 @@ def release_command(
 def snapshot_command(
     *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
 ) -> None:
-    """Have tasks that have begun write a snapshot, each at its next checkpoint.
+    """Make started tasks write a snapshot, each at its next checkpoint.
 
-    Does not wait for it: `hetctl show` tells when it is there, or why it is not.
+    The command does not wait: `hetctl show` shows the time of the snapshot, or the
+    reason why there is none.
     """
     _control("snapshot", selectors, socket, as_json=as_json)
 
@@ -118,7 +121,7 @@ def _report(verb: str, done: list[int], left: set[int]) -> None:
     for task in done:
         say(f"task {task} {DONE[verb]}")
     for task in sorted(left):
-        say(f"task {task} had ended", err=True)
+        say(f"task {task} has already ended", err=True)
     if not done and not left:
         say("no tasks", err=True)
 
@@ -127,14 +130,14 @@ def _report(verb: str, done: list[int], left: set[int]) -> None:
 
 SETTABLE = ("priority", "deadline")
 LONGEST_SHOWN = 40
-"""Of a value that is repeated in a complaint."""
+"""Most characters of a value in an error message."""
 
 
 _UNCHANGED = {"priority": None, "deadline_s": None, "no_deadline": False}
 
 
-class Wanted(TypedDict, total=False):
-    """What is to be changed; what is absent stays."""
+class Changes(TypedDict, total=False):
+    """Values to change; absent keys stay unchanged."""
 
     priority: int
     deadline_s: float
@@ -147,13 +150,13 @@ class Wanted(TypedDict, total=False):
 def set_command(*, words: tuple[str, ...], socket: Path | None, as_json: bool) -> None:
     """Change tasks that have not ended: priority=5 deadline=10min.
 
-    A higher priority goes first within a queue, from now on. A deadline counts from
-    now; deadline=none takes it away.
+    Tasks of higher priority run first within a queue. A deadline counts from now;
+    deadline=none removes it.
     """
-    wanted = wishes([word for word in words if "=" in word])
+    wanted = parse_changes([word for word in words if "=" in word])
     selectors = [word for word in words if "=" not in word]
     if not selectors:
-        raise click.UsageError("say which tasks: hetctl set SELECTOR KEY=VALUE")
+        raise click.UsageError("no tasks selected: hetctl set SELECTOR KEY=VALUE")
     with connect(socket) as client:
         ids = selected(client, selectors, live=True)
         pages = [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)]
@@ -164,14 +167,14 @@ def set_command(*, words: tuple[str, ...], socket: Path | None, as_json: bool) -
         _report_changes(ids, done, wanted)
 
 
-def wishes(texts: list[str]) -> Wanted:
-    """Read `priority=5 deadline=10s`.
+def parse_changes(texts: list[str]) -> Changes:
+    """Parse `priority=5 deadline=10s`.
 
     Raises:
-        InputError: an unknown key or a value that does not fit it.
+        InputError: an unknown key, or a value of the wrong form.
 
     """
-    wanted = Wanted()
+    wanted = Changes()
     for text in texts:
         key, _, value = text.partition("=")
         if key == "priority":
@@ -184,7 +187,7 @@ def wishes(texts: list[str]) -> Wanted:
             hint = suggestion(key, SETTABLE)
             raise InputError(f"no key {key!r}{hint}; there are: {', '.join(SETTABLE)}")
     if not wanted:
-        raise click.UsageError("say what to change: priority=5 or deadline=10min")
+        raise click.UsageError("nothing to change: give priority=5 or deadline=10min")
     return wanted
 
 
@@ -195,7 +198,7 @@ def _priority_in(value: str) -> int:
         text = f"priority: expected a whole number, got {value[:LONGEST_SHOWN]!r}"
         raise InputError(text) from error
     if abs(priority) > LARGEST_WHOLE:
-        raise InputError("priority: expected a whole number of 64 bits at most")
+        raise InputError("priority: expected a whole number of at most 64 bits")
     return priority
 
 
@@ -209,12 +212,12 @@ def _deadline_in(value: str) -> float:
     return seconds
 
 
-def _report_changes(ids: list[int], done: list[int], wanted: Wanted) -> None:
+def _report_changes(ids: list[int], done: list[int], wanted: Changes) -> None:
     what = ", ".join(f"{key} {value}" for key, value in wanted.items())
     for task in done:
         say(f"task {task}: {what}")
     for task in sorted(set(ids) - set(done)):
-        say(f"task {task} had ended", err=True)
+        say(f"task {task} has already ended", err=True)
     if not ids:
         say("no tasks", err=True)
 
@@ -229,7 +232,7 @@ def _report_changes(ids: list[int], done: list[int], wanted: Wanted) -> None:
     "resource",
     required=True,
     shell_complete=resources,
-    help="The resource to move to.",
+    help="Resource to move to.",
 )
 @shared
 def migrate_command(
@@ -248,7 +251,7 @@ def migrate_command(
         emit({"format": "hetctl/migrate-1", "ids": ids, "resource": resource})
         return
     for task in ids:
-        say(f"task {task} goes to {resource}")
+        say(f"task {task} moves to {resource}")
 
 
 # ------------------------------------------------------------ requeue, forget
@@ -256,15 +259,15 @@ def migrate_command(
 
 @click.command("requeue")
 @selectors_argument
-@click.option("--failed", is_flag=True, help="Only those that failed.")
+@click.option("--failed", is_flag=True, help="Submit only those that failed.")
 @submitting
 def requeue_command(*, selectors: tuple[str, ...], failed: bool, **given: Any) -> int:
-    """Submit tasks that have ended again, as new ones that begin anew.
+    """Submit ended tasks again, as new tasks that start from the beginning.
 
-    Parameters, name, priority and all other options are as they were; they are not held.
-    Tasks after each other stay so. Of several tasks those that have not ended, or with
-    --failed those that did not fail, are left alone. `hetctl show` says of each which task
-    it repeats. The environment of a program is kept for two weeks after its last use.
+    The new tasks have the same parameters, name, priority and options, and are not held.
+    Dependencies among them are kept. If several tasks are selected, those that have not
+    ended (with --failed: those that did not fail) are skipped. `hetctl show` shows which
+    task a task repeats. A program's environment is kept for two weeks after its last use.
     """
     with connect(given["socket"], start=given["start"]) as client:
         chosen = _ended_tasks(client, selectors, failed=failed)
@@ -297,19 +300,19 @@ def _report_requeued(
 def _ended_tasks(
     client: Client, selectors: tuple[str, ...], *, failed: bool
 ) -> list[TaskInfo]:
-    """Return the ended tasks to submit again; of one that is named alone, complain."""
+    """Return the ended tasks to submit again; a single task that has not ended is an error."""
     found = listed(client, Selection(limit=1), selectors)
     if len(found) == 1 and found[0].state not in ENDED:
         (only,) = found
         raise InputError(
-            f"task {only.id} is {only.state}: only what has ended is submitted again; "
+            f"task {only.id} is {only.state}: only ended tasks can be submitted again; "
             f"`hetctl cancel {only.id}` first"
         )
     wanted = {"failed"} if failed else ENDED
     chosen = [info for info in found if info.state in wanted]
     if not chosen:
         what = "failed" if failed else "has ended"
-        raise NotFoundError(f"none of these tasks {what}; nothing is submitted")
+        raise NotFoundError(f"none of these tasks {what}; nothing was submitted")
     return chosen
 
 
@@ -319,16 +322,17 @@ def _ended_tasks(
 def forget_command(
     *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
 ) -> None:
-    """Remove tasks that have ended from history: what they were, and their results.
+    """Remove ended tasks and their results from the history.
 
-    Those that have not ended stay. Measured times stay, too: `hetctl models forget`.
+    Tasks that have not ended are kept. Measured times are kept too; `hetctl models forget`
+    removes those.
     """
     with connect(socket) as client:
         ids = selected(client, selectors)
         found = client.tasks(Selection(ids=tuple(ids))) if ids else []
         live = [info for info in found if info.state not in ENDED]
         if len(found) == len(live) == 1:
-            text = f"task {live[0].id} is {live[0].state}: only what has ended is forgotten"
+            text = f"task {live[0].id} is {live[0].state}: only ended tasks can be forgotten"
             raise InputError(text)
         ended = sorted(info.id for info in found if info.state in ENDED)
         gone = client.forget_tasks(*ended) if ended else []
@@ -336,5 +340,5 @@ def forget_command(
         emit({"format": "hetctl/tasks-forgotten-1", "ids": gone})
         return
     for info in sorted(live, key=lambda info: info.id):
-        say(f"task {info.id} is {info.state}, and stays", err=True)
+        say(f"task {info.id} is {info.state} and was kept", err=True)
     say(f"{len(gone)} task{'s' * (len(gone) != 1)} forgotten")

@@ -40,39 +40,44 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------ daemon
 
 PATIENCE = 10.0
-"""Seconds that a daemon which listens may take to answer."""
+"""Seconds that a listening daemon may take to answer."""
 LOOK = 0.2
-"""Seconds between two looks for more of the log."""
+"""Seconds between two reads of the log."""
 PAUSE = 0.02
-"""Seconds between two looks whether the daemon has come, or gone."""
+"""Seconds between two checks whether the daemon runs."""
 
 
 @click.group("daemon")
 def daemon_command() -> None:
-    """Start, stop or look at the daemon and its log; check, save or restore its store."""
+    """Start, stop and inspect the daemon and its log; check, save and restore its store."""
 
 
 @daemon_command.command("start")
 @click.option(
-    "--state", type=click.Path(path_type=Path), help="Folder of the task store."
+    "--state", type=click.Path(path_type=Path), help="Folder for the task store."
 )
 @click.option(
-    "--config", type=click.Path(path_type=Path, exists=True), help="A hetd.toml."
+    "--config",
+    type=click.Path(path_type=Path, exists=True),
+    help="Configuration file to use.",
 )
-@click.option("--policy", help="Instead of the configured one.")
-@click.option("--foreground", is_flag=True, help="Stay in the foreground.")
+@click.option("--policy", help="Policy to use instead of the configured one.")
+@click.option("--foreground", is_flag=True, help="Run in the foreground.")
 @click.option(
-    "--timeout", type=Duration(), default="30s", help="Time it has to answer."
+    "--timeout",
+    type=Duration(),
+    default="30s",
+    help="Time allowed for the daemon to answer.",
 )
 @shared
 def start_daemon(*, socket: Path | None, as_json: bool, **given: Any) -> None:
-    """Start the daemon as yourself, and wait until it answers."""
+    """Start a daemon under your own user, and wait until it answers."""
     path = socket_place(socket)
     if listens(path):
         _print_status(path, "already running", as_json=as_json)
         return
     state = (given["state"] or state_of(path)).absolute()
-    config = given["config"] and given["config"].absolute()  # it starts in /
+    config = given["config"] and given["config"].absolute()  # the daemon starts in /
     daemon = daemon_at(path, state, config, given["policy"])
     if given["foreground"]:
         command = daemon.command()
@@ -82,13 +87,18 @@ def start_daemon(*, socket: Path | None, as_json: bool, **given: Any) -> None:
 
 
 @daemon_command.command("stop")
-@click.option("--timeout", type=Duration(), default="30s", help="Time it has to end.")
+@click.option(
+    "--timeout",
+    type=Duration(),
+    default="30s",
+    help="Time allowed for the daemon to end.",
+)
 @shared
 def stop_daemon(*, timeout: float, socket: Path | None, as_json: bool) -> None:
-    """Stop the daemon and wait until it is gone; running tasks go on without it.
+    """Stop the daemon and wait until it has ended; running tasks go on without it.
 
-    They report when it is back, and waiting ones start then. Where nothing runs any
-    more, workers and launcher leave after a minute.
+    They report their results when the daemon is back, and waiting tasks start then.
+    Workers and launchers without a running task exit after a minute.
     """
     with connect(socket) as client:
         pid, path = _stop_and_wait(client, timeout)
@@ -106,7 +116,7 @@ def stop_daemon(*, timeout: float, socket: Path | None, as_json: bool) -> None:
 
 
 def _stop_and_wait(client: Client, timeout: float) -> tuple[int, Path]:
-    """End the daemon; return its process and its socket when it is gone."""
+    """Stop the daemon; return its pid and socket when it has ended."""
     pid, path = client.welcome.pid, client.path
     client.stop()
     deadline = time.monotonic() + timeout
@@ -122,24 +132,30 @@ def _stop_and_wait(client: Client, timeout: float) -> tuple[int, Path]:
     "--timeout",
     type=Duration(),
     default="30s",
-    help="Time to end, and to answer again.",
+    help="Time allowed for the daemon to end, and to answer again.",
 )
 @shared
 def restart_daemon(*, timeout: float, socket: Path | None, as_json: bool) -> None:
-    """End the daemon and start it again as it was; running tasks go on meanwhile.
+    """Stop the daemon and start it again; running tasks go on meanwhile.
 
-    It is started by this installation, with its socket, state, configuration and policy
-    of before: that is how a private daemon is upgraded. One that a service manager runs is
-    restarted by that: systemctl restart hetd.
+    This installation starts it, with the same socket, state, configuration and policy as
+    before; this upgrades a private daemon. A daemon under a service manager is restarted
+    with: systemctl restart hetd.
     """
     with connect(socket) as client:
         known = client.status()
         if known.managed:
-            raise InputError("a service manager runs it: systemctl restart hetd")
+            raise InputError(
+                "the daemon runs under a service manager: systemctl restart hetd"
+            )
         if not known.state:
-            raise InputError("this daemon is older: hetctl daemon stop, and start")
+            raise InputError(
+                "this daemon is too old to restart: use hetctl daemon stop, then start"
+            )
         if _owner_of(known.pid) != os.getuid():
-            raise InputError(f"another user's process ({known.pid}) serves there")
+            raise InputError(
+                f"the daemon (process {known.pid}) belongs to another user"
+            )
         _, path = _stop_and_wait(client, timeout)
     config = Path(known.config_file) if known.config_file else None
     policy = known.command_policy or None
@@ -155,13 +171,15 @@ def _owner_of(pid: int) -> int:
 
 
 @daemon_command.command("logs")
-@click.option("-n", "--lines", type=Whole(0), default=50, help="The last so many.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option(
+    "-n", "--lines", type=Whole(0), default=50, help="Number of lines to print."
+)
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until Ctrl-C.")
 @shared
 def print_daemon_log(
     *, lines: int, follow: bool, socket: Path | None, as_json: bool
 ) -> None:
-    """Print what the daemon said; also of one that does not run any more."""
+    """Print the daemon's log, also of a daemon that has ended."""
     path = socket or default_socket()
     place = _log_of(path)
     try:
@@ -179,24 +197,24 @@ def print_daemon_log(
 
 
 def _log_of(path: Path) -> Path:
-    """Find the log of the daemon at a socket.
+    """Return the log file of the daemon at a socket.
 
     Raises:
-        InputError: it is no file; says where it is.
+        InputError: the log is not a file; the text names the place.
 
     """
     from libtask.client.client import Client
 
     try:
         with Client(path) as client:
-            told = client.status().log
+            place = client.status().log
     except DaemonUnreachableError:
         return state_of(path.absolute()) / "hetd.log"
-    if told == "journal":
-        raise InputError("its log is in the journal: journalctl --unit hetd")
-    if not told:
-        raise InputError("its log goes to a terminal, or to another program")
-    return Path(told)
+    if place == "journal":
+        raise InputError("the log is in the journal: journalctl --unit hetd")
+    if not place:
+        raise InputError("the log goes to a terminal or another program")
+    return Path(place)
 
 
 def _print_log(line: str, *, as_json: bool) -> None:
@@ -209,14 +227,14 @@ def _print_log(line: str, *, as_json: bool) -> None:
 @daemon_command.command("status")
 @shared
 def show_status(*, socket: Path | None, as_json: bool) -> None:
-    """Show whether the daemon runs; exit status 3 where it does not."""
+    """Show whether the daemon runs; exit status 3 if it does not."""
     _print_status(socket or default_socket(), "running", as_json=as_json)
 
 
 def _print_status(
     path: Path, word: str, *, as_json: bool, patience: float = PATIENCE
 ) -> None:
-    """Print who answers; one that restores many waiting tasks may need its time."""
+    """Print the daemon's status; a daemon that restores many tasks may answer late."""
     from libtask.client.client import Client
 
     with Client(path, timeout=patience) as client:
@@ -250,7 +268,7 @@ def _print_status(
 
 
 def _named(device: DeviceInfo) -> str:
-    """Name a resource, with what is unusual about it."""
+    """Name a resource, and mark it if it is emulated or not up."""
     marks = ["emulated"] * device.spec.emulated
     marks += [device.state] * (device.state != "up")
     return f"{device.spec.name} ({', '.join(marks)})" if marks else device.spec.name
@@ -267,7 +285,7 @@ def _lives(pid: int) -> bool:
 
 
 def _zombie(pid: int) -> bool:
-    """Whether the process has ended and only its parent has not looked yet."""
+    """Return whether the process has ended but its parent has not collected it yet."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -282,12 +300,12 @@ ERRORS: dict[int, type[HetError]] = {
     4: NotFoundError,
     5: NotAllowedError,
 }
-"""Kind of failure by exit status; any other is a failure without a kind."""
+"""Error class by exit status of the store module; others are plain failures."""
 
 state_option = click.option(
     "--state",
     type=click.Path(path_type=Path),
-    help="Folder of the task store.  [default: that of the daemon at the socket]",
+    help="Folder of the task store.  [default: the folder of the daemon at the socket]",
 )
 
 
@@ -295,9 +313,9 @@ state_option = click.option(
 @state_option
 @shared
 def check_command(state: Path | None, socket: Path | None, *, as_json: bool) -> int:
-    """Look at all of the task store; exit status 1 where it is damaged.
+    """Check the whole task store; exit status 1 if it is damaged.
 
-    Changes nothing. A running daemon is not disturbed.
+    The store is not changed, and a running daemon is not disturbed.
     """
     found = _run_store_module("check", _folder(state, socket))
     _print_store(
@@ -308,13 +326,13 @@ def check_command(state: Path | None, socket: Path | None, *, as_json: bool) -> 
 
 @daemon_command.command("backup")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @state_option
 @shared
 def backup_command(
     file: Path, *, force: bool, state: Path | None, socket: Path | None, as_json: bool
 ) -> None:
-    """Save the task store as it is now, also while the daemon runs."""
+    """Save a copy of the task store, also while the daemon runs."""
     options = ["--force"] if force else []
     found = _run_store_module(
         "backup", _folder(state, socket), str(file.absolute()), *options
@@ -329,10 +347,10 @@ def backup_command(
 def restore_command(
     file: Path, *, state: Path | None, socket: Path | None, as_json: bool
 ) -> None:
-    """Bring the task store back from a backup; the daemon must not run.
+    """Restore the task store from a backup; the daemon must not run.
 
-    What is there now is kept under another name. Tasks that were submitted since the
-    backup are lost; their ids are not given again.
+    The present store is kept under another name. Tasks that were submitted since the
+    backup are lost; their ids are not reused.
     """
     found = _run_store_module("restore", _folder(state, socket), str(file.absolute()))
     _print_store(found, f"restored from {file}", as_json=as_json)
@@ -344,16 +362,18 @@ def _folder(state: Path | None, socket: Path | None) -> Path:
 
 
 def _run_store_module(action: str, state: Path, *words: str) -> dict[str, Any]:
-    """Let the daemon's module do it; return what it found.
+    """Run the daemon's store module; return its report.
 
     Raises:
-        HetError: it could not; the kind tells the exit status.
+        HetError: the module failed; its exit status selects the class.
 
     """
     command = [sys.executable, "-m", "hetd.store", action, str(state), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own interpreter and module
     if not done.stdout:
-        lines = done.stderr.strip().splitlines() or ["it ended without a word"]
+        lines = done.stderr.strip().splitlines() or [
+            "the store module failed without a message"
+        ]
         raise ERRORS.get(done.returncode, HetError)(lines[-1])
     found: dict[str, Any] = {"format": "hetctl/store-1", **json.loads(done.stdout)}
     return found
@@ -368,13 +388,13 @@ def _print_store(found: dict[str, Any], word: str, *, as_json: bool) -> None:
         say(f"  {problem}")
     if found["unended"] is not None:
         say(
-            f"  {found['unended']} tasks that have not ended, {found['ended']} that "
-            f"have, up to id {found['last_id']}; schema {found['schema']}"
+            f"  {found['unended']} unfinished and {found['ended']} ended tasks, "
+            f"up to id {found['last_id']}; schema {found['schema']}"
         )
     for path in found["aside"]:
-        say(f"  what was there is kept as {path}")
+        say(f"  the former store is kept as {path}")
     if found["problems"]:
-        say("  hetctl daemon restore FILE brings a backup", err=True)
+        say("  hetctl daemon restore FILE restores a backup", err=True)
 
 
 # ------------------------------------------------------------ config
@@ -384,21 +404,23 @@ CONFIG_HEADINGS = ("key", "value", "from", "")
 
 @click.group("config")
 def config_command() -> None:
-    """Show how the daemon is configured."""
+    """Show the daemon's configuration."""
 
 
 @config_command.command("show")
-@click.option("--changed", is_flag=True, help="Only what is not the default.")
+@click.option(
+    "--changed", is_flag=True, help="Show only values that differ from the default."
+)
 @parsable_option
 @shared
 def show_config(
     *, changed: bool, parsable: bool, socket: Path | None, as_json: bool
 ) -> None:
-    """Show every value in force, and where it comes from.
+    """Show all values in force and their sources.
 
-    default; file: hetd.toml; command line; operator: hetctl policy set; start: the file
-    says something else by now, which counts from the next start on. Limits of other users
-    are for administrators.
+    Sources: default; file: hetd.toml; command line; operator: hetctl policy set; start:
+    the file has changed since the start, and its new value counts from the next start.
+    Only administrators see the limits of other users.
     """
     with connect(socket) as client:
         found = client.config()
@@ -413,7 +435,7 @@ def show_config(
         )
         return
     if not parsable:
-        say(f"read from {found.file}" if found.file else "there is no hetd.toml")
+        say(f"read from {found.file}" if found.file else "no hetd.toml")
     rows = [
         (each.key, json.dumps(each.value), each.source, each.text) for each in values
     ]
@@ -430,7 +452,7 @@ def _value_document(each: ConfigValue) -> dict[str, object]:
 
 @click.group("policy")
 def policy_command() -> None:
-    """Show, list or set the policy, or go back to the configured one."""
+    """Show, list or set the policy, or reset it to the configured one."""
 
 
 @policy_command.command("show")
@@ -444,7 +466,7 @@ def show_policy(*, socket: Path | None, as_json: bool) -> None:
 @policy_command.command("list")
 @shared
 def list_policies(*, socket: Path | None, as_json: bool) -> None:
-    """List the policies, and the package that each of them comes from."""
+    """List the available policies with their packages."""
     with connect(socket) as client:
         info = client.policy()
     if as_json:
@@ -464,16 +486,16 @@ def list_policies(*, socket: Path | None, as_json: bool) -> None:
 @policy_command.command("set")
 @click.argument("name", shell_complete=policies)
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter."
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a parameter."
 )
 @shared
 def set_policy(
     *, name: str, settings: tuple[str, ...], socket: Path | None, as_json: bool
 ) -> None:
-    """Put another policy in force, over restarts too.
+    """Set another policy; it stays in force after restarts.
 
-    It stays so whatever the configuration names, until another one is set, or `hetctl
-    policy reset`.
+    It takes precedence over the configuration until another policy is set, or until
+    `hetctl policy reset`.
     """
     parameters = assignments(settings)
     with connect(socket) as client:
@@ -483,7 +505,7 @@ def set_policy(
 @policy_command.command("reset")
 @shared
 def reset_policy(*, socket: Path | None, as_json: bool) -> None:
-    """Go back to the policy of the configuration."""
+    """Reset the policy to the configured one."""
     with connect(socket) as client:
         _print_policy(client.configured_policy(), as_json=as_json)
 
@@ -504,5 +526,5 @@ def _print_policy(info: PolicyInfo, *, as_json: bool) -> None:
     for key, value in info.parameters.items():
         say(f"  {key} = {value}")
     if info.set:
-        back = f"`hetctl policy reset` goes back to {info.configured}"
-        say(f"set {info.set}; {back}, as configured")
+        back = f"`hetctl policy reset` resets it to the configured {info.configured}"
+        say(f"set {info.set}; {back}")

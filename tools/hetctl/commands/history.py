@@ -68,11 +68,11 @@ SHOWN = (
     "moves",
     "energy",
 )
-"""The columns that are shown where none are chosen."""
+"""The default columns."""
 
 
 def account_columns(emulated: frozenset[str]) -> dict[str, Column[TaskAccount]]:
-    """Return the columns that there are."""
+    """Return all columns by name."""
     return {
         "id": Column(lambda each: str(each.task.id), lambda each: each.task.id),
         "name": Column(
@@ -123,45 +123,49 @@ def account_columns(emulated: frozenset[str]) -> dict[str, Column[TaskAccount]]:
     "apps",
     multiple=True,
     shell_complete=applications,
-    help="Only this application.",
+    help="Show only tasks of this application.",
 )
 @click.option(
     "--state",
     "states",
     multiple=True,
     type=click.Choice(sorted(ENDED)),
-    help="Only these.",
+    help="Show only tasks in this state.",
 )
-@click.option("--mine", is_flag=True, help="Only my own tasks.")
+@click.option("--mine", is_flag=True, help="Show only your own tasks.")
 @click.option(
-    "--user", "users", multiple=True, help="Only this user's: a name or a number."
+    "--user", "users", multiple=True, help="Show only this user's tasks (name or uid)."
 )
 @click.option(
     "--on",
     "resources",
     multiple=True,
     shell_complete=resources_there,
-    help="Only what ran on this resource.",
+    help="Show only tasks that ran on this resource.",
 )
-@click.option("--since", type=Moment(), help="Only ended since; 14:30, or 2h ago: 2h.")
+@click.option(
+    "--since",
+    type=Moment(),
+    help="Show only tasks that ended since this time (14:30) or duration ago (2h).",
+)
 @click.option(
     "--limit",
     type=Whole(1),
     default=100,
     show_default=True,
-    help="At most so many, the newest.",
+    help="Show at most this many tasks, the newest.",
 )
 @arranged
 @shared
 def history_command(
     *, selectors: tuple[str, ...], socket: Path | None, as_json: bool, **given: Any
 ) -> None:
-    """List tasks that ended, newest first.
+    """List ended tasks, newest first.
 
     Columns for -o and --sort: id, name, app, type, state, where, submitted, started,
     finished, waited, ran, failed, moves, energy, user, note.
     """
-    # before the daemon is asked
+    # report wrong column names before connecting to the daemon
     names = chosen(given["fields"], account_columns(frozenset()), SHOWN)
     ordered([], given["sort"], account_columns(frozenset()))
     with connect(socket) as client:
@@ -190,7 +194,7 @@ def history_command(
 def _ended_tasks(
     client: Client, selectors: tuple[str, ...], given: Mapping[str, Any]
 ) -> list[TaskInfo]:
-    """Return the ended tasks that fit what was asked for."""
+    """Return the ended tasks that match the options."""
     states, since, apps = given["states"], given["since"], given["apps"]
     owners = {owner_of(user) for user in given["users"]}
     if given["mine"]:
@@ -211,7 +215,7 @@ def _ended_tasks(
 def _been_on(
     client: Client, tasks: list[TaskInfo], resources: tuple[str, ...]
 ) -> list[TaskInfo]:
-    """Keep those that ever ran on one of these resources; only full records tell."""
+    """Keep tasks that ran on one of these resources; this takes full records."""
     known = {device.spec.name for device in client.devices()}
     for name in set(resources) - known:
         offered = ", ".join(sorted(known))
@@ -228,7 +232,7 @@ def _end_of(info: TaskInfo) -> float:
 
 
 def _accounts_of(client: Client, chosen: list[TaskInfo]) -> list[TaskAccount]:
-    """Ask for the full records of those to show only, and keep their order."""
+    """Return the accounts of the chosen tasks, in their order, from full records."""
     if not chosen:
         return []
     ids = tuple(info.id for info in chosen)
@@ -265,7 +269,7 @@ def _visits(account: TaskAccount, emulated: frozenset[str]) -> str:
     return " → ".join(_visit(*place, emulated) for place in account.places) or "-"
 
 
-def _visit(name: str, failed: bool, emulated: frozenset[str]) -> str:  # noqa: FBT001  the two halves of a place
+def _visit(name: str, failed: bool, emulated: frozenset[str]) -> str:  # noqa: FBT001  the two parts of a place
     shown = marked(name, emulated)
     return f"{shown} (failed)" if failed else shown
 
@@ -295,9 +299,11 @@ TASK_HEADINGS = ("id", "type", "state", "waited", "ran", "failed", "moves", "ene
     "--bound/--no-bound",
     default=True,
     show_default=True,
-    help="Work out the least makespan that these tasks could have had.",
+    help="Compute a lower bound for the makespan of these tasks.",
 )
-@click.option("--mine", is_flag=True, help="My tasks only, and what is kept of me.")
+@click.option(
+    "--mine", is_flag=True, help="Report only your tasks, and the space that you use."
+)
 @since_option
 @shared
 def report_command(  # noqa: PLR0913  one argument an option
@@ -309,23 +315,24 @@ def report_command(  # noqa: PLR0913  one argument an option
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Say where time and energy went, by resource and task.
+    """Report the use of time and energy, by resource and task.
 
-    None named: all tasks since the last idle hour.
+    By default, all tasks since the last idle hour are counted.
 
-    Times of a resource are added up over its slots, from the first submission to the
-    last end. Set-up is what passes before a first strip, without transfers; other is
-    what a task held the resource for that no report of its worker explains. Failed is the
-    time of attempts that an error ended before their first strip: they are no busy time,
-    no migrations, and have no energy. It is idle where none of these tasks is on it;
-    others may be. Wasted is the computing of tasks that ended without a result, as they
-    were cancelled, failed or dropped. Stopping is the part of computing
-    between an order to stop and the checkpoint. The bound is what no schedule of these
-    tasks beats, by measured times where they ran and expected ones elsewhere; where
-    expected times contradict what happened, it is not told.
+    Times of a resource are summed over its slots, from the first submission to the last
+    end. Set-up is the time before the first strip of a segment, without transfers. Other
+    is time on the resource that the worker's reports do not explain. Failed is the time
+    of attempts that an error ended before their first strip; they count neither as busy
+    time nor as migrations, and have no energy. Idle is the time without any of these
+    tasks; other tasks may have run then. Wasted is the computing of tasks that ended
+    without a result (cancelled, failed or dropped). Stopping is the part of computing
+    between an order to stop and the checkpoint. The bound is a makespan that no schedule
+    of these tasks can beat, from measured times on the resources where they ran and
+    expected times elsewhere. It is left out if the tasks did beat it, because the
+    expected times were wrong then.
 
-    --mine tells, too, what hetd keeps of you, and how much it may be: beyond the limit
-    the oldest tasks that have ended leave.
+    --mine also reports the space that hetd uses for you, and the limits: beyond them the
+    oldest ended tasks are removed.
     """
     with connect(socket) as client:
         tasks = lately(client, selectors, since, mine=mine)
@@ -335,12 +342,12 @@ def report_command(  # noqa: PLR0913  one argument an option
         if usage is not None and not as_json:
             _print_usage(usage)
         if not tasks:
-            raise NotFoundError("there are no tasks; there is nothing to report")
+            raise NotFoundError("there are no tasks to report")
         tasks.sort(key=lambda info: info.id)
         least = lower_bound(client, tasks) if bound else None
     found = account(tasks, devices, now())
     if least is not None and found.makespan is not None and least > found.makespan:
-        least = None  # what happened is a schedule: the expected times must be off
+        least = None  # the schedule that ran beat it: the expected times must be wrong
     if as_json:
         kept = None if usage is None else _usage_document(usage)
         emit(_report_document(found, least, emulated, kept))
@@ -349,31 +356,39 @@ def report_command(  # noqa: PLR0913  one argument an option
 
 
 def _print_usage(usage: UsageInfo) -> None:
-    """Print what is kept of a user beside the limits."""
+    """Print a user's storage beside the limits."""
     stored = usage.unended_bytes + usage.history_bytes + usage.answer_bytes
     rows = [
-        ("unended tasks", str(usage.unended_tasks), _limit(usage.unended_tasks_limit)),
         (
-            "records of unended tasks",
+            "unfinished tasks",
+            str(usage.unended_tasks),
+            _limit(usage.unended_tasks_limit),
+        ),
+        (
+            "records of unfinished tasks",
             readable_bytes(usage.unended_bytes),
             _limit_of_bytes(usage.unended_limit),
         ),
         ("records of ended tasks", readable_bytes(usage.history_bytes), ""),
         ("answers to requests", readable_bytes(usage.answer_bytes), ""),
         (
-            "all that is stored",
+            "all stored data",
             readable_bytes(stored),
             _limit_of_bytes(usage.stored_limit),
         ),
-        ("snapshots of unended tasks", readable_bytes(usage.snapshot_bytes), "yours"),
-        ("output of unended tasks", readable_bytes(usage.log_bytes), "yours"),
+        (
+            "snapshots of unfinished tasks",
+            readable_bytes(usage.snapshot_bytes),
+            "yours",
+        ),
+        ("output of unfinished tasks", readable_bytes(usage.log_bytes), "yours"),
         (
             "priority",
             "",
             "any" if usage.priority_limit is None else f"±{usage.priority_limit}",
         ),
     ]
-    table(("kept of you", "now", "limit"), rows)
+    table(("stored for you", "now", "limit"), rows)
     say("")
 
 

@@ -25,20 +25,24 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------ top
 
 SIZE = (120, 32)
-"""Columns and lines of a picture that is written to a file."""
+"""Columns and lines of a screenshot."""
 FIRST_LOOKS = 2
-"""Looks before a picture is written: rates take two."""
+"""Number of reads before a screenshot: rates need two."""
 
 
 @click.command("top")
 @click.option(
-    "--every", type=Duration(), default="1s", show_default=True, help="Between looks."
+    "--every",
+    type=Duration(),
+    default="1s",
+    show_default=True,
+    help="Time between updates.",
 )
-@click.option("--once", is_flag=True, help="Print what there is, and end.")
+@click.option("--once", is_flag=True, help="Print the state once and exit.")
 @click.option(
     "--screenshot",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the screen as SVG, and end.",
+    help="Write the screen to an SVG file and exit.",
 )
 @shared
 def top_command(
@@ -49,11 +53,11 @@ def top_command(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Watch resources and tasks, and steer them by keys.
+    """Show resources and tasks live, and control them by keys.
 
-    A star marks emulated resources; power is modelled where it says mod. "Left" is
-    the computing that is left on each resource where the application was measured,
-    that where the task is first.
+    A star marks emulated resources; "mod." marks modelled power. "Left" is the remaining
+    computing time on each resource where the application was measured, with the task's
+    own resource first.
     """
     if once or as_json:
         _print_node(socket, as_json=as_json)
@@ -118,7 +122,7 @@ def _node_document(picture: Picture) -> dict[str, object]:
 
 
 async def _screenshot(app: Top) -> str:
-    """Run without a terminal until there is something to see; return it as SVG."""
+    """Run without a terminal until there is data; return the screen as SVG."""
     async with app.run_test(size=SIZE) as pilot:
         while app.picture.status is None and not app.picture.problem:
             await pilot.pause(0.1)
@@ -138,22 +142,24 @@ async def _screenshot(app: Top) -> str:
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Port on 127.0.0.1.  [default: any free one]",
+    help="Port on 127.0.0.1.  [default: any free port]",
 )
-@click.option("--control", is_flag=True, help="Let the page steer, not only look.")
-@click.option("--open", "opened", is_flag=True, help="Open it in a browser.")
+@click.option(
+    "--control", is_flag=True, help="Let the page control tasks and the policy."
+)
+@click.option("--open", "opened", is_flag=True, help="Open the page in a browser.")
 @shared
 def web_command(
     *, port: int, control: bool, opened: bool, socket: Path | None, as_json: bool
 ) -> None:
-    """Serve a page with a live Gantt chart, resources and tasks, until interrupted.
+    """Serve a web page with a live Gantt chart, resources and tasks, until interrupted.
 
-    It listens on 127.0.0.1 only. The address that is printed holds a secret: whoever
-    knows it sees what you may see, and with --control does what you may do.
+    The server listens on 127.0.0.1 only. The printed address contains a secret: anyone
+    who knows it has your view of the node, and with --control your rights.
     """
     from hetctl.web.server import PageServer
 
-    connect(socket).close()  # an absent daemon is told of here, not on the page
+    connect(socket).close()  # report a missing daemon here, not on the page
     with PageServer(socket, port, control=control) as server:
         if as_json:
             emit({"format": "hetctl/web-1", "address": server.address})
@@ -173,15 +179,17 @@ LOOPBACK = "127.0.0.1"
 @click.option(
     "--textfile",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write them here, whole or not at all, as the node exporter reads them.",
+    help="Write the metrics atomically to a file for the node exporter.",
 )
 @click.option(
     "--listen",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Serve them on this port of 127.0.0.1 until interrupted; 0: any free one.",
+    help="Serve the metrics on this port of 127.0.0.1 until interrupted; 0: any free port.",
 )
-@click.option("--every", type=Duration(), help="Write the text file again so often.")
+@click.option(
+    "--every", type=Duration(), help="Rewrite the text file at this interval."
+)
 @shared
 def metrics_command(
     *,
@@ -191,13 +199,13 @@ def metrics_command(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Print, write or serve the daemon's figures in Prometheus's text format.
+    """Print, write or serve the daemon's metrics in Prometheus's text format.
 
-    Sums count from the daemon's start. A daemon that does not answer is `hetd_up 0`
-    in a text file and on the port; without either it is an error.
+    Counters start at the daemon's start. If the daemon does not answer, a text file and
+    the port show `hetd_up 0`; without either, the command fails.
     """
     if every is not None and textfile is None:
-        raise InputError("--every: writes a text file again; say which with --textfile")
+        raise InputError("--every needs --textfile")
     registry = _metrics_registry(socket)
     if listen is not None:
         _serve_metrics(registry, listen)
@@ -223,7 +231,7 @@ def _print_metrics(
 ) -> None:
     from prometheus_client import generate_latest
 
-    connect(socket).close()  # an absent daemon is an error to whoever asks by hand
+    connect(socket).close()  # printing without a daemon is an error
     if as_json:
         emit(
             {

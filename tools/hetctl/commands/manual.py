@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 @click.command("doc")
 @click.argument("command", nargs=-1, metavar="[COMMAND]...")
 @click.option(
-    "--schema", metavar="NAME", help="Print the JSON Schema of a document, as task-1."
+    "--schema",
+    metavar="NAME",
+    help="Print the JSON Schema of a document such as task-1.",
 )
 @json_option
 @click.pass_context
 def doc_command(
     ctx: click.Context, *, command: tuple[str, ...], schema: str | None, as_json: bool
 ) -> None:
-    """Print the manual of COMMAND, as `submit` or `policy set`; none named: all of it.
+    """Print the manual of a command such as `submit` or `policy set`, by default all of it.
 
-    It is Markdown. What --json prints of each command is listed there by the name of its
-    document, and --schema NAME prints what that holds.
+    The manual is Markdown. It names the JSON documents of each command's --json output;
+    --schema NAME prints the schema of such a document.
     """
     if schema is not None:
         from hetctl.documents.schemas import schema_of
@@ -73,7 +75,7 @@ def _manual_text(root: click.Command, name: str) -> str:
 @json_option
 @click.pass_context
 def completion_command(ctx: click.Context, *, shell: str, as_json: bool) -> None:
-    """Print completion code; for bash: eval "$(hetctl completion bash)"."""
+    """Print shell completion code; for bash: eval "$(hetctl completion bash)"."""
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"no completion for {shell}")

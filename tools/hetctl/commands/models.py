@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".pdf")
 BAD_LINES = 2
-"""Exit status when lines of a file were refused."""
+"""Exit status if lines of a file were rejected."""
 
 
 @click.group("models")
 def models_command() -> None:
-    """Look at the measured execution times; forget, export or import them."""
+    """Show, delete, export or import measured execution times."""
 
 
 @models_command.command("list")
 @shared
 def list_models(*, socket: Path | None, as_json: bool) -> None:
-    """List the applications that were measured, and those that avoid a resource."""
+    """List measured applications, and those that avoid a resource."""
     with connect(socket) as client:
         pages = list(client.model_pages())
     samples = [each for page in pages for each in page.samples]
@@ -69,7 +69,7 @@ def list_models(*, socket: Path | None, as_json: bool) -> None:
     for pair in avoided:
         say(avoided_text(pair))
     if hidden:
-        say(f"{_measurements(hidden)} of other users' own applications are not shown")
+        say(f"{_measurements(hidden)} of other users' private applications not shown")
 
 
 @models_command.command("show")
@@ -109,13 +109,13 @@ def show_models(*, names: tuple[str, ...], socket: Path | None, as_json: bool) -
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Picture to write: .png, .svg or .pdf.  [default: APP.png]",
+    help="Image file to write: .png, .svg or .pdf.  [default: APP.png]",
 )
 @shared
 def plot_models(
     *, app: str, output: Path | None, socket: Path | None, as_json: bool
 ) -> None:
-    """Draw an application's times over its sizes, for each resource."""
+    """Plot an application's times over its sizes, for each resource."""
     path = output or Path(f"{Path(app).name}.png")
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
@@ -131,8 +131,13 @@ def plot_models(
 
 @models_command.command("forget")
 @click.argument("names", nargs=-1, metavar="[APP|TYPE]...")
-@click.option("--all", "everything", is_flag=True, help="All there are.")
-@click.option("--resource", "resources", multiple=True, help="Only what ran there.")
+@click.option("--all", "everything", is_flag=True, help="Delete all measurements.")
+@click.option(
+    "--resource",
+    "resources",
+    multiple=True,
+    help="Delete only measurements on this resource.",
+)
 @shared
 def forget_models(
     *,
@@ -142,21 +147,21 @@ def forget_models(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Forget measured times, and on which resources applications failed.
+    """Delete measured times, and records of failures on resources.
 
-    Users who are no administrators forget failures of their own applications only.
+    Without administrator rights, only failures of one's own applications are deleted.
     """
     if not (names or resources or everything):
-        raise click.UsageError("name what to forget: APP, TYPE, --resource or --all")
+        raise click.UsageError("nothing selected: give APP, TYPE, --resource or --all")
     with connect(socket) as client:
         gone, avoided = client.forget_failures(names, resources)
     if not gone and not avoided and not everything:
-        raise NotFoundError("nothing of that was measured, and nothing of it failed")
+        raise NotFoundError("no such measurements or failures")
     if as_json:
         counts = {"count": gone, "failures": len(avoided)}
         emit({"format": "hetctl/models-forgotten-1", **counts})
         return
-    say(f"{_measurements(gone)} forgotten")
+    say(f"{_measurements(gone)} deleted")
     for pair in avoided:
         say(f"{pair.app} ({pair.owner}) may use {pair.resource} again")
 
@@ -172,7 +177,7 @@ def export_models(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Write measured times as lines of JSON; without -o to standard output."""
+    """Write measured times as lines of JSON, by default to standard output."""
     from hetctl.export.modelfile import write
 
     with connect(socket) as client:
@@ -200,9 +205,9 @@ def export_models(
 @click.argument("file", type=click.Path(path_type=Path))
 @shared
 def import_models(*, file: Path, socket: Path | None, as_json: bool) -> int:
-    """Take up measured times from a file; they replace what is known of the same.
+    """Import measured times from a file; they replace those of the same sizes.
 
-    A line that cannot be used is told and left out; the exit status is then 2.
+    Unusable lines are reported and skipped; the exit status is then 2.
     """
     from hetctl.export.modelfile import read
 
@@ -217,12 +222,12 @@ def import_models(*, file: Path, socket: Path | None, as_json: bool) -> int:
         counts = {"count": len(samples), "refused": len(complaints)}
         emit({"format": "hetctl/models-imported-1", "file": str(file), **counts})
     else:
-        say(f"{file}: {_count_text(samples)} taken up, {len(complaints)} refused")
+        say(f"{file}: {_count_text(samples)} imported, {len(complaints)} rejected")
     return BAD_LINES if complaints else 0
 
 
 def application(task_type: str) -> str:
-    """Return the application of a task type: all but its size."""
+    """Return the application of a task type, without the size."""
     path, mark, rest = task_type.rpartition(".py:")
     return path + mark + rest.partition("/")[0]
 
@@ -242,7 +247,7 @@ def _measured_extent(samples: list[Sample]) -> tuple[int, list[str], int]:
 
 
 def _chosen_samples(samples: list[Sample], names: tuple[str, ...]) -> list[Sample]:
-    """Choose by applications' and types' names; none named: all."""
+    """Return the samples of the named applications or types, by default all."""
     for name in names:
         if not any(name in (s.type, application(s.type)) for s in samples):
             raise NotFoundError(f"{name}: never measured; see hetctl models list")
@@ -254,7 +259,7 @@ def _chosen_samples(samples: list[Sample], names: tuple[str, ...]) -> list[Sampl
 
 
 def _affinities(samples: list[Sample]) -> list[float]:
-    """Affinity of each size to where it was measured, by time."""
+    """Return the affinity of each sample's size to its resource, by time."""
     fastest: dict[tuple[str, float], float] = {}
     for each in samples:
         key = (each.type, each.work)
@@ -306,18 +311,20 @@ def _draw_times(
 @click.option(
     "--quick",
     is_flag=True,
-    help="Measure each task once, and briefly; else five times, and longer ones too.",
+    help="Measure each task once, with short tasks only; default: five times.",
 )
 @click.option(
     "--sizes",
     metavar="[KEY=]V,V…",
     help="Measure these sizes instead of the application's own: values of its parameter "
-    "KEY, or of n.",
+    "KEY (default: n).",
 )
 @click.option(
-    "--repeat", type=click.IntRange(1, 1000), help="Measured runs of each task."
+    "--repeat",
+    type=click.IntRange(1, 1000),
+    help="Number of measured runs of each task.",
 )
-@click.option("--resume", is_flag=True, help="Leave out what was measured before.")
+@click.option("--resume", is_flag=True, help="Skip sizes that were measured before.")
 @shared
 def characterize_command(
     *,
@@ -327,10 +334,11 @@ def characterize_command(
     as_json: bool,
     **more: Any,
 ) -> int:
-    """Measure applications, each alone, on every resource that can run them.
+    """Measure applications one at a time, on every resource that can run them.
 
-    None named: all installed ones. The daemon keeps what is measured; nothing else
-    may run meanwhile. Exit status 1: some could not be measured.
+    By default, all installed applications are measured. The daemon stores the
+    measurements; no other task may run meanwhile. Exit status 1: some measurements
+    failed.
     """
     with connect(socket) as client:
         emulated = emulated_names(client)
@@ -349,14 +357,14 @@ def characterize_command(
 
 
 def _extent(*, sizes: str | None, repeat: int | None, resume: bool) -> Extent:
-    """Read the options; `n=1,2` are two sizes."""
+    """Parse the options; `n=1,2` gives two sizes."""
     key, equals, values = (sizes or "").rpartition("=")
     several = tuple(f"{key}{equals}{value}" for value in values.split(",") if value)
     return Extent(several, repeat, resume)
 
 
 class _Reporter:
-    """Tells on standard error what is being measured: a line that changes, or lines."""
+    """Reports the progress of measurements on standard error."""
 
     def __init__(self, emulated: frozenset[str]) -> None:
         self._emulated = emulated
@@ -375,7 +383,7 @@ class _Reporter:
             click.echo(line, nl=False, err=True)
 
     def clear(self) -> None:
-        """Take the changing line away."""
+        """Erase the progress line."""
         if on_terminal():
             click.echo("\r\033[K", nl=False, err=True)
 

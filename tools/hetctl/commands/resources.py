@@ -49,9 +49,9 @@ LIVE = (
     "measured",
     "avoided",
 )
-"""What a configuration does not say of a resource."""
+"""Fields of a resource that are not part of a configuration."""
 LOOK_S = 0.1
-"""Between two looks at tests under way."""
+"""Seconds between two polls of running tests."""
 
 
 @click.command("devices")
@@ -59,9 +59,9 @@ LOOK_S = 0.1
     "--write-config",
     "path",
     type=click.Path(path_type=Path),
-    help="Write them to a hetd.toml.",
+    help="Write the resources to a hetd.toml.",
 )
-@click.option("--force", is_flag=True, help="Write over an existing file.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--test", is_flag=True, help="Test the drivers of OpenCL devices first.")
 @shared
 def devices_command(
@@ -80,7 +80,7 @@ def devices_command(
 
 
 def _tested(client: Client) -> list[DeviceInfo]:
-    """Have the drivers tested, and wait for what comes of it."""
+    """Test the drivers; return the resources after the tests."""
     client.test_devices()
     devices = client.devices()
     while any(device.testing for device in devices):
@@ -95,7 +95,7 @@ def _show(devices: list[DeviceInfo]) -> None:
         if each.reason:
             say(f"{each.spec.name}: {each.reason}")
         for rejected in each.rejected:
-            say(f"{each.spec.name}: not used for it: {rejected}")
+            say(f"{each.spec.name}: rejected alternative: {rejected}")
         for pair in each.avoided:
             say(avoided_text(pair))
 
@@ -156,22 +156,22 @@ def _write(path: Path, devices: list[DeviceInfo], *, force: bool) -> None:
     import tomli_w
 
     document = {"resource": [_resource(device) for device in devices]}
-    header = "# Resources as hetd found them; `hetd --config` reads this file.\n\n"
+    header = "# Resources detected by hetd; `hetd --config` reads this file.\n\n"
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(header + tomli_w.dumps(document))
     except FileExistsError as error:
-        raise InputError(f"{path}: exists; --force writes over it") from error
+        raise InputError(f"{path}: exists; use --force to overwrite it") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
 def _resource(device: DeviceInfo) -> dict[str, Any]:
-    """Write a resource as the configuration has it: one flat table."""
+    """Return a resource in the form of the configuration, a flat table."""
     known: dict[str, Any] = msgspec.structs.asdict(device)
     spec: dict[str, Any] = msgspec.structs.asdict(known.pop("spec"))
-    told = {k: v for k, v in (spec | known).items() if k not in LIVE}
-    return {key: value for key, value in told.items() if value not in (None, "", {})}
+    kept = {k: v for k, v in (spec | known).items() if k not in LIVE}
+    return {key: value for key, value in kept.items() if value not in (None, "", {})}
 
 
 # ------------------------------------------------------------ drain, resume
@@ -183,7 +183,7 @@ def _resource(device: DeviceInfo) -> dict[str, Any]:
 def drain_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
     """Keep a resource free of tasks; running ones leave at their next checkpoint.
 
-    It stays drained, over restarts too, until `hetctl resume`.
+    The resource stays drained, also after a restart of the daemon, until `hetctl resume`.
     """
     with connect(socket) as client:
         client.drain(resource)
@@ -194,9 +194,9 @@ def drain_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
 @click.argument("resource", shell_complete=resources)
 @shared
 def resume_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
-    """Give a drained resource back to the scheduler.
+    """Return a drained resource to the scheduler.
 
-    Also one that is not there any more: when it is back, it takes tasks.
+    A resource that is missing at the moment takes tasks when it is back.
     """
     with connect(socket) as client:
         client.resume(resource)

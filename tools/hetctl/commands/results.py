@@ -14,7 +14,7 @@ from hetctl.options import connect, selectors_argument, shared
 from hetctl.output import emit, on_terminal, say
 from hetctl.selectors import selected
 from hetctl.units import Duration, Whole
-from hetctl.views.tasklog import before_running, read_stretch
+from hetctl.views.tasklog import before_running, read_segment
 from hetctl.waiting import Manner, wait_for
 from libtask.errors import InputError, NotFoundError, TaskFailedError
 from libtask.messages import ENDED, Segment
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.command("wait")
 @selectors_argument
 @click.option(
-    "--timeout", type=Duration(), help="Give up after so long, e.g. 90s or 15min."
+    "--timeout", type=Duration(), help="Wait at most this long, e.g. 90s or 15min."
 )
 @shared
 def wait_command(
@@ -47,8 +47,8 @@ def wait_command(
 ) -> int:
     """Wait for tasks to end.
 
-    Exit status: 0 all completed, 10 some failed, 11 some cancelled or dropped,
-    124 not ended in time.
+    Exit status: 0 if all completed, 10 if some failed, 11 if some were cancelled or
+    dropped, 124 if some had not ended in time.
     """
     with connect(socket) as client:
         handles = client.handles(
@@ -68,23 +68,21 @@ PICKLES = (".pickle", ".pkl")
     "--save",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write it: .json, .npy for an array, .pickle as Python has it.",
+    help="Write it to a file: .json, .npy for an array, .pickle for a Python object.",
 )
 @shared
 def result_command(
     *, selector: str, save: Path | None, socket: Path | None, as_json: bool
 ) -> None:
-    """Print the result of a task that has completed, or save it.
+    """Print the result of a completed task, or save it.
 
-    Values that are not plain are kept pickled. They are printed as their type and size,
-    and saved to .pickle as they were.
+    Python objects without a JSON form are stored pickled. Their type and size are
+    printed; --save FILE.pickle writes the object itself.
     """
     with connect(socket) as client:
         ids = selected(client, [selector])
         if len(ids) != 1:
-            text = (
-                f"selector {selector!r}: a result is of one task, that names {len(ids)}"
-            )
+            text = f"selector {selector!r}: expected one task, it selects {len(ids)}"
             raise InputError(text)
         info = client.show(ids[0])
     _demand_completed(info)
@@ -114,14 +112,14 @@ def _demand_completed(info: TaskInfo) -> None:
     if info.state == "completed":
         return
     reason = f": {info.reason}" if info.reason else ""
-    raise TaskFailedError(f"task {info.id} has no result, it is {info.state}{reason}")
+    raise TaskFailedError(f"task {info.id} has no result: it is {info.state}{reason}")
 
 
 def _save(info: TaskInfo, path: Path) -> None:
-    """Write a result in the form that the name of the file says."""
+    """Write a result in the format that the file's suffix names."""
     value = info.result
     if path.suffix in PICKLES:
-        import cloudpickle  # classes of the task's own file go with it
+        import cloudpickle  # it includes classes of the task's own file
 
         path.write_bytes(cloudpickle.dumps(_own(info)))
     elif path.suffix == ".npy":
@@ -134,10 +132,10 @@ def _save(info: TaskInfo, path: Path) -> None:
 
 
 def _own(info: TaskInfo) -> Any:
-    """Return a result as it was; that of another user is not unpickled.
+    """Return the unpickled result of the caller's own task.
 
     Raises:
-        InputError: it is another user's.
+        InputError: the task is another user's; its pickle could run code.
 
     """
     if not has_pickled(info.result):
@@ -148,10 +146,10 @@ def _own(info: TaskInfo) -> Any:
 
 
 def _array(value: Any) -> Any:
-    """Return the array that a result is, or the only one that it holds.
+    """Return the result if it is an array, else the only array in it.
 
     Raises:
-        InputError: it holds none, or several.
+        InputError: the result has no array, or several.
 
     """
     import numpy as np
@@ -159,43 +157,49 @@ def _array(value: Any) -> Any:
     if isinstance(value, dict):
         found = [each for each in value.values() if isinstance(each, list | np.ndarray)]
         if len(found) != 1:
-            text = f"expected one array in the result, there are {len(found)}"
+            text = f"expected one array in the result, found {len(found)}"
             raise InputError(text)
         value = found[0]
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise InputError(f"the result is no array: {error}") from error
+        raise InputError(f"the result is not an array: {error}") from error
 
 
 # ------------------------------------------------------------ logs
 
 NO_SEGMENT = -1
-"""Stands for the position of output that no segment tells of."""
+"""Position of output that belongs to no segment."""
 
 
 @click.command("logs")
 @selectors_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the tasks end.")
-@click.option("-n", "--lines", type=Whole(0), help="The last so many of each task.")
 @click.option(
-    "--err", is_flag=True, help="Only why tasks failed, and what they wrote last."
+    "-f", "--follow", is_flag=True, help="Follow the output until the tasks end."
+)
+@click.option(
+    "-n", "--lines", type=Whole(0), help="Print only the last N lines of each task."
+)
+@click.option(
+    "--err",
+    is_flag=True,
+    help="Print only the reasons for failures, and the last output before them.",
 )
 @shared
 def logs_command(
     *, selectors: tuple[str, ...], socket: Path | None, as_json: bool, **given: Any
 ) -> None:
-    """Print what tasks printed, on all the resources where they ran.
+    """Print the output of tasks, from all resources where they ran.
 
-    Of several tasks, each one's output has a line with its number above it; with -f the
-    number stands before each line.
+    For several tasks, a heading precedes the output of each; with -f, every line starts
+    with the task's number.
     """
     if given["err"] and given["follow"]:
-        raise click.UsageError("--err, --follow: expected one of them")
+        raise click.UsageError("--err and --follow exclude each other")
     with connect(socket) as client:
         ids = selected(client, selectors)
         if not ids:
-            raise NotFoundError("there is no such task; there is nothing to print")
+            raise NotFoundError("no such task; there is nothing to print")
         manner = _Manner(as_json, len(ids) > 1, given["lines"])
         if given["err"]:
             _print_failures(client, ids, manner)
@@ -222,7 +226,7 @@ def _follow_logs(client: Client, ids: list[int], manner: _Manner) -> None:
 
 
 def _print_failures(client: Client, ids: list[int], manner: _Manner) -> None:
-    """Print of each failed task why it failed, and what its last worker wrote last."""
+    """Print, for each failed task, the reason and its worker's last output."""
     for task in ids:
         info = client.show(task)
         last = info.last_output
@@ -249,9 +253,9 @@ class _Manner:
     """How to print.
 
     Attributes:
-        as_json: an object for each piece.
-        several: there are several tasks, and each is named.
-        lines: only so many of the last of each; None: all.
+        as_json: print a JSON object for each piece.
+        several: there are several tasks; name each of them.
+        lines: print only the last lines of each task; None: all.
 
     """
 
@@ -270,7 +274,7 @@ class _Printer:
         """Bytes printed of each segment, by its position."""
 
     def print_whole(self, info: TaskInfo) -> None:
-        """Print what there is, or the last lines of it, with a heading for each task."""
+        """Print the output so far, or its last lines, with a heading for each task."""
         manner = self._manner
         if manner.several and not manner.as_json and not self._prefixed:
             say(_task_heading(info))
@@ -281,7 +285,7 @@ class _Printer:
             self._print(info, resource, text)
 
     def print_new(self, info: TaskInfo) -> None:
-        """Print what has come since the last call."""
+        """Print the output since the last call."""
         for resource, text in self._new(info):
             self._print(info, resource, text)
 
@@ -296,9 +300,9 @@ class _Printer:
         return [(resource, text) for resource, text in reversed(kept) if text]
 
     def _new(self, info: TaskInfo) -> Iterator[tuple[str, str]]:
-        """Read (resource, text) of what was not printed yet."""
+        """Yield (resource, text) of output that was not printed yet."""
         for position, segment in enumerate(info.segments):
-            # the log of a worker to which nothing was written is not kept
+            # empty logs of workers are deleted
             if segment.log and segment.log_end != segment.log_start:
                 yield from self._piece(info, position, segment)
         unrun = before_running(info)
@@ -309,9 +313,9 @@ class _Printer:
         self, info: TaskInfo, position: int, segment: Segment
     ) -> Iterator[tuple[str, str]]:
         printed = self._printed.get(position, 0)
-        data, stop = read_stretch(info.owner, segment, printed)
+        data, stop = read_segment(info.owner, segment, printed)
         if segment.log_end is None:
-            # A running task may be in the middle of a line, or of a character.
+            # a running task may be in the middle of a line or a character
             whole = data.rfind(b"\n") + 1
             stop -= len(data) - whole
             data = data[:whole]
@@ -324,7 +328,7 @@ class _Printer:
             head = {"format": "hetctl/log-1", "id": info.id}
             emit(head | {"resource": resource, "text": text})
             return
-        # what one's own task printed may colour one's own terminal
+        # a user's own task may colour that user's terminal
         own = info.owner == f"uid:{os.getuid()}" or not on_terminal()
         shown = text if own else visible(text)
         if self._prefixed:

@@ -1,4 +1,4 @@
-"""`hetctl run`: a program as a task, as if it ran here."""
+"""`hetctl run`: run a program as a task, as if it ran in this terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from libtask.messages import Segment, TaskInfo, TaskSpec
 
 LOOK_S = 0.05
-"""Seconds between two looks at what the program has written."""
+"""Seconds between two reads of the program's output."""
 PASSED_ON = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -35,26 +35,26 @@ PASSED_ON = (
     signal.SIGUSR2,
 )
 ENDING = frozenset(PASSED_ON[:4])
-"""Signals that end a program unless it takes them itself."""
+"""Signals that end a program unless it handles them."""
 IMPATIENT = 3
-"""Interrupts after which the task is cancelled, whatever its program does with them."""
+"""Number of interrupts after which the task is cancelled even if it handles them."""
 SIGNALLED = 128
-"""Exit status of a shell for a program that a signal ended, less the signal."""
+"""Exit status for a program that a signal ended, minus the signal's number."""
 NOT_ENDED_BY_ITSELF = 125
-"""Exit status where the program did not run to an end of its own, as timeout(1) has it."""
+"""Exit status if the program did not end by itself, the same as that of timeout(1)."""
 
 
 NOT_STARTED = (126, 127)
-"""Exit statuses of a program that cannot be executed, or that there is not."""
+"""Exit statuses for a program that is not executable, or does not exist."""
 
 
 class Run(click.Command):
-    """Keeps the words after `--`, which are the program's."""
+    """Separates the program's words after `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own, words = parted(args)
         if not words and not any(arg.startswith("-") for arg in own[:1]):
-            own, words = [], tuple(own)  # `hetctl run true` leaves no doubt
+            own, words = [], tuple(own)  # `hetctl run true` is unambiguous
         ctx.meta[WORDS] = words
         return super().parse_args(ctx, own)
 
@@ -68,20 +68,20 @@ class Run(click.Command):
 def run_command(ctx: click.Context, /, **given: Any) -> int:
     """Run a program as a task: hetctl run -- make -j2.
 
-    Shows what it writes, passes signals on, and ends with its exit status (128 and the
-    signal's number where one ended it; 125 where the task was cancelled or lost). Its
-    standard input is empty.
+    Prints the program's output, passes signals on, and exits with the program's exit
+    status (128 plus the signal's number if a signal ended it; 125 if the task was
+    cancelled or lost). The program's standard input is empty.
     """
     program = Program(ctx.meta[WORDS], ctx.params)
     if not program.words and not any(given[f"on_{kind}"] for kind in KINDS):
-        raise click.UsageError("say what to run: hetctl run -- COMMAND...")
+        raise click.UsageError("no program given: hetctl run -- COMMAND...")
     with connect(given["socket"], start=given["start"]) as client:
         specs = program_specs(client, program, given, [{}], given["name"])
         return _followed(client, specs, as_json=given["as_json"])
 
 
 def _followed(client: Client, specs: list[TaskSpec], *, as_json: bool) -> int:
-    with _noted_signals() as signals:
+    with _recorded_signals() as signals:
         (handle,) = client.submit_specs(specs)
         client.follow_progress()
         output = Output(sys.stderr.buffer if as_json else sys.stdout.buffer)
@@ -105,7 +105,7 @@ def _exit_status(info: TaskInfo) -> int:
 
 
 class _Session:
-    """A program that is followed to its end."""
+    """Follows a program to its end."""
 
     def __init__(self, client: Client, handle: TaskHandle, output: Output) -> None:
         self._client = client
@@ -127,7 +127,7 @@ class _Session:
                 self._handle.wait(LOOK_S)
 
     def _pass_on(self, number: int) -> None:
-        """Send a signal to the program; a task that does not run is cancelled by it."""
+        """Send a signal to the program, or cancel the task if it does not run."""
         task = self._handle.id
         self._interrupts += number == signal.SIGINT
         runs = self._client.show(task).state == "running"
@@ -138,21 +138,21 @@ class _Session:
 
 
 class Output:
-    """What a task has written, shown once, as it is.
+    """Copies each part of a task's output once, unchanged.
 
     Args:
-        target: where it is shown.
+        target: the stream to copy to.
 
     """
 
     def __init__(self, target: Any) -> None:
         self._target = target
         self._shown: dict[tuple[str, int], int] = {}
-        """(log, where a stretch begins in it) -> bytes of it that were shown."""
+        """(log, start of a segment in it) -> bytes already copied."""
         self._running: tuple[str, Segment] | None = None
 
     def show(self, info: TaskInfo) -> None:
-        """Show what is new of a task."""
+        """Copy the new output of a task."""
         self._running = None
         for segment in info.segments:
             if segment.log:
@@ -161,7 +161,7 @@ class Output:
                 self._running = (info.owner, segment)
 
     def show_more(self) -> None:
-        """Show what the present stretch has written since."""
+        """Copy the new output of the running segment."""
         if self._running is not None:
             self._show(*self._running)
 
@@ -170,7 +170,7 @@ class Output:
         shown = self._shown.get(place, 0)
         if segment.log_end is not None and segment.log_start + shown >= segment.log_end:
             return
-        with contextlib.suppress(OSError):  # a log to which nothing was written
+        with contextlib.suppress(OSError):  # a log without output does not exist
             uid = int(owner.removeprefix("uid:"))
             with opened(Path(segment.log), uid) as log:
                 data, stop = read(log, segment.log_start + shown, segment.log_end)
@@ -184,15 +184,15 @@ class Output:
 
 
 @contextlib.contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """Note the signals that are for the program, in the order in which they come."""
-    noted: list[int] = []
+def _recorded_signals() -> Iterator[list[int]]:
+    """Record the signals meant for the program, in order of arrival."""
+    recorded: list[int] = []
     before = {
-        number: signal.signal(number, lambda taken, _frame: noted.append(taken))
+        number: signal.signal(number, lambda taken, _frame: recorded.append(taken))
         for number in PASSED_ON
     }
     try:
-        yield noted
+        yield recorded
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

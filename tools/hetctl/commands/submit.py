@@ -49,14 +49,15 @@ MOST = 1_000_000
 
 
 WORDS = "hetctl.words"
-"""Where the words after `--` are kept."""
+"""Key in the context's `meta` of the words after `--`."""
 
 
 class Submit(click.Command):
-    """Tells with `submit APP --help` what the application takes.
+    """Prints the application's parameters for `submit APP --help`.
 
-    The words after `--` are a program's, or a script's. Options that only programs have
-    may be parameters of applications, and are theirs then.
+    The words after `--` belong to a program or a script. An application may have
+    parameters with the names of options that are for programs only; the application's
+    parameters then take precedence.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -79,7 +80,7 @@ class Submit(click.Command):
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[CompletionItem]:
-        """Complete the parameters of the application, too, and files as their values."""
+        """Complete the application's parameters too, and files as their values."""
         found = super().shell_complete(ctx, incomplete)
         app = ctx.params.get("app")
         if app and incomplete.startswith("--"):
@@ -87,17 +88,17 @@ class Submit(click.Command):
         return found
 
     def _app_in(self, ctx: click.Context, args: list[str]) -> str | None:
-        """Find the application among the words; None: there is none."""
+        """Return the application among the words; None: there is none."""
         try:
             found, _, _ = self.make_parser(ctx).parse_args(list(args))
         except click.UsageError:
-            return None  # it is told when all is parsed
+            return None  # parsing reports the error later
         app = found.get("app")
         return app if isinstance(app, str) else None
 
 
 def parted(args: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Part the options from the words of a program."""
+    """Separate hetctl's options from the words after `--`."""
     if "--" not in args:
         return args, ()
     place = args.index("--")
@@ -105,40 +106,42 @@ def parted(args: list[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def scheduled(function: Any) -> Any:
-    """Add the options that say how a task is to be scheduled."""
+    """Add the scheduling options."""
     options = [
         click.option(
             "--priority",
             type=Whole(),
             default=0,
-            help="Higher runs first within a queue.",
+            help="Priority; higher ones run first within a queue.",
         ),
         click.option(
             "--after",
             multiple=True,
             metavar="SELECTOR",
             shell_complete=selectors_there,
-            help="Start when these completed.",
+            help="Start after these tasks have completed.",
         ),
-        click.option("--hold", is_flag=True, help="Wait for `hetctl release`."),
+        click.option("--hold", is_flag=True, help="Hold until `hetctl release`."),
         click.option(
             "--on",
             "resources",
             multiple=True,
             metavar="RESOURCE",
             shell_complete=resources,
-            help="Only there; a kind, such as gpu, is all resources of it.",
+            help="Run only on this resource, or on any resource of a kind such as gpu.",
         ),
         click.option(
-            "--deadline", type=Duration(), help="Due so long after submission, e.g. 5s."
+            "--deadline",
+            type=Duration(),
+            help="Deadline, as a time after submission, e.g. 5s.",
         ),
         click.option(
             "--overrun",
             type=click.Choice(["continue", "stop"]),
             default="continue",
-            help="What to do at the deadline.  [default: continue]",
+            help="Action at the deadline.  [default: continue]",
         ),
-        click.option("--name", default="", help="A label of your own."),
+        click.option("--name", default="", help="Label to select the task by."),
     ]
     for option in reversed(options):
         function = option(function)
@@ -155,17 +158,20 @@ def scheduled(function: Any) -> Any:
     shell_complete=files,
 )
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter."
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a parameter."
 )
 @scheduled
 @click.option("--strip", type=Whole(1), help="Iterations between checkpoints.")
 @click.option(
-    "--count", type=click.IntRange(1, MOST), default=1, help="So many of them."
+    "--count",
+    type=click.IntRange(1, MOST),
+    default=1,
+    help="Number of copies to submit.",
 )
 @click.option(
     "--array",
     metavar="INDEXES",
-    help="One for each index, e.g. 0-99; {index} stands for it in values and names.",
+    help="Submit one task per index, e.g. 0-99; {index} in values and names is replaced.",
 )
 @program_options
 @submitting
@@ -177,14 +183,14 @@ def submit_command(
 
     APP is an installed application, or path/to/file.py:Class.
     Parameters of the application are options: hetctl submit heat --n 4096 --steps 100.
-    One that has the name of an option here is given as --set name=value.
-    hetctl submit heat --help tells which there are. The tasks of an array share a name,
+    Use --set name=value for a parameter that has the name of an option below.
+    hetctl submit heat --help lists the parameters. The tasks of an array share a name,
     and @NAME selects them all: hetctl cancel @NAME.
     """
     if app is None:
         return _submit_program(_typed(ctx, rest), given)
     if app.startswith("-") and app != "-":
-        raise click.UsageError(f"no option {app!r}; a program's words come after --")
+        raise click.UsageError(f"no option {app!r}; write a program after --")
     if is_script(app):
         return _submit_script(ctx, app, rest)
     if ctx.meta[WORDS]:
@@ -272,7 +278,7 @@ def program_specs(
 
 
 def _explain_missing(app: str) -> None:
-    """Tell what else could have been meant by what is no application."""
+    """Raise the error for an unknown application, with a hint if it is a program."""
     from libtask.apps import resolve
 
     try:
@@ -290,44 +296,44 @@ def _explain_missing(app: str) -> None:
 
 
 def finish(client: Client, handles: list[TaskHandle], given: dict[str, Any]) -> int:
-    """Say what was submitted; wait where that is asked for."""
+    """Report the submitted tasks; wait for them if an option says so."""
     waits = given["waiting"] or given["follow"] or given["timeout"] is not None
     if not given["as_json"]:
         label = given.get("label")
-        say(said(handles) + (f"; select them as {_shown(label)}" if label else ""))
+        say(summary(handles) + (f"; select them as {_shown(label)}" if label else ""))
     elif not waits:
         emit(submitted(handles, given.get("label")))
     if not waits:
         if not given["as_json"] and len(handles) == 1:
-            _say_waiting(client, handles[0].id)
+            _report_waiting(client, handles[0].id)
         return 0
     manner = Manner(given["timeout"], given["follow"], given["as_json"])
     return wait_for(client, handles, manner)
 
 
-def _say_waiting(client: Client, task: int) -> None:
-    """Say why a task that was just submitted does not start at once, where it does not."""
+def _report_waiting(client: Client, task: int) -> None:
+    """Report why a task that was just submitted does not start immediately."""
     try:
         found = client.explain(task)
     except HetError:
-        return  # it was submitted, whatever becomes of the question
+        return  # the submission succeeded; the explanation is optional
     if found.state in ("queued", "waiting", "held") and found.why:
         say(one_line(f"task {task} {found.why}"), err=True)
 
 
 def _shown(label: str) -> str:
-    """Write the selector of an array as it is typed in a shell."""
+    """Format the selector of an array for a shell."""
     return f"'@{label}'" if "*" in label else f"@{label}"
 
 
 def submitted(handles: list[TaskHandle], label: str | None) -> Submitted:
-    """Write what was submitted; `label`: the name that an array has in common."""
+    """Return the document of submitted tasks; `label`: the common name of an array."""
     ids = [handle.id for handle in handles]
     return {"format": "hetctl/submitted-1", "ids": ids, "name": label}
 
 
-def said(handles: list[TaskHandle]) -> str:
-    """Name the tasks in a few words, in a form that is a selector too."""
+def summary(handles: list[TaskHandle]) -> str:
+    """Name the submitted tasks; the ids are in the form of a selector."""
     if not handles:
         return "no tasks submitted"
     if len(handles) == 1:
@@ -343,7 +349,7 @@ def usage(app: str) -> str:
     app_class = resolve(app)
     story = inspect.cleandoc(app_class.__doc__ or "")
     if story.startswith(f"{app_class.__name__}("):
-        story = ""  # what dataclass puts where its author wrote nothing
+        story = ""  # generated by dataclass for a class without a docstring
     options = [
         f"  --{each.name.replace('_', '-')}  {each}".replace(f"  {each.name}: ", "  ")
         for each in parameters(app_class).values()
@@ -355,7 +361,7 @@ def usage(app: str) -> str:
 
 
 def _variants(array: str | None) -> list[dict[str, Any]]:
-    """Return what `{index}` is for each task; one without an index where none is asked."""
+    """Return the value of `{index}` for each task; without an array, one empty variant."""
     if array is None:
         return [{}]
     try:
@@ -365,7 +371,7 @@ def _variants(array: str | None) -> list[dict[str, Any]]:
 
 
 def _own_name(app: str) -> str:
-    """Make up a name for an array, by which its tasks can be selected."""
+    """Generate a name for an array, to select its tasks by."""
     from libtask.apps import short_name
 
     return f"{short_name(app).rpartition(':')[2]}-{secrets.token_hex(3)}"
@@ -374,7 +380,7 @@ def _own_name(app: str) -> str:
 def _texts(
     app: str, rest: tuple[str, ...], settings: tuple[str, ...]
 ) -> dict[str, str]:
-    """Read the parameters as they were written."""
+    """Return the parameters' values as the user wrote them."""
     from libtask.apps import resolve
     from libtask.parameters import parameters
 
@@ -390,10 +396,10 @@ def _task(app: str, texts: dict[str, str]) -> Task:
 
 
 def natural(words: tuple[str, ...], flags: set[str]) -> dict[str, str]:
-    """Read `--n 4096 --edge=fixed --wide --no-wide`; `flags` may go without a value.
+    """Parse `--n 4096 --edge=fixed --wide --no-wide`; `flags` need no value.
 
     Raises:
-        click.UsageError: a word that is no option, or an option without its value.
+        click.UsageError: a word is not an option, or an option has no value.
 
     """
     found: dict[str, str] = {}
@@ -424,7 +430,7 @@ def _flag(name: str, flags: set[str]) -> dict[str, str]:
 
 
 def describe_one(app: str, task: Task, options: Options, name: str) -> TaskSpec:
-    """Describe a task under a name of its own."""
+    """Describe a task under the given name."""
     from libtask.apps import describe
 
     return describe(task, app, dataclasses.replace(options, name=name))
@@ -447,7 +453,7 @@ def _options(client: Client, given: dict[str, Any]) -> Options:
 
 
 def _expanded(client: Client, words: list[str]) -> list[str]:
-    """Put the resources of a kind for its name, unless a resource is called so."""
+    """Replace the name of a kind by its resources, unless a resource has that name."""
     if not set(words) & set(KINDS):
         return words
     kinds = {each.spec.name: each.spec.kind for each in client.devices()}
@@ -468,7 +474,9 @@ def _expanded(client: Client, words: list[str]) -> list[str]:
 
 @click.command("batch")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--check", is_flag=True, help="Check the file; submit nothing.")
+@click.option(
+    "--check", is_flag=True, help="Check the file without submitting anything."
+)
 @submitting
 def batch_command(file: Path, *, check: bool, **given: Any) -> int:
     """Submit the tasks of FILE, a TOML list; - is standard input.
@@ -485,8 +493,8 @@ def batch_command(file: Path, *, check: bool, **given: Any) -> int:
     after = ["first"]
 
     Further keys: priority, count, hold, on (resources), strip, deadline ("5s"),
-    overrun ("continue" or "stop"). A sweep is a task for each combination of values,
-    zip takes them side by side; {n} in a text is the value of n:
+    overrun ("continue" or "stop"). A sweep is one task per combination of values,
+    zip combines values side by side; {n} in a text is replaced by the value of n:
 
     \b
     [[task]]
@@ -499,7 +507,7 @@ def batch_command(file: Path, *, check: bool, **given: Any) -> int:
     try:
         opened = connect(given["socket"], start=given["start"])
     except DaemonUnreachableError:
-        specs = BatchFile(file).read()  # its own mistakes come first
+        specs = BatchFile(file).read()  # report mistakes in the file first
         if not check:
             raise
         return _checked(file, len(specs), resources=False, as_json=given["as_json"])
@@ -522,6 +530,6 @@ def _checked(file: Path, count: int, *, resources: bool, as_json: bool) -> int:
             }
         )
         return 0
-    unsaid = "" if resources else "; no daemon answers, so resources were not checked"
-    say(f"{file}: {count} tasks, no mistakes{unsaid}")
+    limit = "" if resources else "; no daemon answers, so resources were not checked"
+    say(f"{file}: {count} tasks, no mistakes{limit}")
     return 0

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------ list
 
 DAY_S = 86_400.0
-"""How long after their end tasks are listed, where nothing else is said."""
+"""Seconds after their end for which tasks are listed by default."""
 LIMIT = 1000
 SHOWN = (
     "id",
@@ -65,11 +65,11 @@ SHOWN = (
     "took",
     "note",
 )
-"""The columns that are shown where none are chosen."""
+"""The default columns."""
 
 
 def task_columns(emulated: frozenset[str]) -> dict[str, Column[TaskInfo]]:
-    """Return the columns that there are."""
+    """Return all columns by name."""
     return {
         "id": Column(lambda info: str(info.id), lambda info: info.id),
         "name": Column(lambda info: info.name or "-", lambda info: info.name or None),
@@ -117,20 +117,24 @@ def task_columns(emulated: frozenset[str]) -> dict[str, Column[TaskInfo]]:
     "states",
     multiple=True,
     type=click.Choice(get_args(TaskState)),
-    help="Only these.",
+    help="Show only tasks in this state.",
 )
-@click.option("--mine", is_flag=True, help="Only my own tasks.")
-@click.option("--user", help="Only the tasks of a user: a name or a number.")
-@click.option("--all", "every", is_flag=True, help="However long ago they ended.")
+@click.option("--mine", is_flag=True, help="Show only your own tasks.")
+@click.option("--user", help="Show only this user's tasks (name or uid).")
 @click.option(
-    "--since", type=Moment(), help="Ended since, if they have; 14:30, or 2h ago: 2h."
+    "--all", "every", is_flag=True, help="Include tasks that ended more than a day ago."
+)
+@click.option(
+    "--since",
+    type=Moment(),
+    help="Leave out tasks that ended before this time (14:30) or duration ago (2h).",
 )
 @click.option(
     "--limit",
     type=Whole(1),
     default=LIMIT,
     show_default=True,
-    help="At most so many, the newest.",
+    help="Show at most this many tasks, the newest.",
 )
 @arranged
 @shared
@@ -142,7 +146,7 @@ def list_command(
     Columns for -o and --sort: id, name, app, type, state, where, done, moves, submitted,
     started, finished, waited, took, user, priority, deadline, kinds, energy, note.
     """
-    # before the daemon is asked
+    # report wrong column names before connecting to the daemon
     names = chosen(given["fields"], task_columns(frozenset()), SHOWN)
     ordered([], given["sort"], task_columns(frozenset()))
     with connect(socket) as client:
@@ -162,7 +166,7 @@ def list_command(
 def _listed_tasks(
     client: Client, selectors: tuple[str, ...], given: Mapping[str, Any]
 ) -> tuple[list[TaskInfo], int]:
-    """Return the tasks to list, and how many there are in all."""
+    """Return the tasks to list, and their number before the limit."""
     states, limit = given["states"], given["limit"]
     user = None if given["user"] is None else uid_of(given["user"])
     if selectors and selectors != ("all",):
@@ -172,7 +176,7 @@ def _listed_tasks(
             if not states or info.state in states
         ]
         found = _owned_by(found, user, mine=given["mine"])
-        return found, len(found)  # tasks that are named are listed, however many
+        return found, len(found)  # named tasks are listed without a limit
     since = given["since"]
     if since is None and not given["every"] and selectors != ("all",):
         since = now() - DAY_S
@@ -194,9 +198,9 @@ def _owned_by(found: list[TaskInfo], user: int | None, *, mine: bool) -> list[Ta
 
 NEXT_LINE = "\n" + 14 * " "
 LONGEST = 200
-"""Characters of a parameter's or result's value; `--json` has them whole."""
+"""Most characters of a parameter's or result's value; `--json` has them whole."""
 LONGEST_END = 60
-"""Characters of what ended a stretch."""
+"""Most characters of the error that ended a segment."""
 
 
 @click.command("show")
@@ -205,7 +209,7 @@ LONGEST_END = 60
 def show_command(
     *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
 ) -> None:
-    """Show all about tasks."""
+    """Show the details of tasks."""
     with connect(socket) as client:
         ids = tuple(selected(client, selectors))
         found = sorted(
@@ -226,7 +230,7 @@ def _print_task(info: TaskInfo, emulated: frozenset[str]) -> None:
     facts = [*_facts(info), ("where", place_of(info, emulated))]
     for name, value in [*facts, ("last output", _last_output(info))]:
         if value not in (None, "", "-", "[]", "{}", "null"):
-            # the lines of a reason stand below each other, and never at the margin
+            # indent every line of the value
             say(f"  {name:<12}{(value or '').replace(chr(10), NEXT_LINE)}")
     if info.segments:
         say("")
@@ -263,12 +267,12 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
 
 
 def _trace_text(info: TaskInfo) -> str:
-    """Return where in its Python code a task failed."""
+    """Return the traceback of a failed task."""
     return "\n".join(visible(line) for line in info.trace.rstrip().splitlines())
 
 
 def _snapshot_text(info: TaskInfo) -> str | None:
-    """Say what a loss of the task's worker would cost; nothing of a task that ended."""
+    """Describe what a loss of the worker would cost; None for an ended task."""
     if info.state in ENDED:
         return None
     kept, parts = info.snapshot, []
@@ -308,7 +312,7 @@ def _segment_row(segment: Segment, emulated: frozenset[str]) -> tuple[str, ...]:
 
 
 def _segment_end(segment: Segment) -> str:
-    """Say what ended a stretch, where that was an error."""
+    """Return the error that ended a segment; empty if there was none."""
     if not segment.error:
         return ""
     text = one_line(segment.error)
@@ -317,7 +321,7 @@ def _segment_end(segment: Segment) -> str:
 
 
 def _last_output(info: TaskInfo) -> str | None:
-    """Show what the last worker that was lost wrote last, and in which phase."""
+    """Return the last output of the last lost worker, with its phase."""
     last = info.last_output
     if last is None or not (last.lines or last.phase):
         return None
@@ -333,11 +337,11 @@ def _last_output(info: TaskInfo) -> str | None:
 def explain_command(
     *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
 ) -> None:
-    """Say why a task waits or runs where it does.
+    """Explain why a task waits or runs where it does.
 
     For every resource: when the task would be done there if nothing else changed, what
-    it would wait for, what moving it costs, and how far these figures are to be relied
-    on. The task's place is marked with an arrow.
+    it would wait for, what moving it costs, and how reliable these figures are. An arrow
+    marks the resource of the task.
     """
     with connect(socket) as client:
         emulated = emulated_names(client)
@@ -396,7 +400,7 @@ ACTIVE = ("running", "preempted")
 def progress_command(
     *, selectors: tuple[str, ...], socket: Path | None, as_json: bool
 ) -> None:
-    """Show how far tasks are; none named: those that run."""
+    """Show the progress of tasks, by default of all running ones."""
     with connect(socket) as client:
         found = listed(client, Selection(), selectors)
         emulated = emulated_names(client)
@@ -414,7 +418,7 @@ def progress_command(
 
 
 def estimated_left(info: TaskInfo) -> float | None:
-    """Estimate the seconds to the end from the time so far; None: nothing to go by."""
+    """Estimate the remaining seconds from the time so far; None: no progress yet."""
     taken = elapsed(info)
     if info.state in ENDED or taken is None or info.progress <= 0:
         return None

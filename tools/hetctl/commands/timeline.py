@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from hetctl.documents.tasks import EventLine
-    from hetctl.export.lanes import Lane, Stretch
+    from hetctl.export.lanes import Bar, Lane
     from libtask.client.client import Client
     from libtask.messages import TaskInfo, TaskState
 
@@ -41,7 +41,7 @@ SUFFIXES = (".png", ".svg", ".pdf", PAGE)
     type=click.Path(path_type=Path),
     default="gantt.png",
     show_default=True,
-    help="Picture to write: .png, .svg, .pdf, or .html to zoom and point at.",
+    help="File to write: .png, .svg, .pdf, or .html for an interactive page.",
 )
 @since_option
 @shared
@@ -53,21 +53,21 @@ def gantt_command(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Draw what ran where; none named: all tasks since the last idle hour."""
+    """Draw a Gantt chart of tasks, by default of all since the last idle hour."""
     _check_output(output)
     with connect(socket) as client:
         tasks = lately(client, selectors, since)
         devices = client.devices()
     ran = [info for info in tasks if info.segments]
     if not ran:
-        raise NotFoundError("none of these tasks has run yet; there is nothing to draw")
+        raise NotFoundError("none of these tasks has run yet")
     from hetctl.export.lanes import laid_out
 
-    lanes, stretches = laid_out(ran, devices, now())
+    lanes, bars = laid_out(ran, devices, now())
     if output.suffix == PAGE:
-        _write_page(lanes, stretches, output)
+        _write_page(lanes, bars, output)
     else:
-        _draw_chart(lanes, stretches, output)
+        _draw_chart(lanes, bars, output)
     if as_json:
         emit(
             {
@@ -89,22 +89,22 @@ def _check_output(output: Path) -> None:
         raise InputError(f"{output}: no such folder")
 
 
-def _write_page(lanes: list[Lane], stretches: list[Stretch], output: Path) -> None:
+def _write_page(lanes: list[Lane], bars: list[Bar], output: Path) -> None:
     from hetctl.export.page import write_page
 
     try:
-        write_page(lanes, stretches, output)
+        write_page(lanes, bars, output)
     except OSError as error:
         raise InputError(f"{output}: {error.strerror}") from error
 
 
-def _draw_chart(lanes: list[Lane], stretches: list[Stretch], output: Path) -> None:
+def _draw_chart(lanes: list[Lane], bars: list[Bar], output: Path) -> None:
     try:
         from hetctl.export.chart import draw
     except ImportError as error:
         raise InputError(lacking("pictures need", "matplotlib")) from error
     try:
-        draw(lanes, stretches, output)
+        draw(lanes, bars, output)
     except OSError as error:
         raise InputError(f"{output}: {error.strerror}") from error
 
@@ -120,10 +120,13 @@ def _draw_chart(lanes: list[Lane], stretches: list[Stretch], output: Path) -> No
     type=click.Choice(["scenario", "chrome"]),
     default="scenario",
     show_default=True,
-    help="scenario: for `hetsim run`; chrome: for ui.perfetto.dev.",
+    help="Output format: scenario for `hetsim run`, chrome for ui.perfetto.dev.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Instead of printing it."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write to this file instead of standard output.",
 )
 @since_option
 @shared
@@ -136,9 +139,9 @@ def trace_command(  # noqa: PLR0913  one argument an option
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Write what ran; none named: all tasks since the last idle hour.
+    """Write past tasks as a scenario or a trace, by default all since the last idle hour.
 
-    The output is JSON in any case.
+    The output is always JSON.
     """
     with connect(socket) as client:
         tasks = lately(client, selectors, since)
@@ -165,7 +168,7 @@ def _trace_document(
     writer = ScenarioWriter(client.devices(), client.models(), client.policy())
     document = writer.document(tasks)
     for name in writer.unknown:
-        say(f"left out {name}: none of its tasks ran to its end unmoved", err=True)
+        say(f"left out {name}: none of its tasks completed without a move", err=True)
     return document
 
 
@@ -182,9 +185,12 @@ def _write_trace(output: Path, text: bytes) -> None:
 @click.command("events")
 @optional_selectors
 @click.option(
-    "-f", "--follow", is_flag=True, help="Go on; with tasks named, until they end."
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Follow new events; with selectors, until the tasks end.",
 )
-@click.option("--progress", is_flag=True, help="Progress too, when following.")
+@click.option("--progress", is_flag=True, help="Also print progress when following.")
 @shared
 def events_command(
     *,
@@ -194,10 +200,10 @@ def events_command(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Print what happened to tasks, in order of time; one JSON object a line with --json.
+    """Print the events of tasks in order of time; with --json, one object per line.
 
-    Where none are named, what happened to the node is told as well: policies set,
-    resources drained. Followed tasks that are named are told of from their submission.
+    Without selectors, events of the node are included: policies set, resources drained.
+    With selectors and -f, the events start with each task's submission.
     """
     with connect(socket) as client:
         emulated = emulated_names(client)
@@ -213,7 +219,7 @@ def events_command(
 def _recorded_events(
     client: Client, selectors: tuple[str, ...]
 ) -> Iterator[TaskChanged | Note]:
-    """Tell the story of tasks; where none are named, what happened to the node too."""
+    """Return the recorded events of tasks; without selectors, those of the node too."""
     tasks = listed(client, Selection(detail=True, limit=MOST), selectors)
     notes = [] if selectors else client.notes()
     story: list[TaskChanged | Note] = [*past(tasks), *notes]
@@ -221,7 +227,7 @@ def _recorded_events(
 
 
 def past(tasks: list[TaskInfo]) -> Iterator[TaskChanged]:
-    """Tell the story of tasks from their records."""
+    """Yield the events of tasks from their records, in order of time."""
     yield from sorted(
         (change for info in tasks for change in _whole_story(info)),
         key=lambda each: each.at,
@@ -269,7 +275,7 @@ def _story(info: TaskInfo) -> Iterator[TaskChanged]:
 
 
 def _orders(info: TaskInfo) -> Iterator[TaskChanged]:
-    """Tell what users ordered of a task."""
+    """Yield the users' orders about a task as events."""
     for order in info.orders:
         yield TaskChanged(
             info.id,
@@ -283,14 +289,14 @@ def _orders(info: TaskInfo) -> Iterator[TaskChanged]:
 
 
 def _with_states(story: Iterable[TaskChanged]) -> Iterator[TaskChanged]:
-    """Give orders the state that they led to, or left as it was, in a story in order."""
+    """Set the state after each order, in events in order of time."""
     before: TaskState = "queued"
     for change in story:
-        told = change
+        event = change
         if change.by and (before == "running" or change.what not in _ORDERED):
-            told = msgspec.structs.replace(change, state=before)
-        before = told.state
-        yield told
+            event = msgspec.structs.replace(change, state=before)
+        before = event.state
+        yield event
 
 
 _ORDERED: dict[str, TaskState] = {
@@ -298,7 +304,7 @@ _ORDERED: dict[str, TaskState] = {
     "release": "queued",
     "cancel": "cancelled",
 }
-"""What becomes by an order of a task that does not run; one that runs goes on to its next
+"""State of a task that does not run after an order; a running one goes on to its next
 checkpoint."""
 
 
@@ -308,12 +314,12 @@ def _live_events(
     ids = selected(client, selectors, live=True)
     with client.watch(*ids, progress=progress) as changes:
         infos = _current_records(client, ids)
-        told = {info.id: _latest(info) for info in infos}
+        printed = {info.id: _latest(info) for info in infos}
         yield from past(infos)
         ended = {info.id for info in infos if info.state in ENDED}
         while not ids or len(ended) < len(ids):
             change = next(changes)
-            if change.at > told.get(change.id, 0.0):
+            if change.at > printed.get(change.id, 0.0):
                 yield change
             if change.state in ENDED:
                 ended.add(change.id)
@@ -324,7 +330,7 @@ def _current_records(client: Client, ids: list[int]) -> list[TaskInfo]:
 
 
 def _latest(info: TaskInfo) -> float:
-    """Return the time of the newest event that the record of a task tells of."""
+    """Return the time of the newest event in the record of a task."""
     return max(change.at for change in _story(info))
 
 

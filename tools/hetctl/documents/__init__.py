@@ -1,6 +1,7 @@
-"""The JSON documents of `hetctl --json`: their types, and the schemas made of them.
+"""The JSON documents of `hetctl --json`: their types, and the schemas generated from them.
 
-Commands write plain dictionaries that are checked against these types; `hetctl doc
---schema NAME` prints the JSON Schema of one, `docs/schemas` holds them all. A key may be
-added; none is taken away or changes its meaning before the number in `format` changes.
+Commands return plain dictionaries that the type checker compares with these types;
+`hetctl doc --schema NAME` prints the JSON Schema of a document, and `docs/schemas` contains
+them all. Keys may be added. Removing a key, or changing its meaning, takes a new number in
+`format`.
 """

@@ -1,4 +1,4 @@
-"""Documents that look back: history, report, pictures, traces."""
+"""Documents about the past: history, report, charts, traces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from libtask.messages import TaskState
 
 
 class VisitPart(TypedDict):
-    """A resource where a task was."""
+    """A stay of a task on a resource."""
 
     resource: str
     emulated: bool
@@ -28,7 +28,7 @@ class VisitPart(TypedDict):
 
 
 class PastTaskPart(EnergyPart):
-    """A task that ended, and what it took."""
+    """An ended task with its times and energy."""
 
     id: Id
     app: str
@@ -48,31 +48,35 @@ class PastTaskPart(EnergyPart):
 
 
 class History(TypedDict):
-    """Tasks that ended, newest first: `history`."""
+    """Ended tasks, newest first: `history`."""
 
     format: Literal["hetctl/history-1"]
     tasks: list[PastTaskPart]
-    total: Annotated[Count, Meta(description="ended tasks of what was asked")]
+    total: Annotated[Count, Meta(description="number of matching ended tasks")]
     truncated: Annotated[
-        bool, Meta(description="whether fewer are listed: `--limit` lists more")
+        bool, Meta(description="whether the listing was cut by `--limit`")
     ]
 
 
 class ResourceAccountPart(EnergyPart):
-    """Where the time of a resource went, added up over its slots."""
+    """The use of a resource's time, summed over its slots."""
 
     name: str
     emulated: bool
-    slots: Annotated[Count | None, Meta(description="null: the node has it no more")]
+    slots: Annotated[
+        Count | None, Meta(description="null: the node does not have it now")
+    ]
     computing_s: Seconds
     wasted_s: Annotated[
-        Seconds, Meta(description="of computing, that of tasks without a result")
+        Seconds, Meta(description="the part of computing by tasks without a result")
     ]
     transferring_s: Seconds
     set_up_s: Seconds
     checkpoint_wait_s: Annotated[
         Seconds,
-        Meta(description="of computing_s: between an order to stop and the checkpoint"),
+        Meta(
+            description="the part of computing_s between an order to stop and the checkpoint"
+        ),
     ]
     other_s: Seconds
     failed_s: Annotated[
@@ -87,7 +91,7 @@ class ResourceAccountPart(EnergyPart):
 
 
 class TaskAccountPart(EnergyPart):
-    """What a task took."""
+    """The times and energy of a task."""
 
     id: Id
     app: str
@@ -103,7 +107,7 @@ Limit = Annotated[Count | None, Meta(description="null: none")]
 
 
 class UsagePart(TypedDict):
-    """What hetd keeps of a user, and the limits."""
+    """The storage of a user in hetd, and the limits."""
 
     user: Count
     unended_tasks: Count
@@ -119,42 +123,43 @@ class UsagePart(TypedDict):
         Count, Meta(description="answers to requests, kept for a day")
     ]
     stored_limit: Annotated[
-        Limit, Meta(description="of all bytes above; then the oldest ended tasks leave")
+        Limit,
+        Meta(
+            description="of all bytes above; beyond it the oldest ended tasks are removed"
+        ),
     ]
     snapshot_bytes: Annotated[
         Count,
-        Meta(description="newest snapshots of unended tasks, in the user's folder"),
+        Meta(description="newest snapshots of unfinished tasks, in the user's folder"),
     ]
     log_bytes: Annotated[
-        Count, Meta(description="output of unended tasks, in the user's folder")
+        Count, Meta(description="output of unfinished tasks, in the user's folder")
     ]
     priority_limit: Limit
 
 
 class Report(EnergyPart):
-    """Where time and energy went: `report`."""
+    """The use of time and energy: `report`."""
 
     format: Literal["hetctl/report-1"]
     begin: Moment
     end: Moment
     span_s: Seconds
-    makespan_s: Annotated[Seconds | None, Meta(description="null: not all ended")]
+    makespan_s: Annotated[Seconds | None, Meta(description="null: some have not ended")]
     lower_bound_s: Annotated[
         Seconds | None,
         Meta(
-            description="no schedule of these tasks is shorter, as far as expected times hold; "
-            "null: not known, or contradicted by what happened"
+            description="no schedule of these tasks is shorter, if the expected times are "
+            "right; null: not known, or the tasks did beat it"
         ),
     ]
     resources: list[ResourceAccountPart]
     tasks: list[TaskAccountPart]
-    usage: Annotated[
-        UsagePart | None, Meta(description="null: not asked for, by --mine")
-    ]
+    usage: Annotated[UsagePart | None, Meta(description="null without --mine")]
 
 
 class Gantt(TypedDict):
-    """A picture was written: `gantt`."""
+    """The file of a chart: `gantt`."""
 
     format: Literal["hetctl/gantt-1"]
     file: str
@@ -178,11 +183,13 @@ class TraceEventPart(TypedDict):
 
 
 class Trace(TypedDict):
-    """What ran, for Perfetto: `trace --format chrome`."""
+    """Past tasks for Perfetto: `trace --format chrome`."""
 
     format: Literal["hetctl/trace-1"]
     displayTimeUnit: Literal["ms"]
-    otherData: Annotated[dict[str, Any], Meta(description="`origin`: what `ts` 0 is")]
+    otherData: Annotated[
+        dict[str, Any], Meta(description="`origin`: the time of `ts` 0")
+    ]
     traceEvents: list[TraceEventPart]
 
 
@@ -227,7 +234,7 @@ class ScenarioTaskPart(TypedDict):
 
 
 class ScenarioCrashPart(TypedDict):
-    """A type whose tasks crash on a resource, before their first strip there."""
+    """A type whose tasks crash on a resource before their first strip there."""
 
     type: str
     resource: str
@@ -237,7 +244,7 @@ class ScenarioCrashPart(TypedDict):
 
 
 class Scenario(TypedDict):
-    """What ran, for `hetsim run`: `trace`."""
+    """Past tasks for `hetsim run`: `trace`."""
 
     format: Literal["hetsim/scenario-1"]
     policy: str

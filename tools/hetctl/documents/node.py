@@ -1,4 +1,4 @@
-"""Documents that tell of the node: resources, policy, daemon, execution times."""
+"""Documents about the node: resources, policy, daemon, execution times."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Devices(TypedDict):
 
 
 class ResourceState(TypedDict):
-    """What `drain` or `resume` did."""
+    """The new state of a resource: `drain`, `resume`."""
 
     format: Literal["hetctl/resource-1"]
     name: str
@@ -63,7 +63,7 @@ class ResourceState(TypedDict):
 
 
 class TopResource(TypedDict):
-    """A resource at a glance."""
+    """A resource in short."""
 
     name: str
     emulated: bool
@@ -73,7 +73,7 @@ class TopResource(TypedDict):
 
 
 class Top(TypedDict):
-    """The node at a glance, with the tasks that have not ended: `top`."""
+    """The node in short, with the unfinished tasks: `top`."""
 
     format: Literal["hetctl/top-1"]
     policy: str | None
@@ -83,14 +83,14 @@ class Top(TypedDict):
 
 
 class Web(TypedDict):
-    """Where the page is served: `web`."""
+    """The address of the page: `web`."""
 
     format: Literal["hetctl/web-1"]
     address: str
 
 
 class MetricSample(TypedDict):
-    """A figure of the daemon, as Prometheus names it."""
+    """A figure of the daemon under its Prometheus name."""
 
     name: str
     labels: dict[str, str]
@@ -112,21 +112,21 @@ class Policy(TypedDict):
     parameters: dict[str, Any]
     set: Annotated[
         str | None,
-        Meta(description="who set it, and when; null: it is the configured one"),
+        Meta(description="the user who set it, and the time; null: configured"),
     ]
     configured: Annotated[str, Meta(description="the policy of the configuration")]
 
 
 class PolicyPart(TypedDict):
-    """A policy there is."""
+    """An available policy."""
 
     name: str
-    package: Annotated[str, Meta(description="the package that brings it")]
+    package: Annotated[str, Meta(description="the package that provides it")]
     summary: str
 
 
 class Policies(TypedDict):
-    """The policies there are: `policy list`."""
+    """The available policies: `policy list`."""
 
     format: Literal["hetctl/policies-1"]
     current: str
@@ -134,7 +134,7 @@ class Policies(TypedDict):
 
 
 class Daemon(TypedDict):
-    """Who answers: `daemon start`, `daemon status`; who does no more: `daemon stop`."""
+    """A daemon: `daemon start`, `status`, `restart`; a stopped one: `daemon stop`."""
 
     format: Literal["hetctl/daemon-1"]
     running: bool
@@ -145,19 +145,20 @@ class Daemon(TypedDict):
     policy: NotRequired[str]
     policy_set: NotRequired[
         Annotated[
-            str | None, Meta(description="who set it, and when; null: configured")
+            str | None,
+            Meta(description="the user who set it, and the time; null: configured"),
         ]
     ]
     resources: NotRequired[list[str]]
     draining: NotRequired[list[str]]
     config: NotRequired[
-        Annotated[str | None, Meta(description="its hetd.toml; null: it has none")]
+        Annotated[str | None, Meta(description="its hetd.toml; null: none")]
     ]
     state: NotRequired[Annotated[str | None, Meta(description="folder of its store")]]
     log: NotRequired[
         Annotated[
             str | None,
-            Meta(description="a file, or `journal`; null: it goes elsewhere"),
+            Meta(description="a file, or `journal`; null: another place"),
         ]
     ]
 
@@ -170,7 +171,7 @@ class DaemonLog(TypedDict):
 
 
 class ConfigPart(TypedDict):
-    """A value of the configuration that is in force."""
+    """A configuration value in force."""
 
     key: Annotated[str, Meta(description="with dots between tables")]
     value: Any
@@ -181,7 +182,7 @@ class ConfigPart(TypedDict):
 
 
 class Configuration(TypedDict):
-    """How the daemon is configured: `config show`."""
+    """The daemon's configuration: `config show`."""
 
     format: Literal["hetctl/config-1"]
     file: str | None
@@ -189,7 +190,7 @@ class Configuration(TypedDict):
 
 
 class ErrorDocument(TypedDict):
-    """Why a command failed; on standard error, with `--json`: every command."""
+    """The error of a failed command, on standard error with `--json`: every command."""
 
     format: Literal["hetctl/error-1"]
     code: Annotated[str, Meta(description="the kind: usage, not-found, unreachable…")]
@@ -198,7 +199,7 @@ class ErrorDocument(TypedDict):
 
 
 class ModelPart(TypedDict):
-    """An application that was measured."""
+    """A measured application."""
 
     app: str
     sizes: Count
@@ -207,23 +208,23 @@ class ModelPart(TypedDict):
 
 
 class ModelList(TypedDict):
-    """The applications that were measured: `models list`."""
+    """The measured applications: `models list`."""
 
     format: Literal["hetctl/model-list-1"]
     apps: list[ModelPart]
     avoided: list[AvoidedPart]
     hidden: Annotated[
-        Count, Meta(description="measurements of other users' own applications")
+        Count, Meta(description="measurements of other users' private applications")
     ]
 
 
 class SamplePart(TypedDict):
-    """What was measured of a task type on a resource."""
+    """Measurements of a task type on a resource."""
 
     type: str
     resource: str
     emulated: bool
-    seconds: Annotated[Seconds, Meta(description="of a whole task, set-up and all")]
+    seconds: Annotated[Seconds, Meta(description="of a whole task, with set-up")]
     work: Seconds
     spread: Annotated[Seconds, Meta(description="relative standard deviation")]
     count: Count
@@ -231,7 +232,7 @@ class SamplePart(TypedDict):
 
 
 class ModelSamplePart(SamplePart):
-    """What was measured, with the affinity that follows."""
+    """Measurements, with the affinity computed from them."""
 
     setup: Seconds
     affinity: Share
@@ -245,20 +246,20 @@ class ModelSamples(TypedDict):
 
 
 class NewSamplePart(SamplePart):
-    """What has just been measured."""
+    """A new measurement."""
 
     setup_s: Seconds
 
 
 class Characterization(TypedDict):
-    """What was measured: `characterize`."""
+    """New measurements: `characterize`."""
 
     format: Literal["hetctl/characterization-1"]
     samples: list[NewSamplePart]
 
 
 class ModelPlot(TypedDict):
-    """A picture of times was written: `models plot`."""
+    """The file of a plot: `models plot`."""
 
     format: Literal["hetctl/model-plot-1"]
     file: str
@@ -266,7 +267,7 @@ class ModelPlot(TypedDict):
 
 
 class ModelsForgotten(TypedDict):
-    """How many measurements, and known failures, are gone: `models forget`."""
+    """The numbers of deleted measurements and failures: `models forget`."""
 
     format: Literal["hetctl/models-forgotten-1"]
     count: Count
@@ -280,7 +281,7 @@ class ModelsHeader(TypedDict):
 
 
 class ModelsExported(TypedDict):
-    """A model file was written: `models export -o`."""
+    """The written model file: `models export -o`."""
 
     format: Literal["hetctl/models-exported-1"]
     file: str
@@ -288,7 +289,7 @@ class ModelsExported(TypedDict):
 
 
 class ModelsImported(TypedDict):
-    """A model file was read: `models import`."""
+    """The imported model file: `models import`."""
 
     format: Literal["hetctl/models-imported-1"]
     file: str
@@ -297,7 +298,7 @@ class ModelsImported(TypedDict):
 
 
 class Completion(TypedDict):
-    """Shell code: `completion`."""
+    """Shell completion code: `completion`."""
 
     format: Literal["hetctl/completion-1"]
     shell: Literal["bash", "zsh", "fish"]
@@ -305,7 +306,7 @@ class Completion(TypedDict):
 
 
 class Page(TypedDict):
-    """What a command does: `doc`."""
+    """The manual of a command: `doc`."""
 
     format: Literal["hetctl/doc-1"]
     command: str

@@ -1,4 +1,4 @@
-"""What several documents are made of: moments, shares, amounts, energy."""
+"""Parts of several documents: moments, shares, amounts, energy."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ Seconds: TypeAlias = Annotated[float, Meta(ge=0)]
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Id: TypeAlias = Annotated[int, Meta(ge=1)]
 Source: TypeAlias = Literal["measured", "modelled"]
-"""Where a figure of energy comes from."""
+"""The source of an energy figure."""
 
 
 class AvoidedPart(TypedDict):
-    """An application of a user that avoids a resource, as it failed there."""
+    """An application of a user that avoids a resource after failures there."""
 
     app: str
     resource: str
     owner: str
     state: Annotated[
         Literal["open", "half-open"],
-        Meta(description="half-open: the time is over, and one task may try it"),
+        Meta(description="half-open: the time is over, and one task may try again"),
     ]
     failures: Annotated[Count, Meta(description="in a row, without a checkpoint")]
     cause: Annotated[
         str, Meta(description="crash, hang, killed, stuck, program or binary")
     ]
     reason: str
-    until: Annotated[Moment, Meta(description="when one task may try it")]
-    task: Annotated[Id | None, Meta(description="the task that may try it")]
+    until: Annotated[Moment, Meta(description="the time when one task may try again")]
+    task: Annotated[Id | None, Meta(description="the task that may try again")]
 
 
 class EnergyPart(TypedDict):
-    """An energy and how far it is known; a part of other documents."""
+    """An energy with its source and the number of missing figures."""
 
     joules: Seconds | None
     energy_source: Source | None
-    energy_missing: Annotated[Count, Meta(description="stretches without a figure")]
+    energy_missing: Annotated[Count, Meta(description="segments without a figure")]

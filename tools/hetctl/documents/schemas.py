@@ -1,4 +1,4 @@
-"""JSON Schemas of the documents, generated from their types: they cannot rot."""
+"""JSON Schemas of the documents, generated from their types."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
 """Command -> the documents that it may print with `--json`."""
 
 ON_ERROR = "hetctl/error-1"
-"""What every command prints on standard error with `--json`, where it fails."""
+"""The document that every failing command prints on standard error with `--json`."""
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -89,7 +89,7 @@ def schema_of(name: str) -> dict[str, Any]:
     """Return the JSON Schema of a document, named by its format or the part after `/`.
 
     Raises:
-        NotFoundError: there is no such document.
+        NotFoundError: the document does not exist.
 
     """
     known = documents()

@@ -10,13 +10,13 @@ from hetctl.documents.parts import Count
 
 
 class Store(TypedDict):
-    """What was found in a task store, or done with it."""
+    """The state of a task store, or of a backup or restore of it."""
 
     format: Literal["hetctl/store-1"]
     action: Literal["check", "backup", "restore"]
     path: str
     running: Annotated[bool, Meta(description="a daemon has it open")]
-    problems: Annotated[list[str], Meta(description="none: it is sound")]
+    problems: Annotated[list[str], Meta(description="empty: no damage")]
     schema: Count | None
     size_bytes: Count
     log_bytes: Count
@@ -24,7 +24,9 @@ class Store(TypedDict):
     ended: Count | None
     keys: Count | None
     samples: Count | None
-    settings: Annotated[Count | None, Meta(description="what operators have set")]
+    settings: Annotated[Count | None, Meta(description="settings of operators")]
     last_id: Count | None
     file: Annotated[str | None, Meta(description="the backup written or read")]
-    aside: Annotated[list[str], Meta(description="what was there before a restore")]
+    aside: Annotated[
+        list[str], Meta(description="files of the former store, after a restore")
+    ]

@@ -1,4 +1,4 @@
-"""Documents that tell of tasks."""
+"""Documents about tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from libtask.messages import Kind, TaskState
 
 
 class SegmentPart(TypedDict):
-    """A stretch of a task on one resource."""
+    """A segment: a stay of a task on one resource."""
 
     resource: str
     emulated: bool
@@ -29,22 +29,24 @@ class SegmentPart(TypedDict):
     transfer_in_s: Seconds
     transfer_out_s: Seconds
     set_up_s: Seconds
-    rule: Annotated[str | None, Meta(description="why the policy put it there")]
-    stop_ordered: Annotated[
-        Moment | None, Meta(description="when it was asked to leave, if it was")
+    rule: Annotated[
+        str | None, Meta(description="the policy's reason to place it there")
     ]
-    stop_rule: Annotated[str | None, Meta(description="why it was asked to leave")]
+    stop_ordered: Annotated[
+        Moment | None, Meta(description="the time of the order to stop, if any")
+    ]
+    stop_rule: Annotated[
+        str | None, Meta(description="the reason for the order to stop")
+    ]
     checkpoint_wait_s: Annotated[
-        Seconds | None, Meta(description="from that order to the last strip's end")
+        Seconds | None, Meta(description="from that order to the end of the last strip")
     ]
     joules: Seconds | None
     energy_source: Source | None
     log: str
     log_start: Count
     log_end: Count | None
-    error: Annotated[
-        str | None, Meta(description="what ended it, if that was an error")
-    ]
+    error: Annotated[str | None, Meta(description="the error that ended it, if any")]
     failed_attempt: Annotated[
         bool,
         Meta(
@@ -55,28 +57,28 @@ class SegmentPart(TypedDict):
 
 
 class LastOutputPart(TypedDict):
-    """What the last worker that a task lost, or failed in, wrote last."""
+    """The last output of the worker that a task lost, or failed in."""
 
     phase: Annotated[
-        str | None, Meta(description="what it did: `while opening gpu0`, for example")
+        str | None, Meta(description="its activity, for example `while opening gpu0`")
     ]
     reason: str
     lines: list[str]
 
 
 class OrderPart(TypedDict):
-    """Something that a user ordered of a task."""
+    """An order of a user about a task."""
 
     at: Moment
     what: Annotated[
         str, Meta(description="hold, release, cancel, snapshot, set, migrate, requeue")
     ]
-    by: Annotated[str, Meta(description="who, as owners are named")]
-    text: Annotated[str, Meta(description="what exactly: a resource, a reason")]
+    by: Annotated[str, Meta(description="the user, in the form of owners")]
+    text: Annotated[str, Meta(description="details: a resource, a reason")]
 
 
 class Task(TypedDict):
-    """A task: `show` of one."""
+    """A task: `show` of one task."""
 
     format: Literal["hetctl/task-1"]
     id: Id
@@ -85,9 +87,13 @@ class Task(TypedDict):
     state: TaskState
     owner: str
     name: str
-    resource: Annotated[str | None, Meta(description="where it runs or waits")]
+    resource: Annotated[
+        str | None, Meta(description="the resource where it runs or waits")
+    ]
     emulated: bool
-    destination: Annotated[str | None, Meta(description="where it goes next")]
+    destination: Annotated[
+        str | None, Meta(description="the resource where it moves to")
+    ]
     progress: Share
     priority: int
     submitted: Moment
@@ -96,42 +102,41 @@ class Task(TypedDict):
     deadline: Moment | None
     migrations: Count
     checkpoint_age_s: Annotated[
-        Seconds | None, Meta(description="since the last checkpoint that was told")
+        Seconds | None, Meta(description="since the last reported checkpoint")
     ]
     snapshot_at: Annotated[
-        Moment | None, Meta(description="when its newest snapshot was written")
+        Moment | None, Meta(description="the time of its newest snapshot")
     ]
     snapshot_progress: Annotated[
-        Share | None, Meta(description="the share done that it holds")
+        Share | None, Meta(description="the progress in that snapshot")
     ]
     snapshot_bytes: Count | None
-    snapshot_s: Annotated[Seconds | None, Meta(description="what writing it took")]
+    snapshot_s: Annotated[Seconds | None, Meta(description="the time of writing it")]
     snapshot_error: Annotated[
-        str | None, Meta(description="why the last one could not be written")
+        str | None, Meta(description="the reason why the last one failed")
     ]
     work_at_risk_s: Annotated[
         Seconds, Meta(description="computing since the snapshot, or since the start")
     ]
     exit_code: Annotated[
         int | None,
-        Meta(description="of a command that has ended; negative: a signal ended it"),
+        Meta(description="of an ended command; negative: the signal that ended it"),
     ]
     warnings: Annotated[
-        list[str], Meta(description="what of its result is kept in another form")
+        list[str],
+        Meta(description="parts of its result that are stored in another form"),
     ]
     trace: Annotated[
         str | None,
-        Meta(description="where in its Python code it failed; null in listings"),
+        Meta(description="the Python traceback of a failure; null in listings"),
     ]
     suspended: Annotated[
-        bool, Meta(description="stopped by `hold` where it runs, and keeps its place")
+        bool, Meta(description="stopped by `hold` where it runs; it keeps its slot")
     ]
-    attempts: Annotated[
-        Count, Meta(description="workers that it lost since it last got further")
-    ]
+    attempts: Annotated[Count, Meta(description="workers lost since its last progress")]
     last_output: Annotated[
         LastOutputPart | None,
-        Meta(description="null in listings: `show` has it; it stays with the task"),
+        Meta(description="null in listings: `show` has it"),
     ]
     segments: Annotated[
         list[SegmentPart], Meta(description="empty in listings: `show` has them")
@@ -144,63 +149,63 @@ class Task(TypedDict):
     reason: str | None
     result: Any
     submission: Annotated[
-        Id | None, Meta(description="first task of the submission that it belongs to")
+        Id | None, Meta(description="the first task of its submission")
     ]
     requeued: Annotated[Id | None, Meta(description="the task that it repeats")]
     orders: Annotated[
         list[OrderPart],
         Meta(
-            description="what users ordered of it; empty in listings: `show` has them"
+            description="orders of users about it; empty in listings: `show` has them"
         ),
     ]
 
 
 class Tasks(TypedDict):
-    """Several tasks: `list`, `wait`, `submit --wait`, `show` of several."""
+    """Several tasks: `list`, `wait`, `submit --wait`, `show` of several tasks."""
 
     format: Literal["hetctl/tasks-1"]
     tasks: list[Task]
-    total: Annotated[Count, Meta(description="tasks that there are of what was asked")]
+    total: Annotated[Count, Meta(description="number of matching tasks")]
     truncated: Annotated[
-        bool, Meta(description="whether fewer are listed: `--limit` lists more")
+        bool, Meta(description="whether the listing was cut by `--limit`")
     ]
 
 
 class Result(TypedDict):
-    """What a task has computed: `result`."""
+    """The result of a task: `result`."""
 
     format: Literal["hetctl/result-1"]
     id: Id
     result: Any
     warnings: Annotated[
-        list[str], Meta(description="what of it is kept in another form")
+        list[str], Meta(description="parts of it that are stored in another form")
     ]
-    saved: Annotated[str | None, Meta(description="the file that it was written to")]
+    saved: Annotated[str | None, Meta(description="the file with the saved result")]
 
 
 class Submitted(TypedDict):
-    """Tasks were submitted: `submit`, `batch`."""
+    """Submitted tasks: `submit`, `batch`."""
 
     format: Literal["hetctl/submitted-1"]
     ids: list[Id]
     name: Annotated[
-        str | None, Meta(description="what an array's tasks are selected by, as @name")
+        str | None, Meta(description="the name of an array; @name selects its tasks")
     ]
 
 
 class BatchCheck(TypedDict):
-    """A batch file is right: `batch --check`."""
+    """A batch file without mistakes: `batch --check`."""
 
     format: Literal["hetctl/batch-check-1"]
     file: str
     tasks: Count
     resources_checked: Annotated[
-        bool, Meta(description="whether a daemon answered to ask for its resources")
+        bool, Meta(description="whether a daemon answered with its resources")
     ]
 
 
 class Control(TypedDict):
-    """What `cancel`, `hold`, `release` and `snapshot` did; without those that had ended."""
+    """Tasks changed by `cancel`, `hold`, `release` or `snapshot`, without ended ones."""
 
     format: Literal["hetctl/control-1"]
     verb: Literal["cancel", "hold", "release", "snapshot"]
@@ -208,22 +213,24 @@ class Control(TypedDict):
 
 
 class Requeued(TypedDict):
-    """Tasks were submitted again: `requeue`."""
+    """Tasks submitted again: `requeue`."""
 
     format: Literal["hetctl/requeued-1"]
     ids: Annotated[list[Id], Meta(description="the new tasks")]
-    old: Annotated[list[Id], Meta(description="those that they repeat, in this order")]
+    old: Annotated[
+        list[Id], Meta(description="the tasks that they repeat, in the same order")
+    ]
 
 
 class TasksForgotten(TypedDict):
-    """Tasks were removed from history: `forget`."""
+    """Tasks removed from the history: `forget`."""
 
     format: Literal["hetctl/tasks-forgotten-1"]
     ids: list[Id]
 
 
 class Amended(TypedDict):
-    """What `set` changed, and for which tasks; null: left as it was."""
+    """Values changed by `set`, and the tasks; null: unchanged."""
 
     format: Literal["hetctl/set-1"]
     ids: list[Id]
@@ -233,7 +240,7 @@ class Amended(TypedDict):
 
 
 class Migrated(TypedDict):
-    """What `migrate` ordered."""
+    """Tasks ordered to move: `migrate`."""
 
     format: Literal["hetctl/migrate-1"]
     ids: list[Id]
@@ -241,11 +248,11 @@ class Migrated(TypedDict):
 
 
 class EventLine(TypedDict):
-    """One change of a task: a line of `events`."""
+    """One event of a task: a line of `events`."""
 
     format: Literal["hetctl/event-1"]
     at: Moment
-    id: Annotated[int | None, Meta(description="null: of the whole node")]
+    id: Annotated[int | None, Meta(description="null: an event of the node")]
     type: str
     what: str
     state: TaskState | None
@@ -254,11 +261,13 @@ class EventLine(TypedDict):
     progress: Share
     reason: str | None
     result: Any
-    by: Annotated[str | None, Meta(description="who ordered it, as owners are named")]
+    by: Annotated[
+        str | None, Meta(description="the user who ordered it, in the form of owners")
+    ]
 
 
 class LogPiece(TypedDict):
-    """What a task printed on one resource: a line of `logs`."""
+    """Output of a task on one resource: a line of `logs`."""
 
     format: Literal["hetctl/log-1"]
     id: Id
@@ -267,7 +276,7 @@ class LogPiece(TypedDict):
 
 
 class ProgressPart(TypedDict):
-    """How far a task is."""
+    """The progress of a task."""
 
     id: Id
     state: TaskState
@@ -280,14 +289,14 @@ class ProgressPart(TypedDict):
 
 
 class Progress(TypedDict):
-    """How far tasks are: `progress`."""
+    """The progress of tasks: `progress`."""
 
     format: Literal["hetctl/progress-1"]
     tasks: list[ProgressPart]
 
 
 class ProspectPart(TypedDict):
-    """What a task has to expect of a resource; null: it cannot run there."""
+    """The expected times of a task on a resource; null: it cannot run there."""
 
     resource: str
     emulated: bool
@@ -303,7 +312,7 @@ class ProspectPart(TypedDict):
 
 
 class ExplanationPart(TypedDict):
-    """Why a task is where it is."""
+    """The explanation of a task's place."""
 
     id: Id
     state: TaskState
@@ -316,13 +325,13 @@ class ExplanationPart(TypedDict):
 
 
 class Explanation(ExplanationPart):
-    """Why a task is where it is: `explain` of one."""
+    """The explanation of a task's place: `explain` of one task."""
 
     format: Literal["hetctl/explanation-1"]
 
 
 class Explanations(TypedDict):
-    """Why tasks are where they are: `explain` of several."""
+    """The explanations of tasks' places: `explain` of several tasks."""
 
     format: Literal["hetctl/explanations-1"]
     explanations: list[ExplanationPart]

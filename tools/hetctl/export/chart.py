@@ -1,8 +1,8 @@
-"""The Gantt chart: what really ran where, drawn with matplotlib.
+"""The Gantt chart of past tasks, drawn with matplotlib.
 
-One row a slot, one colour an application, one shade a task; a move is an arrow from
-where the task left to where it went on. Paler ends of a bar are copies to and from
-the device. A frame with a cross is an attempt that failed before its first strip.
+Each slot has a row, each application a colour, each task a shade. An arrow is a move from
+one resource to another. Paler ends of a bar are copies to and from the device. A frame
+with a cross is an attempt that failed before its first strip.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from libtask.plaintext import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hetctl.export.lanes import Lane, Stretch
+    from hetctl.export.lanes import Bar, Lane
 
 COLOURS = (
     "#4477aa",
@@ -40,9 +40,9 @@ COLOURS = (
     "#cc6677",
     "#44aa99",
 )
-"""Paul Tol's bright scheme, and more from his muted one: told apart by colour-blind readers too."""
+"""Paul Tol's bright scheme, and more from the muted one; colour-blind readers can distinguish them."""
 SHADES = (0.0, 0.13, 0.26)
-"""How much lighter neighbouring tasks of one application are drawn."""
+"""Lightening of neighbouring tasks of one application."""
 BAR = 0.72
 INK = "#222222"
 FAILED = "#cc3311"
@@ -52,47 +52,47 @@ CROSS: dict[str, Any] = {
     "markersize": 6,
     "linestyle": "none",
 }
-"""How a failed attempt is marked."""
+"""Marker of a failed attempt."""
 LOST = frozenset({"failed", "cancelled", "dropped"})
 """States of tasks whose computing gave no result."""
 WASTED = "//"
-"""How that is hatched."""
+"""Hatching of such tasks."""
 WIDTH = 12.0
 SMALLEST_LABEL = 0.011
 """Share of the picture's width below which a bar gets no label."""
 COPY = 0.55
-"""How much lighter copies are drawn than computing."""
+"""Lightening of copies compared with computing."""
 
 
 LONGEST = 50
-"""Characters of a name: a longer one would leave no room to the picture."""
+"""Most characters of a name; longer ones would leave no room for the chart."""
 
 
-# a dollar in a name begins no formula
+# a dollar in a name must not start a formula
 @mpl.rc_context({"svg.fonttype": "none", "text.parse_math": False})
-def draw(lanes: list[Lane], stretches: list[Stretch], path: Path) -> None:
-    """Draw the chart into `path`; the suffix says the format (png, svg, pdf)."""
+def draw(lanes: list[Lane], bars: list[Bar], path: Path) -> None:
+    """Draw the chart into `path`; the suffix selects the format (png, svg, pdf)."""
     figure = Figure(figsize=(WIDTH, 1.7 + 0.55 * len(lanes)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    origin = min(each.start for each in stretches)
-    span = max(each.finish for each in stretches) - origin or 1.0
-    colours = _colours(stretches)
-    for each in stretches:
+    origin = min(each.start for each in bars)
+    span = max(each.finish for each in bars) - origin or 1.0
+    colours = _colours(bars)
+    for each in bars:
         _bar(axes, each, origin, colours[short_name(each.task.app)])
         _label(axes, each, origin, span)
-    for before, after in moves(stretches):
+    for before, after in moves(bars):
         _arrow(axes, before, after, origin)
     _finish(axes, lanes, span)
-    _title(axes, stretches, span)
-    _legend(figure, colours, stretches)
+    _title(axes, bars, span)
+    _legend(figure, colours, bars)
     figure.savefig(path, dpi=160)
 
 
-def _colours(stretches: list[Stretch]) -> dict[str, str]:
+def _colours(bars: list[Bar]) -> dict[str, str]:
     names = dict.fromkeys(
         short_name(each.task.app)
-        for each in sorted(stretches, key=lambda each: each.task.id)
+        for each in sorted(bars, key=lambda each: each.task.id)
     )
     return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
 
@@ -102,7 +102,7 @@ def _lighter(colour: str, share: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _bar(axes: Any, each: Stretch, origin: float, colour: str) -> None:
+def _bar(axes: Any, each: Bar, origin: float, colour: str) -> None:
     if each.segment.failed_attempt:
         _failed_attempt(axes, each, origin)
         return
@@ -127,8 +127,8 @@ def _bar(axes: Any, each: Stretch, origin: float, colour: str) -> None:
     axes.broken_barh(ends, (low, BAR), facecolors=pale, linewidth=0)
 
 
-def _failed_attempt(axes: Any, each: Stretch, origin: float) -> None:
-    """Draw a frame with a cross: nothing was computed, however short it was."""
+def _failed_attempt(axes: Any, each: Bar, origin: float) -> None:
+    """Draw a frame with a cross; it is visible even if the attempt was short."""
     start, length = each.start - origin, each.finish - each.start
     span = [(start, length)]
     axes.broken_barh(
@@ -141,7 +141,7 @@ def _failed_attempt(axes: Any, each: Stretch, origin: float) -> None:
     axes.plot([start + length / 2], [each.lane], **CROSS, zorder=4)
 
 
-def _label(axes: Any, each: Stretch, origin: float, span: float) -> None:
+def _label(axes: Any, each: Bar, origin: float, span: float) -> None:
     length = each.finish - each.start
     if each.segment.failed_attempt:
         return
@@ -158,7 +158,7 @@ def _label(axes: Any, each: Stretch, origin: float, span: float) -> None:
     )  # fmt: skip
 
 
-def _arrow(axes: Any, before: Stretch, after: Stretch, origin: float) -> None:
+def _arrow(axes: Any, before: Bar, after: Bar, origin: float) -> None:
     down = 1 if after.lane > before.lane else -1
     arrow = FancyArrowPatch(
         (before.finish - origin, before.lane + down * BAR / 2),
@@ -190,15 +190,15 @@ def _finish(axes: Any, lanes: list[Lane], span: float) -> None:
             axes.axhline(upper + 0.5, color="#dddddd", linewidth=0.7, zorder=0)
 
 
-def _title(axes: Any, stretches: list[Stretch], span: float) -> None:
-    tasks = len({each.task.id for each in stretches})
-    count = len(moves(stretches))
+def _title(axes: Any, bars: list[Bar], span: float) -> None:
+    tasks = len({each.task.id for each in bars})
+    count = len(moves(bars))
     title = f"{tasks} task{'s' * (tasks != 1)}, {count} migration{'s' * (count != 1)}, {span:.3g} s"
     axes.set_title(title, loc="left", fontsize=11, color=INK)
 
 
-def _legend(figure: Figure, colours: dict[str, str], stretches: list[Stretch]) -> None:
-    states = {each.task.state for each in stretches}
+def _legend(figure: Figure, colours: dict[str, str], bars: list[Bar]) -> None:
+    states = {each.task.state for each in bars}
     handles: list[Any] = [
         Patch(facecolor=colour, label=one_line(name)[:LONGEST])
         for name, colour in colours.items()
@@ -216,7 +216,7 @@ def _legend(figure: Figure, colours: dict[str, str], stretches: list[Stretch]) -
         handles.append(
             Patch(facecolor="#bbbbbb", hatch=WASTED, label="cancelled or dropped task")
         )
-    if any(each.segment.failed_attempt for each in stretches):
+    if any(each.segment.failed_attempt for each in bars):
         handles.append(Line2D([], [], **CROSS, label="failed attempt"))
     figure.legend(
         handles=handles,

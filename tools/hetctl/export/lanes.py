@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A segment in its lane. Times are seconds since the epoch."""
+class Bar:
+    """A segment drawn in its lane. Times are seconds since the epoch."""
 
     task: TaskInfo
     segment: Segment
     number: int
-    """Place among the task's segments."""
+    """Position among the task's segments."""
     start: float
     finish: float
     lane: int
@@ -32,12 +32,12 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A row of the picture."""
+    """A row of the chart."""
 
     resource: str
     slot: int
     of: int
-    """Lanes of this resource in all."""
+    """Number of lanes of this resource."""
     emulated: bool
 
     @property
@@ -48,7 +48,7 @@ class Lane:
 
 def laid_out(
     tasks: Iterable[TaskInfo], devices: list[DeviceInfo], now: float
-) -> tuple[list[Lane], list[Stretch]]:
+) -> tuple[list[Lane], list[Bar]]:
     """Give each segment a lane; running ones last until `now`."""
     pieces = sorted(
         (
@@ -70,7 +70,7 @@ def laid_out(
         (lane.resource, lane.slot): position for position, lane in enumerate(lanes)
     }
     return lanes, [
-        Stretch(
+        Bar(
             info,
             segment,
             number,
@@ -86,7 +86,7 @@ def _first_free(ends: list[float], start: float) -> int:
     for slot, end in enumerate(ends):
         if end <= start:
             return slot
-    ends.append(0.0)  # a hand-over may overlap a little; the picture must not hide it
+    ends.append(0.0)  # hand-overs may overlap; the chart must not hide that
     return len(ends) - 1
 
 
@@ -100,16 +100,16 @@ def _lanes(free_at: dict[str, list[float]], devices: list[DeviceInfo]) -> list[L
 
 
 def _end(segment: Segment, now: float) -> float:
-    """Return when a stretch ended; or now, unless the time of day was put back."""
+    """Return the end of a segment, or `now`; the clock may have been set back."""
     return max(now, segment.start) if segment.finish is None else segment.finish
 
 
 # ------------------------------------------------------------ moves
 
 
-def moves(stretches: Iterable[Stretch]) -> list[tuple[Stretch, Stretch]]:
-    """Return the two stretches of each migration, of tasks that are there in whole."""
-    found = {(each.task.id, each.number): each for each in stretches}
+def moves(bars: Iterable[Bar]) -> list[tuple[Bar, Bar]]:
+    """Return the two bars of each migration; all bars of a task must be given."""
+    found = {(each.task.id, each.number): each for each in bars}
     tasks = {each.task.id: each.task for each in found.values()}
     return [
         (found[number, before], found[number, after])

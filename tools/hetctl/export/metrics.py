@@ -1,8 +1,7 @@
-"""Metrics for Prometheus: what a daemon tells of itself, in Prometheus's words.
+"""Metrics of a daemon for Prometheus.
 
-Every figure is read from the daemon when it is asked for; nothing is kept here. Sums
-count from the daemon's start, as counters do, and a reader sees a restart by
-`hetd_start_time_seconds`.
+Each scrape reads all figures from the daemon; nothing is stored here. Counters start at
+the daemon's start; `hetd_start_time_seconds` shows a restart.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ STATES = ("up", "draining", "lost")
 
 
 class DaemonCollector(Collector):
-    """Asks the daemon at each scrape; one that does not answer gives `hetd_up 0`.
+    """Reads the daemon at each scrape; gives `hetd_up 0` if it does not answer.
 
     Args:
         ask: connects to the daemon; called for each scrape.
@@ -59,7 +58,7 @@ class DaemonCollector(Collector):
 
 
 def registry_of(ask: Callable[[], Client]) -> CollectorRegistry:
-    """Return a registry that holds nothing but the daemon's metrics."""
+    """Return a registry with only the daemon's metrics."""
     registry = CollectorRegistry()
     registry.register(DaemonCollector(ask))
     return registry
@@ -71,8 +70,8 @@ def _of_daemon(status: StatusInfo) -> Iterator[Metric]:
     gauges = {
         "hetd_start_time_seconds": ("Start of the daemon, Unix time.", status.started),
         "hetd_resident_memory_bytes": ("Memory of the daemon.", status.memory_bytes),
-        "hetd_workers": ("Worker processes that are there.", status.workers),
-        "hetd_launchers": ("Users whose launcher is there.", status.launchers),
+        "hetd_workers": ("Running worker processes.", status.workers),
+        "hetd_launchers": ("Users with a running launcher.", status.launchers),
         "hetd_watchers": ("Connections that watch tasks.", status.watchers),
         "hetd_store_has_room": (
             "Whether new tasks can be stored.",
@@ -82,13 +81,13 @@ def _of_daemon(status: StatusInfo) -> Iterator[Metric]:
     for name, (text, value) in gauges.items():
         yield GaugeMetricFamily(name, text, value=value)
     sums = {
-        "hetd_scheduler_events": ("Events that were decided on.", status.decided),
-        "hetd_scheduler_seconds": ("Time that decisions took.", status.deciding_s),
+        "hetd_scheduler_events": ("Events that the scheduler handled.", status.decided),
+        "hetd_scheduler_seconds": ("Time spent on decisions.", status.deciding_s),
         "hetd_commits": ("Commits of the store.", status.commits),
-        "hetd_commit_seconds": ("Time that commits took.", status.commit_s),
-        "hetd_refused_messages": ("Messages not understood.", status.refused),
+        "hetd_commit_seconds": ("Time spent on commits.", status.commit_s),
+        "hetd_refused_messages": ("Invalid messages.", status.refused),
         "hetd_migrations": (
-            "Moves of tasks between resources, once a strip is done there.",
+            "Moves of tasks between resources, counted after the first strip there.",
             status.migrations,
         ),
     }
@@ -108,7 +107,7 @@ def _of_tasks(status: StatusInfo) -> Iterator[Metric]:
         ended.add_metric([outcome], status.tasks.get(outcome, 0))
     yield ended
     changes = CounterMetricFamily(
-        "hetd_task_changes", "Changes of tasks, by what happened.", labels=["event"]
+        "hetd_task_changes", "Changes of tasks, by event.", labels=["event"]
     )
     for event, count in sorted(status.records.items()):
         changes.add_metric([event], count)
@@ -117,9 +116,15 @@ def _of_tasks(status: StatusInfo) -> Iterator[Metric]:
 
 def _of_resources(devices: list[DeviceInfo]) -> Iterator[Metric]:
     gauges: dict[str, tuple[str, Callable[[DeviceInfo], float]]] = {
-        "hetd_resource_slots": ("Tasks it runs at once.", lambda d: d.slots),
-        "hetd_resource_running": ("Tasks on it.", lambda d: len(d.running)),
-        "hetd_resource_queued": ("Tasks that wait for it.", lambda d: d.queued),
+        "hetd_resource_slots": (
+            "Tasks that the resource runs at once.",
+            lambda d: d.slots,
+        ),
+        "hetd_resource_running": ("Tasks on the resource.", lambda d: len(d.running)),
+        "hetd_resource_queued": (
+            "Tasks that wait for the resource.",
+            lambda d: d.queued,
+        ),
     }
     for name, (text, value) in gauges.items():
         gauge = GaugeMetricFamily(name, text, labels=RESOURCE)
@@ -132,7 +137,7 @@ def _of_resources(devices: list[DeviceInfo]) -> Iterator[Metric]:
 
 
 def _states(devices: list[DeviceInfo]) -> Metric:
-    text = "Condition of a resource: 1 for the one it is in."
+    text = "State of a resource: 1 for the present state."
     states = GaugeMetricFamily("hetd_resource_state", text, labels=[*RESOURCE, "state"])
     for device in devices:
         for state in STATES:
@@ -145,7 +150,7 @@ def _times(devices: list[DeviceInfo]) -> Iterator[Metric]:
         ("metered", "Time accounted for.", attrgetter("metered_s")),
         (
             "busy",
-            "Time of slots that had a task, summed up; no attempt that failed before its first strip.",
+            "Time of slots with a task, summed; without attempts that failed before their first strip.",
             attrgetter("busy_s"),
         ),
     ):
@@ -160,7 +165,7 @@ def _times(devices: list[DeviceInfo]) -> Iterator[Metric]:
 def _energy(devices: list[DeviceInfo]) -> Iterator[Metric]:
     for name, text, read in (
         ("busy", "Energy while tasks ran, joules.", attrgetter("busy_joules")),
-        ("idle", "Energy while none did, joules.", attrgetter("idle_joules")),
+        ("idle", "Energy without running tasks, joules.", attrgetter("idle_joules")),
     ):
         joules = CounterMetricFamily(
             f"hetd_resource_{name}_joules", text, labels=[*RESOURCE, "source"]

@@ -1,7 +1,7 @@
-"""Model files: measured execution times as lines of JSON, to carry between machines.
+"""Model files: measured execution times as lines of JSON, to copy between machines.
 
-The first line says what the file is, each of the others holds one measurement. A line
-that cannot be used is complained of by its number; the others serve.
+The first line names the format, each other line is a measurement. An unusable line is
+reported by its number; the others are used.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 FORMAT = "hetctl/models-1"
 LINE = "hetctl/model-1"
-"""The format of each measurement; a reader needs it not."""
+"""The format of each measurement; readers ignore it."""
 
 
 def write(samples: Iterable[Sample]) -> str:
-    """Write measurements."""
+    """Return measurements as the text of a model file."""
     lines: list[Any] = [{"format": FORMAT}]
     lines += [{"format": LINE} | msgspec.to_builtins(each) for each in samples]
     return "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
 
 
 def read(path: Path, resources: Collection[str]) -> tuple[list[Sample], list[str]]:
-    """Read measurements, and the complaints of lines that were refused.
+    """Return the measurements of a file, and the errors of rejected lines.
 
     Args:
         path: the file.
-        resources: names of this node's resources; others cannot be used.
+        resources: names of this node's resources; lines about others are rejected.
 
     Raises:
-        InputError: it cannot be read, or is no model file at all.
+        InputError: the file cannot be read, or is not a model file.
 
     """
     try:
@@ -66,10 +66,10 @@ def _check_format(path: Path, line: bytes) -> None:
 
 
 def _sample(line: bytes, resources: Collection[str]) -> Sample:
-    """Read one measurement.
+    """Parse one measurement.
 
     Raises:
-        ValueError: it is none, or of no use here; says why.
+        ValueError: the line is not a measurement, or unusable here; the text has the reason.
 
     """
     sample = msgspec.json.decode(line, type=Sample)
@@ -83,5 +83,5 @@ def _sample(line: bytes, resources: Collection[str]) -> Sample:
     if sample.spread < 0 or sample.count < 1:
         raise ValueError("expected a spread of at least 0 and a count of at least 1")
     if not 0 <= sample.setup <= sample.seconds:
-        raise ValueError("setup: expected a part of the seconds")
+        raise ValueError("setup: expected at most the seconds of the whole task")
     return sample

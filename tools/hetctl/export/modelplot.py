@@ -1,6 +1,7 @@
-"""A picture of an application's execution times, like Fig. 2a of loesch-2016.
+"""A plot of an application's execution times, like Fig. 2a of loesch-2016.
 
-Time over work for each resource, both logarithmic; for each size the best is marked.
+It shows time over work for each resource, both logarithmic, and marks the best resource
+for each size.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 MARKERS = "osD^v<>p"
 LABELLED = 8
-"""Sizes that are named on the axis at most; more would cover each other."""
+"""Most sizes labelled on the axis; more labels would overlap."""
 
 
 def draw(app: str, samples: list[Sample], emulated: frozenset[str], path: Path) -> None:
-    """Draw into `path`; the suffix says the format (png, svg, pdf)."""
+    """Draw into `path`; the suffix selects the format (png, svg, pdf)."""
     figure = Figure(figsize=(7.0, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -39,7 +40,7 @@ def draw(app: str, samples: list[Sample], emulated: frozenset[str], path: Path) 
 
 
 def best_of(samples: list[Sample]) -> list[Sample]:
-    """Find the quickest resource of each type and work."""
+    """Return the fastest sample of each type and work."""
     best: dict[tuple[str, float], Sample] = {}
     for each in samples:
         key = (each.type, each.work)
@@ -98,5 +99,5 @@ def _finish(axes: Any, app: str, samples: list[Sample]) -> None:
 
 
 def _as_written(name: str) -> str:
-    """Write a user's word so that a dollar in it begins no formula."""
+    """Escape dollars in a user's text, so that they do not start a formula."""
     return one_line(name)[:LONGEST].replace("$", r"\$")

@@ -1,9 +1,10 @@
-"""A Chrome trace of what really ran; ui.perfetto.dev and chrome://tracing show it.
+"""A Chrome trace of past tasks, for ui.perfetto.dev and chrome://tracing.
 
-A thread stands for a slot, with a slice for each stretch of a task, its computing inside
-and the wait for a checkpoint inside that; arrows are migrations. A track of instants
-tells what was decided, and counters tell how many tasks ran on and waited for a resource.
-Records do not hold in which queue a task waited: a wait is counted where it ended.
+Each slot is a thread, with a slice for each segment of a task, its computing inside and
+the wait for a checkpoint inside that; arrows are migrations. A track of instants shows
+decisions, and counters show the tasks that ran on and waited for each resource. Records
+do not contain the queue in which a task waited; a wait counts for the resource where it
+ended.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hetctl.documents.accounts import Trace, TraceEventPart
-    from hetctl.export.lanes import Lane, Stretch
+    from hetctl.export.lanes import Bar, Lane
     from libtask.messages import DeviceInfo, Note, TaskInfo
 
 MICROSECONDS = 1_000_000
 PROCESS = 1
-"""The format wants processes with threads: ours is the node."""
+"""The format needs processes with threads; the node is the only process."""
 DECISIONS = 0
-"""Thread of the decisions; those of the slots follow."""
+"""Thread of the decisions; the threads of the slots follow."""
 INSIDE = 1e-6
-"""Seconds before its end at which an arrow leaves a slice: at the end it is closed."""
+"""Seconds before a slice's end where an arrow leaves it; at its end it is closed."""
 
 
 def chrome_document(
@@ -37,14 +38,14 @@ def chrome_document(
     now: float,
     notes: Sequence[Note] = (),
 ) -> Trace:
-    """Write what ran, and what happened to the node meanwhile, as events."""
+    """Return tasks and the node's events as a trace."""
     writer = _Writer(min((info.submitted for info in tasks), default=0.0), now)
-    lanes, stretches = laid_out(tasks, devices, now)
+    lanes, bars = laid_out(tasks, devices, now)
     events = [*writer.names(lanes)]
-    for each in stretches:
+    for each in bars:
         events += writer.slices(each)
         events += writer.decisions(each)
-    for number, (before, after) in enumerate(moves(stretches)):
+    for number, (before, after) in enumerate(moves(bars)):
         events += writer.arrow(number, before, after)
     events += writer.counters(tasks)
     events += [writer.note(each) for each in notes]
@@ -71,8 +72,8 @@ class _Writer:
             yield _meta("thread_name", {"name": label}, number)
             yield _meta("thread_sort_index", {"sort_index": number}, number)
 
-    def slices(self, each: Stretch) -> Iterator[TraceEventPart]:
-        """Write a stretch, and what the worker told of it, one inside the other."""
+    def slices(self, each: Bar) -> Iterator[TraceEventPart]:
+        """Yield the slices of a segment and of its phases, one inside the other."""
         name = f"{each.task.type} #{each.task.id}"
         segment = each.segment
         if segment.failed_attempt:
@@ -85,34 +86,32 @@ class _Writer:
         yield self._slice(each, "computing", "phase", (begin, end))
         if segment.stop_ordered is not None and segment.stop_ordered < end:
             asked = max(segment.stop_ordered, begin)
-            yield self._slice(each, "asked to stop", "phase", (asked, end))
+            yield self._slice(each, "ordered to stop", "phase", (asked, end))
 
-    def decisions(self, each: Stretch) -> Iterator[TraceEventPart]:
-        """Tell what put a task where it ran, and what sent it away."""
+    def decisions(self, each: Bar) -> Iterator[TraceEventPart]:
+        """Yield the decisions that placed a task, and that ordered it to stop."""
         segment = each.segment
         where = f"task {each.task.id} on {segment.resource}"
         yield self._instant(f"{where}: {segment.rule or 'run'}", each.start, each)
         if segment.stop_ordered is not None:
-            why = segment.stop_rule or "asked to leave"
+            why = segment.stop_rule or "ordered to stop"
             yield self._instant(
                 f"{where} is to stop: {why}", segment.stop_ordered, each
             )
 
     def note(self, note: Note) -> TraceEventPart:
-        """Tell of a policy set, or a resource drained, on the track of decisions."""
+        """Return an event of the node on the track of decisions."""
         head = self._head("i", note.text, note.at)
         args = {"what": note.what, "resource": note.resource}
         return {**head, "tid": DECISIONS, "s": "p", "args": args}
 
-    def arrow(
-        self, number: int, before: Stretch, after: Stretch
-    ) -> Iterator[TraceEventPart]:
+    def arrow(self, number: int, before: Bar, after: Bar) -> Iterator[TraceEventPart]:
         leaving = max(before.start, before.finish - INSIDE)
         yield self._flow("s", number, leaving, before)
         yield self._flow("f", number, after.start, after)
 
     def counters(self, tasks: list[TaskInfo]) -> Iterator[TraceEventPart]:
-        """Count the tasks that run on each resource, and those that wait for it."""
+        """Yield the numbers of tasks that run on each resource and wait for it."""
         changes: dict[str, list[tuple[float, int]]] = {}
         for info in tasks:
             for segment in counted(info.segments):
@@ -126,7 +125,7 @@ class _Writer:
             yield from self._counter(name, some)
 
     def _waits(self, info: TaskInfo) -> Iterator[tuple[float, float | None, str]]:
-        """Find the times in which a task was on no resource, or failed on one."""
+        """Yield the times in which a task was on no resource, or failed on one."""
         kept = counted(info.segments)
         if kept:
             first = kept[0]
@@ -144,7 +143,7 @@ class _Writer:
     def _counter(
         self, name: str, changes: list[tuple[float, int]]
     ) -> Iterator[TraceEventPart]:
-        """Write the sums at the instants at which they change."""
+        """Yield the sum at each instant of change."""
         steps: dict[float, int] = {}
         for at, change in changes:
             steps[at] = steps.get(at, 0) + change
@@ -154,7 +153,7 @@ class _Writer:
             yield {**self._head("C", name, at), "args": {"tasks": total}}
 
     def _slice(
-        self, each: Stretch, name: str, category: str, span: tuple[float, float]
+        self, each: Bar, name: str, category: str, span: tuple[float, float]
     ) -> TraceEventPart:
         return {
             **self._head("X", name, span[0]),
@@ -164,14 +163,12 @@ class _Writer:
             "args": _facts(each) if category == "task" else {},
         }
 
-    def _instant(self, name: str, at: float, each: Stretch) -> TraceEventPart:
+    def _instant(self, name: str, at: float, each: Bar) -> TraceEventPart:
         head = self._head("i", name, at)
         args = {"task": each.task.id, "resource": each.segment.resource}
         return {**head, "tid": DECISIONS, "s": "t", "args": args}
 
-    def _flow(
-        self, phase: Any, number: int, at: float, each: Stretch
-    ) -> TraceEventPart:
+    def _flow(self, phase: Any, number: int, at: float, each: Bar) -> TraceEventPart:
         head = self._head(phase, "migration", at)
         extra: TraceEventPart = {**head, "tid": each.lane + 1, "cat": "migration"}
         return {**extra, "id": number, "bp": "e"}
@@ -186,7 +183,7 @@ def _meta(name: str, args: dict[str, Any], thread: int | None = None) -> TraceEv
     return head if thread is None else {**head, "tid": thread}
 
 
-def _facts(each: Stretch) -> dict[str, Any]:
+def _facts(each: Bar) -> dict[str, Any]:
     segment = each.segment
     return {
         "task": each.task.id,

@@ -32,11 +32,12 @@ class ScenarioWriter:
     """Turns tasks, resources and models into a scenario document.
 
     Args:
-        devices: the resources; `models`: the times that the scheduler expects.
-        policy: the one in force.
+        devices: the resources of the node.
+        models: the times that the scheduler expects.
+        policy: the policy in force.
 
     Attributes:
-        unknown: types that were left out, since no execution time of theirs is known.
+        unknown: types that were left out because no execution time is known.
 
     """
 
@@ -87,7 +88,7 @@ class ScenarioWriter:
     def _seconds(
         self, name: str, example: TaskInfo, measured: Measured
     ) -> dict[str, float | None]:
-        """Expected seconds by resource; null where the task cannot run."""
+        """Return the expected seconds by resource; None: the task cannot run there."""
         found: dict[str, float | None] = {}
         for device in self._devices:
             key = (name, device.spec.name)
@@ -102,7 +103,7 @@ class ScenarioWriter:
         return found
 
     def _migration_seconds(self, tasks: list[TaskInfo]) -> float:
-        """Time of a move besides the copying that the links account for: the median."""
+        """Return the median time of a move, without copies over the configured links."""
         costs = [
             max(
                 0.0,
@@ -115,13 +116,13 @@ class ScenarioWriter:
         return median(costs) if costs else 0.0
 
     def _copying(self, info: TaskInfo, before: Segment, after: Segment) -> float:
-        """Seconds in which the links, as configured, bring the state over."""
+        """Return the seconds that copying the state takes over the configured links."""
         rates = [self._links.get(each.resource) for each in (before, after)]
         return sum(info.state_bytes / rate for rate in rates if rate)
 
 
 def named_by_expectation(tasks: list[TaskInfo]) -> list[TaskInfo]:
-    """Give tasks of one type of which different times are expected types of their own.
+    """Give tasks of one type with different expected times separate types.
 
     They differ in the amount of work, or in the resources that they may use.
     """
@@ -138,7 +139,7 @@ def named_by_expectation(tasks: list[TaskInfo]) -> list[TaskInfo]:
 
 
 def measured_makespan(tasks: list[TaskInfo]) -> float | None:
-    """Seconds from the first submission to the last end; None: not all have ended."""
+    """Return the seconds from first submission to last end; None: some have not ended."""
     ends = [segment.finish for info in tasks for segment in info.segments]
     finished = [end for end in ends if end is not None]
     going_on = any(info.state not in ENDED for info in tasks)
@@ -153,9 +154,9 @@ def _moves(info: TaskInfo) -> list[tuple[Segment, Segment]]:
 
 
 def _seconds_to_move(before: Segment, after: Segment) -> float:
-    """From the last strip here to the first one there, without the wait for a turn.
+    """Return the seconds between the last strip and the next one, without queueing.
 
-    Where the worker told neither, the gap between the stretches is all there is.
+    Without the worker's times, it is the gap between the segments.
     """
     if before.computed is None or after.computing is None or before.finish is None:
         return max(0.0, after.start - (before.finish or after.start))
@@ -165,7 +166,7 @@ def _seconds_to_move(before: Segment, after: Segment) -> float:
 
 
 def whole_runs(tasks: list[TaskInfo]) -> Measured:
-    """Gather the times of tasks that ran on one resource from start to end."""
+    """Collect the times of tasks that ran on one resource from start to end."""
     found: Measured = {}
     for info in tasks:
         kept = counted(info.segments)
@@ -235,7 +236,7 @@ def _task(
 def _actual_seconds(
     info: TaskInfo, expected: dict[str, float | None]
 ) -> dict[str, float]:
-    """Seconds of the whole task on the resources where it ran; empty: not known."""
+    """Return the seconds of the whole task on its resources; empty: not known."""
     whole = whole_runs([info])
     if whole:
         return {resource: seconds[0] for (_, resource), seconds in whole.items()}
@@ -248,7 +249,7 @@ def _actual_seconds(
 
 
 def _computing(segment: Segment) -> float:
-    """Seconds of a stretch from its first strip on, where the worker told."""
+    """Return the seconds of a segment from its first strip, if the worker reported it."""
     begin = segment.start if segment.computing is None else segment.computing
     end = segment.finish if segment.computed is None else segment.computed
     return max(0.0, (end or begin) - begin)
@@ -260,16 +261,17 @@ COMMAND = (sys.executable, "-m", "hetsim", "bound", "/dev/stdin", "--json")
 
 
 def lower_bound(client: Client, tasks: list[TaskInfo]) -> float | None:
-    """Return the bound in seconds from the first submission; None: it cannot be told.
+    """Return the least makespan by `hetsim bound`, in seconds; None: not known.
 
-    It takes measured times where tasks ran, and expected ones elsewhere.
+    The bound uses measured times on the resources where tasks ran, and expected times
+    elsewhere. The simulator is a separate program; it gets the scenario of `hetctl trace`.
 
     Raises:
         HetError: the simulator failed.
 
     """
     if any(info.state != "completed" for info in tasks):
-        return None  # what was not completed needs no time in any schedule
+        return None  # a task that did not complete needs no time in any schedule
     writer = ScenarioWriter(client.devices(), client.models(), client.policy())
     document = writer.document(tasks)
     return None if writer.unknown else _bound_of(msgspec.json.encode(document))

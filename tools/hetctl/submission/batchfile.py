@@ -1,4 +1,4 @@
-"""Batch files: a TOML list of tasks, checked whole before anything is submitted.
+"""Batch files: a TOML list of tasks, checked completely before anything is submitted.
 
     [[task]]
     app = "heat"
@@ -10,16 +10,16 @@
     after = ["first"]
     priority = 5
 
-A table with `sweep` stands for a task for each combination of values, one with `zip` for
-values side by side; `{n}` in a text is then the value of `n`:
+A table with `sweep` describes one task per combination of values, one with `zip` one task
+per position in its lists; `{n}` in a text is replaced by the value of `n`:
 
     [[task]]
     app = "heat"
     params = { steps = 100, output = "plate-{n}.npy" }
     sweep = { n = [1024, 2048], edge = [0.0, 1.0] }
 
-Every mistake is named by its place, `batch.toml: task[1].priority: …`; tasks count
-from 0.
+Every mistake is reported with its place, `batch.toml: task[1].priority: …`; tasks are
+counted from 0.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     app: str
     params: dict[str, Any] = {}
     sweep: dict[str, list[Any]] = {}
-    """Values of parameters, each to be combined with each other."""
+    """Values of parameters, combined in all ways."""
     zip: dict[str, list[Any]] = {}
     """Values of parameters, side by side."""
     name: str = ""
@@ -64,7 +64,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Allowed resources; empty: any."""
     strip: int | None = None
     deadline: float | str | None = None
-    """Due so long after submission: seconds, or a duration such as "5s"."""
+    """Time from submission to the deadline: seconds, or a duration such as "5s"."""
     overrun: Literal["continue", "stop"] = "continue"
 
 
@@ -73,11 +73,11 @@ STANDARD_INPUT = Path("-")
 
 
 class BatchFile:
-    """Reads a file into task descriptions, gathering all mistakes on the way.
+    """Reads a file into task descriptions and collects all mistakes in it.
 
     Args:
         path: the file; `-` is standard input.
-        kinds: the kind of each resource of the node; None: they are not known.
+        kinds: the kind of each resource of the node; None: not known.
 
     """
 
@@ -92,7 +92,7 @@ class BatchFile:
         """Return the tasks in order.
 
         Raises:
-            InputError: a line for each mistake.
+            InputError: the file has mistakes; the text has a line for each.
 
         """
         for index, table in enumerate(self._tables()):
@@ -131,7 +131,7 @@ class BatchFile:
             self._mistake(where, f"expected a table, got {table!r}")
             return
         self._check_keys(where, table)
-        # what is wrong is left out, so that the rest is looked at in the same round
+        # wrong values are left out so that the rest is checked in the same run
         entry = _sound(table)
         after = self._references(where, entry)
         specs = self._described(where, entry)
@@ -167,7 +167,7 @@ class BatchFile:
             self._mistake(where, text.split(" - at")[0] + f": {value!r}")
 
     def _references(self, where: str, entry: Entry) -> list[int]:
-        """Return positions in the file as they are, ids of submitted tasks negated."""
+        """Return the positions of tasks in the file, and negated ids of submitted tasks."""
         found: list[int] = []
         for index, name in enumerate(entry.after):
             if isinstance(name, int) and name > 0:
@@ -182,9 +182,9 @@ class BatchFile:
         return found
 
     def _described(self, where: str, entry: Entry) -> list[TaskSpec]:
-        """Describe the tasks that a table stands for; none where there is a mistake."""
+        """Return the tasks of a table; empty if it has a mistake."""
         if not entry.app:
-            return []  # that it is missing is told
+            return []  # _check_keys has reported it
         try:
             app_class = resolve(entry.app)
         except InputError as error:
@@ -199,14 +199,14 @@ class BatchFile:
                 task = build(app_class, params)
                 spec = describe(task, entry.app, replace(options, name=name))
             except InputError as error:
-                told = "".join(f" with {key} = {v!r}" for key, v in variant.items())
-                self._mistake(f"{where}.params", f"{error}{told}")
-                return []  # the other variants would say the same
+                values = "".join(f" with {key} = {v!r}" for key, v in variant.items())
+                self._mistake(f"{where}.params", f"{error}{values}")
+                return []  # the other variants would give the same error
             specs += [spec] * entry.count
         return specs
 
     def _variants(self, where: str, entry: Entry) -> list[dict[str, Any]]:
-        """Return the swept values of each task; one without any where none are swept."""
+        """Return the swept values of each task; without a sweep, one empty variant."""
         taken = set(entry.params)
         for table, values in (("sweep", entry.sweep), ("zip", entry.zip)):
             for key, some in values.items():
@@ -222,7 +222,7 @@ class BatchFile:
             return []
 
     def _check_places(self, where: str, entry: Entry, specs: list[TaskSpec]) -> None:
-        """Complain of resources that the node has not, or that cannot run the task."""
+        """Check that the node has the resources, and that one can run the task."""
         if self._kinds is None:
             return
         unknown = [name for name in entry.on if name not in self._kinds]
@@ -259,7 +259,7 @@ class BatchFile:
         except ValueError as error:
             self._mistake(f"{where}.deadline", str(error))
             return None
-        if not 0 < seconds < math.inf:  # nor not a number: TOML knows both
+        if not 0 < seconds < math.inf:  # TOML has inf and nan
             text = f"expected seconds above 0, got {entry.deadline}"
             self._mistake(f"{where}.deadline", text)
         return seconds
@@ -278,7 +278,7 @@ class BatchFile:
 
 
 def _sound(table: dict[str, Any]) -> Entry:
-    """Read the keys of a table that can be read; the others are as if they were not there."""
+    """Return the valid values of a table; wrong ones get their defaults."""
     values: dict[str, Any] = {"app": ""}
     for field in msgspec.structs.fields(Entry):
         if field.name in table:
@@ -294,6 +294,6 @@ def _seconds(deadline: float | str) -> float:
 
 
 def _after(spec: TaskSpec, references: list[int], position: int) -> TaskSpec:
-    """Write references as the wire has them: `-k` is the k-th task before this one."""
+    """Set the references in the form of the wire: `-k` is the k-th task before this one."""
     after = [-each if each < 0 else each - position for each in references]
     return msgspec.structs.replace(spec, after=after)

@@ -1,7 +1,7 @@
-"""Programs: what users type after `hetctl submit --`, made into tasks of `command`.
+"""Programs: commands after `hetctl submit --`, as tasks of the application `command`.
 
-The environment and a script's text go into the user's attachments, and never into a
-message. Called by `submit` and `run`.
+The environment and a script's text go into the user's attachments, never into a message.
+Called by `submit` and `run`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 KINDS = ("cpu", "gpu", "fpga")
 ENVIRONMENT_BYTES = 256 << 10
 SCRIPT_BYTES = 1 << 20
-"""Bounds of what is kept of one environment, and of one script."""
+"""Size limits of one environment and of one script."""
 ALWAYS = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER")
-"""Variables that a command has whatever is exported."""
+"""Variables that a command always has."""
 
 
 class Signal(click.ParamType[int]):
@@ -57,13 +57,13 @@ class Signal(click.ParamType[int]):
 
 
 def _options() -> list[Callable[[Any], Any]]:
-    """Return the options that only programs have."""
+    """Return the options for programs only."""
     own = [
         click.option(
             f"--{kind}",
             f"on_{kind}",
             metavar="COMMAND",
-            help=f"The program for resources of kind {kind}, in one text.",
+            help=f"Command line for resources of kind {kind}, as one argument.",
         )
         for kind in KINDS
     ]
@@ -73,48 +73,49 @@ def _options() -> list[Callable[[Any], Any]]:
             "--output",
             metavar="FILE",
             default="",
-            help="Its output, e.g. log-{id}.txt.  [default: the task's log]",
+            help="File for the output, e.g. log-{id}.txt.  [default: the task's log]",
         ),
         click.option(
             "--error",
             metavar="FILE",
             default="",
-            help="Its errors, apart.  [default: as the output]",
+            help="File for standard error.  [default: the same as the output]",
         ),
         click.option(
             "--env",
             "variables",
             multiple=True,
             metavar="KEY=VALUE",
-            help="A variable of its environment.",
+            help="Set an environment variable.",
         ),
         click.option(
             "--export",
             default="all",
             metavar="all|none|A,B",
-            help="What it has of this environment.  [default: all]",
+            help="Variables to pass from this environment.  [default: all]",
         ),
         click.option(
             "--stop-signal",
             type=Signal(),
-            help="It can move: this asks it to save its state and exit with 75.",
+            help="Signal that asks the program to save its state and exit with status 75; "
+            "it can then move.",
         ),
         click.option(
             "--grace",
             type=Duration(),
             default="60s",
-            help="How long that may take.  [default: 60s]",
+            help="Time allowed for the program to save its state.  [default: 60s]",
         ),
         click.option(
             "--resumable",
             is_flag=True,
-            help="It can move, whatever it exits with when it is asked to leave.",
+            help="Treat any exit status after the stop signal as saved state.",
         ),
     ]
 
 
 def program_options(function: Any) -> Any:
-    """Add the options that only programs have."""
+    """Add the options for programs only."""
     for option in reversed(_options()):
         function = option(function)
     return function
@@ -132,17 +133,17 @@ NAMES = frozenset(
         "resumable",
     }
 )
-"""What these are called among the parameters of a command of hetctl."""
+"""Names of these options among the parameters of a click command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What was typed of a program.
+    """A program as the user typed it.
 
     Attributes:
-        words: program and arguments; empty: only those by kind.
-        script: text of a script; its interpreter is in `words`.
-        script_name: what it is called; empty: it came from standard input.
+        words: the program and its arguments; empty: there are only programs by kind.
+        script: the text of a script; its interpreter is in `words`.
+        script_name: the file name of the script; empty: it came from standard input.
         given: the options.
 
     """
@@ -155,7 +156,7 @@ class Program:
 
     @property
     def label(self) -> str:
-        """What its user would call it."""
+        """A short name for the task."""
         if self.script:
             return Path(self.script_name).name or "script"
         if self.words:
@@ -163,7 +164,7 @@ class Program:
         return label_of(next(iter(self.by_kind().values())))
 
     def by_kind(self) -> dict[str, list[str]]:
-        """Return the programs for some kinds."""
+        """Return the words of the programs for single kinds."""
         texts = {kind: self.given[f"on_{kind}"] for kind in KINDS}
         try:
             return {kind: split(text) for kind, text in texts.items() if text}
@@ -171,11 +172,11 @@ class Program:
             raise click.UsageError(f"{one_line(error)} in a command") from error
 
     def command(self, client: Client, able: Sequence[str]) -> Command:
-        """Make a task of it; its environment is kept from now on.
+        """Return the program as a task; store its environment in the attachments.
 
         Args:
-            client: whose daemon it is for.
-            able: kinds of resources that the program may use which is for any kind.
+            client: the connection to the daemon.
+            able: kinds of resources that the general program may use.
 
         """
         given = self.given
@@ -206,12 +207,12 @@ class Program:
 
 
 def attachments_of(client: Client) -> Attachments:
-    """Return where a client's user keeps what commands need."""
+    """Return the folder with the attachments of a client's user."""
     return Attachments(launcher_folder(client.path.absolute()) / FOLDER)
 
 
 def variant_of(command: Command, variant: Mapping[str, Any]) -> Command:
-    """Return the member of an array: `{index}` in its words is its index."""
+    """Return a member of an array: its index replaces `{index}` in the words."""
     if not variant:
         return command
     return replace(
@@ -223,10 +224,10 @@ def variant_of(command: Command, variant: Mapping[str, Any]) -> Command:
 
 
 def environment(given: Mapping[str, Any]) -> bytes:
-    """Return the variables that a program has, as they are kept.
+    """Return the environment of a program in its stored form.
 
     Raises:
-        click.UsageError: an option that is no variable, or too many of them.
+        click.UsageError: an option is not KEY=VALUE, or the environment is too large.
 
     """
     found = _exported(given["export"])
@@ -240,7 +241,7 @@ def environment(given: Mapping[str, Any]) -> bytes:
     if len(content) > ENVIRONMENT_BYTES:
         raise click.UsageError(
             f"the environment has {len(content)} bytes, at most {ENVIRONMENT_BYTES}; "
-            "hand on less of it: --export A,B"
+            "pass fewer variables: --export A,B"
         )
     return content
 
@@ -256,11 +257,11 @@ def _exported(export: str) -> dict[str, str]:
 
 
 def able_kinds(kinds: Mapping[str, str], resources: Iterable[str]) -> list[str]:
-    """Return the kinds that a program is for: those of the resources that it is to use.
+    """Return the kinds of the resources that a program may use.
 
     Args:
         kinds: the kind of each resource of the node.
-        resources: the names that its user gave; none: the CPU.
+        resources: the names that the user gave; none: the CPU.
 
     """
     found = [kinds[name] for name in resources if name in kinds]
@@ -268,10 +269,10 @@ def able_kinds(kinds: Mapping[str, str], resources: Iterable[str]) -> list[str]:
 
 
 def read_script(name: str, content: bytes, arguments: Sequence[str]) -> Program:
-    """Make a program of a script, as it is now.
+    """Return a script as a program.
 
     Raises:
-        InputError: it is too large, or says not what runs it.
+        InputError: the script is too large, or has no `#!` line.
 
     """
     if len(content) > SCRIPT_BYTES:
@@ -280,7 +281,7 @@ def read_script(name: str, content: bytes, arguments: Sequence[str]) -> Program:
     first = content.split(b"\n", 1)[0].decode(errors="replace")
     words = shlex.split(first[2:]) if first.startswith("#!") else []
     if not words:
-        expected = "its first line says what runs it, such as #!/bin/sh"
+        expected = "expected a first line with the interpreter, such as #!/bin/sh"
         raise InputError(f"{name}: {expected}")
     shown = "" if name == "-" else name
     return Program((*words, *arguments), {}, content, shown, len(words))
@@ -292,11 +293,11 @@ def _check_pattern(pattern: str) -> None:
         left = left.replace(known, "")
     if "{" in left or "}" in left:
         listing = ", ".join(FIELDS)
-        raise click.UsageError(f"{pattern}: in the names of files there are {listing}")
+        raise click.UsageError(f"{pattern}: file names may contain {listing}")
 
 
 def _umask() -> int:
-    """Return the mask that files made here get; it can only be read by setting it."""
+    """Return the process's umask; reading it takes setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

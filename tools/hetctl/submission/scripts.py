@@ -5,8 +5,8 @@
     #HET --stop-signal USR1
     python train.py
 
-Such lines are read down to the first line that is no comment. What is typed goes before
-what the file says, and a later line before an earlier one.
+Such lines are read up to the first line that is not a comment. Options on the command
+line take precedence over the file, and later lines over earlier ones.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 MARK = "#HET"
 NOT_IN_FILES = frozenset({"app", "rest", "as_json", "socket", "start"})
-"""What is decided where the script is submitted."""
+"""Options that only the command line may have."""
 
 
 def is_script(app: str) -> bool:
-    """Whether what was typed is a script, and no application."""
+    """Return whether the word names a script instead of an application."""
     if app == "-":
         return True
     if ":" in app or not Path(app).is_file():
@@ -52,10 +52,10 @@ def content_of(app: str) -> bytes:
 def options_in(
     name: str, content: bytes, command: click.Command, given: click.Context
 ) -> dict[str, Any]:
-    """Return the options of a script, with those that were typed in their place.
+    """Return the options of a script, overridden by those on the command line.
 
     Raises:
-        InputError: an option that there is not; names the line.
+        InputError: an unknown option; the text names the line.
 
     """
     found: dict[str, Any] = {}
@@ -66,7 +66,7 @@ def options_in(
 
 
 def _lines(name: str, content: bytes) -> Iterator[tuple[int, list[str]]]:
-    """Find the words of each line of options, with its number."""
+    """Yield the number and the words of each line of options."""
     for number, line in enumerate(content.decode(errors="replace").split("\n"), 1):
         text = line.strip()
         if text and not text.startswith("#"):
@@ -94,7 +94,7 @@ def _parsed(
         raise InputError(f"{place}: no option {odd[0]!r}; see hetctl submit --help")
     refused = NOT_IN_FILES & found.keys()
     if refused:
-        raise InputError(f"{place}: an option that no script has: {min(refused)}")
+        raise InputError(f"{place}: an option that scripts cannot have: {min(refused)}")
     return found
 
 

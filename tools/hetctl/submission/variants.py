@@ -1,7 +1,7 @@
 """Variants of one task: arrays and parameter sweeps.
 
-An array is one task for each index; a sweep is one for each combination of values.
-`{index}`, or `{n}` for a swept parameter `n`, stands in texts for the variant's value.
+An array is one task per index; a sweep is one task per combination of values. In texts,
+`{index}`, or `{n}` for a swept parameter `n`, is replaced by the variant's value.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MOST = 1_000_000
-"""Variants of one task; more are a slip of the finger."""
+"""Most variants of one task; more are a typing error."""
 _PIECE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 
 def indexes(text: str) -> list[int]:
-    """Read the indexes of an array: `0-99`, `0-99:10`, `3,5,20-29`; each once, in order.
+    """Parse the indexes of an array: `0-99`, `0-99:10`, `3,5,20-29`; each once, in order.
 
     Raises:
-        ValueError: not indexes; says what they look like.
+        ValueError: the text has another form; the message shows the expected one.
 
     """
     found: dict[int, None] = {}
@@ -43,12 +43,12 @@ def indexes(text: str) -> list[int]:
 def combinations(
     sweep: Mapping[str, Sequence[Any]], together: Mapping[str, Sequence[Any]]
 ) -> list[dict[str, Any]]:
-    """Combine values: each of `sweep` with each other, those of `together` side by side.
+    """Combine values: those of `sweep` in all ways, those of `together` side by side.
 
     The first key changes slowest. Without any values there is one empty combination.
 
     Raises:
-        ValueError: lists of `together` differ in length, or there are too many.
+        ValueError: lists of `together` differ in length, or the combinations are too many.
 
     """
     lengths = {len(values) for values in together.values()}
@@ -70,7 +70,7 @@ def combinations(
 
 
 def filled(value: Any, variant: Mapping[str, Any]) -> Any:
-    """Put the variant's values for `{name}` into texts; other braces stay as they are."""
+    """Replace `{name}` in texts by the variant's value; other braces stay unchanged."""
     if isinstance(value, str):
         for name, one in variant.items():
             value = value.replace("{" + name + "}", str(one))
@@ -83,7 +83,7 @@ def filled(value: Any, variant: Mapping[str, Any]) -> Any:
 
 
 def member(name: str, variant: Mapping[str, Any], number: object) -> str:
-    """Name one variant: as its name says with `{…}`, else with a number behind a dot."""
-    told = filled(name, variant)
-    alone = not name or not variant or told != name
-    return str(told) if alone else f"{name}.{number}"
+    """Name one variant: by `{…}` in the name, else by a number after a dot."""
+    text = filled(name, variant)
+    alone = not name or not variant or text != name
+    return str(text) if alone else f"{name}.{number}"

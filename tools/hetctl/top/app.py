@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from libtask.client.client import Client
 
 LOG_LINES = 200
-"""Of what a task printed, the last ones."""
+"""Lines of a task's output that the log view shows."""
 MOST_ROWS = 500
-"""Tasks in the table; a line says how many more there are."""
+"""Most tasks in the table; a line below shows the number of all tasks."""
 
 Rows = dict[str, tuple[str, ...]]
 
 
 class Top(App[None]):
-    """The node, live.
+    """The live view of the node.
 
     Args:
-        socket: the daemon's.
-        interval: seconds between two looks.
+        socket: the daemon's socket.
+        interval: seconds between two updates.
 
     """
 
@@ -110,10 +110,10 @@ class Top(App[None]):
     def _table(self, name: str) -> DataTable[Any]:
         return self.query_one(f"#{name}", DataTable)
 
-    # ------------------------------------------------------------ showing
+    # ------------------------------------------------------------ display
 
     def show(self) -> None:
-        """Bring the screen up to date with the picture."""
+        """Update the screen from the picture."""
         picture, at = self.picture, now()
         head = picture.problem or picture.headline()
         self.query_one("#head", Static).update(f"hetd · {head}")
@@ -134,7 +134,7 @@ class Top(App[None]):
     def _fill(
         self, table: DataTable[Any], headings: tuple[str, ...], rows: Rows
     ) -> None:
-        """Change the cells that differ; begin anew only where the order differs."""
+        """Change the cells that differ; refill the table only if the order differs."""
         if [str(key.value) for key in table.rows] != list(rows):
             self._refill(table, rows)
             return
@@ -164,23 +164,23 @@ class Top(App[None]):
         key = self._chosen_key(self._table("tasks"))
         return int(key) if key else None
 
-    # ------------------------------------------------------------ steering
+    # ------------------------------------------------------------ control
 
-    def tell(
+    def report(
         self, text: str, severity: Literal["information", "error"] = "information"
     ) -> None:
-        """Show a line for a moment, as it is: it may hold another user's words."""
+        """Show a line for a moment, without markup: it may contain other users' words."""
         self.notify(visible(text), severity=severity, markup=False)
 
     def _do(self, work: Callable[[Client], str]) -> None:
-        """Ask the daemon in a thread; say what came of it."""
+        """Send a request in a thread; report the outcome."""
 
         def ask() -> None:
             try:
                 with connect(self._socket) as client:
-                    self.call_from_thread(self.tell, work(client))
+                    self.call_from_thread(self.report, work(client))
             except HetError as error:
-                self.call_from_thread(self.tell, str(error), "error")
+                self.call_from_thread(self.report, str(error), "error")
             self.feed.hurry()
 
         self.run_worker(ask, thread=True)
@@ -188,7 +188,7 @@ class Top(App[None]):
     def _steer(self, said: str, order: Callable[[Client, int], object]) -> None:
         task = self._chosen()
         if task is None:
-            self.notify("no task is chosen", severity="warning")
+            self.notify("no task is selected", severity="warning")
             return
 
         def work(client: Client) -> str:
@@ -207,15 +207,15 @@ class Top(App[None]):
         task = self._chosen()
         info = self.picture.tasks.get(task or 0)
         if info is not None and info.state in ENDED:
-            self.tell(f"task {task} has ended: it is {info.state}")
+            self.report(f"task {task} has ended: it is {info.state}")
             return
 
         def chosen(answer: str | None) -> None:
             if answer == "yes":
                 self._steer("cancelled", lambda client, _: client.cancel(task or 0))
 
-        question = f"Cancel task {task}? What it has computed is lost."
-        choices = [("no", "leave it"), ("yes", "cancel it")]
+        question = f"Cancel task {task}? Its progress is lost."
+        choices = [("no", "keep it"), ("yes", "cancel it")]
         self.push_screen(Choice(question, choices), chosen)
 
     def action_migrate(self) -> None:
@@ -230,11 +230,11 @@ class Top(App[None]):
 
         places = [(d.spec.name, d.spec.kind) for d in self.picture.devices]
         if places:
-            question = f"Where is task {task} to go, at its next checkpoint?"
+            question = f"Move task {task} at its next checkpoint to:"
             self.push_screen(Choice(question, places), chosen)
 
     def action_drain(self) -> None:
-        """Drain a resource, or give it back."""
+        """Drain a resource, or resume it."""
         states = {d.spec.name: d.state for d in self.picture.devices}
 
         def chosen(name: str | None) -> None:
@@ -246,14 +246,14 @@ class Top(App[None]):
                 self._do(lambda client: _drained(client, name))
 
         choices = [
-            (name, "give it back" if state == "draining" else "drain it")
+            (name, "resume it" if state == "draining" else "drain it")
             for name, state in states.items()
         ]
         if choices:
             self.push_screen(Choice("Which resource?", choices), chosen)
 
     def action_logs(self) -> None:
-        """Show the last lines that the chosen task printed."""
+        """Show the last lines of the selected task's output."""
         task = self._chosen()
         if task is None:
             return
@@ -264,7 +264,7 @@ class Top(App[None]):
                     text = last_lines(client.show(task), LOG_LINES)
             except HetError as error:
                 text = str(error)
-            shown = visible(text) or f"task {task} has printed nothing"
+            shown = visible(text) or f"task {task} has no output"
             self.call_from_thread(self.push_screen, Reading(shown))
 
         self.run_worker(ask, thread=True)
@@ -272,9 +272,7 @@ class Top(App[None]):
     def action_policy(self) -> None:
         def choose(available: dict[str, str]) -> None:
             choices = list(available.items())
-            self.push_screen(
-                Choice("Which policy is to decide from now on?", choices), chosen
-            )
+            self.push_screen(Choice("Set the policy to:", choices), chosen)
 
         def chosen(name: str | None) -> None:
             if name is not None:
@@ -285,7 +283,7 @@ class Top(App[None]):
                 with connect(self._socket) as client:
                     self.call_from_thread(choose, client.policy().available)
             except HetError as error:
-                self.call_from_thread(self.tell, str(error), "error")
+                self.call_from_thread(self.report, str(error), "error")
 
         self.run_worker(ask, thread=True)
 
@@ -306,7 +304,7 @@ class Top(App[None]):
     def on_data_table_row_selected(self, _: DataTable.RowSelected) -> None:
         self.action_explain()
 
-    # ------------------------------------------------------------ choosing
+    # ------------------------------------------------------------ filter, search
 
     def action_filter(self) -> None:
         self.only = FILTERS[(FILTERS.index(self.only) + 1) % len(FILTERS)]

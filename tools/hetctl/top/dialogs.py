@@ -1,4 +1,4 @@
-"""Dialogs of `hetctl top`: choose one of a few, confirm, read."""
+"""Dialogs of `hetctl top`: a choice, and a text to read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Choice(ModalScreen[str | None]):
-    """Asks for one of some words; Escape: none of them.
+    """Asks the user to select a word; Escape selects none.
 
     Args:
-        question: what is asked.
-        choices: (word, what is said of it).
+        question: the question.
+        choices: pairs of a word and its description.
 
     """
 
@@ -48,8 +48,8 @@ class Choice(ModalScreen[str | None]):
             yield Label(self._question, markup=False)
             yield OptionList(
                 *(
-                    Option(f"{word:{width}}  {said}", id=word)
-                    for word, said in self._choices
+                    Option(f"{word:{width}}  {text}", id=word)
+                    for word, text in self._choices
                 )
             )
 
@@ -58,7 +58,7 @@ class Choice(ModalScreen[str | None]):
 
 
 class Reading(ModalScreen[None]):
-    """Shows some text until a key is pressed."""
+    """Shows a text until a key is pressed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "dismiss(None)", "Back"),

@@ -1,8 +1,8 @@
-"""The feed: fills the picture from the daemon, in a thread of its own.
+"""The feed: fills the picture from the daemon, in a separate thread.
 
-The newest tasks are listed once, then changes come by themselves; what is shown is
-asked for again at each look, as changes do not tell everything. When the daemon goes
-away the feed says so, and begins anew when it is back.
+It lists the newest tasks once, then receives their changes. Changes are incomplete, so
+each update requests the visible tasks again. If the daemon disappears, the feed reports
+that, and starts over when the daemon is back.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from libtask.client.subscription import TaskChanges
 
 MOST_TASKS = 10_000
-"""Tasks that are kept; older ones are forgotten."""
+"""Most tasks in the picture; older ones are dropped."""
 MOST_CHANGES = 5_000
-"""Changes taken in at one look: under a flood the screen must still be drawn."""
+"""Most changes per update: the screen must be drawn even under a flood of them."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Feed:
 
     Attributes:
         wanted: ids of the tasks that the screen shows now.
-        interval: seconds between two looks.
+        interval: seconds between two updates.
 
     """
 
@@ -49,22 +49,22 @@ class Feed:
         self._asked.set()
 
     def hurry(self) -> None:
-        """Look again at once."""
+        """Update immediately."""
         self._asked.set()
 
-    def run(self, told: Callable[[], None]) -> None:
-        """Look until stopped; `told` is called after each look."""
+    def run(self, updated: Callable[[], None]) -> None:
+        """Update until stopped; call `updated` after each update."""
         while not self._stopped.is_set():
             try:
                 with self._connect() as client, client.watch() as watching:
-                    self._follow(client, watching, told)
+                    self._follow(client, watching, updated)
             except HetError as error:
                 self.picture.problem = str(error)
-                told()
+                updated()
                 self._pause()
 
     def once(self) -> None:
-        """Look once.
+        """Update once.
 
         Raises:
             HetError: the daemon does not answer.
@@ -74,11 +74,11 @@ class Feed:
             self.begin(client)
 
     def _connect(self) -> Client:
-        """Connect; a daemon that goes away is told of at once, and looked for here."""
+        """Connect; without reconnecting, because the feed handles a lost daemon itself."""
         return Client(self.socket, patience=0.0)
 
     def begin(self, client: Client) -> None:
-        """List what there is."""
+        """Read the status, the resources and the newest tasks."""
         self.picture.read(client.status(), client.devices())
         self.picture.tasks.clear()
         self.picture.enter(client.tasks(Selection(limit=MOST_TASKS)))
@@ -86,11 +86,11 @@ class Feed:
         self.picture.problem = ""
 
     def _follow(
-        self, client: Client, watching: TaskChanges, told: Callable[[], None]
+        self, client: Client, watching: TaskChanges, updated: Callable[[], None]
     ) -> None:
         self.begin(client)
         while not self._stopped.is_set():
-            told()
+            updated()
             self._pause()
             self._take_changes(client, watching)
             self.picture.read(client.status(), client.devices())

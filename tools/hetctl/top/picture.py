@@ -1,6 +1,6 @@
-"""The picture: what is known of the node, and the rows that show it.
+"""The picture: the known state of the node, and its rows on the screen.
 
-Pure: the feed fills it, the screen shows it.
+It does no I/O: the feed fills it, the screen shows it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ ORDER = {
     state: place
     for place, state in enumerate(("running", "preempted", "queued", "waiting", "held"))
 }
-"""How tasks are sorted; after these the ended ones, the newest first, however they
-ended: many that failed long ago must not hide what ends now."""
+"""Order of unfinished tasks. Ended ones follow, newest first in any state, so that many
+old failures do not hide recent ends."""
 FILTERS = ("all", "not ended", "running", "failed")
 BAR = 10
 """Cells of a progress bar."""
@@ -46,13 +46,13 @@ BAR = 10
 
 @dataclass(slots=True)
 class Picture:
-    """What is known of the node.
+    """The known state of the node.
 
     Attributes:
-        status: None: not heard from the daemon yet.
-        tasks: by id; the newest ones.
-        rates: what the resources do now.
-        problem: why nothing new is heard; empty: all is well.
+        status: the daemon's status; None: not received yet.
+        tasks: the newest tasks by id.
+        rates: the present rates of the resources.
+        problem: the reason why there are no updates; empty: no problem.
 
     """
 
@@ -63,16 +63,16 @@ class Picture:
     problem: str = ""
 
     def read(self, status: StatusInfo, devices: list[DeviceInfo]) -> None:
-        """Take in how daemon and resources are."""
+        """Set the state of the daemon and the resources."""
         self.rates.read(devices)
         self.status, self.devices = status, devices
 
     def enter(self, infos: Iterable[TaskInfo]) -> None:
-        """Take in whole records of tasks."""
+        """Add full records of tasks."""
         self.tasks.update({info.id: info for info in infos})
 
     def change(self, changed: TaskChanged) -> bool:
-        """Take in a change; False: the task is not known yet."""
+        """Apply a change; False: the task is not known yet."""
         known = self.tasks.get(changed.id)
         if known is None:
             return False
@@ -87,12 +87,12 @@ class Picture:
         return True
 
     def shown(self, only: str, text: str, most: int) -> list[TaskInfo]:
-        """List the tasks to show: the live ones, then the newest that ended.
+        """Return the tasks to show: unfinished ones, then the newest ended ones.
 
         Args:
             only: one of `FILTERS`.
-            text: what type, name, owner, or state must hold.
-            most: so many at most.
+            text: a text that type, name, owner or state must contain.
+            most: the limit of their number.
 
         """
         found = [
@@ -104,7 +104,7 @@ class Picture:
         return found[:most]
 
     def headline(self) -> str:
-        """Sum the node up in a line."""
+        """Return a line with the policy and the numbers of tasks."""
         if self.status is None:
             return "waiting for the daemon"
         tasks = self.status.tasks
@@ -117,7 +117,7 @@ class Picture:
     # ------------------------------------------------------------ rows
 
     def resource_row(self, device: DeviceInfo) -> tuple[str, ...]:
-        """Show a resource in a row of `RESOURCE_HEADINGS`."""
+        """Return the row of a resource under `RESOURCE_HEADINGS`."""
         mark = "*" if device.spec.emulated else ""
         rate = self.rates.of(device.spec.name)
         running = [self.tasks[each] for each in device.running if each in self.tasks]
@@ -134,7 +134,7 @@ class Picture:
 
 
 def task_row(info: TaskInfo, now: float) -> tuple[str, ...]:
-    """Show a task in a row of `TASK_HEADINGS`."""
+    """Return the row of a task under `TASK_HEADINGS`."""
     cells = (
         str(info.id),
         info.type,
@@ -151,7 +151,7 @@ def task_row(info: TaskInfo, now: float) -> tuple[str, ...]:
 
 
 def bar(share: float) -> str:
-    """Draw a share of one."""
+    """Return a progress bar with its percentage."""
     full = round(BAR * min(max(share, 0.0), 1.0))
     return "█" * full + "░" * (BAR - full) + f" {100 * share:3.0f} %"
 
@@ -172,7 +172,7 @@ def _searched(info: TaskInfo) -> str:
 
 def _rank(info: TaskInfo) -> tuple[int, int]:
     place = ORDER.get(info.state, len(ORDER))
-    # waiting ones in the order of arrival, the others newest first
+    # unfinished tasks in order of arrival, ended ones newest first
     return place, info.id if info.state not in ENDED else -info.id
 
 
@@ -192,7 +192,7 @@ def _age(info: TaskInfo, now: float) -> str:
 
 
 def _left(info: TaskInfo) -> str:
-    """What is left, on the resource where it is, and where it would take less."""
+    """Return the remaining time by resource, the task's own first, then the fastest."""
     if info.state in ENDED or not info.expected:
         return "-"
     left = {name: (1 - info.progress) * s for name, s in info.expected.items()}

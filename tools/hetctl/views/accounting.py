@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Energy of some stretches.
+    """The energy of some segments.
 
     Attributes:
-        joules: of those for which it is known; None: of none.
-        measured: whether meters say so of all that are known; else it is modelled,
-            wholly or in part.
-        missing: stretches of which it is not known, or not yet.
+        joules: the sum over segments with a known energy; None: none is known.
+        measured: whether all known figures come from meters; else some are modelled.
+        missing: number of segments without a figure.
 
     """
 
@@ -47,10 +46,7 @@ class Energy:
 
 
 def energy_of(segments: Sequence[Segment]) -> Energy:
-    """Add up the energy of stretches, and say how far it is known.
-
-    Failed attempts have none.
-    """
+    """Sum up the energy of segments; failed attempts have none."""
     segments = counted(segments)
     known = [each for each in segments if each.joules is not None]
     joules = sum(each.joules or 0.0 for each in known) if known else None
@@ -59,7 +55,7 @@ def energy_of(segments: Sequence[Segment]) -> Energy:
 
 
 def readable_energy(energy: Energy) -> str:
-    """Write an energy and where it is from: `3.1 J (modelled)`; `-`: not known."""
+    """Format an energy with its source: `3.1 J (modelled)`; `-` if not known."""
     if energy.joules is None:
         return "-"
     least = "at least " if energy.missing else ""
@@ -67,7 +63,7 @@ def readable_energy(energy: Energy) -> str:
 
 
 def energy_document(energy: Energy) -> EnergyPart:
-    """Write an energy as keys of a JSON object."""
+    """Return an energy as keys of a JSON object."""
     return {
         "joules": energy.joules,
         "energy_source": energy.source,
@@ -80,13 +76,13 @@ def energy_document(energy: Energy) -> EnergyPart:
 
 @dataclass(frozen=True, slots=True)
 class TaskAccount:
-    """One task. Seconds.
+    """The times of one task, in seconds.
 
     Attributes:
-        waited: from its submission to its end (or now) on no resource: held, for
-            other tasks, in a queue, and between the resources of a move.
-        ran: on resources, with set-up and transfers.
-        failed: on resources, in attempts that failed before their first strip.
+        waited: time from submission to end (or now) on no resource: held, for other
+            tasks, in a queue, and between the resources of a move.
+        ran: time on resources, with set-up and transfers.
+        failed: time on resources in attempts that failed before their first strip.
 
     """
 
@@ -98,7 +94,7 @@ class TaskAccount:
 
     @property
     def places(self) -> list[tuple[str, bool]]:
-        """The resources it was on, in order, each stay once, and if all of it failed."""
+        """The resources of the task in order, each stay once, and whether it failed."""
         places: list[tuple[str, bool]] = []
         for segment in self.task.segments:
             place = (segment.resource, segment.failed_attempt)
@@ -109,23 +105,22 @@ class TaskAccount:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What a resource did in the span. Seconds, added up over its slots.
+    """The use of a resource in the span, in seconds summed over its slots.
 
     Attributes:
-        computing: in strips.
-        transferring: copying to and from the device; what was staged while another
-            task still ran there is counted as well.
-        setting_up: from the start of a stretch to its first strip, without transfers:
-            starting a worker, opening the device, building programs.
-        other: held by a task and none of these: hand-overs, and stretches of which
-            the worker has not reported, as those that still run.
-        checkpoint_wait: of computing, what passed between an order to stop and the
-            checkpoint at which it was followed.
-        idle: no selected task on it; None where its number of slots is not known.
-        failed: held by a task in attempts that failed before their first strip; this
-            is not busy time.
-        wasted: of computing, that of tasks which ended without a result: cancelled,
-            failed or dropped.
+        computing: time in strips.
+        transferring: time of copies to and from the device, including staging while
+            another task ran there.
+        setting_up: time from the start of a segment to its first strip, without
+            transfers: starting a worker, opening the device, building programs.
+        other: other time on the resource: hand-overs, and segments without a report of
+            the worker, such as running ones.
+        checkpoint_wait: the part of computing between an order to stop and the
+            checkpoint where the task stopped.
+        idle: time without a selected task; None: the number of slots is not known.
+        failed: time of attempts that failed before their first strip; not busy time.
+        wasted: the part of computing by tasks that ended without a result (cancelled,
+            failed or dropped).
 
     """
 
@@ -141,10 +136,10 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class ResourceAccount:
-    """One resource.
+    """The account of one resource.
 
     Attributes:
-        slots: None: the node does not have it (any more).
+        slots: number of slots; None: the node does not have the resource now.
         busy: share of slots times span that was neither idle nor in failed attempts;
             None: not known.
 
@@ -163,8 +158,8 @@ class Account:
 
     Attributes:
         begin: the first submission, in seconds since the epoch.
-        end: the last end; now, where a task has not ended.
-        complete: whether all have ended.
+        end: the last end, or the present time if a task has not ended.
+        complete: whether all tasks have ended.
 
     """
 
@@ -177,14 +172,14 @@ class Account:
 
     @property
     def makespan(self) -> float | None:
-        """Seconds from the first submission to the last end; None: not all ended."""
+        """Seconds from the first submission to the last end; None: some have not ended."""
         return self.end - self.begin if self.complete else None
 
 
 def account(
     tasks: Sequence[TaskInfo], devices: Iterable[DeviceInfo], now: float
 ) -> Account:
-    """Add up what at least one task, in full records, did on the resources."""
+    """Return the account of tasks (at least one, in full records) and resources."""
     begin = min(info.submitted for info in tasks)
     complete = all(info.state in ENDED for info in tasks)
     end = max(_end_of(info, now) for info in tasks)
@@ -206,7 +201,7 @@ def account(
 
 
 def task_account(info: TaskInfo, now: float) -> TaskAccount:
-    """Add up one task, in a full record; where it has not ended, until `now`."""
+    """Return the account of one task in a full record, until its end or `now`."""
     end = _end_of(info, now)
     kept = counted(info.segments)
     ran = sum(_length(segment, end) for segment in kept)
@@ -229,7 +224,7 @@ def _resource(
 
 
 def _with_waste(account: ResourceAccount, lost: list[Segment]) -> ResourceAccount:
-    """Say how much of a resource's computing was of tasks that gave no result."""
+    """Set the part of a resource's computing by tasks that gave no result."""
     own = counted([each for each in lost if each.resource == account.name])
     wasted = sum((each.seconds for each in own), 0.0)
     return replace(account, split=replace(account.split, wasted=wasted))
@@ -247,23 +242,23 @@ def _split(every: list[Segment], idle: float | None, end: float) -> Split:
 
 
 def _set_up(segment: Segment) -> float:
-    """Return the seconds before the first strip; the worker knows not those before it."""
+    """Return the seconds before the first strip; without them, the worker's own figure."""
     if segment.computing is None:
         return segment.set_up
     return max(0.0, segment.computing - segment.start - segment.transfer_in)
 
 
 def _unexplained(segment: Segment, end: float) -> float:
-    """Return the rest of a stretch; what was staged before it began is not its own."""
+    """Return the unexplained part of a segment; staging before its start may exceed it."""
     explained = segment.seconds + segment.transfer_in + segment.transfer_out
     return max(0.0, _length(segment, end) - explained - _set_up(segment))
 
 
 def _idle(segments: list[Segment], slots: int, span: tuple[float, float]) -> float:
-    """Add up the seconds of free slots.
+    """Sum up the seconds of free slots.
 
-    A hand-over may overlap a little, with more tasks than slots for a moment; that
-    must not count against idle time elsewhere, so it goes from change to change.
+    Hand-overs may overlap, with more tasks than slots for a moment. That must not reduce
+    idle time elsewhere, so the sum goes from change to change.
     """
     begin, end = span
     changes = [(segment.start, 1) for segment in segments]

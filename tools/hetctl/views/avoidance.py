@@ -1,4 +1,4 @@
-"""Applications that avoid a resource, as text and as JSON: for `hetctl devices` and `models`."""
+"""Applications that avoid a resource, as text and JSON, for `hetctl devices` and `models`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def avoided_text(pair: AvoidedPair) -> str:
-    """Say in a line what is avoided, until when, and why."""
+    """Return a line with the application, the resource, the time limit and the reason."""
     times = f"{pair.failures} failure{'s' * (pair.failures != 1)} in a row"
     why = f"{times}, the last: {pair.reason}"
     return f"{pair.resource}: {pair.app} ({pair.owner}) avoids it {_until(pair)}: {why}"
@@ -27,7 +27,7 @@ def _until(pair: AvoidedPair) -> str:
 
 
 def avoided_document(pair: AvoidedPair) -> AvoidedPart:
-    """Describe in JSON what is avoided."""
+    """Return the document of an application that avoids a resource."""
     return {
         "app": pair.app,
         "resource": pair.resource,

@@ -1,7 +1,7 @@
-"""Columns: what a listing may show of a task, by name, and in which order.
+"""Columns of listings: their choice, their order, and sorting by them.
 
-`list` and `history` have a table of these each; `-o` chooses among them, `--sort` sorts
-by one.
+`list` and `history` each have a table of columns; `-o` selects some, `--sort` sorts by
+one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Item]):
-    """What is shown of one thing.
+    """A column of a listing.
 
     Attributes:
-        text: writes it for people.
-        key: gives what is sorted by; None: nothing is known, which comes last.
+        text: formats an item's value.
+        key: returns the sort key; items with the key None come last.
 
     """
 
@@ -42,12 +42,12 @@ def arranged(function: Decorated) -> Decorated:
         "-o",
         "--fields",
         metavar="FIELDS",
-        help="Columns, as id,name,state; help lists them.",
+        help="Columns to show, e.g. id,name,state; listed above.",
     )
     order = click.option(
         "--sort",
         metavar="FIELD",
-        help="Sort by a column; with a minus before it, downwards.",
+        help="Sort by this column; a leading minus reverses the order.",
     )
     return fields(order(parsable_option(function)))
 
@@ -55,17 +55,17 @@ def arranged(function: Decorated) -> Decorated:
 parsable_option = click.option(
     "--parsable",
     is_flag=True,
-    help="Columns separated by |, for programs; a | within a value becomes /.",
+    help="Separate columns with | for programs; a | within a value becomes /.",
 )
 
 
 def chosen(
     fields: str | None, columns: Mapping[str, Column[Item]], default: Sequence[str]
 ) -> list[str]:
-    """Return the names of the columns to show; `fields`: as the user wrote them.
+    """Return the names of the columns to show; `fields`: the user's text.
 
     Raises:
-        InputError: there is no such column; lists those there are.
+        InputError: an unknown column; the text lists the known ones.
 
     """
     if fields is None:
@@ -79,10 +79,10 @@ def chosen(
 def ordered(
     items: Iterable[Item], sort: str | None, columns: Mapping[str, Column[Item]]
 ) -> list[Item]:
-    """Sort by a column, where one is named; what has no value comes last.
+    """Sort by a column, if one is given; items without a value come last.
 
     Raises:
-        InputError: there is no such column.
+        InputError: an unknown column.
 
     """
     if sort is None:
@@ -98,7 +98,7 @@ def ordered(
 def rows(
     items: Iterable[Item], names: Sequence[str], columns: Mapping[str, Column[Item]]
 ) -> list[tuple[str, ...]]:
-    """Write what is shown of each."""
+    """Return the cells of each item."""
     return [tuple(columns[name].text(item) for name in names) for item in items]
 
 
@@ -110,9 +110,9 @@ def _demand(name: str, columns: Mapping[str, Column[Item]], option: str) -> None
 
 
 def report_truncation(shown: int, total: int) -> None:
-    """Say on standard error that there are more than were listed."""
+    """Report on standard error that a listing was cut by its limit."""
     if shown < total:
         say(
-            f"hetctl: the newest {shown} of {total}; --limit {total} lists all",
+            f"hetctl: showing the newest {shown} of {total}; --limit {total} shows all",
             err=True,
         )

@@ -1,4 +1,4 @@
-"""Why a task waits or runs where it does, as text: for `hetctl explain`, `top`, `web`."""
+"""Explanations of where a task waits or runs, as text, for `hetctl explain`, `top`, `web`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ PROSPECT_HEADINGS = (
 
 
 def explanation_text(client: Client, task: int) -> str:
-    """Explain a task in plain text.
+    """Return the explanation of a task as plain text.
 
     Raises:
-        HetError: there is no such task, or it may not be seen.
+        HetError: the task does not exist, or belongs to another user.
 
     """
     found, emulated = client.explain(task), emulated_names(client)
@@ -41,7 +41,7 @@ def explanation_text(client: Client, task: int) -> str:
 
 
 def reasons(found: Explained) -> Iterator[str]:
-    """Say in lines why a task waits or runs where it does."""
+    """Yield lines that explain why a task waits or runs where it does."""
     yield f"task {found.id} {found.why}"
     if found.policy:
         yield f"  policy {found.policy}: {found.rule or _without_rule(found)}"
@@ -50,16 +50,14 @@ def reasons(found: Explained) -> Iterator[str]:
 
 
 def _without_rule(found: Explained) -> str:
-    """Say why no rule of the policy put a task where it is."""
+    """Return why the task's place is not due to a rule of the policy."""
     if found.resource is None:
         return "it has not placed the task yet"
-    return (
-        "the place is not its choice: the task was sent there, or could go nowhere else"
-    )
+    return "not its choice: a user sent the task there, or no other resource can run it"
 
 
 def prospect_rows(found: Explained, emulated: frozenset[str]) -> list[tuple[str, ...]]:
-    """Show what each resource would do with it, in rows of `PROSPECT_HEADINGS`."""
+    """Return a row of `PROSPECT_HEADINGS` for each resource."""
     best = _soonest(found.prospects)
     return [_row(found, each, best, emulated) for each in found.prospects]
 

@@ -1,4 +1,4 @@
-"""Places: where tasks are, with emulated resources marked wherever they are named."""
+"""Places and times of tasks, for listings; emulated resources are always marked."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def emulated_names(client: Client) -> frozenset[str]:
-    """Return the names of the resources that are emulated."""
+    """Return the names of the emulated resources."""
     return frozenset(each.spec.name for each in client.devices() if each.spec.emulated)
 
 
 def marked(resource: str, emulated: frozenset[str]) -> str:
-    """Name a resource, saying so where it is emulated."""
+    """Return the name of a resource, with a mark if it is emulated."""
     return f"{resource} (emulated)" if resource in emulated else resource
 
 
 def place_of(info: TaskInfo, emulated: frozenset[str]) -> str:
-    """Where the task is, and where it goes next."""
+    """Return the resource of a task, and its destination."""
     here = marked(info.resource, emulated) if info.resource else "-"
     if info.suspended:
         return f"{here} (stopped)"
@@ -33,16 +33,16 @@ def place_of(info: TaskInfo, emulated: frozenset[str]) -> str:
 
 
 def waited(info: TaskInfo) -> float | None:
-    """Seconds from submission to the first start; of one that never starts none."""
+    """Return the seconds from submission to the first start; None: it never started."""
     if info.started is not None:
         return max(0.0, info.started - info.submitted)
     return None if info.state in ENDED else max(0.0, now() - info.submitted)
 
 
 def elapsed(info: TaskInfo) -> float | None:
-    """Seconds from start to end, or to now."""
+    """Return the seconds from start to end, or until now."""
     if info.started is None:
         return None
     until = info.finished if info.state in ENDED else now()
-    # the time of day may have been put back
+    # the clock may have been set back
     return None if until is None else max(0.0, until - info.started)

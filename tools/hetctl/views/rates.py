@@ -1,4 +1,4 @@
-"""What resources do now, from two readings of their sums; for `hetctl top` and `web`."""
+"""The present power and use of resources, from two readings, for `hetctl top` and `web`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a resource does now.
+    """The present rate of a resource.
 
     Attributes:
-        watts: None: nothing is known of its power.
-        used: share of its slots that had a task; None: not known yet.
+        watts: power; None: not known.
+        used: share of its slots with a task; None: not known yet.
 
     """
 
@@ -26,30 +26,30 @@ class Rate:
 
 
 class Rates:
-    """The rate of each resource; remembers the last reading, as a rate takes two."""
+    """The rate of each resource; it keeps the last reading, because a rate needs two."""
 
     def __init__(self) -> None:
         self._before: dict[str, DeviceInfo] = {}
         self._rates: dict[str, Rate] = {}
 
     def read(self, devices: Iterable[DeviceInfo]) -> None:
-        """Take a reading of all resources in."""
+        """Add a reading of all resources."""
         now = {device.spec.name: device for device in devices}
         for name, device in now.items():
             before = self._before.get(name)
-            # without news in between, what was known holds
+            # without a new reading, the last rate stays
             if before is not None and device.metered_s > before.metered_s:
                 self._rates[name] = _between(before, device)
         self._before = now
 
     def of(self, resource: str) -> Rate:
-        """Return what a resource does now."""
+        """Return the present rate of a resource."""
         return self._rates.get(resource, Rate())
 
 
 def _between(before: DeviceInfo, device: DeviceInfo) -> Rate:
     passed = device.metered_s - before.metered_s
-    # a stretch may have failed since, of which modelled energy is less
+    # a segment may have failed since; that lowers modelled energy
     joules = max(0.0, _joules(device) - _joules(before))
     powered = device.measured or device.busy_watts > 0
     used = (_used(device) - _used(before)) / passed / device.slots
@@ -57,10 +57,10 @@ def _between(before: DeviceInfo, device: DeviceInfo) -> Rate:
 
 
 def _joules(device: DeviceInfo) -> float:
-    """Return all that a resource has drawn, also before first strips."""
+    """Return the energy of a resource, including time before first strips."""
     return device.busy_joules + device.idle_joules + device.starting_joules
 
 
 def _used(device: DeviceInfo) -> float:
-    """Return the seconds in which its slots had tasks, also before first strips."""
+    """Return the seconds in which slots had tasks, including time before first strips."""
     return device.busy_s + device.starting_s

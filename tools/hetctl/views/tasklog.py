@@ -1,4 +1,4 @@
-"""What tasks printed, read from the logs of the workers in which they ran."""
+"""The output of tasks, read from the logs of their workers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def last_lines(info: TaskInfo, count: int) -> str:
-    """Return the last lines that a task printed, on whatever resources.
+    """Return the last lines of a task's output, from all resources.
 
     Raises:
-        InputError: a log is gone, or another user's.
+        InputError: a log is missing, or belongs to another user.
 
     """
     last = before_running(info)
     segments = [each for each in info.segments if each.log]
     segments += [last] if last is not None else []
     data = b"".join(
-        read_stretch(info.owner, each, 0)[0]
+        read_segment(info.owner, each, 0)[0]
         for each in segments
         if each.log_end != each.log_start
     )
@@ -32,9 +32,9 @@ def last_lines(info: TaskInfo, count: int) -> str:
 
 
 def before_running(info: TaskInfo) -> Segment | None:
-    """Return the output of a task that failed, or lost its worker, while it waited.
+    """Return the output of a task that failed, or lost its worker, before it ran.
 
-    It was loaded ahead, and no stretch on a resource tells of it.
+    The task was loaded ahead, so no segment has this output.
     """
     last = info.last_output
     if last is None or not last.log:
@@ -51,17 +51,17 @@ def before_running(info: TaskInfo) -> Segment | None:
     )
 
 
-def read_stretch(owner: str, segment: Segment, skip: int) -> tuple[bytes, int]:
-    """Read a segment's part of its worker's log; of a running one what is there.
+def read_segment(owner: str, segment: Segment, skip: int) -> tuple[bytes, int]:
+    """Read a segment's part of its worker's log; of a running segment, the part so far.
 
-    Where it lies is the worker's word: an administrator must not be made to read what
-    is another's.
+    The path comes from the worker, so the owner of the file is checked: an administrator
+    must not be tricked into reading another user's file.
 
     Returns:
-        What to show, with a line for what was dropped; and where in the log it ends.
+        The output, with a line that stands for dropped parts, and its end in the log.
 
     Raises:
-        InputError: the log is gone, or another user's.
+        InputError: the log is missing, or belongs to another user.
 
     """
     try:

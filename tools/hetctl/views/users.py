@@ -1,4 +1,4 @@
-"""Users: by name and by number."""
+"""Users by name and number."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def uid_of(user: str) -> int:
     """Return the number of a user, named or numbered.
 
     Raises:
-        InputError: no such user on this machine.
+        InputError: the user does not exist on this machine.
 
     """
     if user.isdecimal() and user.isascii():
         if len(user) > len(str(LARGEST_UID)) or int(user) > LARGEST_UID:
-            raise InputError("--user: no user has so large a number")
+            raise InputError("--user: the number is too large")
         return int(user)
     try:
         return pwd.getpwnam(user).pw_uid
@@ -28,10 +28,10 @@ def uid_of(user: str) -> int:
 
 
 def owner_of(user: str) -> str:
-    """Return a user, named or numbered, in the form in which tasks name their owners.
+    """Return a user, named or numbered, in the form of tasks' owners.
 
     Raises:
-        InputError: no such user on this machine.
+        InputError: the user does not exist on this machine.
 
     """
     return f"uid:{uid_of(user)}"
@@ -39,7 +39,7 @@ def owner_of(user: str) -> str:
 
 @functools.cache
 def shown_owner(owner: str) -> str:
-    """Name the owner of a task: by name, where this machine has one."""
+    """Return the name of a task's owner, or the number if this machine has no name."""
     number = owner.removeprefix("uid:")
     try:
         return pwd.getpwuid(int(number)).pw_name

@@ -187,7 +187,7 @@ function showLegend() {
   ...(seen.chart.bars.some((bar) => bar.failed) ? [make("span", "☒ failed attempt")] : []));
 }
 
-/* --------------------------------------------------------------- steering */
+/* ---------------------------------------------------------------- control */
 
 async function explain(task) {
   chosen = task.id;

@@ -1,9 +1,9 @@
-"""The page's server: loopback only, one secret in the address, no other host's pages.
+"""The page's server: on loopback only, with a secret in the address, for one host name.
 
-Every account of the machine can reach a port on loopback. Who knows the secret in the
-address may look, with the rights of the user who started the server; requests with
-another `Host` are refused (a foreign name that was made to point at this machine), and
-so are orders unless the server was started to take them.
+Every account of the machine can reach a port on loopback. The secret in the address
+grants the view of the user who started the server. Requests with another `Host` are
+refused, which stops DNS rebinding. Orders are refused unless the server was started with
+`--control`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
     " frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
-"""What the page may load, and that no other page shows it in a frame."""
+"""Content policy: resources that the page may load, and a ban on framing it."""
 MOST_BODY = 4096
 LENGTH = re.compile("[0-9]{1,9}")
 EXPLAIN = re.compile("explain/([0-9]{1,18})")
@@ -57,11 +57,11 @@ STATUS = (
     (InputError, HTTPStatus.BAD_REQUEST),
     (DaemonUnreachableError, HTTPStatus.BAD_GATEWAY),
 )
-"""HTTP status by error; the first that fits."""
+"""HTTP status by error; the first match counts."""
 
 
 class Order(msgspec.Struct, forbid_unknown_fields=True):
-    """What the page may ask for: a verb for a task, or a policy."""
+    """A request of the page: a verb for a task, or a policy."""
 
     verb: str
     id: int = 0
@@ -81,9 +81,9 @@ class PageServer(ThreadingHTTPServer):
     """Serves the page of one daemon.
 
     Args:
-        socket: the daemon's.
-        port: on loopback; 0: any free one.
-        control: whether orders are taken.
+        socket: the daemon's socket.
+        port: the port on loopback; 0: any free port.
+        control: whether orders are accepted.
 
     Raises:
         InputError: the port is taken or not allowed.
@@ -97,7 +97,7 @@ class PageServer(ThreadingHTTPServer):
         self.control = control
         self.secret = secrets.token_urlsafe(24)
         self.state = State()
-        self.looking = Lock()
+        self.reading = Lock()
         try:
             super().__init__((LOOPBACK, port), Handler)
         except OSError as error:
@@ -106,7 +106,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where to look, with the secret."""
+        """The page's address, with the secret."""
         return f"http://{LOOPBACK}:{self.server_port}/{self.secret}/"
 
 
@@ -130,18 +130,18 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(self._look)
 
     def do_POST(self) -> None:
-        self._answer(self._obey)
+        self._answer(self._execute)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class names it so
-        """Say nothing: the address holds the secret."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
+        """Log nothing: the address contains the secret."""
 
     def _answer(self, work: Callable[[str], None]) -> None:
         self.close_connection = True
         secret, _, rest = self.path.lstrip("/").partition("/")
         if self.headers.get("Host") not in self.server.names:
-            self._say(HTTPStatus.FORBIDDEN, "this server has another name")
+            self._say(HTTPStatus.FORBIDDEN, "wrong host name")
         elif not hmac.compare_digest(secret.encode(), self.server.secret.encode()):
-            self._say(HTTPStatus.FORBIDDEN, "the address lacks the secret")
+            self._say(HTTPStatus.FORBIDDEN, "wrong secret in the address")
         else:
             try:
                 work(rest)
@@ -160,19 +160,21 @@ class Handler(BaseHTTPRequestHandler):
             with connect(self.server.socket_path) as client:
                 self._json({"text": explanation_text(client, int(asked[1]))})
         else:
-            raise NotFoundError(f"there is no {what!r} here")
+            raise NotFoundError(f"no such page: {what!r}")
 
     def _state(self) -> dict[str, Any]:
-        with connect(self.server.socket_path) as client, self.server.looking:
+        with connect(self.server.socket_path) as client, self.server.reading:
             seen = self.server.state.read(client)
             policies = sorted(client.policy().available) if self.server.control else []
         return seen | {"control": self.server.control, "policies": policies}
 
-    def _obey(self, what: str) -> None:
+    def _execute(self, what: str) -> None:
         if what != "order":
-            raise NotFoundError(f"there is no {what!r} here")
+            raise NotFoundError(f"no such page: {what!r}")
         if not self.server.control:
-            raise NotAllowedError("only looking; start it with --control to steer")
+            raise NotAllowedError(
+                "read-only: start the server with --control to allow orders"
+            )
         order = self._order()
         with connect(self.server.socket_path) as client:
             VERBS[order.verb](client, order)
@@ -181,7 +183,7 @@ class Handler(BaseHTTPRequestHandler):
     def _order(self) -> Order:
         length = self.headers.get("Content-Length", "")
         if not LENGTH.fullmatch(length) or int(length) > MOST_BODY:
-            raise InputError("an order is a JSON object of some bytes")
+            raise InputError(f"expected an order as JSON, at most {MOST_BODY} bytes")
         try:
             order = msgspec.json.decode(self.rfile.read(int(length)), type=Order)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

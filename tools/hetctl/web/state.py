@@ -1,4 +1,4 @@
-"""What the page shows: the node as one JSON document, asked for anew at each look."""
+"""The page's data: the node as one JSON document, read again at each update."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from hetctl.views.rates import Rates
 from libtask.client.client import Selection
 
 if TYPE_CHECKING:
-    from hetctl.export.lanes import Stretch
+    from hetctl.export.lanes import Bar
     from libtask.client.client import Client
     from libtask.messages import DeviceInfo, TaskInfo
 
 NEWEST = 400
-"""Tasks that the page shows at once: the newest, and all that are on a resource."""
+"""Number of newest tasks on the page; it also shows all tasks on a resource."""
 WINDOW_S = 600.0
-"""How far back the chart reaches."""
+"""Seconds that the chart covers."""
 
 
 class State:
-    """Describes the node; remembers the last look, as rates take two."""
+    """Describes the node; it keeps the last reading, because rates need two."""
 
     def __init__(self) -> None:
         self._rates = Rates()
 
     def read(self, client: Client) -> dict[str, Any]:
-        """Look, and describe what is seen.
+        """Read the node; return its document.
 
         Raises:
             HetError: the daemon does not answer.
@@ -69,7 +69,7 @@ class State:
 
 
 def _tasks(client: Client, devices: list[DeviceInfo]) -> list[TaskInfo]:
-    """List what to show, by id."""
+    """Return the tasks to show, by id."""
     newest = client.tasks(Selection(detail=True, limit=NEWEST))
     known = {info.id: info for info in newest}
     older = {task for each in devices for task in each.running} - known.keys()
@@ -83,13 +83,13 @@ def _tasks(client: Client, devices: list[DeviceInfo]) -> list[TaskInfo]:
 def _chart(
     tasks: list[TaskInfo], devices: list[DeviceInfo], at: float
 ) -> dict[str, Any]:
-    """Lay the last minutes out; times are seconds before `at`, negative."""
-    lanes, stretches = laid_out(tasks, devices, at)
-    seen = [each for each in stretches if each.finish > at - WINDOW_S]
+    """Return the chart of the last minutes; times are negative seconds relative to `at`."""
+    lanes, bars = laid_out(tasks, devices, at)
+    seen = [each for each in bars if each.finish > at - WINDOW_S]
     index = {id(each): number for number, each in enumerate(seen)}
     moved = [
         (index[id(one)], index[id(other)])
-        for one, other in moves(stretches)
+        for one, other in moves(bars)
         if id(one) in index and id(other) in index
     ]
     return {
@@ -100,7 +100,7 @@ def _chart(
     }
 
 
-def _bar(each: Stretch, at: float) -> dict[str, Any]:
+def _bar(each: Bar, at: float) -> dict[str, Any]:
     return {
         "task": each.task.id,
         "app": each.task.app,
