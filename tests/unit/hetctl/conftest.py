@@ -1,4 +1,4 @@
-"""A fake daemon that commands find."""
+"""A fake daemon that commands connect to."""
 
 from __future__ import annotations
 

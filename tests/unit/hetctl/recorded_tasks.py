@@ -1,4 +1,4 @@
-"""Tasks of which daemons have records."""
+"""Records of tasks as a daemon has them."""
 
 from __future__ import annotations
 

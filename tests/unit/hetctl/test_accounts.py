@@ -1,4 +1,4 @@
-"""`hetctl history` and `hetctl report`: sums over records, and what is not known."""
+"""`hetctl history` and `hetctl report`: sums over records, and unknown values."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_failed_attempt_is_neither_busy_nor_idle_nor_energy() -> None:
     assert one.places == [("gpu0", True), ("cpu", False)]
 
 
-def test_a_stretch_that_computed_before_it_failed_counts() -> None:
+def test_a_segment_that_computed_before_it_failed_counts() -> None:
     lost = Segment("gpu0", 0.0, 4.0, seconds=3.0, strips=7, error="killed")
     task = a_task(1, state="failed", finished=4.0, segments=[lost])
 
@@ -148,7 +148,7 @@ def test_a_stretch_that_computed_before_it_failed_counts() -> None:
     assert (gpu.split.computing, gpu.split.failed, gpu.busy) == (3.0, 0.0, 1.0)
 
 
-def test_what_runs_is_counted_until_now() -> None:
+def test_running_tasks_are_counted_until_now() -> None:
     running = a_task(
         1,
         state="running",
@@ -164,7 +164,7 @@ def test_what_runs_is_counted_until_now() -> None:
     assert found.resources[1].split == Split(0.0, 0.0, 0.0, 6.0, 4.0)
 
 
-def test_set_up_begins_with_the_stretch() -> None:
+def test_set_up_begins_with_the_segment() -> None:
     segment = Segment(
         "gpu0", 10.0, 16.0, seconds=3.0, computing=12.0, transfer_in=0.5, set_up=0.25
     )
@@ -189,7 +189,7 @@ def test_nothing_is_idle_on_a_resource_that_is_gone() -> None:
 # ---------------------------------------------------------------- report
 
 
-def test_report_of_ones_own_tells_what_is_kept_and_the_limits(
+def test_report_mine_prints_the_users_storage_and_limits(
     daemon: FakeDaemon,
 ) -> None:
     daemon.tasks = {7: a_moved_task()}
@@ -300,7 +300,7 @@ def test_history_as_a_table(daemon: FakeDaemon) -> None:
     assert cells == "9 - heat heat/64 cancelled - - 1.0 s 0 ms 0 -"
 
 
-def test_history_is_of_the_last_that_ended(daemon: FakeDaemon) -> None:
+def test_history_lists_the_newest_ended_tasks(daemon: FakeDaemon) -> None:
     daemon.tasks = {
         1: a_short_task(1, finished=1050.0),
         2: a_short_task(2, finished=1020.0),
@@ -376,7 +376,7 @@ def test_history_of_a_user_and_of_a_resource(daemon: FakeDaemon) -> None:
 
 
 @pytest.mark.parametrize(("least", "told"), [(5.0, 5.0), (7.5, 7.5), (7.6, None)])
-def test_a_bound_that_was_beaten_is_not_told(
+def test_a_bound_that_was_beaten_is_left_out(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, least: float, told: float
 ) -> None:
     daemon.tasks[7] = a_moved_task()

@@ -1,4 +1,4 @@
-"""What shells complete, by the code that `hetctl completion` prints."""
+"""Shell completion, by the code that `hetctl completion` prints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def completed(line: str, socket: Path) -> set[str]:
-    """Ask as bash does where its user presses the tabulator at the end of `line`."""
+    """Complete as bash does when the user presses Tab at the end of `line`."""
     words = line.split(" ")
     asked = {
         "_HETCTL_COMPLETE": "bash_complete",

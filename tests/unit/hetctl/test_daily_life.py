@@ -1,4 +1,4 @@
-"""Small things that users meet every day: what they are told, and when."""
+"""Everyday output: reasons, hints and progress, and the time when they are printed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHY = "waits for gpu0: 3 tasks are before it"
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-def test_an_awaited_task_tells_its_state() -> None:
+def test_an_awaited_task_reports_its_state() -> None:
     client: Any = None
     task = AsyncTask(TaskHandle(client, 7))
     assert (task.state, task.done()) == ("queued", False)
@@ -78,7 +78,7 @@ def test_parameters_without_sense_are_refused(
         make_policy(policy, parameters)
 
 
-def test_who_stops_waiting_hears_that_the_tasks_go_on(
+def test_an_interrupted_wait_reports_that_the_tasks_go_on(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_given: object) -> None:
@@ -95,7 +95,7 @@ def test_who_stops_waiting_hears_that_the_tasks_go_on(
     )
 
 
-def test_what_a_task_waits_for_is_told(daemon: FakeDaemon) -> None:
+def test_the_reason_for_waiting_is_printed(daemon: FakeDaemon) -> None:
     daemon.answers[Explain] = lambda asked: [Explained(asked.request, 1, "queued", WHY)]
     setting_up = [Segment("cpu", 1.0)]
     computing = [Segment("cpu", 1.0, strips=1)]
@@ -189,7 +189,7 @@ def test_the_example_scenario_runs() -> None:
     assert found["counts"]["completed"] == 6
 
 
-def test_a_batch_files_mistakes_are_told_in_one_round(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_batch_file_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text(
         """
         [[task]]

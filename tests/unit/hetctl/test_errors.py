@@ -1,4 +1,4 @@
-"""Errors of `hetctl`: one line that says what, where, and what to do; never a traceback."""
+"""Errors of `hetctl`: one line with the mistake and a remedy; never a traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "expected"),
     [
         (["sbmit"], 2, "no command 'sbmit'; did you mean submit?"),
         (["policy", "shaw"], 2, "Did you mean 'show'?"),
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_mistake_is_one_line_with_a_way_out(
-    daemon: FakeDaemon, words: list[str], status: int, told: str
+    daemon: FakeDaemon, words: list[str], status: int, expected: str
 ) -> None:
     result = CliRunner().invoke(main, words)
 
@@ -48,7 +48,7 @@ def test_a_mistake_is_one_line_with_a_way_out(
     assert result.exit_code == status, result.output
     assert len(lines) == 1
     assert lines[0].startswith("hetctl: ")
-    assert told in lines[0]
+    assert expected in lines[0]
 
 
 def test_without_a_daemon_it_says_how_to_start_one(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_without_a_daemon_it_says_how_to_start_one(tmp_path: Path) -> None:
     assert default.output.endswith("start one with `hetctl daemon start`\n")
 
 
-def test_what_the_daemon_refuses_is_one_line(daemon: FakeDaemon) -> None:
+def test_an_error_of_the_daemon_is_one_line(daemon: FakeDaemon) -> None:
     text = "no policy 'migraton' (did you mean migration?); there are: migration"
     daemon.answers[Policies] = lambda m: [Error(m.request, "not-found", text)]
 

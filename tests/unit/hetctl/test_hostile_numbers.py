@@ -1,4 +1,4 @@
-"""Numbers that nobody means, in every option that takes one: a line each, no traceback."""
+"""Extreme numbers in every option that takes one: one line each, no traceback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HUGE = ("9" * 30, "-" + "9" * 30, "9" * 5000, str(2**63), str(-(2**63) - 1))
 NUMBERS = (*HUGE, "1e400", "nan", "inf", "-1", "x", "", "٣")
 KINDS = (click.IntRange, click.FloatRange, Duration)
 UNBOUNDED = {"top", "web", "metrics"}
-"""Commands that serve until they are ended."""
+"""Commands that run until they are stopped."""
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "submit": ("synthetic", "--seconds", '{"cpu": 1}'),
     "wait": ("1",),
@@ -33,7 +33,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 
 def _failure(*words: str) -> str:
-    """Run a command; return what is wrong with how it ends, empty: nothing."""
+    """Run a command; return the fault of its end, empty if there is none."""
     result = CliRunner().invoke(main, words)
     error = result.exception
     if error is not None and not isinstance(error, SystemExit):
@@ -106,7 +106,7 @@ def test_there_are_options_to_try() -> None:
     assert {"--priority", "--strip", "--count", "--timeout", "--limit"} <= tried
 
 
-def test_no_message_holds_what_the_wire_cannot() -> None:
+def test_no_message_contains_values_that_the_wire_cannot_carry() -> None:
     nested: Any = []
     for _ in range(3000):
         nested = [nested]

@@ -1,4 +1,4 @@
-"""Other users' words where people read them: they steer no terminal and forge no line."""
+"""Other users' words in output: they cannot control a terminal or forge a line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EVIL = f"a{STEERING}[/bold][link=x]$\\oops$<script>\n{FORGED}"
 
 
 def steers(text: str) -> list[str]:
-    """List what would do something to a terminal, besides ending lines."""
+    """List the control characters in a text, except line ends."""
     return [
         c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Zl") and c != "\n"
     ]
@@ -88,7 +88,7 @@ SHOWING = (
 
 @pytest.mark.parametrize("reader", ["program", "person"])
 @pytest.mark.parametrize("command", SHOWING)
-def test_what_is_printed_steers_no_terminal(
+def test_printed_text_cannot_control_the_terminal(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, command: str, reader: str
 ) -> None:
     monkeypatch.setattr("hetctl.output.on_terminal", lambda: reader == "person")
@@ -102,7 +102,7 @@ def test_what_is_printed_steers_no_terminal(
 
 
 @pytest.mark.parametrize("command", ["list --all", "show 1", "events"])
-def test_json_holds_the_words_and_steers_no_terminal(
+def test_json_keeps_the_words_and_cannot_control_the_terminal(
     daemon: FakeDaemon, command: str
 ) -> None:
     shown = CliRunner().invoke(main, [*command.split(), "--json"]).stdout
@@ -160,7 +160,7 @@ def test_all_that_is_printed_goes_through_one_place() -> None:
 
 
 @pytest.mark.parametrize(("reader", "red"), [(0, "\x1b[31mred"), (1, "\\x1b[31mred")])
-def test_anothers_log_steers_no_terminal(
+def test_another_users_log_cannot_control_the_terminal(
     daemon: FakeDaemon,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -213,7 +213,7 @@ def test_no_word_of_a_user_begins_a_line_of_the_log() -> None:
     assert len(starts) == 3
 
 
-def test_only_what_steers_is_changed() -> None:
+def test_only_control_characters_are_changed() -> None:
     words = "naïve 東京 😀 \t x\N{NO-BREAK SPACE}y"
 
     assert visible(words) == words

@@ -120,7 +120,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bad_applications_and_parameters(tmp_path: Path) -> None:
-    """All found before a daemon is needed: none runs here."""
+    """Errors that are found without a daemon; none runs here."""
     notes = tmp_path / "notes.py"
     notes.write_text("class Heat: pass\n")
 
@@ -249,7 +249,7 @@ def test_each_mistake_of_a_batch_is_named(tmp_path: Path) -> None:
         ("[[task]\n", "b.toml: "),
     ],
 )
-def test_files_that_are_no_batch(tmp_path: Path, text: str, said: str) -> None:
+def test_files_that_are_not_batch_files(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "b.toml"
     path.write_text(text)
 
@@ -320,7 +320,7 @@ def test_unexpected_answer_is_one_line(daemon: FakeDaemon) -> None:
     assert "what?" in refused(1, "list")
 
 
-def test_submit_tells_what_an_application_takes() -> None:
+def test_submit_help_lists_the_parameters_of_an_application() -> None:
     shown = CliRunner().invoke(main, ["submit", "heat", "--help"])
 
     assert shown.exit_code == 0

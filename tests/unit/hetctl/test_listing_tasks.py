@@ -1,4 +1,4 @@
-"""Which tasks `list` and `history` show, which columns, in which order; `@NAME`."""
+"""Tasks, columns and order in `list` and `history`; `@NAME`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def old_and_new(daemon: FakeDaemon) -> FakeDaemon:
 
 
 @pytest.mark.usefixtures("old_and_new")
-def test_what_lives_and_what_ended_within_a_day_is_listed() -> None:
+def test_unfinished_tasks_and_those_ended_within_a_day_are_listed() -> None:
     assert ids("list") == [2, 3, 4]
     assert ids("list", "--all") == ids("list", "all") == [1, 2, 3, 4]
     assert ids("list", "--since", "30min") == [3, 4]
@@ -47,7 +47,7 @@ def test_what_lives_and_what_ended_within_a_day_is_listed() -> None:
 
 
 @pytest.mark.usefixtures("old_and_new")
-def test_what_is_left_out_is_told() -> None:
+def test_a_cut_listing_is_reported() -> None:
     result = CliRunner().invoke(main, ["list", "--limit", "2"])
     found = document("list", "--limit", "2")
 
@@ -83,7 +83,7 @@ def test_bars_and_lines_in_names_break_no_columns(daemon: FakeDaemon) -> None:
 
 
 @pytest.mark.parametrize("command", ["list", "history"])
-def test_an_unknown_column_is_told_with_those_there_are(
+def test_an_error_about_an_unknown_column_lists_the_columns(
     daemon: FakeDaemon, command: str
 ) -> None:
     for option in ("-o", "--sort"):

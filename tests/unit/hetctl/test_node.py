@@ -1,4 +1,4 @@
-"""What `hetctl` says of the node: its devices, its policy, its daemon."""
+"""Commands about the node: devices, policy, daemon."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_policy(daemon: FakeDaemon) -> None:
     assert "runs each on its best" in text("policy", "list")
 
 
-def test_who_set_the_policy_is_told_and_how_to_go_back(daemon: FakeDaemon) -> None:
+def test_policy_show_names_the_setter_and_how_to_reset(daemon: FakeDaemon) -> None:
     assert text("policy", "set", "affinity").splitlines()[-1] == (
         "set by uid 7 on 2026-01-02 03:04 UTC; "
         "`hetctl policy reset` resets it to the configured migration"

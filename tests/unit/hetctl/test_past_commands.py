@@ -41,7 +41,7 @@ def test_ended_tasks_are_submitted_again(mixed: FakeDaemon) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "expected"),
     [
         (["requeue", "3"], 2, "task 3 is running: only ended tasks can be submitted"),
         (["requeue", "1", "--failed"], 4, "none of these tasks failed"),
@@ -52,21 +52,21 @@ def test_ended_tasks_are_submitted_again(mixed: FakeDaemon) -> None:
     ],
 )
 @pytest.mark.usefixtures("mixed")
-def test_what_cannot_be_done_is_said_with_a_way_out(
-    words: list[str], status: int, told: str
+def test_an_error_names_an_alternative(
+    words: list[str], status: int, expected: str
 ) -> None:
     result = CliRunner().invoke(main, words)
     errors = CliRunner().invoke(main, [*words, "--json"])
 
     assert (result.exit_code, result.stdout) == (status, "")
-    assert told in result.stderr
+    assert expected in result.stderr
     found = json.loads(errors.stderr)
     assert (errors.exit_code, errors.stdout) == (status, "")
     assert (found["format"], found["status"]) == ("hetctl/error-1", status)
     assert f"hetctl: {found['text']}\n" == result.stderr
 
 
-def test_an_unreachable_daemon_is_told_as_json(tmp_path: Path) -> None:
+def test_an_unreachable_daemon_is_reported_as_json(tmp_path: Path) -> None:
     words = ["--json", "list", "--socket", str(tmp_path / "none")]
 
     found = json.loads(CliRunner().invoke(main, words).stderr)
@@ -111,8 +111,8 @@ def test_why_tasks_failed(daemon: FakeDaemon) -> None:
     daemon.tasks[1] = a_task(1, state="failed", reason="it failed", last_output=last)
     daemon.tasks[2] = a_task(2, state="completed")
 
-    told = "==> task 1 (failed) <==\nit failed\nKeyError: 3\n"
-    assert text("logs", "--err", "1-2") == told
+    expected = "==> task 1 (failed) <==\nit failed\nKeyError: 3\n"
+    assert text("logs", "--err", "1-2") == expected
 
 
 def test_orders_are_events(daemon: FakeDaemon) -> None:
@@ -125,8 +125,10 @@ def test_orders_are_events(daemon: FakeDaemon) -> None:
 
     lines = [json.loads(line) for line in text("events", "1", "--json").splitlines()]
 
-    told = [(line["what"], line["state"], line["by"], line["reason"]) for line in lines]
-    assert told == [
+    found = [
+        (line["what"], line["state"], line["by"], line["reason"]) for line in lines
+    ]
+    assert found == [
         ("submitted", "held", None, None),
         ("hold", "held", "uid:7", "at its submission"),
         ("set", "held", "uid:0", "priority=3"),

@@ -1,4 +1,4 @@
-"""What `hetctl` makes of the records of tasks: events, logs, pictures, scenarios, traces."""
+"""Output from records of tasks: events, logs, charts, scenarios, traces."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_moves_are_changes_of_resource() -> None:
 
 
 def a_task_that_failed_elsewhere() -> Any:
-    """Two attempts that failed, and a stretch that did not."""
+    """Two failed attempts and one segment that did not fail."""
     failed = [
         Segment("gpu0", at, at + 0.5, error="gpu0: a.cl does not compile")
         for at in (1000.5, 1001.5)
@@ -113,7 +113,7 @@ def test_failed_attempts_are_no_moves_and_have_a_mark(
     assert "failed attempt" not in path.read_text()
 
 
-def test_failed_attempts_are_told_by_events_history_show_and_trace(
+def test_failed_attempts_appear_in_events_history_show_and_trace(
     daemon: FakeDaemon,
 ) -> None:
     daemon.tasks = {7: a_task_that_failed_elsewhere()}
@@ -140,7 +140,7 @@ def test_failed_attempts_are_no_part_of_a_scenario(daemon: FakeDaemon) -> None:
     assert task["actual_seconds"] == {"cpu": 2.0}
 
 
-def test_what_was_written_last_is_shown(daemon: FakeDaemon, tmp_path: Path) -> None:
+def test_the_last_output_is_shown(daemon: FakeDaemon, tmp_path: Path) -> None:
     log = tmp_path / "w.log"
     log.write_text("of another\nno driver\n")
     last = LastOutput(
@@ -158,7 +158,7 @@ def test_what_was_written_last_is_shown(daemon: FakeDaemon, tmp_path: Path) -> N
     shown = text("show", "7")
 
     assert "last output in `load()`:\n              \\x1b[2J no driver\n" in shown
-    # it failed before it ran anywhere: no segment tells of its log
+    # it failed before it ran anywhere: no segment has its log
     assert text("logs", "7") == "no driver\n"
     assert document("show", "7")["last_output"]["lines"] == ["\x1b[2J no driver"]
 
@@ -176,7 +176,7 @@ def test_gantt(daemon: FakeDaemon, tmp_path: Path, suffix: str, magic: bytes) ->
         assert "1 task, 1 migration, 3.5 s" in drawn
 
 
-def test_scenario_of_what_ran(daemon: FakeDaemon, tmp_path: Path) -> None:
+def test_scenario_of_past_tasks(daemon: FakeDaemon, tmp_path: Path) -> None:
     from hetsim.scenario import read_scenario
 
     whole = [Segment("gpu0", 1005.0, 1007.0, strips=5)]
@@ -213,7 +213,7 @@ def test_scenario_of_what_ran(daemon: FakeDaemon, tmp_path: Path) -> None:
     assert scenario.policy == "migration"
 
 
-def test_scenario_tells_apart_what_takes_different_times(
+def test_scenario_separates_tasks_with_different_times(
     daemon: FakeDaemon, tmp_path: Path
 ) -> None:
     from hetsim.scenario import read_scenario

@@ -1,4 +1,4 @@
-"""`hetctl submit`, `batch` and `wait`: what they send, and the statuses they exit with."""
+"""`hetctl submit`, `batch` and `wait`: their messages and exit statuses."""
 
 from __future__ import annotations
 

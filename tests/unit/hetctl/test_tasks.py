@@ -1,4 +1,4 @@
-"""What `hetctl` prints of tasks: tables and the fixed JSON forms, without loading much."""
+"""Output about tasks: tables and the fixed JSON forms; modules that commands import."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_selectors_reach_the_daemon(daemon: FakeDaemon) -> None:
     ]
 
 
-def test_progress_lists_what_runs(daemon: FakeDaemon) -> None:
+def test_progress_lists_running_tasks(daemon: FakeDaemon) -> None:
     daemon.tasks = {
         1: a_task(1),
         2: a_task(2, state="running", progress=0.5, started=1.0),

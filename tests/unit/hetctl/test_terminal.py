@@ -1,4 +1,4 @@
-"""What `hetctl` draws on a terminal: tables and live progress bars."""
+"""Output on a terminal: tables and live progress bars."""
 
 from __future__ import annotations
 

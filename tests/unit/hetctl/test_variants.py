@@ -1,4 +1,4 @@
-"""Arrays and sweeps: which tasks one description stands for, and how they are selected."""
+"""Arrays and sweeps: the tasks of one description, and their selection."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_indexes_of_an_array(text: str, found: list[int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "3-1", "0-5:0", "-3", "1-", "0-9999999"])
-def test_what_is_no_array_says_what_one_is(text: str) -> None:
+def test_an_error_about_an_array_shows_the_expected_form(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected indexes such as|more than"):
         indexes(text)
 
@@ -80,7 +80,7 @@ def test_a_name_selects_its_array_and_globs_select_more() -> None:
     assert [name for name in names if bears(name, "run.10")] == ["run.10"]
 
 
-def test_ids_with_gaps_are_told_as_ranges() -> None:
+def test_ids_with_gaps_are_printed_as_ranges() -> None:
     assert ranges([1, 2, 3, 7, 9, 10]) == ["1-3", "7", "9-10"]
 
 

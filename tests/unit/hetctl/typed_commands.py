@@ -1,4 +1,4 @@
-"""Commands as a user types them, and what they print."""
+"""Commands as a user types them, and their output."""
 
 from __future__ import annotations
 
