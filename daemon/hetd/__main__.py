@@ -36,7 +36,6 @@ from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy, plug_ins
 from libtask.endpoint import run_directory
 from libtask.errors import HetError, InputError
-from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from hetsched.policy import Policy
@@ -134,19 +133,14 @@ def _serve(arguments: argparse.Namespace) -> None:
         config = _configuration(origins)
         policy = _policy(config)
         parts.callback(os.close, lock(arguments.state))
-        reach("start.locked")
         store = Store(arguments.state / "hetd.db", _retention(config))
         parts.callback(store.close)
-        reach("start.opened")
         router = _router(arguments, config)
         parts.callback(router.close)
-        reach("start.bound")
         router.self_test()
-        reach("start.known")
         node = _assemble(config, store, router, policy)
         parts.callback(node.metering.close)
         _restore(node, origins)
-        reach("start.restored")
         log.info("serving %s on %s", ", ".join(node.devices), router.path)
         wakes = Wakes(router.socket, store.wake_fd)
         loop = Loop(router, store, node, wakes)
@@ -155,7 +149,6 @@ def _serve(arguments: argparse.Namespace) -> None:
         if router.guard.exhausted:
             raise HetError(router.guard.exhausted)
         node.pool.retire_launchers(node.journal.live_of.get)
-        reach("stop.retired")
 
 
 def _policy(config: Config) -> Policy:

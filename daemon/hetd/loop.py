@@ -140,9 +140,7 @@ class Loop:
         """
         began = then = self._now()
         for envelope in self._router.receive():
-            reach("loop.received")
             self._handle(envelope)
-            reach("loop.handled")
             now = self._now()
             self._shares.charge(envelope.peer.uid, now - then, now)
             then = now

@@ -30,7 +30,6 @@ from hetsched.state import dependency_ended
 from hetsched.system import SECOND
 from hetsched.tasks import Row
 from libtask import messages as m
-from libtask.faultpoints import reach
 from libtask.processes import started_at
 
 if TYPE_CHECKING:
@@ -222,7 +221,6 @@ class Node:
         )
 
     def _restoration(self, entry: Entry) -> e.TaskSubmitted | e.TaskRestored:
-        reach("start.restoring")
         submitted = self.submission(entry)
         self._watch_overrun(entry, submitted)
         event = restored(entry, submitted)

@@ -16,8 +16,7 @@ import hetd
 import libtask
 from libtask import messages as m
 from libtask.client.session import Session
-from libtask.errors import HetError
-from libtask.faultpoints import IN_DAEMON, IN_LAUNCHER, IN_WORKER, POINTS
+from libtask.faultpoints import POINTS
 from torture import calls
 from torture.deployment import PATIENCE, Deployment, NotInTimeError, eventually
 from torture.history import name_of
@@ -68,9 +67,7 @@ def test_random_moves_change_no_result(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_kill_at_every_fault_point_loses_nothing(tmp_path: Path) -> None:
-    crew = [(point, 1) for point in IN_LAUNCHER | IN_WORKER]
-
-    run, reached = walk_all(hits(IN_DAEMON, 2) + crew, tmp_path)
+    run, reached = walk_all(hits(POINTS, 2), tmp_path)
 
     assert run.complaints == [], run.failure_report()
     assert reached == sorted(POINTS)
@@ -80,7 +77,6 @@ def test_every_fault_point_is_one_place_in_the_code() -> None:
     reached = sorted(_reached())
 
     assert reached == sorted(POINTS)
-    assert len(reached) >= 40
 
 
 def _reached() -> Iterator[str]:
@@ -129,18 +125,6 @@ def test_a_run_that_fails_is_kept_and_tells_why(tmp_path: Path) -> None:
     acknowledged = {key for key, _ in kept["history"]["acknowledged"]}
     assert acknowledged
     assert acknowledged <= set(kept["history"]["submissions"])
-
-
-def test_an_exception_in_a_handler_fails_one_request() -> None:
-    with Deployment() as deployment:
-        deployment.start_daemon("submit.checked:1:raise")
-        deployment.await_answer()
-        with closing(_session(deployment)) as session:
-            with pytest.raises(HetError, match="internal error of hetd"):
-                session.request(_submit("k"))
-            answer = session.request(_submit("k"))
-
-        assert [task.id for task in all_tasks(deployment.socket)] == answer.ids
 
 
 def test_an_exception_that_breaks_the_state_ends_the_daemon_and_nothing_is_lost() -> (

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import signal
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +22,7 @@ from libtask.client.session import Session
 from libtask.errors import HetError
 from libtask.faultpoints import IN_DAEMON, IN_LAUNCHER, POINTS
 from torture import counting
-from torture.deployment import NotInTimeError, eventually
+from torture.deployment import eventually
 from torture.history import name_of
 from torture.kills import run_under_load
 from torture.load import DEAF, described
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
     from torture.kills import LoadTest, Run
 
-RETIRING = "launcher.retiring"
 HOLD_AND_GO_ON: tuple[Literal["hold", "snapshot", "release"], ...] = (
     "hold",
     "snapshot",
@@ -47,11 +44,6 @@ PROVOKE_S, LONGEST_S = 0.02, 2.0
 to greet before the next provocation ends it."""
 GROWTH = 1.3
 """Of that time, from one to the next."""
-ONCE = frozenset(
-    {point for point in POINTS if point.startswith(("start.", "stop."))}
-    | {RETIRING, "worker.forked"}
-) - {"start.restoring"}
-"""What a process passes once: the later time is that of the next process."""
 
 
 class Walk:
@@ -69,30 +61,10 @@ class Walk:
         self._numbers = itertools.count()
         self._order = ""
         self._provocations: dict[str, Callable[[], None]] = {
-            "start.restoring": self._start_once_more,
-            "stop.retired": self._stop_daemon,
-            "launcher.came": self._another_launcher,
-            "launcher.left": self._another_launcher,
-            "launcher.greeting": self._another_daemon,
-            "worker.greeting": self._another_daemon,
-            "worker.left": self._kill_worker,
-            "worker.exited": self._kill_worker,
-            "worker.came": self._kill_worker,
-            "worker.assigned": self._kill_worker,
-            "workers.before": self._kill_worker,
-            "workers.asked": self._kill_worker,
-            "kill.before": self._defy,
-            "launcher.before-kill": self._defy,
-            "launcher.signalled": self._defy,
-            "launcher.before-fork": self._kill_worker,
             "launcher.forked": self._kill_worker,
-            "launcher.ended": self._kill_worker,
-            "launcher.reaped": self._kill_worker,
             "exit.drafted": self._kill_worker,
             "exit.recorded": self._kill_worker,
             "exit.told": self._kill_worker,
-            "worker.forked": self._kill_worker,
-            "resume.done": self._kill_worker,
             "snapshot.reported": self._keep_waiting,
         }
 
@@ -101,10 +73,7 @@ class Walk:
     def all(self, chosen: Sequence[tuple[str, int]]) -> None:
         """Walk over points of all processes; raise where one is not reached."""
         self.daemons([each for each in chosen if each[0] in IN_DAEMON])
-        others = [each for each in chosen if each[0] not in IN_DAEMON]
-        self.launchers([each for each in others if each[0] != RETIRING])
-        if (RETIRING, 1) in others:
-            self.retire()
+        self.launchers([each for each in chosen if each[0] not in IN_DAEMON])
 
     def daemons(self, hits: Iterable[tuple[str, int]]) -> None:
         """Walk over points of the daemon."""
@@ -129,20 +98,6 @@ class Walk:
             self._provoke(point, marker)
             self._note("launcher" if point in IN_LAUNCHER else "worker", point, hit)
         self._deployment.keep_launcher()
-
-    def retire(self) -> None:
-        """Send a launcher home that fails when it hears it."""
-        for client in self.test.clients:
-            client.end()
-        eventually(self.test.all_ended, "the end of all tasks")
-        marker = self._marker(RETIRING, 1)
-        self._replace_launcher(_order(RETIRING, 1, marker))
-        eventually(self._deployment.is_launcher_there, "the launcher at the daemon")
-        self._deployment.stop_daemon()
-        eventually(marker.exists, f"fault point {RETIRING}")
-        self._note("launcher", RETIRING, 1)
-        self._deployment.start_daemon()
-        self._deployment.await_answer()
 
     def _provoke(self, point: str, marker: Path) -> None:
         """Do what leads to a point, until it is reached."""
@@ -187,39 +142,6 @@ class Walk:
         for worker in self._deployment.workers()[:1]:
             _kill(worker)
 
-    def _another_launcher(self) -> None:
-        self._deployment.kill_launcher()
-        self._deployment.start_launcher()
-
-    def _another_daemon(self) -> None:
-        self._deployment.kill_daemon()
-        self._deployment.start_daemon()
-        self._deployment.await_answer()
-
-    def _start_once_more(self) -> None:
-        """Kill a daemon that found too little to restore."""
-        with contextlib.suppress(NotInTimeError):  # it has reached the point meanwhile
-            self._deployment.await_answer()
-            self.test.await_load()
-            self._deployment.kill_daemon()
-            self._deployment.start_daemon(self._order)
-
-    def _stop_daemon(self) -> None:
-        with contextlib.suppress(NotInTimeError):  # it has reached the point meanwhile
-            self._deployment.await_answer()
-            if self._deployment.daemon is not None:
-                os.kill(self._deployment.daemon, signal.SIGTERM)
-
-    def _defy(self) -> None:
-        """Cancel a task that reaches no checkpoint for a while."""
-        # the daemon may reach the point, and end, at any of these steps
-        with (
-            contextlib.suppress(HetError),
-            self._one_task(iterations=1, pause_s=1.0) as (session, ids),
-        ):
-            self.test.history.ask_to_cancel(*ids)
-            session.request(m.Control(request=0, verb="cancel", ids=ids))
-
     def _keep_waiting(self) -> None:
         """Take a snapshot of a task that is held in its worker."""
         with (
@@ -249,7 +171,7 @@ class Walk:
 
 def _order(point: str, hit: int, marker: Path) -> str:
     """Write a value of `HETD_FAIL`."""
-    return f"{point}:{1 if point in ONCE else hit}:kill:{marker}"
+    return f"{point}:{hit}:kill:{marker}"
 
 
 def _kill(process: psutil.Process) -> None:

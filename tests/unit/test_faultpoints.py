@@ -26,7 +26,7 @@ def test_it_fails_at_its_point_and_time_and_only_once() -> None:
     fuse = Fuse()
     fuse.arm("run.sent:2:raise")
 
-    fuse("run.before")
+    fuse("store.written")
     fuse("run.sent")
     with pytest.raises(FaultError, match=r"fault point run\.sent"):
         fuse("run.sent")

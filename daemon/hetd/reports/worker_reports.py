@@ -19,7 +19,6 @@ from hetsched.ids import TaskId
 from hetsched.system import SECOND
 from hetsched.tasks import State
 from libtask import messages as m
-from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -70,13 +69,11 @@ class CrewDesk:
 
     def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
         """Take in a launcher, and the names of the workers that it has."""
-        reach("launcher.came")
         self._node.pool.launcher_came(peer, workers)
         self._node.discipline.attend(peer.uid)
 
     def launcher_left(self, peer: Peer) -> None:
         """Give up the tasks for which no worker can come any more."""
-        reach("launcher.left")
         for task in reversed(self._node.pool.launcher_left(peer)):
             begun = not self._node.discipline.is_blameless(TaskId(task))
             self._lose(task, "its launcher ended", begun=begun)
@@ -86,7 +83,6 @@ class CrewDesk:
 
     def worker_came(self, peer: Peer, hello: m.Register) -> None:
         """Take in a worker, and what it still holds from before a restart."""
-        reach("worker.came")
         pool = self._node.pool
         before = pool.worker_at(peer.route)
         if before is not None and before.name != hello.worker:
@@ -163,7 +159,6 @@ class CrewDesk:
             last: what it wrote last, and of which task.
 
         """
-        reach("worker.left")
         worker = self._node.pool.worker_left(uid, name)
         self._node.discipline.obeys_at_last(uid, name)
         if worker is None or worker.task is None:
@@ -210,7 +205,6 @@ class CrewDesk:
         """Believe a launcher about the workers of its own user."""
         if not self._node.pool.holds(peer.uid, message.name):
             return
-        reach("worker.exited")
         self._node.pool.crew(peer.uid).shows_life()
         self._node.discipline.attend(peer.uid)
         reason = message.reason or f"its worker exited with status {message.status}"
@@ -380,7 +374,6 @@ class CrewDesk:
         return repeated
 
     def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
-        reach("report.aborted")
         entry = self._node.journal.live.get(message.task)
         if entry is not None and entry.epoch != message.epoch:
             # It gave up what it held before; maybe it has the same task anew by now.
@@ -399,11 +392,9 @@ class CrewDesk:
                 self._node.discipline.obeys_at_last(worker.uid, worker.name)
 
     def _on_ready(self, entry: Entry, message: m.Ready) -> None:
-        reach("report.ready")
         self._node.happen(e.TaskReady(TaskId(entry.id), message.epoch))
 
     def _on_progress(self, entry: Entry, message: m.Progress) -> None:
-        reach("report.progress")
         task = TaskId(entry.id)
         entry.checkpoint = message.checkpoint
         entry.checkpoint_at = self._wall()
@@ -444,15 +435,12 @@ class CrewDesk:
             open_segment(entry, strips=strips, seconds=seconds)
 
     def _on_yielded(self, entry: Entry, message: m.Yielded) -> None:
-        reach("report.yielded")
         entry.checkpoint = message.checkpoint
         entry.checkpoint_at = self._wall()
         entry.at_risk = message.at_risk
         self._close_segment(entry, message, message.last_strip or None)
         task = TaskId(entry.id)
-        reach("yield.noted")
         self._node.happen(e.TaskYielded(task, message.epoch, entry.progress))
-        reach("yield.done")
 
     def _on_finished(self, entry: Entry, message: m.Finished) -> None:
         self._take_ends([(entry, message)])
@@ -479,7 +467,6 @@ class CrewDesk:
         events: list[e.Event] = []
         done: list[tuple[Entry, float]] = []
         for entry, message in ends:
-            reach("report.finished")
             self._begin_late(entry, done[-1][1] if done else self._wall())
             entry.result = message.result
             entry.exit_code = message.exit_code
@@ -490,12 +477,10 @@ class CrewDesk:
             events.append(e.TaskFinished(TaskId(entry.id), message.epoch))
         if not events:
             return []
-        reach("finish.noted")
         self._node.happen(*events)
         for entry, ended in done:
             if entry.finished is not None:  # perhaps while no daemon was there
                 entry.finished = ended
-        reach("finish.done")
         return [entry for entry, _ in done]
 
     def _begin_late(self, entry: Entry, at: float) -> None:
@@ -514,7 +499,6 @@ class CrewDesk:
             self._node.happen(e.TaskStarted(record.id, record.epoch))
 
     def _on_failed(self, entry: Entry, message: m.Failed) -> None:
-        reach("report.failed")
         self._node.journal.close_segment(
             entry,
             self._ended(entry, message.ended),

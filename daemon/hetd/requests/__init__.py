@@ -25,7 +25,6 @@ from hetd.requests.usage import UsageDesk
 from hetd.store import StoreFullError
 from libtask import messages as m
 from libtask.errors import BugError, DaemonUnreachableError, HetError
-from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,4 +143,3 @@ class Service:
         """Keep the answer to a change, to be given when it is asked for again."""
         if isinstance(request, m.Change):
             self._once.remember(peer.uid, request, reply)
-            reach("change.remembered")

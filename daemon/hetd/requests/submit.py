@@ -62,14 +62,12 @@ class SubmissionDesk:
             self._anchored(spec, first + position, completed)
             for position, spec in enumerate(request.tasks)
         ]
-        reach("submit.checked")
         submission = request.part_of or first
         entries = [
             self._admit(peer, spec, request.worker, submission) for spec in specs
         ]
         reach("submit.admitted")
         self._node.submit(entries)
-        reach("submit.placed")
         ids = [entry.id for entry in entries]
         return m.Submitted(request.request, ids, launcher)
 

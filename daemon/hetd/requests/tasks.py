@@ -17,7 +17,6 @@ from hetsched.planning.explain import RESOURCE_LOST, explain
 from hetsched.tasks import State
 from libtask import messages as m
 from libtask.errors import InputError
-from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -113,9 +112,7 @@ class TaskDesk:
         for number, some in enumerate(slices_of_pages(self._node.journal, live)):
             if number:
                 yield
-            reach("control.before")
             self._control(peer, request, some)
-            reach("control.done")
         return m.Done(request.request, live)
 
     def _control(self, peer: Peer, request: m.Control, tasks: Sequence[int]) -> None:
@@ -221,11 +218,9 @@ class TaskDesk:
                 f"has implementations for {', '.join(entry.spec.kinds)}"
             )
         _demand_movable(entry)
-        reach("migrate.before")
         self._ordered(peer, request.id, "migrate", f"to {request.resource}")
         self._node.happen(e.TaskMoved(TaskId(request.id), request.resource))
         self._node.keep(TaskId(request.id))
-        reach("migrate.done")
         return m.Done(request.request, [request.id])
 
 

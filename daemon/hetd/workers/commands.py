@@ -61,9 +61,7 @@ class Orders:
         entry = self._journal.live[action.task]
         stage = _load(entry, action.epoch)
         self._bind(entry, action.epoch)
-        reach("stage.before")
         self._pool.send(action.task, stage)
-        reach("stage.sent")
 
     def run(self, action: a.Run) -> None:
         entry = self._journal.live[action.task]
@@ -81,16 +79,13 @@ class Orders:
                 self._pool.follow(entry.id, entry.owner, action.after)
         if not follows:
             self._discipline.runs(action.task, action.epoch)
-        reach("run.before")
         self._pool.send(action.task, run)
         reach("run.sent")
 
     def preempt(self, action: a.Preempt) -> None:
-        reach("preempt.before")
         preempt = m.Preempt(action.task, action.epoch, action.requeue)
         self._pool.send(action.task, preempt)
         self._discipline.is_to_yield(action.task)
-        reach("preempt.sent")
 
     def suspend(self, action: a.Suspend) -> None:
         self.send_signal(
@@ -115,9 +110,7 @@ class Orders:
             record is not None and record.bound and record.epoch == action.epoch
         )
         started = self._pool.worker_of(action.task) is not None
-        reach("abort.before")
         self._pool.send(action.task, m.Abort(action.task, action.epoch))
-        reach("abort.sent")
         if not still_bound:
             self._pool.part(action.task)
         elif not started:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from hetd.workers.user_workers import Crew, Worker
 from libtask.errors import BugError
-from libtask.faultpoints import reach
 from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
 from libtask.processes import started_at
 
@@ -245,7 +244,6 @@ class WorkerPool:
         crew = self._crews[worker.uid]
         if crew.launcher is None:
             return False
-        reach("kill.before")
         sent = self._send(crew.launcher.route, KillWorker(worker.name, reason))
         return sent and not crew.hung
 
@@ -501,7 +499,6 @@ class WorkerPool:
         worker.take(task)
         self._by_task[task] = worker
         self.assigned(task, worker)
-        reach("worker.assigned")
         for message in self._backlog.pop(task, ()):
             self._order(worker, message)
 
@@ -527,10 +524,8 @@ class WorkerPool:
         for _ in range(missing):
             self._started += 1
             names.append(f"{self._prefix}-{self._started}")
-        reach("workers.before")
         if self._send(crew.launcher.route, StartWorkers(names)):
             crew.starting.update(names)
-        reach("workers.asked")
 
 
 def _nobody_cares(_task: int, _worker: Worker) -> None:

@@ -13,7 +13,6 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from libtask.faultpoints import reach
 from libtask.launcher.cgroups import enter
 from libtask.phase import own_page
 from libtask.processes import become_subreaper
@@ -37,7 +36,6 @@ def run_worker(options: WorkerOptions, group: Path | None) -> NoReturn:
     status = 1
     try:
         _leave_launcher(options, group)
-        reach("worker.forked")
         Worker(options, end_processes=TaskCleanup().end_processes).run()
         status = 0
     except BaseException:  # noqa: BLE001  nothing may return into the launcher's code

@@ -130,7 +130,6 @@ class Launcher:
         return welcome.log_bytes if welcome else LOG_BYTES
 
     def _greeting(self) -> list[Message]:
-        reach("launcher.greeting")
         workers = self._supervisor.names()
         hello = Register(role="launcher", pid=os.getpid(), workers=workers)
         return [hello, *self._exits.unconfirmed()]
@@ -145,7 +144,6 @@ class Launcher:
             case DropSnapshots() | DropAttachments():
                 self._drop(message)
             case Retire():
-                reach("launcher.retiring")
                 self._retired = True
                 for name in self._supervisor.names():
                     self._supervisor.terminate(name, "the daemon stops")

@@ -96,7 +96,6 @@ class Supervisor:
         sys.stdout.flush()
         sys.stderr.flush()
         group = self._groups.make(options.name) if self._groups else None
-        reach("launcher.before-fork")
         try:
             pid = os.fork()
         except OSError:
@@ -111,11 +110,9 @@ class Supervisor:
         """End a worker; for certain when the grace is over."""
         for child in self._children.values():
             if child.name == name and child.kill_at is None:
-                reach("launcher.before-kill")
                 child.why_killed = reason
                 child.kill_at = time.monotonic() + GRACE
                 _signal(child.pid, signal.SIGTERM)
-                reach("launcher.signalled")
 
     def look(self) -> None:
         """Take note of every worker that has ended; kill what is overdue."""
@@ -133,13 +130,11 @@ class Supervisor:
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         with contextlib.suppress(ChildProcessError):  # there are none
             while ended := os.waitid(os.P_ALL, 0, flags):
-                reach("launcher.ended")
                 # What it left running goes with it: its pid is its group's number, and
                 # cannot be anybody else's before the wait.
                 with contextlib.suppress(OSError):
                     os.killpg(ended.si_pid, signal.SIGKILL)
                 _, status = os.waitpid(ended.si_pid, 0)
-                reach("launcher.reaped")
                 self._note_end(ended.si_pid, os.waitstatus_to_exitcode(status))
 
     def _note_end(self, pid: int, status: int) -> None:

@@ -77,7 +77,6 @@ class CheckpointHook:
         if now_ns < self._next_look_ns:
             return None
         self._next_look_ns = now_ns + LOOK_NS
-        reach("worker.looked")
         demand = self._receive()
         if demand is None:
             self._report(now_ns)
@@ -169,7 +168,6 @@ class CheckpointHook:
         self._report_at_ns = now_ns + REPORT_NS
         self._beat_at_ns = now_ns + BEAT_NS
         self._link.send_validated(self._progress())
-        reach("worker.reported")
         self._reports += 1
         self._reported = self._measures.copy()
 

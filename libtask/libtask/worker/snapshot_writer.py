@@ -275,7 +275,6 @@ class SnapshotWriter:
         self.current = TaskSnapshots(loaded, self._root, order.snapshots, settings)
         if order.resume:
             resumed = self.current.resume()
-            reach("resume.done")
             self._link.send(resumed)
 
     def let_go(self) -> None:

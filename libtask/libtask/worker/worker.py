@@ -159,7 +159,6 @@ class Worker:
         self._link.close()
 
     def _greeting(self) -> list[Message]:
-        reach("worker.greeting")
         task, epoch = self._pending_task()
         hello = Register(
             role="worker",
@@ -212,13 +211,11 @@ class Worker:
         if not follows:
             self._pending.take_back()
         self._begin_segment(order, Phase.LOADING)
-        reach("worker.loading")
         try:
             self._loaded = self._load(order)
         except BaseException as error:  # noqa: BLE001  whatever an app raises is its own failure, the worker lives on
             self._fail(order, error)
             return
-        reach("worker.loaded")
         own_page.enter(Phase.WAITING)
         if self._loaded is not None:
             self._snapshot_writer.take_in(self._loaded, order)
@@ -260,7 +257,6 @@ class Worker:
         if not order.follows:
             self._pending.take_back()
         began = time.monotonic()
-        reach("worker.running")
         try:
             self._execute(loaded, order)
         except BaseException as error:  # noqa: BLE001  whatever an app raises is its own failure, the worker lives on
@@ -346,7 +342,6 @@ class Worker:
                 self._end(Aborted(task=loaded.task, epoch=loaded.epoch, **account))
 
     def _finish(self, loaded: LoadedTask, execution: Execution) -> None:
-        reach("worker.computed")
         own_page.enter(Phase.SAVING)
         kept = self._encoded(loaded, loaded.app.save(execution.checkpoint))
         for warning in kept.warnings:
@@ -359,7 +354,6 @@ class Worker:
             exit_code=0 if loaded.spec.app == COMMAND else None,
             **self._output.account(execution.measures),
         )
-        reach("worker.saved")
         self._end(finished)
 
     def _encoded(self, loaded: LoadedTask, result: Any) -> EncodedResult:
@@ -385,9 +379,7 @@ class Worker:
             at_risk=self._snapshot_writer.end_segment(execution.measures),
             **self._output.account(execution.measures),
         )
-        reach("worker.stopped")
         self._pending.say(yielded, self._link, self._now())
-        reach("worker.yielded")
         self._link.abort_followers()
         self._begin_segment(loaded, Phase.WAITING)
 
@@ -434,7 +426,7 @@ class Worker:
         # what kills the worker from here on has nothing to do with the task
         own_page.enter(Phase.IDLE)
         self._pending.say(ended, self._link, self._now())
-        reach("worker.last-word")
+        reach("worker.end-told")
         self.ended = ended
         self._unload()
         self._leaving |= self._options.own
