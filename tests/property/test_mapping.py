@@ -19,7 +19,7 @@ from hetsched.planning.interpretation import Interpretation
 from hetsched.planning.machines import Machine, Queued
 from hetsched.planning.mapping import (
     Bucket,
-    Scene,
+    MappingInput,
     baseline_pass,
     efficient_pass,
     least_completion,
@@ -70,7 +70,7 @@ def pictures(draw: st.DrawFn) -> Picture:
     )
 
 
-def scene_of(picture: Picture, interpretation: Interpretation) -> Scene[Any]:
+def input_of(picture: Picture, interpretation: Interpretation) -> MappingInput[Any]:
     buckets = []
     for kind, times in enumerate(picture.times):
         order: DeadlineOrder[Task] = DeadlineOrder()
@@ -93,7 +93,7 @@ def scene_of(picture: Picture, interpretation: Interpretation) -> Scene[Any]:
         )
         for j, queue in enumerate(picture.queues)
     ]
-    return Scene(buckets, machines, interpretation)
+    return MappingInput(buckets, machines, interpretation)
 
 
 def start(picture: Picture, machine: int) -> int:
@@ -183,14 +183,14 @@ def by_energy(picture: Picture, task: Task, j: int) -> tuple[int, ...]:
 def test_the_baselines_decide_as_task_by_task(
     urgency: Any, key: Any, picture: Picture
 ) -> None:
-    outcome = baseline_pass(scene_of(picture, Interpretation()), urgency)
+    outcome = baseline_pass(input_of(picture, Interpretation()), urgency)
 
     assert mapped(outcome) == reference(picture, soonest, key)
 
 
 @given(picture=pictures(), margin=st.integers(0, 1))
 def test_elare_decides_as_task_by_task(picture: Picture, margin: int) -> None:
-    outcome = efficient_pass(scene_of(picture, Interpretation(margin=margin)))
+    outcome = efficient_pass(input_of(picture, Interpretation(margin=margin)))
 
     nominate = partial(thriftiest, margin=margin)
     assert mapped(outcome) == reference(picture, nominate, by_energy)
@@ -205,8 +205,8 @@ def test_elare_decides_as_task_by_task(picture: Picture, margin: int) -> None:
 
 @given(picture=pictures())
 def test_one_mapping_an_event_is_one_of_those_of_a_whole_pass(picture: Picture) -> None:
-    whole = mapped(efficient_pass(scene_of(picture, Interpretation())))
-    single = mapped(efficient_pass(scene_of(picture, Interpretation(single=True))))
+    whole = mapped(efficient_pass(input_of(picture, Interpretation())))
+    single = mapped(efficient_pass(input_of(picture, Interpretation(single=True))))
 
     assert len(single) == min(len(whole), 1)
     assert single.items() <= whole.items()
@@ -220,11 +220,11 @@ def test_felare_favours_whom_it_should(
     picture: Picture, rates: list[float], factor: float
 ) -> None:
     fairness = Fairness(factor=factor)
-    scene = scene_of(picture, Interpretation())
-    scene.rates.update({str(kind): rate for kind, rate in enumerate(rates)})
-    suffered = fairness.suffered(scene.rates)
+    given = input_of(picture, Interpretation())
+    given.rates.update({str(kind): rate for kind, rate in enumerate(rates)})
+    suffered = fairness.suffered(given.rates)
 
-    outcome = fair_pass(scene, fairness)
+    outcome = fair_pass(given, fairness)
 
     queued = {
         f"{j}/{k}": (j, str(kind))

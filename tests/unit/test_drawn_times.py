@@ -8,7 +8,7 @@ from builders import a_resource, a_task
 from hetsched.events import TimerFired
 from hetsched.ids import TaskId
 from hetsched.planning.interpretation import MappingParameters
-from hetsched.planning.mapper import scene_of
+from hetsched.planning.mapper import input_of
 from hetsched.policy import Place
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ SECONDS = {"a": {"cpu": 4.0, "gpu0": 2.0}, "b": {"cpu": 3.0, "gpu0": 5.0}}
 
 def waiting_times(node: Harness) -> dict[int, dict[str, int]]:
     """Times of the waiting tasks as the mapper sees them now."""
-    scene = scene_of(node.scheduler.system, AS_THE_AUTHORS_CODE)
+    given = input_of(node.scheduler.system, AS_THE_AUTHORS_CODE)
     return {
         task.id: dict(bucket.expected)
-        for bucket in scene.buckets
+        for bucket in given.buckets
         for _, _, task in bucket.order.entries()
     }
 
@@ -53,7 +53,7 @@ def test_a_task_keeps_its_time_when_it_is_mapped(a_scheduler: Start) -> None:
     ledger.place(place.task, place.resource, place.rank)
 
     cpu = next(
-        m for m in scene_of(system, AS_THE_AUTHORS_CODE).machines if m.name == "cpu"
+        m for m in input_of(system, AS_THE_AUTHORS_CODE).machines if m.name == "cpu"
     )
     assert [each.expected for each in cpu.queue if each.task.id == task] == [
         before[task]["cpu"]

@@ -72,7 +72,7 @@ def test_progress_on_a_shared_processor_counts_the_time_it_was_given(
     node.handle(e.TaskFinished(TaskId(2), 2), at=40.0)
     node.handle(e.TimerFired(), at=60.0)
 
-    (item,) = View(node.scheduler.system).picture.items
+    (item,) = View(node.scheduler.system).node.items
 
     assert item.times == [60.0]
 

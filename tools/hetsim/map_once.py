@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from hetsched.planning.machines import Machine, Queued
 from hetsched.planning.mapper import MappingPolicy
-from hetsched.planning.mapping import Bucket, Scene
+from hetsched.planning.mapping import Bucket, MappingInput
 from hetsched.policies import POLICIES, make_policy
 from hetsched.policies.mokhtari import FairEnergyLatencyAware
 from hetsched.queues import NEVER, DeadlineOrder
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hetsched.ids import Nanoseconds
     from hetsched.planning.interpretation import Interpretation
-    from hetsched.planning.mapping import Outcome
+    from hetsched.planning.mapping import MappingOutcome
     from hetsim.mapping_event import MachineState, MappingEvent, TaskState
 
 
@@ -73,12 +73,12 @@ def map_once(event: MappingEvent, mapper: MappingPolicy) -> MappingResult:
     fair = isinstance(mapper, FairEnergyLatencyAware)
     if fair and event.completion_rates is None:
         raise InputError("completion_rates: is missing; felare goes by it")
-    outcome = mapper.heuristic()(_scene(event, mapper.interpretation()))
+    outcome = mapper.heuristic()(_input(event, mapper.interpretation()))
     return _result(event, outcome, mapper)
 
 
 def _result(
-    event: MappingEvent, outcome: Outcome[TaskState], mapper: MappingPolicy
+    event: MappingEvent, outcome: MappingOutcome[TaskState], mapper: MappingPolicy
 ) -> MappingResult:
     mapped = {n.task.id: int(n.machine.name) for n in outcome.chosen}
     expired = [task.id for task in event.arriving if _expired(task, event)]
@@ -105,12 +105,14 @@ def _expired(task: TaskState, event: MappingEvent) -> bool:
     )
 
 
-def _scene(event: MappingEvent, interpretation: Interpretation) -> Scene[TaskState]:
+def _input(
+    event: MappingEvent, interpretation: Interpretation
+) -> MappingInput[TaskState]:
     machines = [
         _machine(event, index, state, interpretation)
         for index, state in enumerate(event.machines)
     ]
-    return Scene(_buckets(event), machines, interpretation, event.rates())
+    return MappingInput(_buckets(event), machines, interpretation, event.rates())
 
 
 def _buckets(event: MappingEvent) -> list[Bucket[TaskState]]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hetsched.planning.mapping import (
     Bucket,
+    MappingInput,
+    MappingOutcome,
     Nominee,
-    Outcome,
-    Scene,
     choose,
     efficient_pairs,
     energy_of,
@@ -63,21 +63,21 @@ class Fairness:
         return {name for name, rate in rates.items() if rate < limit}
 
 
-def fair_pass(scene: Scene[T], fairness: Fairness) -> Outcome[T]:
+def fair_pass(given: MappingInput[T], fairness: Fairness) -> MappingOutcome[T]:
     """Map as ELARE does, tasks that suffer first; others make way for them (FELARE)."""
-    nominees, hopeless = efficient_pairs(scene)
-    suffered = fairness.suffered(scene.rates)
-    waiting = [bucket for bucket in scene.buckets if bucket.type in suffered]
+    nominees, hopeless = efficient_pairs(given)
+    suffered = fairness.suffered(given.rates)
+    waiting = [bucket for bucket in given.buckets if bucket.type in suffered]
     urgent = [nominee for nominee in nominees if nominee.bucket.type in suffered]
     evicted: list[T] = []
     if waiting and fairness.evict:
         wanted = [pair for pair in hopeless if pair[0].type in suffered]
-        demands = _demands(wanted, scene, suffered, fairness)
+        demands = _demands(wanted, given, suffered, fairness)
         evicted = _make_way(demands, suffered)
         urgent += [demand.nominee for demand in demands if demand.fits]
     if not urgent and not (fairness.block and waiting):
         urgent = nominees
-    return Outcome(evicted, choose(urgent, scene.interpretation), hopeless)
+    return MappingOutcome(evicted, choose(urgent, given.interpretation), hopeless)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,14 @@ class Demand(Generic[T]):
 
 def _demands(
     wanted: list[tuple[Bucket[T], Nanoseconds]],
-    scene: Scene[T],
+    given: MappingInput[T],
     suffered: set[str],
     fairness: Fairness,
 ) -> list[Demand[T]]:
     """Find for each machine the first suffered task to arrive that others can help."""
     demands: dict[str, Demand[T]] = {}
     for bucket, reach in wanted:
-        demand = _demand(bucket, reach, scene, suffered)
+        demand = _demand(bucket, reach, given, suffered)
         if demand is None or not (demand.fits or fairness.in_vain):
             continue
         name = demand.nominee.machine.name
@@ -113,10 +113,10 @@ def _number(demand: Demand[T]) -> int:
 
 
 def _demand(
-    bucket: Bucket[T], reach: Nanoseconds, scene: Scene[T], suffered: set[str]
+    bucket: Bucket[T], reach: Nanoseconds, given: MappingInput[T], suffered: set[str]
 ) -> Demand[T] | None:
     """Look what the first infeasible task of a type needs on its fastest machine."""
-    able = [machine for machine in scene.machines if machine.name in bucket.expected]
+    able = [machine for machine in given.machines if machine.name in bucket.expected]
     if not able:
         return None
     machine = min(able, key=lambda machine: bucket.expected[machine.name])
@@ -125,7 +125,7 @@ def _demand(
         return None
     expected = bucket.expected[machine.name]
     needed = [
-        machine.start_without(count, suffered) + expected + scene.interpretation.margin
+        machine.start_without(count, suffered) + expected + given.interpretation.margin
         for count in range(1, most + 1)
     ]
     found = bucket.order.oldest(needed[-1], reach)

@@ -1,8 +1,9 @@
 """Late binding: a task is given to a resource when a slot is free, not before.
 
 Nothing waits in a local queue, so nothing is wrong about a queue: only the task's own
-time is uncertain. Which task a slot takes is a matter of value: what its completion is
-worth, times the chance of it, for each second of the slot.
+time is uncertain. A slot takes the task of the greatest value: what its completion is
+worth (`prices`), times the probability of it (`Chances`), for each second of the slot.
+Called by the policy `fair-deadline`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hetsched.planning.chances import Chances, due, time_elsewhere
+from hetsched.planning.outlook import CHECKPOINT_S, Outlook
 from hetsched.policy import Place, Preempt
 from hetsched.queues import NEVER
+from hetsched.system import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
     from hetsched.system import Resource, System
     from hetsched.tasks import Row, TaskRecord
+
 
 WORTHWHILE = 1e-3
 """A running task that is in less danger than this is left alone."""
@@ -33,11 +36,82 @@ HIGHEST = 3.0
 the others for good."""
 
 PROMISE = 0.9
-"""What a running task counts before it is complete."""
+"""The part of a completion that a running task counts for."""
+
+ROOT_2 = math.sqrt(2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Chances:
+    """Estimates the probability that tasks meet their deadlines.
+
+    Attributes:
+        spread: standard deviation of an execution time, as a share of its expectation.
+        margin: standard deviations that must be left for a task to count as safe.
+
+    """
+
+    spread: float = 0.1
+    margin: float = 2.0
+
+    def safe_time(self, expected: Nanoseconds) -> Nanoseconds:
+        """Return the time within which a task is done with near certainty."""
+        return round(expected * (1.0 + self.margin * self.spread))
+
+    def within(self, slack: Nanoseconds, expected: Nanoseconds) -> float:
+        """Estimate the chance that a task which starts now is done within `slack`."""
+        return self._normal(slack - expected, expected)
+
+    def of_running(self, task: TaskRecord, system: System) -> float:
+        """Estimate the chance that a running task meets its deadline where it is."""
+        deadline = due(task)
+        if deadline == NEVER:
+            return 1.0
+        whole = system.fit(task.row).expected.get(task.resource or "")
+        if whole is None:
+            return 0.0
+        paced = _pace(task, whole)
+        left = round(paced * (1.0 - task.progress))
+        end = max(task.progress_at + left, system.now)
+        return self._normal(deadline - end, max(left, 1))
+
+    def _normal(self, spare: Nanoseconds, uncertain: Nanoseconds) -> float:
+        deviation = max(self.spread * uncertain, 1.0)
+        return 0.5 * (1.0 + math.erf(spare / deviation / ROOT_2))
+
+
+def due(task: TaskRecord) -> Nanoseconds:
+    """Return the deadline of a task; `NEVER` where it has none."""
+    deadline = task.submitted.deadline
+    return NEVER if deadline is None else deadline
+
+
+def time_elsewhere(task: TaskRecord, system: System, resource: str) -> Nanoseconds:
+    """Return the time until a running task is done if it moves to an idle resource now."""
+    expected = system.fit(task.row).expected[resource]
+    here = task.resource or ""
+    costs = Outlook(system, 1.0, 1.0).transfer(task, here, resource)
+    costs += until_checkpoint(task, system)
+    return round(expected * (1.0 - system.progress(task)) + costs * SECOND)
+
+
+def until_checkpoint(task: TaskRecord, system: System) -> float:
+    """Return the seconds until a running task comes to a checkpoint, at most."""
+    strips = task.submitted.strips
+    if strips is None:
+        return CHECKPOINT_S
+    return system.seconds(task.row, task.resource or "") / strips
+
+
+def _pace(task: TaskRecord, expected: Nanoseconds) -> float:
+    """Return the time of the whole task at its pace since it came here."""
+    seen = task.progress_at - task.since
+    done = task.progress - task.progress_then
+    return seen / done if seen > 0 and done > 0.0 else expected
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOffer:
     """A task that a free slot could take.
 
     Attributes:
@@ -52,7 +126,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class LateBinding:
     """Binds waiting tasks, and running ones that move, to free slots.
 
     Attributes:
@@ -84,10 +158,10 @@ class Binding:
             else:
                 yield Place(self._before(offer, worth).id, offer.resource)
 
-    def _best_offer(self, free: list[str], worth: dict[str, float]) -> Offer | None:
+    def _best_offer(self, free: list[str], worth: dict[str, float]) -> SlotOffer | None:
         """Find the best offer, relative to the most that its resource could achieve."""
         backlog = self._backlog() if self.patience else {}
-        best: tuple[float, Offer] | None = None
+        best: tuple[float, SlotOffer] | None = None
         for name in free:
             most = self._most(name, worth)
             for offer in self._offers(self.system.resources[name], worth, backlog):
@@ -98,7 +172,7 @@ class Binding:
 
     def _offers(
         self, resource: Resource, worth: dict[str, float], backlog: dict[str, int]
-    ) -> Iterator[Offer]:
+    ) -> Iterator[SlotOffer]:
         for row in self.system.unplaced.rows():
             expected = self.system.fit(row).expected.get(resource.name)
             if expected is None:
@@ -109,7 +183,7 @@ class Binding:
                 continue
             if not self._left(task, resource, backlog):
                 value = worth[row.type] * chance / max(expected, 1)
-                yield Offer(value, task, resource.name)
+                yield SlotOffer(value, task, resource.name)
         if self.rescue:
             yield from self._rescues(resource, worth)
 
@@ -123,8 +197,10 @@ class Binding:
         deadline, _, task = order.latest()
         return task, self.chances.within(deadline - now, expected)
 
-    def _rescues(self, resource: Resource, worth: dict[str, float]) -> Iterator[Offer]:
-        """Offer running tasks that may miss their deadline where they are."""
+    def _rescues(
+        self, resource: Resource, worth: dict[str, float]
+    ) -> Iterator[SlotOffer]:
+        """SlotOffer running tasks that may miss their deadline where they are."""
         for task in movable(self.system):
             if resource.name not in self.system.fit(task.row).expected:
                 continue
@@ -133,11 +209,11 @@ class Binding:
             safe = self.system.now + self.chances.safe_time(needed) <= due(task)
             if task.resource != resource.name and safe and saved > WORTHWHILE:
                 value = worth[task.row.type] * saved / max(needed, 1)
-                yield Offer(value, task, resource.name, moves=True)
+                yield SlotOffer(value, task, resource.name, moves=True)
 
     # ------------------------------------------------------------ order
 
-    def _before(self, offer: Offer, worth: dict[str, float]) -> TaskRecord:
+    def _before(self, offer: SlotOffer, worth: dict[str, float]) -> TaskRecord:
         """Find a task that misses its deadline behind the one offered, not the reverse.
 
         Types that are far ahead are left out: their short tasks would always get in.

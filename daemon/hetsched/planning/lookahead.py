@@ -17,7 +17,7 @@ from hetsched.planning.rollout import (
     NEXT,
     SETTLES_S,
     Item,
-    Picture,
+    NodeState,
     Rollout,
     Started,
     Step,
@@ -89,7 +89,7 @@ def settles_at(system: System) -> Nanoseconds | None:
 
 
 class View:
-    """A picture of the system, and which task and resource each number stands for."""
+    """The system as a `NodeState`, and which task and resource each number stands for."""
 
     def __init__(self, system: System) -> None:
         self.system = system
@@ -98,7 +98,7 @@ class View:
         self.links = [state.resource.link_bytes_per_s for state in self.states]
         self.numbers = {name: r for r, name in enumerate(self.names)}
         self.tasks: list[TaskRecord] = []
-        self.picture = Picture(
+        self.node = NodeState(
             slots=[state.slots for state in self.states],
             shared=[state.resource.shared for state in self.states],
             items=[],
@@ -111,9 +111,7 @@ class View:
                 self._add_running(task, r, state)
             if state.queue:
                 for task in state.queue.first(len(state.queue)):
-                    lists = (
-                        self.picture.fronts if task.rank < 0 else self.picture.queues
-                    )
+                    lists = self.node.fronts if task.rank < 0 else self.node.queues
                     lists[r].append(self._add(task, 1.0 - task.progress))
 
     def _add(self, task: TaskRecord, rest: float) -> int:
@@ -123,7 +121,7 @@ class View:
         item.settled = (task.since - self.system.now) / SECOND + SETTLES_S
         item.moves = MOST_MOVES - task.moves
         item.fixed = task.pinned is not None or item.moves <= 0
-        self.picture.items.append(item)
+        self.node.items.append(item)
         self.tasks.append(task)
         return len(self.tasks) - 1
 
@@ -166,7 +164,7 @@ class View:
             )
         rest = max(0.0, 1.0 - task.progress - elapsed / expected)
         number = self._add(task, rest)
-        item = self.picture.items[number]
+        item = self.node.items[number]
         if math.isinf(item.times[r]):  # an avoidance that began after the task
             item.times[r] = expected * rest
         destination = None
@@ -174,7 +172,7 @@ class View:
             destination = self.numbers.get(task.destination or "", -1)
             if destination >= 0 and math.isinf(item.times[destination]):
                 destination = -1  # avoided by now: the policy will choose again
-        self.picture.running.append(
+        self.node.running.append(
             Started(number, r, arriving, destination, task.makes_way)
         )
 
@@ -209,7 +207,7 @@ def decide(system: System, aim: Aim) -> tuple[View, list[Step]]:
     look.improve()
     while doubtful := look.doubtful():
         for number in doubtful:
-            view.picture.items[number].fixed = True
+            view.node.items[number].fixed = True
         look.begin_again()
     return view, look.best.steps
 
@@ -221,7 +219,7 @@ class LookAhead:
         self.view = view
         self.aim = aim
         self.left = aim.budget
-        self.count = max(len(view.picture.items), 1)
+        self.count = max(len(view.node.items), 1)
         self.begin_again()
 
     def begin_again(self) -> None:
@@ -232,7 +230,7 @@ class LookAhead:
         self, rule: type[Rollout], first: Iterable[Step] = (), *, still: bool = False
     ) -> Rollout:
         self.left -= self.count
-        rollout = rule(self.view.picture)
+        rollout = rule(self.view.node)
         rollout.play(first, still=still)
         return rollout
 
@@ -269,13 +267,13 @@ class LookAhead:
 
     def _moves(self, step: Step) -> bool:
         """Whether a step brings a started task to another resource."""
-        home = self.view.picture.items[step.item].home
+        home = self.view.node.items[step.item].home
         return home not in (-1, step.resource)
 
     def _gain(self, step: Step) -> float:
         """Seconds by which all is done sooner, or all tasks together are, by a move."""
         others = [s for s in self.best.steps if s is not step and s.rule != NEXT]
-        item = self.view.picture.items[step.item]
+        item = self.view.node.items[step.item]
         item.fixed = True
         without = self.play(type(self.best), others)
         item.fixed = False
@@ -290,7 +288,7 @@ class LookAhead:
         """
         view, aim = self.view, self.aim
         task = view.tasks[step.item]
-        item = view.picture.items[step.item]
+        item = view.node.items[step.item]
         here, there = item.home, step.resource
         cost = item.copies[here] + item.moving + item.copies[there]
         deviation = math.hypot(
@@ -314,32 +312,32 @@ class LookAhead:
 
     def steps(self) -> Iterator[Step | None]:
         """List single steps that could be taken now; None: nothing."""
-        now = Rollout(self.view.picture)
+        now = Rollout(self.view.node)
         idle = now.idle()
         if idle:
             yield None
         yield from self._helps(idle)
         for r in now.range:
             queue = now.queues[r]
-            if 0 < now.picture.slots[r] - len(now.on[r]) < len(queue):
+            if 0 < now.node.slots[r] - len(now.on[r]) < len(queue):
                 yield from (Step(i, r, rule=NEXT) for i in self._unlike(queue))
         yield from self._moves_to(idle)
 
     def _helps(self, idle: list[int]) -> Iterator[Step]:
         """List what waits elsewhere and could go to idle resources."""
-        picture = self.view.picture
+        node = self.view.node
         for r in idle:
-            for donor, queue in enumerate(picture.queues):
+            for donor, queue in enumerate(node.queues):
                 if donor != r:
-                    for i in self._unlike([*picture.fronts[donor], *queue]):
-                        if picture.items[i].times[r] < math.inf:
+                    for i in self._unlike([*node.fronts[donor], *queue]):
+                        if node.items[i].times[r] < math.inf:
                             yield Step(i, r, rule="help")
 
     def _moves_to(self, idle: list[int]) -> Iterator[Step]:
         """List what runs elsewhere and could go to idle resources."""
         for r in idle:
-            for started in self.view.picture.running:
-                item = self.view.picture.items[started.item]
+            for started in self.view.node.running:
+                item = self.view.node.items[started.item]
                 leaves = started.destination is not None
                 there = started.destination if leaves else started.resource
                 # a task that is about to be held or aborted goes nowhere

@@ -14,7 +14,7 @@ from hetsched import events as e
 from hetsched.planning.hashed_random import drawn
 from hetsched.planning.interpretation import MappingParameters
 from hetsched.planning.machines import machines_of
-from hetsched.planning.mapping import Bucket, Scene
+from hetsched.planning.mapping import Bucket, MappingInput
 from hetsched.policy import Drop, Place, Wake
 from hetsched.queues import NEVER, DeadlineOrder
 from hetsched.system import SECOND
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
     from hetsched.planning.interpretation import Interpretation
-    from hetsched.planning.mapping import Outcome
+    from hetsched.planning.mapping import MappingOutcome
     from hetsched.policy import Decision
     from hetsched.system import System
     from hetsched.tasks import TaskRecord
@@ -46,7 +46,7 @@ QUIET = (
 class Heuristic(Protocol):
     """One pass of Phase I and Phase II."""
 
-    def __call__(self, scene: Scene[T]) -> Outcome[T]:
+    def __call__(self, given: MappingInput[T]) -> MappingOutcome[T]:
         """Decide which tasks are mapped where, and which make way."""
         ...
 
@@ -87,7 +87,7 @@ def _map(
     deferred: dict[TaskRecord, int] = {}
     again = True
     while again and system.unplaced:
-        outcome = heuristic(scene_of(system, interpretation))
+        outcome = heuristic(input_of(system, interpretation))
         yield from _carry_out(outcome)
         again = False
         if interpretation.deferrals is None:
@@ -100,7 +100,7 @@ def _map(
                 yield Drop(task.id, reason)
 
 
-def _carry_out(outcome: Outcome[TaskRecord]) -> Iterator[Decision]:
+def _carry_out(outcome: MappingOutcome[TaskRecord]) -> Iterator[Decision]:
     for task in outcome.evicted:
         reason = f"made way on {task.resource} for a task of a type that falls behind"
         yield Drop(task.id, reason)
@@ -110,7 +110,7 @@ def _carry_out(outcome: Outcome[TaskRecord]) -> Iterator[Decision]:
 
 
 def _put_off(
-    outcome: Outcome[TaskRecord],
+    outcome: MappingOutcome[TaskRecord],
     system: System,
     most: int,
     deferred: dict[TaskRecord, int],
@@ -125,9 +125,11 @@ def _put_off(
             yield task, explain_late(task, system) if late else ""
 
 
-def scene_of(system: System, interpretation: Interpretation) -> Scene[TaskRecord]:
+def input_of(
+    system: System, interpretation: Interpretation
+) -> MappingInput[TaskRecord]:
     """Describe the system at this instant."""
-    return Scene(
+    return MappingInput(
         buckets_of(system, interpretation),
         machines_of(system, interpretation),
         interpretation,

@@ -48,7 +48,7 @@ class Nominee(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Scene(Generic[T]):
+class MappingInput(Generic[T]):
     """The input of a heuristic.
 
     Attributes:
@@ -63,7 +63,7 @@ class Scene(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
+class MappingOutcome(Generic[T]):
     """The decisions of one pass of both phases, in this order.
 
     Attributes:
@@ -91,17 +91,17 @@ class Urgency(Protocol):
 # ------------------------------------------------------------ MM, MSD, MMU
 
 
-def baseline_pass(scene: Scene[T], urgency: Urgency) -> Outcome[T]:
+def baseline_pass(given: MappingInput[T], urgency: Urgency) -> MappingOutcome[T]:
     """Map by completion time, then as `urgency` says; late tasks too."""
-    nominees = soonest_pairs(scene, urgency)
-    return Outcome([], choose(nominees, scene.interpretation), [])
+    nominees = soonest_pairs(given, urgency)
+    return MappingOutcome([], choose(nominees, given.interpretation), [])
 
 
-def soonest_pairs(scene: Scene[T], urgency: Urgency) -> list[Nominee[T]]:
+def soonest_pairs(given: MappingInput[T], urgency: Urgency) -> list[Nominee[T]]:
     """Nominate for each type the machine that completes it soonest."""
     nominees = []
-    for bucket in scene.buckets:
-        found = _soonest(bucket, scene.machines, scene.interpretation)
+    for bucket in given.buckets:
+        found = _soonest(bucket, given.machines, given.interpretation)
         if found is not None:
             completion, machine = found
             expected = bucket.expected[machine.name]
@@ -165,14 +165,14 @@ def most_urgent_as_printed(
 # ------------------------------------------------------------ ELARE, FELARE
 
 
-def efficient_pass(scene: Scene[T]) -> Outcome[T]:
+def efficient_pass(given: MappingInput[T]) -> MappingOutcome[T]:
     """Map what can be done in time to where it takes least energy (ELARE)."""
-    nominees, hopeless = efficient_pairs(scene)
-    return Outcome([], choose(nominees, scene.interpretation), hopeless)
+    nominees, hopeless = efficient_pairs(given)
+    return MappingOutcome([], choose(nominees, given.interpretation), hopeless)
 
 
 def efficient_pairs(
-    scene: Scene[T],
+    given: MappingInput[T],
 ) -> tuple[list[Nominee[T]], list[tuple[Bucket[T], Nanoseconds]]]:
     """Nominate for each task the machine that completes it in time with least energy.
 
@@ -183,10 +183,10 @@ def efficient_pairs(
     """
     nominees: list[Nominee[T]] = []
     hopeless = []
-    for bucket in scene.buckets:
+    for bucket in given.buckets:
         reach = NEVER + 1
-        for energy, completion, _, machine in _offers(bucket, scene):
-            needed = completion + scene.interpretation.margin
+        for energy, completion, _, machine in _offers(bucket, given):
+            needed = completion + given.interpretation.margin
             if needed >= reach:
                 continue
             # Deadlines from `reach` on can be met on a machine that takes less energy.
@@ -205,12 +205,12 @@ def energy_of(machine: Machine[T], expected: Nanoseconds) -> int:
 
 
 def _offers(
-    bucket: Bucket[T], scene: Scene[T]
+    bucket: Bucket[T], given: MappingInput[T]
 ) -> list[tuple[int, Nanoseconds, int, Machine[T]]]:
     """List (energy, completion, number, machine), the least energy first."""
     offers = []
-    full = scene.interpretation.full
-    for number, machine in enumerate(scene.machines):
+    full = given.interpretation.full
+    for number, machine in enumerate(given.machines):
         expected = bucket.expected.get(machine.name)
         if expected is not None and (machine.places >= 1 or full):
             completion = machine.start() + expected

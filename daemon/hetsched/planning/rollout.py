@@ -1,7 +1,7 @@
 """Rollouts: the future of a node as it stands, played to its end with expected times.
 
 List scheduling with what the simulator models too: slots, shared processors, checkpoints,
-copies of states. `lookahead` makes a `Picture` of the system, in which items and
+copies of states. `lookahead` makes a `NodeState` of the system, in which items and
 resources are numbers and times are seconds; a `Rollout` plays it. Which decisions are
 made meanwhile is a subclass's own (`rollout_rules`). It must take microseconds a task.
 """
@@ -73,7 +73,7 @@ class Started:
 
 
 @dataclass(slots=True)
-class Picture:
+class NodeState:
     """A node as it stands: what runs, and what waits in which order."""
 
     slots: list[int]
@@ -96,7 +96,7 @@ class Step:
     rule: str = ""
 
 
-class Run:
+class RolloutRun:
     """A stretch of an item in a slot."""
 
     __slots__ = (
@@ -122,7 +122,7 @@ class Run:
 
 
 class Rollout:
-    """A simulation of a picture; without a subclass it follows the rule of `affinity`.
+    """A simulation of a node; without a subclass it follows the rule of `affinity`.
 
     Attributes:
         end: seconds until the last item is done.
@@ -130,32 +130,32 @@ class Rollout:
         steps: what the rule decided at the first instant.
     """
 
-    def __init__(self, picture: Picture) -> None:
-        self.picture = picture
-        self.items = picture.items
+    def __init__(self, node: NodeState) -> None:
+        self.node = node
+        self.items = node.items
         self.now = 0.0
         self.end = 0.0
         self.total = 0.0
         self.steps: list[Step] = []
-        self.rests = [1.0] * len(picture.items)
-        self.homes = [item.home for item in picture.items]
-        self.came_from = [item.came_from for item in picture.items]
-        self.settled = [item.settled for item in picture.items]
-        self.moves = [item.moves for item in picture.items]
-        count = len(picture.slots)
+        self.rests = [1.0] * len(node.items)
+        self.homes = [item.home for item in node.items]
+        self.came_from = [item.came_from for item in node.items]
+        self.settled = [item.settled for item in node.items]
+        self.moves = [item.moves for item in node.items]
+        count = len(node.slots)
         self.range = range(count)
-        self.queues = [list(queue) for queue in picture.queues]
-        self.fronts = [list(front) for front in picture.fronts]
-        self.on: list[list[Run]] = [[] for _ in self.range]
+        self.queues = [list(queue) for queue in node.queues]
+        self.fronts = [list(front) for front in node.fronts]
+        self.on: list[list[RolloutRun]] = [[] for _ in self.range]
         self.computing = [0] * count
         self.leaving = [0] * count
         self.inbound = [0] * count
         self.making_way = [0] * count
-        for started in picture.running:
+        for started in node.running:
             self._set(started)
 
     def _set(self, started: Started) -> None:
-        run = Run(started.item, started.resource)
+        run = RolloutRun(started.item, started.resource)
         self.on[started.resource].append(run)
         if started.arriving > 0:
             run.left = started.arriving
@@ -210,7 +210,7 @@ class Rollout:
 
     def _go_on(self) -> bool:
         """Advance to the next event; return whether it made a slot free."""
-        shared, computing = self.picture.shared, self.computing
+        shared, computing = self.node.shared, self.computing
         runs = [
             (run, computing[r] if shared[r] and run.phase == COMPUTING else 1)
             for r in self.range
@@ -230,7 +230,7 @@ class Rollout:
         freed = [self._turn(run) for run in due]
         return any(freed)
 
-    def _turn(self, run: Run) -> bool:
+    def _turn(self, run: RolloutRun) -> bool:
         """End the phase of a run; return whether it leaves its slot."""
         r, i = run.resource, run.item
         if run.phase == ARRIVING:
@@ -250,13 +250,13 @@ class Rollout:
         self.total += self.now
         return True
 
-    def _compute(self, run: Run) -> None:
+    def _compute(self, run: RolloutRun) -> None:
         run.phase = COMPUTING
         run.stop = 0.0
         run.left = self.items[run.item].times[run.resource] * self.rests[run.item]
         self.computing[run.resource] += 1
 
-    def _leave(self, run: Run) -> bool:
+    def _leave(self, run: RolloutRun) -> bool:
         """Begin to copy the state out; return whether that takes no time."""
         copy = self.items[run.item].copies[run.resource]
         if copy > 0:
@@ -266,12 +266,12 @@ class Rollout:
         self._yield(run)
         return True
 
-    def _yield(self, run: Run) -> None:
+    def _yield(self, run: RolloutRun) -> None:
         self._forget(run)
         if run.destination >= 0:
             self.fronts[run.destination].insert(0, run.item)
 
-    def _forget(self, run: Run) -> None:
+    def _forget(self, run: RolloutRun) -> None:
         r = run.resource
         self.on[r].remove(run)
         if run.asked:
@@ -280,7 +280,7 @@ class Rollout:
             if run.destination >= 0:
                 self.inbound[run.destination] -= 1
 
-    def _ask(self, run: Run, destination: int, *, makes_way: bool) -> None:
+    def _ask(self, run: RolloutRun, destination: int, *, makes_way: bool) -> None:
         """Ask a run to yield at its next checkpoint, and go to another resource."""
         r = run.resource
         if run.asked:
@@ -310,7 +310,7 @@ class Rollout:
 
     def _dispatch(self) -> None:
         """Let free slots take what goes first."""
-        slots = self.picture.slots
+        slots = self.node.slots
         for r in self.range:
             on, front, queue = self.on[r], self.fronts[r], self.queues[r]
             while len(on) < slots[r] and (front or queue):
@@ -319,7 +319,7 @@ class Rollout:
 
     def _start(self, i: int, r: int) -> None:
         item = self.items[i]
-        run = Run(i, r)
+        run = RolloutRun(i, r)
         home = self.homes[i]
         arriving = 0.0
         if home >= 0:
@@ -355,19 +355,19 @@ class Rollout:
 
     def taken(self, r: int) -> int:
         """Count the waiting items that free slots, or slots about to be, take next."""
-        free = self.picture.slots[r] - len(self.on[r]) + self.making_way[r]
+        free = self.node.slots[r] - len(self.on[r]) + self.making_way[r]
         return max(free - len(self.fronts[r]), 0)
 
     # ------------------------------------------------------------ what is expected
 
-    def left(self, run: Run) -> float:
+    def left(self, run: RolloutRun) -> float:
         """Seconds that a run still computes alone, to the end of its item."""
         whole = self.items[run.item].times[run.resource]
         if run.phase == COMPUTING:
             return run.left + run.stop * whole
         return self.rests[run.item] * whole
 
-    def rest(self, run: Run) -> float:
+    def rest(self, run: RolloutRun) -> float:
         """Share of an item that is still to be done."""
         whole = self.items[run.item].times[run.resource]
         if run.phase == COMPUTING and whole > 0:
@@ -380,7 +380,7 @@ class Rollout:
         No task is shorter for having more slots beside it.
         """
         items, rests = self.items, self.rests
-        slots = 1 if self.picture.shared[r] else self.picture.slots[r]
+        slots = 1 if self.node.shared[r] else self.node.slots[r]
         work = longest = 0.0
         for run in self.on[r]:
             left = self.left(run)
@@ -402,7 +402,7 @@ class Rollout:
 
     def idle(self) -> list[int]:
         """List the resources with a slot that no item takes or is about to take."""
-        slots = self.picture.slots
+        slots = self.node.slots
         return [
             r
             for r in self.range

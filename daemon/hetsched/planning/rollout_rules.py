@@ -1,6 +1,6 @@
 """The rules by which rollouts go on: the paper's (loesch-2016, III-D) and our own.
 
-They are what the policies of the same names do, in the terms of a picture.
+They are what the policies of the same names do, in the terms of a rollout.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hetsched.planning.rollout import ARRIVING, LEAVING, NEXT, TINY, Rollout, St
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hetsched.planning.rollout import Run
+    from hetsched.planning.rollout import RolloutRun
 
 SHORT = 0.01
 """Items below this share of a resource's work go first; see `FinishTime.short_share`."""
@@ -50,7 +50,7 @@ class WorkConserving(Rollout):
                         if r != other and item.affinities[r] > 0:
                             yield -item.affinities[r], i, r
 
-    def misfits(self, r: int) -> list[Run]:
+    def misfits(self, r: int) -> list[RolloutRun]:
         """List what runs on a resource, fits another best, and may leave."""
         return [
             run
@@ -66,7 +66,7 @@ class WorkConserving(Rollout):
 
     def opening(self, r: int) -> int:
         """Count the slots that are free or whose items were asked to leave."""
-        free = self.picture.slots[r] - len(self.on[r])
+        free = self.node.slots[r] - len(self.on[r])
         return free + self.leaving[r]
 
 
@@ -167,7 +167,7 @@ class ByEnds(WorkConserving):
 
     def _helpers(self) -> list[int]:
         """List the idle resources; one that is shared only if it is empty."""
-        shared = self.picture.shared
+        shared = self.node.shared
         return [
             r
             for r in self.idle()
@@ -187,7 +187,7 @@ class ByEnds(WorkConserving):
                         Step(run.item, best, preempts=True, makes_way=True, rule="back")
                     )
 
-    def _is_better_off_back(self, run: Run) -> bool:
+    def _is_better_off_back(self, run: RolloutRun) -> bool:
         item, r = self.items[run.item], run.resource
         if not self.may_go(run.item, item.best):
             return False
@@ -253,10 +253,10 @@ class ByEnds(WorkConserving):
         way = self._is_loaded(donor) and not self.making_way[donor]
         return Step(-number, r, preempts=True, makes_way=way, rule="sooner")
 
-    def _gain_of_moving(self, run: Run, r: int) -> float:
+    def _gain_of_moving(self, run: RolloutRun, r: int) -> float:
         """Seconds that a move saves the item, or its donor; 0: too little."""
         item, donor = self.items[run.item], run.resource
-        pace = self.computing[donor] if self.picture.shared[donor] else 1
+        pace = self.computing[donor] if self.node.shared[donor] else 1
         move = self._leaving_s(run) + self.arriving(run.item, r, donor)
         moved = move + item.times[r] * self.rest(run)
         left = self.left(run)
@@ -270,7 +270,7 @@ class ByEnds(WorkConserving):
         queued = len(self.queues[r]) + len(self.fronts[r])
         return queued > self.opening(r)
 
-    def _leaving_s(self, run: Run) -> float:
+    def _leaving_s(self, run: RolloutRun) -> float:
         """Seconds until a run's slot would be free, if it were asked to yield."""
         item, r = self.items[run.item], run.resource
         if run.phase == ARRIVING:
@@ -279,5 +279,5 @@ class ByEnds(WorkConserving):
             return run.left
         rest, strips = self.rest(run), item.strips[r]
         stop = math.floor(rest * strips + 1e-6) / strips
-        pace = self.computing[r] if self.picture.shared[r] else 1
+        pace = self.computing[r] if self.node.shared[r] else 1
         return (rest - stop) * item.times[r] * pace + item.copies[r]

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from hetsched.planning.named import make_named, parameter_names
+from hetsched.planning.registry import make_named, parameter_names
 from hetsched.policies.fair_deadline import FairDeadline
 from hetsched.policies.finish_time import FinishTime
 from hetsched.policies.loesch import Affinity, Migration, WorkConserving

@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetsched import events as e
-from hetsched.planning.chances import Chances, due, time_elsewhere
-from hetsched.planning.late_binding import Binding, movable
+from hetsched.planning.late_binding import (
+    Chances,
+    LateBinding,
+    due,
+    movable,
+    time_elsewhere,
+)
 from hetsched.planning.mapper import drop_expired, drop_late_starters, wake_at_deadline
 from hetsched.policy import Drop, Preempt
 from hetsched.system import SECOND
@@ -63,7 +68,7 @@ class FairDeadline:
         if self.preempt:
             yield from self._take_off(system, chances)
         if not isinstance(event, e.TaskReady | e.TaskStarted):
-            binding = Binding(
+            binding = LateBinding(
                 system,
                 chances,
                 self.gain,

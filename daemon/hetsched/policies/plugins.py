@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetsched.planning.named import make_named, parameter_names
+from hetsched.planning.registry import make_named, parameter_names
 from libtask.parameters import one_line
 
 if TYPE_CHECKING:

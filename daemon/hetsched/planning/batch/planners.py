@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from hetsched.planning.batch import baselines, bounds, job_size
+from hetsched.planning.batch import baselines, bounds
 from hetsched.planning.batch.assignment import GOOD_ENOUGH, Effort, assign
 from hetsched.planning.batch.carry_over import in_parts
-from hetsched.planning.batch.critical import critical_first, requester_tails
 from hetsched.planning.batch.executor import carry_out
 from hetsched.planning.batch.flow_shop import johnson, shortest_transfer_first
-from hetsched.planning.batch.joint import overlap
+from hetsched.planning.batch.joint import critical_first, overlap, requester_tails
 from hetsched.planning.batch.network_intensive import network_intensive
-from hetsched.planning.named import make_named
+from hetsched.planning.registry import make_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +56,7 @@ class ShortestJobFirst:
     """SJF: a free accelerator gets the job that it completes quickest."""
 
     def plan(self, problem: Problem) -> Plan:
-        return job_size.shortest_job_first(problem)
+        return baselines.shortest_job_first(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class LargestJobFirst:
     """LJF: a free accelerator gets the job that takes longest on average."""
 
     def plan(self, problem: Problem) -> Plan:
-        return job_size.largest_job_first(problem)
+        return baselines.largest_job_first(problem)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""What users name, with its parameters: a policy, or a planner of batches.
+"""Makes what users name, with its parameters, from a table: policies and batch planners.
 
-Both are frozen dataclasses whose fields are their parameters, in a table by name.
+Both are frozen dataclasses whose fields are their parameters.
 """
 
 from __future__ import annotations
