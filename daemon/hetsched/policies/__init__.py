@@ -8,7 +8,6 @@ add theirs by entry points (`plugins`).
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from hetsched.planning.registry import make_named, parameter_names
@@ -53,6 +52,8 @@ LONGEST_LINE = 200
 @cache
 def plug_ins() -> PlugIns:
     """Load the policies of other packages; once, so that no later caller waits for it."""
+    from importlib.metadata import entry_points  # a tenth of the simulator's start
+
     return load(entry_points(group=GROUP), POLICIES)
 
 
