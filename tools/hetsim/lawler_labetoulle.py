@@ -5,7 +5,7 @@ that of a linear program. Here with arrival times: time is cut at the arrivals, 
 each interval a task computes on each machine for some time, but no longer than the
 interval lasts in all, and no machine for longer than that. The program is tight for
 tasks that can be cut anywhere and moved at no cost, known in advance: no schedule of
-real tasks, which obey more rules than these, is shorter.
+real tasks, which follow more rules than these, is shorter.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Program:
         return float(found.fun)
 
     def _limit(self, interval: int, capacity: int) -> int:
-        """Make a row: so much time is there in this interval."""
+        """Make a row: the time available in this interval."""
         row = len(self.limits)
         last = interval == len(self.starts) - 1
         self.limits.append(0.0 if last else capacity * self.lengths[interval])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DEPARTURE = 0.3
-"""How far times leave a straight line, in logarithms, for each factor e in work."""
+"""Deviation of times from a straight line, in logarithms, for each factor e in work."""
 FREEDOM = 0.3
 """Standard deviation of the slope about where it starts from."""
 OTHER_TYPE = 0.5

@@ -1,9 +1,9 @@
-"""The look-ahead of `finish-time`: plays the node's future by several rules, and compares.
+"""The look-ahead of `finish-time`: simulates the node's future by several rules, and compares.
 
-Rollouts by the paper's rules and by our own, each from the present state, say when all
-work would be done; the rule that is done first decides this instant. As they are played
-again at each decision, what follows is never worse than the best of these rules would
-have been, as far as expected times are right (rollout improvement, Bertsekas).
+Rollouts by the paper's rules and by our own, each from the present state, return when all
+work would be done; the rule that is done first decides this instant. As they are repeated
+at each decision, the schedule is never worse than that of the best of these rules would
+have been, if the expected times are right (rollout improvement, Bertsekas).
 """
 
 from __future__ import annotations

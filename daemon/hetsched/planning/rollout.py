@@ -97,7 +97,7 @@ class Step:
 
 
 class RolloutRun:
-    """A stretch of an item in a slot."""
+    """One segment of an item: from its start in a slot until it leaves the slot."""
 
     __slots__ = (
         "asked",

@@ -1,9 +1,9 @@
 """Policies of other packages: entry points of the group `hetsched.policies`.
 
 `hetsched.policies` loads them once in each process: hetd when it starts, the simulator
-for the first name that is not built in. Whatever is wrong with one of them becomes one
-line in `PlugIns.faults`; the others are used all the same. A plug-in runs with the
-rights of the process that loads it.
+for the first name that is not built in. A fault of one of them becomes one line in
+`PlugIns.faults`, and the others are used. A plug-in runs with the rights of the process
+that loads it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 GROUP = "hetsched.policies"
 NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
-"""What a policy may be called: users type it."""
+"""Valid names of policies; users type them."""
 
 
 @dataclass(frozen=True, slots=True)

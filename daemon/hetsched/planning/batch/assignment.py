@@ -123,7 +123,7 @@ def _rounded(
         bound, time, split = found.low, found.high, found.split
     if split is None:
         split = _vertex(seconds, free_at, relaxed, effort.solver_seconds)
-    if split is None:  # the solver's time was up: a valid plan all the same
+    if split is None:  # the solver's time was up: this plan is valid, too
         return largest_first(seconds, free_at), bound
     forest = pseudo_forest(split, seconds, free_at, time, effort.solver_seconds)
     return round_split(forest, len(seconds), most=effort.most), bound

@@ -75,7 +75,7 @@ class Interior:
             try:
                 self._step(point)
             except LinAlgError:
-                break  # too ill-conditioned to go on; the point is feasible all the same
+                break  # too ill-conditioned to go on; the point is still feasible
         return point
 
     def _start(self, prices: Floats) -> Point:
