@@ -232,7 +232,7 @@ def test_what_stands_for_nothing_is_refused(hetctl: Terminal) -> None:
     refused = hetctl.completed("submit", "--output", "{jobid}.txt", "--", "true")
 
     assert refused.returncode == 2
-    assert refused.stderr.startswith("hetctl: {jobid}.txt: in the names of files there")
+    assert refused.stderr.startswith("hetctl: {jobid}.txt: file names may contain")
 
 
 def test_an_output_file_that_cannot_be_written_fails_the_task(
@@ -378,7 +378,7 @@ def test_too_large_an_environment_is_refused(hetctl: Terminal) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("submit",), "say what to submit: APP, a script, or -- COMMAND..."),
+        (("submit",), "nothing to submit: give APP, a script, or -- COMMAND..."),
         (("run",), "no program given: hetctl run -- COMMAND..."),
         (("submit", "sleep"), "to run the program: hetctl submit -- sleep ..."),
         (("submit", "heat", "--", "true"), "either the application heat, or a program"),

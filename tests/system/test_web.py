@@ -142,7 +142,7 @@ def test_orders_are_taken_only_where_that_was_asked_for(
         ({"verb": "cancel", "id": "x"}, 400, "not an order"),
         ({"verb": "cancel", "id": 999_999}, 404, "no task 999999"),
         ({"verb": "policy", "to": "magic"}, 404, "no policy 'magic'"),
-        ("x" * 5000, 400, "an order is a JSON object"),
+        ("x" * 5000, 400, "expected an order as JSON"),
     ],
 )
 def test_a_bad_order_is_refused_with_a_reason(

@@ -345,7 +345,7 @@ def test_resources_are_tabulated_by_what_they_computed() -> None:
 
     columns = {str(each.header): list(each.cells) for each in table.columns}
     assert columns["strips"] == ["3", "2"]
-    assert columns["stretches"] == ["1", "1"]
+    assert columns["segments"] == ["1", "1"]
     assert columns["failed attempts"] == ["0", "1"]
     assert columns["busy s"] == ["3.0", "1.0"]
 

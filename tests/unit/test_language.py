@@ -24,7 +24,10 @@ CLEAN = (
     "daemon/hetsched/planning",
     "daemon/hetsched/policies",
     "tests/unit/hetctl",
+    "tools/hetbench",
     "tools/hetctl",
+    "tools/hetdemo",
+    "tools/hetdocs",
 )
 """Folders whose prose is checked; whoever cleans another adds it."""
 

@@ -30,7 +30,7 @@ BENCHES = {
     "simulator": "events a second",
     "mapping": "decisions with deadlines: 1,000 waiting tasks, 16 machines",
     "two_applications": "execution times for Figs 5 and 8 of mokhtari-felare",
-    "kernels": "the CPU kernels beside the libraries: who is faster in 20 runs",
+    "kernels": "the CPU kernels beside the libraries: the faster side in 20 runs",
     "kernels_heat": "heat against NumPy, SciPy and plain Numba",
     "kernels_gaussian_blur": "Gaussian blur against SciPy and OpenCV",
     "kernels_markov": "steady states against BLAS and SciPy",

@@ -24,7 +24,7 @@ ROUNDS = 5
 
 
 def run() -> list[dict[str, Any]]:
-    """Measure, by turns; return one row a system."""
+    """Measure all systems alternately; return one row for each."""
     with private_daemon(CPU_ONLY) as client:
         systems = {"hetd": _hetctl(client), **_others()}
         times: dict[str, list[float]] = {name: [] for name in systems}

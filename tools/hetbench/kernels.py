@@ -1,4 +1,4 @@
-"""The CPU kernels beside the libraries, 20 runs each: who is faster how often.
+"""The CPU kernels beside the libraries: the share of 20 runs in which ours is faster.
 
 Ours and the library's take turns, the first of a pair in turn as well, so that a busy machine
 disturbs both alike. Before each run the threads of the other side have time to fall asleep,
@@ -36,7 +36,7 @@ RUNS = 20
 WANTED = 19
 """Runs of 20 in which ours has to be at least as fast."""
 RUN_SECONDS = 0.01
-"""A run calls until so much time is over, and takes the mean."""
+"""A run repeats calls for this time, and takes their mean."""
 SETTLE_SECONDS = 0.03
 """Threads of BLAS spin for a while after a call, and would slow the other side."""
 DECIDED = 60

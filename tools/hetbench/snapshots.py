@@ -105,7 +105,7 @@ def _median(action: Callable[[], None]) -> float:
 
 
 def _loaded() -> dict[str, Any]:
-    """Compare a task with and without snapshots, by turns."""
+    """Compare a task with and without snapshots, alternately."""
     without, with_them, last = [], [], None
     for _ in range(3):
         without.append(_seconds(_heat(NEVER)))

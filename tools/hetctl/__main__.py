@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMANDS = {
-    "submit": ("submit", "Submit a task of an application, a program or a script."),
+    "submit": ("submit", "Submit a task: an application, a program or a script."),
     "run": ("run", "Run a program as a task, as if it ran in this terminal."),
     "batch": ("submit", "Submit the tasks of a TOML file."),
     "list": ("tasks", "List tasks."),
@@ -44,15 +44,15 @@ COMMANDS = {
     "hold": ("control", "Keep tasks from starting, and stop running ones."),
     "release": ("control", "Let held tasks start."),
     "snapshot": ("control", "Make tasks write their progress to disk."),
-    "requeue": ("control", "Submit tasks that have ended again."),
-    "forget": ("control", "Remove tasks that have ended from history."),
+    "requeue": ("control", "Submit ended tasks again."),
+    "forget": ("control", "Remove ended tasks from the history."),
     "set": ("control", "Change the priority or the deadline of tasks."),
-    "migrate": ("control", "Move a task to another resource."),
+    "migrate": ("control", "Move tasks to another resource."),
     "logs": ("results", "Print the output of tasks."),
     "events": ("timeline", "Print the events of tasks."),
     "devices": ("resources", "List the resources of the node."),
     "drain": ("resources", "Keep a resource free of tasks."),
-    "resume": ("resources", "Give a drained resource back."),
+    "resume": ("resources", "Return a drained resource to the scheduler."),
     "policy": ("daemon", "Show, list or set the policy."),
     "characterize": ("models", "Measure applications on every resource."),
     "models": ("models", "Show and manage measured execution times."),

@@ -73,8 +73,8 @@ class Demo:
     """One run of the demo.
 
     Args:
-        console: where to tell of it.
-        folder: for inputs, results, the daemon's files and the picture.
+        console: the console for progress and results.
+        folder: the folder for inputs, results, the daemon's files and the picture.
 
     """
 
@@ -119,7 +119,7 @@ class Demo:
         self._say(f"(hetsim run {self._scenario} --policy NAME tries others)")
 
     def _say(self, line: str, style: str = "") -> None:
-        """Print a line as it is: drivers' words are no markup."""
+        """Print a line without markup: it may contain texts of drivers."""
         self._console.print(line, style=style, markup=False, soft_wrap=True)
 
     def _prepare(self) -> list[Job]:

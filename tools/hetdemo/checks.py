@@ -45,12 +45,12 @@ DOUBLE_COEFFICIENT = 1e-11
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How far a result is from its reference.
+    """The deviation of a result from its reference.
 
     Attributes:
-        error: largest deviation; infinite where the result has another shape or
+        error: largest deviation; infinite if the result has another shape or
             other undefined values than the reference.
-        tolerance: largest one allowed.
+        tolerance: largest allowed deviation.
 
     """
 

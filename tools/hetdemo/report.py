@@ -51,7 +51,7 @@ class Outcome:
 
 
 def seconds_on(segment: Segment) -> float:
-    """Return how long a task had a resource in this stretch."""
+    """Return the seconds of a segment."""
     return (segment.finish or segment.start) - segment.start
 
 
@@ -92,17 +92,17 @@ def task_table(outcomes: Sequence[Outcome], names: Names) -> Table:
 
 
 def _path(info: TaskInfo, names: Names) -> str:
-    """Write where a task ran, a line each; stretches that follow on one resource as one."""
-    stretches: list[tuple[str, float]] = []
+    """Return the resources of a task, one per line; adjacent segments count as one."""
+    stays: list[tuple[str, float]] = []
     for segment in info.segments:
         name = names(segment.resource)
         if segment.failed_attempt:
             name = f"[red]failed on[/] {name}"
         before = 0.0
-        if stretches and stretches[-1][0] == name:
-            _, before = stretches.pop()
-        stretches.append((name, before + seconds_on(segment)))
-    return "\n".join(f"{name} {seconds:.1f}" for name, seconds in stretches)
+        if stays and stays[-1][0] == name:
+            _, before = stays.pop()
+        stays.append((name, before + seconds_on(segment)))
+    return "\n".join(f"{name} {seconds:.1f}" for name, seconds in stays)
 
 
 def _check(outcome: Outcome) -> tuple[str, str]:
@@ -124,7 +124,7 @@ def resource_table(
     for heading in (
         "slots",
         "strips",
-        "stretches",
+        "segments",
         "failed attempts",
         "busy s",
         "busy share",
@@ -139,15 +139,15 @@ def resource_table(
             for segment in info.segments
             if segment.resource == name
         ]
-        stretches = counted(segments)
-        busy = sum(seconds_on(segment) for segment in stretches)
+        useful = counted(segments)
+        busy = sum(seconds_on(segment) for segment in useful)
         share = busy / (device.slots * span) if span else 0.0
         table.add_row(
             names(name),
             str(device.slots),
             str(strips_on(name, infos)),
-            str(len(stretches)),
-            str(len(segments) - len(stretches)),
+            str(len(useful)),
+            str(len(segments) - len(useful)),
             f"{busy:.1f}",
             f"{share:.0%}",
         )

@@ -1,1 +1,1 @@
-"""Pages of the documentation that are made of the code; used by `make docs`."""
+"""Pages of the documentation that are generated from the code; used by `make docs`."""

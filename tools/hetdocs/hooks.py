@@ -1,4 +1,4 @@
-"""MkDocs calls this while it builds: it adds the pages that are made of the code.
+"""Hooks of MkDocs that add the pages generated from the code.
 
 `python -m hetdocs.hooks` writes the published schemas again.
 """
@@ -32,7 +32,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def listing() -> str:
-    """List the JSON documents: what they tell, who prints them, where their schema is."""
+    """List the JSON documents with their content, their commands and their schemas."""
     printers: dict[str, list[str]] = {}
     for command, printed in PRINTED.items():
         for name in printed:
@@ -43,17 +43,17 @@ def listing() -> str:
         for name, kind in documents().items()
     ]
     return "\n".join(
-        [INTRODUCTION, "| document | tells | printed by |", "|---|---|---|", *rows]
+        [INTRODUCTION, "| document | content | printed by |", "|---|---|---|", *rows]
     )
 
 
 INTRODUCTION = """\
 # JSON documents
 
-Every command prints one JSON value with `--json` (`logs`, `events` and `models export` one a
-line), and `"format"` in it names the document. Each has a JSON Schema, made of the types that
-the commands are checked against; `hetctl doc --schema NAME` prints it. Keys may be added; none is
-taken away, or changes its meaning, before the number in the name changes.
+Every command prints one JSON value with `--json` (`logs`, `events` and `models export` print one
+per line), and its `"format"` names the document. Each document has a JSON Schema, generated from
+the types that the commands are checked against; `hetctl doc --schema NAME` prints it. Keys may be
+added. Removing a key, or changing its meaning, takes a new number in the name.
 """
 
 

@@ -1,4 +1,4 @@
-"""The keys of `hetd.toml`, as the code that reads them has them: types, defaults, docs."""
+"""The keys of `hetd.toml`, from the code that reads them: types, defaults, docs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "[snapshots]": config.SnapshotsTable,
     "[[resource]]": config.ResourceTable,
 }
-"""Tables below the top, by how they are written."""
+"""Tables below the top, by their written names."""
 
 TYPES = {
     "str": "string",
@@ -37,12 +37,12 @@ TYPES = {
     "dict[str, str]": "table of strings",
     "Literal['leave', 'preempt']": '"leave" or "preempt"',
 }
-"""How types are said to people; one that is missing here is a mistake of ours."""
+"""Names of types for readers; a missing one is a bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. `default` is as it would be written; empty: there is none."""
+    """One key. `default` has the form of the file; empty: there is none."""
 
     name: str
     type: str
@@ -52,14 +52,14 @@ class Key:
 
 
 def tables() -> Iterator[tuple[str, str, list[Key]]]:
-    """Iterate over (how the table is written, what it holds, its keys)."""
+    """Iterate over tables: (written name, description, keys)."""
     yield "", inspect.getdoc(Config) or "", list(keys_of(Config))
     for written, table in TABLES.items():
         yield written, inspect.getdoc(table) or "", list(keys_of(table))
 
 
 def configuration() -> str:
-    """Write all of it as one page of Markdown."""
+    """Return all keys as one page of Markdown."""
     parts = [INTRODUCTION]
     for written, text, keys in tables():
         parts.append(f"## `{written}`\n\n{text}" if written else text)
@@ -81,12 +81,12 @@ INTRODUCTION = """\
 # hetd.toml
 
 Every key may be left out. A key that does not exist, or a value of the wrong type, keeps hetd from
-starting, with exit status 2 and one line that names the place. *Reloaded* ones are taken up on
+starting, with exit status 2 and one line that names the place. *Reloaded* keys take effect on
 SIGHUP, the others at the next start."""
 
 
 def keys_of(table: type[msgspec.Struct]) -> Iterator[Key]:
-    """List the keys of a table that are no tables themselves."""
+    """List the keys of a table that are not tables themselves."""
     texts = _texts(table)
     below = {kind.__name__ for kind in TABLES.values()}
     for field in msgspec.structs.fields(table):

@@ -1,4 +1,4 @@
-"""Manual pages: what is written by hand, and what the code says of its options and keys.
+"""Manual pages: text written by hand, with options and keys generated from the code.
 
     python -m hetdocs.manpages SOURCE OUT
 
@@ -48,13 +48,13 @@ def page(source: str) -> str:
 
 
 def roff(text: str) -> str:
-    """Write text so that it is read as it stands, not as requests."""
+    """Escape text so that it contains no requests."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n.PP\n".join(_paragraph(each) for each in paragraphs)
 
 
 def _paragraph(text: str) -> str:
-    # click leaves paragraphs as they are that begin with this
+    # click does not wrap paragraphs that begin with this
     kept = text.startswith("\b\n")
     lines = [_line(line) for line in text.removeprefix("\b\n").splitlines()]
     whole = "\n".join(line for line in lines if line)

@@ -242,7 +242,7 @@ def migrate_command(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Move tasks to RESOURCE; a running one moves at its next checkpoint."""
+    """Move tasks to another resource; running ones move at their next checkpoint."""
     with connect(socket) as client:
         ids = selected(client, selectors, live=True)
         for task in ids:

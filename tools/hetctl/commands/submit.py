@@ -221,11 +221,11 @@ def _typed(ctx: click.Context, rest: tuple[str, ...]) -> Program:
     """Read a program from the command line."""
     words = ctx.meta[WORDS]
     if rest:
-        raise click.UsageError(
-            f"no option {rest[0]!r}; a program's words come after --"
-        )
+        raise click.UsageError(f"no option {rest[0]!r}; write a program after --")
     if not words and not any(ctx.params[f"on_{kind}"] for kind in KINDS):
-        raise click.UsageError("say what to submit: APP, a script, or -- COMMAND...")
+        raise click.UsageError(
+            "nothing to submit: give APP, a script, or -- COMMAND..."
+        )
     return Program(words, ctx.params)
 
 

@@ -42,7 +42,7 @@ COLOURS = (
 )
 """Paul Tol's bright scheme, and more from the muted one; colour-blind readers can distinguish them."""
 SHADES = (0.0, 0.13, 0.26)
-"""Lightening of neighbouring tasks of one application."""
+"""Shares of white in the colours of neighbouring tasks of one application."""
 BAR = 0.72
 INK = "#222222"
 FAILED = "#cc3311"
@@ -61,7 +61,7 @@ WIDTH = 12.0
 SMALLEST_LABEL = 0.011
 """Share of the picture's width below which a bar gets no label."""
 COPY = 0.55
-"""Lightening of copies compared with computing."""
+"""Share of white in the colour of copies."""
 
 
 LONGEST = 50
