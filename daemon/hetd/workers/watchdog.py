@@ -158,8 +158,8 @@ class Discipline:
         grace = self._node.config.restore_grace_s
         if holder is not None and holder.boot != self._boot:
             holder, grace = None, 0.0  # the machine was started anew meanwhile
-        if holder is not None or entry.state != "running":
-            self._node.pool.expect(entry.id, entry.owner, holder)
+        # also without a holder: a worker may have come after the last commit
+        self._node.pool.expect(entry.id, entry.owner, holder)
         if entry.state == "running":
             self.runs(task, entry.epoch)
         self._later(grace, task, entry.epoch)

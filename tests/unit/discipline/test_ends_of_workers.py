@@ -290,6 +290,34 @@ def test_a_restart_before_a_task_has_a_worker_is_no_attempt(
     after.close()
 
 
+def test_a_worker_that_was_assigned_after_the_last_commit_keeps_its_task(
+    shell: Shell, tmp_path: Path
+) -> None:
+    hands = Hands()
+    shell.launcher()
+    (task,) = shell.submit(a_spec())
+    after = _restarted(shell, tmp_path, hands)  # the page on disk names no worker
+    page = shell.journal.live[task]
+    epoch, place = page.epoch, page.resource
+    after.node.restore()
+
+    after.node.tick()
+    bound = after.node.scheduler.system.tasks.values()
+    assert list(after.node.discipline.neglected(bound)) == []
+    after.launcher()
+    after.worker("w", task=task, epoch=epoch, resource=place)
+
+    assert after.sent.to("w", m.Abort) == []
+    holder = after.journal.live[task].holder
+    assert holder is not None
+    assert holder.name == "w"
+    hands.seconds += 6.0
+    after.node.tick()
+    assert after.state(task) == "running"
+    assert after.journal.live[task].attempts == 0
+    after.close()
+
+
 def test_no_process_of_another_boot_is_waited_for(
     shell: Shell, tmp_path: Path, hands: Hands
 ) -> None:
