@@ -29,7 +29,7 @@ from hetd.store.lock import lock
 from hetd.systemd import Notifier, passed_socket, path_of
 from hetd.tasks.journal import Journal
 from hetd.transport.connection_guard import Allowance
-from hetd.transport.poller import Wakes
+from hetd.transport.poller import Poller
 from hetd.transport.router import Router
 from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
@@ -142,10 +142,10 @@ def _serve(arguments: argparse.Namespace) -> None:
         parts.callback(node.metering.close)
         _restore(node, origins)
         log.info("serving %s on %s", ", ".join(node.devices), router.path)
-        wakes = Wakes(router.socket, store.wake_fd)
-        loop = Loop(router, store, node, wakes)
+        poller = Poller(router.socket, store.wake_fd)
+        loop = Loop(router, store, node, poller)
         router.guard.begin(loop.stop, node.journal.bytes)
-        Serving(loop, node, notifier, lambda: _configuration(origins)).run(wakes)
+        Serving(loop, node, notifier, lambda: _configuration(origins)).run(poller)
         if router.guard.exhausted:
             raise HetError(router.guard.exhausted)
         node.pool.retire_launchers(node.journal.live_of.get)

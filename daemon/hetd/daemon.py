@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hetd.loop import Loop
     from hetd.runtime import Node
     from hetd.systemd import Notifier
-    from hetd.transport.poller import Wakes
+    from hetd.transport.poller import Poller
     from hetsched.ids import TaskId
     from hetsched.tasks import TaskRecord
     from libtask.messages import SnapshotInfo
@@ -62,16 +62,16 @@ class Serving:
         self._signals = 0
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def run(self, wakes: Wakes) -> None:
+    def run(self, poller: Poller) -> None:
         """Serve; return when everything is durable. Running tasks go on without us."""
         self._catch_signals()
-        wakes.add(self._woken)
+        poller.add(self._woken)
         loop = self._loop
         loop.turn([])  # with what was said while the router tested itself
         self._notifier.ready(self._status())
         collector = Collector(self._node.clock.now())
         while loop.running:
-            loop.turn(wakes.wait(loop.timeout_ms()))
+            loop.turn(poller.wait(loop.timeout_ms()))
             self._notifier.alive(self._status)
             if self._hung_up:
                 self._reload()
@@ -79,7 +79,7 @@ class Serving:
         collector.end()
         self._notifier.stopping(MARGIN_S, "stopping")
         if self._node.config.on_stop == "preempt":
-            self._drain(wakes)
+            self._drain(poller)
         loop.finish()
 
     def _status(self) -> str:
@@ -136,7 +136,7 @@ class Serving:
 
     # ------------------------------------------------------------ stop
 
-    def _drain(self, wakes: Wakes) -> None:
+    def _drain(self, poller: Poller) -> None:
         """Bring running tasks to a checkpoint and a snapshot, as long as there is time."""
         node, loop = self._node, self._loop
         limit = node.config.stop_timeout_s
@@ -147,7 +147,7 @@ class Serving:
         asked = self._signals
         while drain.left() and node.clock.now() < deadline and self._signals == asked:
             self._sleep_on()
-            loop.turn(wakes.wait(min(DRAINING_TURN_MS, loop.timeout_ms())))
+            loop.turn(poller.wait(min(DRAINING_TURN_MS, loop.timeout_ms())))
             self._notifier.alive(lambda: f"stopping: waiting for {len(drain.left())}")
         if left := drain.left():
             log.warning("stopping: no snapshots of tasks %s in time", left)
@@ -191,7 +191,7 @@ class Drain:
         if task not in self._before:
             self._before[task] = entry.snapshot
             entry.snapshot_error = ""
-            self._node.orders.want_snapshot(task)
+            self._node.commands.want_snapshot(task)
         if entry.snapshot_error:
             log.warning("task %d: no snapshot: %s", task, entry.snapshot_error)
             return True

@@ -19,7 +19,7 @@ from hetd.requests.out_of_space import Shortage
 from hetd.requests.pending import RequestQueue
 from hetd.requests.subscriptions import MOST_WATCHED, MOST_WATCHES, Watchers
 from hetd.transport.outbox import Outbox
-from hetd.transport.poller import Guarded
+from hetd.transport.poller import WatchedProcess
 from libtask import messages as m
 from libtask.errors import BugError, InputError
 from libtask.faultpoints import reach
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hetd.runtime import Node
     from hetd.store import Store
     from hetd.tasks.journal import Journal
-    from hetd.transport.poller import Wakes
+    from hetd.transport.poller import Poller
     from hetd.transport.router import Envelope, Peer, Router
 
 log = logging.getLogger("hetd")
@@ -71,11 +71,13 @@ class Loop:
     does so at times of its own.
     """
 
-    def __init__(self, router: Router, store: Store, node: Node, wakes: Wakes) -> None:
+    def __init__(
+        self, router: Router, store: Store, node: Node, poller: Poller
+    ) -> None:
         self._router = router
         self._store = store
         self._node = node
-        self._wakes = wakes
+        self._poller = poller
         self._now = node.clock.now
         self._journal: Journal = node.journal
         self._watchers = Watchers()
@@ -109,15 +111,15 @@ class Loop:
         """Leave the loop after this turn."""
         self.running = False
 
-    def turn(self, ended: Iterable[Guarded]) -> None:
+    def turn(self, ended: Iterable[WatchedProcess]) -> None:
         """Do all that there is to do.
 
         Args:
             ended: processes whose end was noticed since the last turn.
 
         """
-        for guarded in ended:
-            self._on_exit(guarded)
+        for watched in ended:
+            self._on_exit(watched)
         self._receive()
         self._node.tick()
         self._crew.tick(self._now())
@@ -430,14 +432,14 @@ class Loop:
             self._node.config.snapshots.terms(),
             log_bytes=self._node.config.log_mb << 20,
             processes=self._node.config.processes_per_user,
-            hung_launcher=self._node.pool.crew(peer.uid).hung_launcher,
+            hung_launcher=self._node.pool.of_user(peer.uid).hung_launcher,
         )
         self._router.send(peer.route, welcome)
         if hello.role == "launcher":
-            self._wakes.guard(Guarded(peer, None))
+            self._poller.watch(WatchedProcess(peer, None))
             self._crew.launcher_came(peer, hello.workers)
         elif hello.role == "worker" and self._has_room_for(peer, hello):
-            self._wakes.guard(Guarded(peer, hello.worker))
+            self._poller.watch(WatchedProcess(peer, hello.worker))
             self._crew.worker_came(peer, hello)
 
     def _has_room_for(self, peer: Peer, hello: m.Register) -> bool:
@@ -451,8 +453,8 @@ class Loop:
 
     # ------------------------------------------------------------ processes
 
-    def _on_exit(self, guarded: Guarded) -> None:
-        if guarded.worker is not None:
-            self._crew.process_ended(guarded.peer, guarded.worker)
+    def _on_exit(self, watched: WatchedProcess) -> None:
+        if watched.worker is not None:
+            self._crew.process_ended(watched.peer, watched.worker)
         else:
-            self._crew.launcher_left(guarded.peer)
+            self._crew.launcher_left(watched.peer)

@@ -19,8 +19,8 @@ from hetd.devices.meters import Finder
 from hetd.tasks.history_notes import Remarks
 from hetd.tasks.operator_settings import Settings
 from hetd.tasks.recovery import note, resource, restored, submission, wishes
-from hetd.workers.commands import Orders
-from hetd.workers.watchdog import Discipline, kill_group
+from hetd.workers.commands import Commands
+from hetd.workers.watchdog import Watchdog, kill_group
 from hetsched import actions as a
 from hetsched import events as e
 from hetsched.ids import TaskId
@@ -113,11 +113,11 @@ class Node:
         self.timer: Nanoseconds | None = None
         self._pending: deque[Sequence[Event]] = deque()
         self._overruns: list[tuple[Nanoseconds, TaskId]] = []
-        self.discipline = Discipline(self, kill, started_at)
-        breaker, health = self.scheduler.system.breaker, self.discipline.health
+        self.watchdog = Watchdog(self, kill, started_at)
+        breaker, health = self.scheduler.system.breaker, self.watchdog.health
         self.circuits = Circuits(breaker, journal, health, clock)
-        self.orders = Orders(
-            self.devices, self.scheduler.system, journal, pool, self.discipline
+        self.commands = Commands(
+            self.devices, self.scheduler.system, journal, pool, self.watchdog
         )
 
     def configure(self, config: Config) -> None:
@@ -214,7 +214,7 @@ class Node:
             self._do(action, at)
         # at once: what waits must not go where it would have to leave again
         self.happen(
-            *self.discipline.health.take_out_unusable(self.devices.values()),
+            *self.watchdog.health.take_out_unusable(self.devices.values()),
             *self.settings.drains(self.devices),
             *ends,
             e.NodeStarted(),
@@ -225,7 +225,7 @@ class Node:
         self._watch_overrun(entry, submitted)
         event = restored(entry, submitted)
         if isinstance(event, e.TaskRestored) and event.epoch:
-            self.discipline.may_come_back(entry)
+            self.watchdog.await_return(entry)
         return event
 
     def submit(self, entries: Sequence[Entry]) -> None:
@@ -270,7 +270,7 @@ class Node:
 
     def next_deadline(self) -> Nanoseconds | None:
         """When `tick` has something to do."""
-        due = self.discipline.next_deadline()
+        due = self.watchdog.next_deadline()
         times = [due] if due is not None else []
         if self.timer is not None:
             times.append(self.timer)
@@ -295,7 +295,7 @@ class Node:
         recall = self.scheduler.next_recall()
         if recall is not None and recall <= now:
             self.happen(e.TrainOverdue())
-        self.discipline.tick(now)
+        self.watchdog.tick(now)
 
     def _watch_overrun(self, entry: Entry, submitted: e.TaskSubmitted) -> None:
         """Note when a task is to stop, if it may not go on after its deadline."""
@@ -325,7 +325,7 @@ class Node:
             case a.Preempt() | a.Abort() | a.Recall():
                 self._stop(action, at)
             case a.Suspend():
-                self.orders.suspend(action)
+                self.commands.suspend(action)
             case a.SetTimer():
                 self.timer = action.at
             case a.KeepCircuit():
@@ -343,11 +343,11 @@ class Node:
 
     def _order(self, action: a.Run | a.Begin | a.Stage) -> None:
         if isinstance(action, a.Run):
-            self.orders.run(action)
+            self.commands.run(action)
         elif isinstance(action, a.Stage):
-            self.orders.stage(action)
+            self.commands.stage(action)
         else:
-            self.discipline.runs(action.task, action.epoch)
+            self.watchdog.runs(action.task, action.epoch)
 
     def _stop(self, action: a.Preempt | a.Abort | a.Recall, at: float) -> None:
         if isinstance(action, a.Recall):
@@ -355,9 +355,9 @@ class Node:
             return
         self._remarks.stop(action.task, at)
         if isinstance(action, a.Preempt):
-            self.orders.preempt(action)
+            self.commands.preempt(action)
             return
-        aborted = self.orders.abort(action)
+        aborted = self.commands.abort(action)
         if aborted is not None:
             self._pending.append([aborted])
 
@@ -380,7 +380,7 @@ class Node:
 
     def order_again(self, task: TaskId) -> None:
         """Order another worker what the last one left undone."""
-        aborted = self.orders.to_another(task)
+        aborted = self.commands.to_another(task)
         if aborted is not None:
             self.happen(aborted)
 

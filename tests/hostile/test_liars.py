@@ -101,7 +101,7 @@ def _all_is_well(shared: SharedNode) -> None:
     shared.node.scheduler.check()
     shared.node.pool.check()
     records = shared.node.scheduler.system.tasks.values()
-    assert list(shared.node.discipline.neglected(records)) == []
+    assert list(shared.node.watchdog.neglected(records)) == []
     assert shared.mail.answers["Error bug"] == 0
 
 
@@ -207,7 +207,7 @@ def test_a_silent_worker_that_nobody_ends_holds_a_slot_as_long_as_is_documented(
         for each in shared.node.scheduler.system.states.values()
         if each.resource.kind == "cpu"
     )
-    copied = shared.node.discipline.longest_copy_s if state_bytes else 0.0
+    copied = shared.node.watchdog.longest_copy_s if state_bytes else 0.0
 
     script.pass_time(600.0 + copied + KILL_S + 2 * SLACK_S)
     assert cpu.slots == SLOTS - 1, "a process that cannot be ended has it"

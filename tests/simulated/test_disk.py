@@ -40,7 +40,7 @@ def a_batch(chance: random.Random, number: int) -> Batch:
 def answers(store: Store) -> list[Any]:
     """Ask a store everything that the daemon asks."""
     return [
-        store.unended(),
+        store.unfinished(),
         [
             list(store.ended(before, limit))
             for before in (1, 20, 99)

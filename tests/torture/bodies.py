@@ -30,7 +30,7 @@ from hetd.loop import Loop
 from hetd.runtime import EPOCHS, Node
 from hetd.store import Store
 from hetd.tasks.journal import Journal
-from hetd.transport.poller import Wakes
+from hetd.transport.poller import Poller
 from hetd.transport.router import Envelope, Peer, Router
 from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hetd.tasks.page import Entry
-    from hetd.transport.poller import Guarded
+    from hetd.transport.poller import WatchedProcess
 
 DEVICES = [
     m.DeviceInfo(m.DeviceSpec("cpu", "cpu", "null"), slots=2),
@@ -110,14 +110,14 @@ class Inlet(Router):
         return True
 
 
-class NoWakes(Wakes):
+class NoPoller(Poller):
     """No process is watched."""
 
     def __init__(self) -> None:
         # not as a poller
         pass
 
-    def guard(self, guarded: Guarded) -> None:
+    def watch(self, watched: WatchedProcess) -> None:
         pass
 
 
@@ -157,8 +157,8 @@ class Desk:
             # a hostile message must not make the fuzzer kill processes
             kill=lambda _pid: None,
         )
-        self.node.discipline.health.try_device = GoodTrial
-        self.loop = Loop(self.inlet, self.store, self.node, NoWakes())
+        self.node.watchdog.health.try_device = GoodTrial
+        self.loop = Loop(self.inlet, self.store, self.node, NoPoller())
         self.tidy()
 
     def tidy(self) -> None:

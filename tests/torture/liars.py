@@ -4,7 +4,7 @@ The daemon's own parts run in this process, on a clock that is turned. A liar kn
 task, epoch and worker name, and says whatever its roles can say: it claims tasks that it
 does not hold, ignores orders, exits without a word, names other epochs, resources and
 processes. After every case the daemon's parts must agree, every bound task must have
-somebody (`Discipline.neglected`), and no place may be held longer than is documented.
+somebody (`Watchdog.neglected`), and no place may be held longer than is documented.
 When the liar falls silent, all places must become free, and the honest user's tasks must
 have lost nothing.
 """
@@ -23,7 +23,7 @@ from hetd.reports.worker_reports import EXIT_S
 from hetd.runtime import EPOCHS, Node
 from hetd.store import Store
 from hetd.tasks.journal import Journal
-from hetd.transport.poller import Guarded, Wakes
+from hetd.transport.poller import Poller, WatchedProcess
 from hetd.transport.router import Peer
 from hetd.workers.pool import WorkerPool
 from hetd.workers.watchdog import KILL_S, LOOK_S, WORKER_S
@@ -65,14 +65,14 @@ class Turned:
         return Clock(lambda: int(self.seconds * SECOND), lambda: self.seconds)
 
 
-class Processes(Wakes):
+class Processes(Poller):
     """The processes of all users, and who is told of their ends."""
 
     def __init__(self) -> None:
         # not as a poller
         self._last = 100
-        self._by_pid: dict[int, set[Guarded]] = {}
-        self.ended: list[Guarded] = []
+        self._by_pid: dict[int, set[WatchedProcess]] = {}
+        self.ended: list[WatchedProcess] = []
 
     def begin(self) -> int:
         """Start a process; return its pid."""
@@ -80,11 +80,11 @@ class Processes(Wakes):
         self._by_pid[self._last] = set()
         return self._last
 
-    def guard(self, guarded: Guarded) -> None:
-        if guarded.peer.pid in self._by_pid:
-            self._by_pid[guarded.peer.pid].add(guarded)
+    def watch(self, watched: WatchedProcess) -> None:
+        if watched.peer.pid in self._by_pid:
+            self._by_pid[watched.peer.pid].add(watched)
         else:
-            self.ended.append(guarded)
+            self.ended.append(watched)
 
     def end(self, pid: int) -> None:
         self.ended += sorted(self._by_pid.pop(pid, ()), key=repr)
@@ -132,7 +132,7 @@ class SharedNode:
             kill=self.processes.end,
             started_at=self.processes.started_at,
         )
-        self.node.discipline.health.try_device = GoodTrial
+        self.node.watchdog.health.try_device = GoodTrial
         self.loop = Loop(self.mail, self.store, self.node, self.processes)
 
     def turn(self) -> None:
@@ -306,7 +306,7 @@ class Liar:
     def _name(self) -> str:
         """Return a name of a worker: asked for, known, made up, or another user's."""
         pool = self._shared.node.pool
-        crew = pool.crew(LIAR)
+        crew = pool.of_user(LIAR)
         known = [worker.name for worker in pool.workers_of(LIAR)]
         names = [*sorted(crew.starting), *sorted(crew.overdue), *known, "x", "y"]
         names += [worker.name for worker in pool.workers_of(HONEST)][:1]
@@ -446,7 +446,7 @@ class Judge:
             except Exception as error:  # noqa: BLE001  whatever it is, it is a finding
                 wrong.append(f"{type(error).__name__}: {error}")
         records = node.scheduler.system.tasks.values()
-        wrong += node.discipline.neglected(records)
+        wrong += node.watchdog.neglected(records)
         wrong += self._harm(self._shared.own(HONEST))
         bugs = self._shared.mail.answers["Error bug"]
         if bugs:

@@ -244,7 +244,7 @@ def _compare(place: Path, durable: dict[int, int], outcome: Outcome) -> None:
     """Open the store as a daemon would; count what is missing or older than told."""
     try:
         with closing(Store(place / "state" / "hetd.db")) as store:
-            found = [page.split(b" ", 2) for page in store.unended()]
+            found = [page.split(b" ", 2) for page in store.unfinished()]
     except HetError as error:
         outcome.refusals.append(str(error))
         return

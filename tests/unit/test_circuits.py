@@ -14,8 +14,8 @@ from hetd.devices.circuits import cause_of_exit, programs_of_the_box
 from hetd.devices.health import FIRST_PAUSE_S
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
-from unit.discipline.devices_on_trial import device_of, give_trials
 from unit.turned_clock import Hands
+from unit.watchdog.devices_on_trial import device_of, give_trials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

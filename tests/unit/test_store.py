@@ -46,7 +46,7 @@ def test_committed_tasks_are_there_at_the_next_start(
 
     store = reopen()
 
-    assert store.unended() == [b"one", b"three"]
+    assert store.unfinished() == [b"one", b"three"]
     assert list(store.ended(100, 10)) == [(2, b"two")]
     assert (store.task(2), store.task(4)) == (b"two", None)
     assert store.last_id() == 3
@@ -57,7 +57,7 @@ def test_the_last_state_of_a_task_counts(reopen: Callable[[], Store]) -> None:
     _commit(store, Batch(tasks=[(1, 0, b"old", 7)]))
     _commit(store, Batch(tasks=[(1, 99, b"new", 7)]))
 
-    assert store.unended() == []
+    assert store.unfinished() == []
     assert store.task(1) == b"new"
 
 
@@ -97,7 +97,7 @@ def test_what_was_not_committed_is_not_there(
     crashed.execute("INSERT INTO tasks VALUES (2, 0, x'00', 0, 7)")
     crashed.close()
 
-    assert reopen().unended() == [b"kept"]
+    assert reopen().unfinished() == [b"kept"]
 
 
 def test_keys_belong_to_their_owner(reopen: Callable[[], Store]) -> None:
@@ -149,7 +149,7 @@ def test_a_write_that_fails_is_told_and_none_of_it_happens(
     with pytest.raises(StoreError, match=r"hetd.db: UNIQUE constraint failed"):
         store.submit(Batch(tasks=[(1, 0, b"", 7)], keys=[A_KEY]))
 
-    assert reopen_after_failure(store, reopen).unended() == []
+    assert reopen_after_failure(store, reopen).unfinished() == []
 
 
 def reopen_after_failure(store: Store, reopen: Callable[[], Store]) -> Store:

@@ -86,7 +86,7 @@ def test_a_step_that_fails_has_not_happened(
 
     assert _version(old) == max(before, SCHEMA - 1)
     with closing(Store(old)) as store:
-        assert len(store.unended()) == 4
+        assert len(store.unfinished()) == 4
 
 
 def test_a_database_of_a_newer_schema_is_refused_untouched(tmp_path: Path) -> None:

@@ -119,11 +119,11 @@ def test_what_begins_though_it_was_asked_back_has_its_stretch(
 
 def test_a_task_behind_others_is_watched_from_when_it_begins(shell: Shell) -> None:
     runs = a_train(shell)
-    vigil = shell.node.discipline._vigil
+    deadlines = shell.node.watchdog._deadlines
 
-    before = [vigil.watches(r.task, r.epoch) for r in runs]  # type: ignore[arg-type]  # an id
+    before = [deadlines.watches(r.task, r.epoch) for r in runs]  # type: ignore[arg-type]  # an id
     report(shell, runs[0])
-    after = [vigil.watches(r.task, r.epoch) for r in runs[1:]]  # type: ignore[arg-type]  # an id
+    after = [deadlines.watches(r.task, r.epoch) for r in runs[1:]]  # type: ignore[arg-type]  # an id
 
     assert (before, after) == ([True, False, False], [True, False])
 

@@ -35,7 +35,7 @@ from libtask.apps import Options, describe, name_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hetd.transport.poller import Guarded
+    from hetd.transport.poller import WatchedProcess
 
 TASKS = 3000
 SUBMIT = 500
@@ -75,10 +75,10 @@ class ListRouter:
         return bool(self.inbox)
 
 
-class NoWakes:
+class NoPoller:
     """Watches over no process."""
 
-    def guard(self, guarded: Guarded) -> None:
+    def watch(self, watched: WatchedProcess) -> None:
         pass
 
 
@@ -91,7 +91,7 @@ class Replay:
         router: Any = ListRouter()
         self.router = router
         self.store = Store(folder / "hetd.db")
-        wakes: Any = NoWakes()
+        poller: Any = NoPoller()
         self.node = Node(
             [each.device_info() for each in config.resource],
             config,
@@ -102,7 +102,7 @@ class Replay:
             first_epoch=1 << 32,
         )
         self.node.restore()
-        self.loop = Loop(router, self.store, self.node, wakes)
+        self.loop = Loop(router, self.store, self.node, poller)
         self.spent_ns = self.turns = self._requests = 0
         self._spec = describe(Noop(), name_of(Noop), Options())
         self._client = self._peer("client")

@@ -4,7 +4,7 @@ Too many errors of a device in a row, none of them a task's own fault, and it is
 no task any more. Then a child process computes something small there and checks the
 result (`libtask.devices.selftest`), again and again, less and less often, until it is
 right. A device whose driver did not pass at the start is tested only when somebody asks.
-Called by the node's discipline; a driver never runs in this process.
+Called by the node's watchdog; a driver never runs in this process.
 """
 
 from __future__ import annotations

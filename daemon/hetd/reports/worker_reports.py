@@ -70,15 +70,15 @@ class CrewDesk:
     def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
         """Take in a launcher, and the names of the workers that it has."""
         self._node.pool.launcher_came(peer, workers)
-        self._node.discipline.attend(peer.uid)
+        self._node.watchdog.readmit(peer.uid)
 
     def launcher_left(self, peer: Peer) -> None:
         """Give up the tasks for which no worker can come any more."""
         for task in reversed(self._node.pool.launcher_left(peer)):
-            begun = not self._node.discipline.is_blameless(TaskId(task))
+            begun = not self._node.watchdog.excuse(TaskId(task))
             self._lose(task, "its launcher ended", begun=begun)
         for _, uid, name, pid in list(self._ended_processes):
-            if not self._node.pool.shepherded(uid, name):  # nobody is to say how
+            if not self._node.pool.supervised(uid, name):  # nobody is to say how
                 self._give_up(uid, name, pid, "its worker ended")
 
     def worker_came(self, peer: Peer, hello: m.Register) -> None:
@@ -100,8 +100,8 @@ class CrewDesk:
             if hello.resource and expected:
                 found = e.TaskFound(record.id, record.epoch, hello.resource)
                 self._node.happen(found, *self._node.settings.drains([hello.resource]))
-            self._node.orders.repeat_stop(record)
-        self._node.discipline.attend(peer.uid)
+            self._node.commands.repeat_stop(record)
+        self._node.watchdog.readmit(peer.uid)
 
     def _held(
         self, peer: Peer, hello: m.Register, task: int, epoch: int
@@ -122,7 +122,7 @@ class CrewDesk:
         worker = self._node.pool.worker_of_name(peer.uid, name)
         if worker is None or worker.pid != peer.pid:
             return  # the name is another process's by now
-        if self._node.pool.shepherded(peer.uid, name):
+        if self._node.pool.supervised(peer.uid, name):
             due = self._node.clock.now() + int(EXIT_S * SECOND)
             heappush(self._ended_processes, (due, peer.uid, name, peer.pid))
         else:
@@ -160,7 +160,7 @@ class CrewDesk:
 
         """
         worker = self._node.pool.worker_left(uid, name)
-        self._node.discipline.obeys_at_last(uid, name)
+        self._node.watchdog.worker_freed(uid, name)
         if worker is None or worker.task is None:
             return
         running = worker.task
@@ -205,13 +205,13 @@ class CrewDesk:
         """Believe a launcher about the workers of its own user."""
         if not self._node.pool.holds(peer.uid, message.name):
             return
-        self._node.pool.crew(peer.uid).shows_life()
-        self._node.discipline.attend(peer.uid)
+        self._node.pool.of_user(peer.uid).record_activity()
+        self._node.watchdog.readmit(peer.uid)
         reason = message.reason or f"its worker exited with status {message.status}"
         if not message.started:
             self._not_started(peer.uid, message.name, reason)
             return
-        task = self._node.pool.stillborn(peer.uid, message.name)
+        task = self._node.pool.failed_to_start(peer.uid, message.name)
         if task is not None:
             # counts as an attempt: a worker that never comes up must not be made forever
             self._lose(task, reason)
@@ -238,7 +238,7 @@ class CrewDesk:
 
     def _not_started(self, uid: int, name: str, reason: str) -> None:
         """Ask again later for a worker for which the system had no process."""
-        pool, discipline = self._node.pool, self._node.discipline
+        pool, watchdog = self._node.pool, self._node.watchdog
         times = pool.not_started(uid, name)
         waiting = pool.waiting(uid)
         if not times or not waiting:
@@ -249,7 +249,7 @@ class CrewDesk:
         if times % ASKS == 0:
             # Not for ever: the resource that it has been given may serve others.
             self._lose(waiting[0], reason)
-        discipline.ask_later(uid, times)
+        watchdog.retry_later(uid, times)
 
     def attachments_held(self, peer: Peer, message: m.AttachmentsHeld) -> None:
         """Have a launcher remove the attachments that no task of its user needs."""
@@ -261,14 +261,14 @@ class CrewDesk:
 
     def worker_leaves(self, peer: Peer) -> None:
         """Give another worker what this one was ordered when it had decided to leave."""
-        tasks = self._node.pool.leaves(peer.route)
-        self._node.discipline.leaves(peer.route)
+        tasks = self._node.pool.stop_assigning(peer.route)
+        self._node.watchdog.await_exit(peer.route)
         for other in reversed(tasks[1:]):
             self._lose(other, "its worker took no further order", begun=False)
         if not tasks:
             return
         task = tasks[0]
-        if self._node.discipline.is_blameless(TaskId(task)):
+        if self._node.watchdog.excuse(TaskId(task)):
             self._node.order_again(TaskId(task))
         else:
             self._lose(task, "its worker took no further order")
@@ -296,7 +296,7 @@ class CrewDesk:
         self._greeted.discard(task)
         if record is not None and record.bound:
             begun = begun and (ran or not record.unbegun)
-            hung = begun and self._node.discipline.was_ended(record.id)
+            hung = begun and self._node.watchdog.take_hung(record.id)
             lost = e.WorkerLost(
                 record.id,
                 record.epoch,
@@ -321,7 +321,7 @@ class CrewDesk:
             return []
         if self._node.devices[resource].spec.kind == "cpu":
             return []
-        return self._node.discipline.device_failed(resource, f"a task hung: {reason}")
+        return self._node.watchdog.device_failed(resource, f"a task hung: {reason}")
 
     # ------------------------------------------------------------ reports
 
@@ -368,9 +368,9 @@ class CrewDesk:
         repeated = isinstance(message, m.Yielded) and _is_taken(entry, message)
         record = self._node.scheduler.system.tasks[TaskId(entry.id)]
         if (repeated or isinstance(message, m.Ready)) and record.cancelling is None:
-            self._node.orders.repeat_run(record)
+            self._node.commands.repeat_run(record)
             # a worker that waits hears no `Preempt`
-            self._node.orders.repeat_stop(record)
+            self._node.commands.repeat_stop(record)
         return repeated
 
     def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
@@ -387,9 +387,9 @@ class CrewDesk:
             self._node.pool.release(message.task)
             self._node.happen(e.TaskAborted(TaskId(message.task), message.epoch))
         else:
-            worker = self._node.pool.gave_up(peer.route, message.task)
+            worker = self._node.pool.aborted(peer.route, message.task)
             if worker is not None:
-                self._node.discipline.obeys_at_last(worker.uid, worker.name)
+                self._node.watchdog.worker_freed(worker.uid, worker.name)
 
     def _on_ready(self, entry: Entry, message: m.Ready) -> None:
         self._node.happen(e.TaskReady(TaskId(entry.id), message.epoch))
@@ -402,7 +402,7 @@ class CrewDesk:
         self._note_strips(entry, message)
         if message.started is not None:
             self._node.happen(e.TaskStarted(task, message.epoch))
-        self._node.discipline.progressed(entry, message)
+        self._node.watchdog.progressed(entry, message)
         self._learner.progressed(entry, message)
         self._node.metering.used(task, message.cpu_seconds)
         share = message.iterations / (
@@ -529,7 +529,7 @@ class CrewDesk:
             return []
         if self._serves_others(entry.resource, entry.owner):
             return []  # they do not complain: a user alone does not end their tasks
-        return self._node.discipline.device_failed(entry.resource, message.error)
+        return self._node.watchdog.device_failed(entry.resource, message.error)
 
     def _serves_others(self, resource: str, uid: int) -> bool:
         """Whether tasks of other users run on a resource, too."""
@@ -544,7 +544,7 @@ class CrewDesk:
         """Close it with what the worker says of it; return when it ended."""
         self._node.metering.used_in_all(entry.id, message.cpu_seconds)
         if message.strips and entry.resource is not None:
-            self._node.discipline.health.worked(entry.resource)
+            self._node.watchdog.health.worked(entry.resource)
         ended = self._ended(entry, message.ended)
         self._node.journal.close_segment(
             entry,

@@ -58,7 +58,7 @@ class NodeDesk:
         state = self._node.scheduler.system.states[name]
         lost = not (state.up and state.slots)
         condition = "lost" if lost else "draining" if state.draining else "up"
-        health = self._node.discipline.health
+        health = self._node.watchdog.health
         if health.unusable(name):
             condition = "unusable"
         return msgspec.structs.replace(
@@ -79,7 +79,7 @@ class NodeDesk:
     def _reason(self, name: str) -> str:
         """Say why a resource takes no tasks; empty: it does."""
         drained = self._node.settings.drained.get(name)
-        why = [self._node.discipline.health.reason(name)]
+        why = [self._node.watchdog.health.reason(name)]
         if drained is not None:
             why.append(
                 f"drained {drained.told()}; `hetctl resume {name}` gives it back"
@@ -104,7 +104,7 @@ class NodeDesk:
 
     def _give_back(self, name: str) -> None:
         self._node.settings.resume(name)
-        self._node.discipline.health.trust(name)
+        self._node.watchdog.health.trust(name)
         self._node.happen(e.ResourceReturned(name))
 
     def test(self, peer: Peer, request: m.TestDevices) -> m.Message:
@@ -117,7 +117,7 @@ class NodeDesk:
         ]
         wanted = [resource_named(self._node, name) for name in request.resources]
         for name in [device.spec.name for device in wanted] or every:
-            self._node.discipline.health.test(name, self._node.clock.now())
+            self._node.watchdog.health.test(name, self._node.clock.now())
         return m.Done(request.request)
 
     def policies(self, peer: Peer, request: m.Policies) -> m.Message:

@@ -73,7 +73,7 @@ class TaskDesk:
         runs = record.state is State.RUNNING and pool.worker_of(record.id) is None
         if not (kept_out or runs):
             return ""
-        crew, waits = pool.crew(owner), ", and waits for a worker"
+        crew, waits = pool.of_user(owner), ", and waits for a worker"
         if crew.launcher is None:
             return f"{waits}: its owner's launcher is not there; a submit starts it"
         if crew.hung:
@@ -99,7 +99,7 @@ class TaskDesk:
 
     def _note(self, each: Prospect) -> str:
         """Say why a task cannot run there; of a lost resource also why it is lost."""
-        reason = self._node.discipline.health.reason(each.resource)
+        reason = self._node.watchdog.health.reason(each.resource)
         lost = each.note == RESOURCE_LOST and reason
         return f"{each.note}: {reason}" if lost else each.note
 
@@ -122,11 +122,11 @@ class TaskDesk:
             self._ordered(peer, task, request.verb, request.reason)
         if request.verb == "snapshot":
             for task in live:
-                self._node.orders.want_snapshot(task)
+                self._node.commands.want_snapshot(task)
             return
         if request.verb == "signal":
             for task in live:
-                self._node.orders.pass_signal(task, request.signal)
+                self._node.commands.pass_signal(task, request.signal)
             return
         event = self._event_of(peer, request)
         self._node.happen(*map(event, live))

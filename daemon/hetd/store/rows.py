@@ -176,7 +176,7 @@ class Reader:
         self.connection = connection
         self._path = path
 
-    def unended(self) -> list[bytes]:
+    def unfinished(self) -> list[bytes]:
         """Read the entries of all tasks that have not ended, by id."""
         query = "SELECT id, ended, entry, sum FROM tasks WHERE ended = 0 ORDER BY id"
         return [self._sound(row) for row in self._rows(query)]

@@ -240,7 +240,7 @@ class Journal:
 
     def restore(self) -> list[Entry]:
         """Read the tasks that had not ended when the daemon stopped."""
-        stored = self._store.unended()
+        stored = self._store.unfinished()
         entries = [decode(page) for page in stored]
         for entry, page in zip(entries, stored, strict=True):
             self._live_bytes.put(entry.id, len(page))

@@ -79,7 +79,7 @@ class Allowance:
     memory: int = 256 << 20
 
 
-class Guard:
+class ConnectionGuard:
     """Watches the connections of a ROUTER.
 
     Args:

@@ -1,4 +1,4 @@
-"""Wakes: what ends the loop's wait: a message, a commit, a signal, a process's end.
+"""Poller: what ends the loop's wait: a message, a commit, a signal, a process's end.
 
 A seam between the loop, which knows what to do in a turn, and the kernel, which knows
 when there is something to do.
@@ -26,7 +26,7 @@ PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class WatchedProcess:
     """A process whose end is noticed through a pidfd."""
 
     peer: Peer
@@ -34,7 +34,7 @@ class Guarded:
     """Name of the worker; None: a launcher."""
 
 
-class Wakes:
+class Poller:
     """Waits for what the loop has to do something about.
 
     Args:
@@ -49,11 +49,11 @@ class Wakes:
         self._poller.register(self._processes.fileno(), zmq.POLLIN)
         self._pidfds: dict[int, int] = {}
         """Descriptor by which a process is watched, by pid: one, however often it came."""
-        self._guarded: dict[int, dict[tuple[int, str | None], Guarded]] = {}
+        self._watched: dict[int, dict[tuple[int, str | None], WatchedProcess]] = {}
         """What a process is to us, by descriptor: by user and worker's name."""
-        self._unseen: list[Guarded] = []
+        self._unseen: list[WatchedProcess] = []
         """For whom there was no descriptor."""
-        self._gone: list[Guarded] = []
+        self._gone: list[WatchedProcess] = []
         for readable in readables:
             self.add(readable)
 
@@ -61,24 +61,24 @@ class Wakes:
         """Let one more socket or descriptor wake the loop."""
         self._poller.register(readable, zmq.POLLIN)
 
-    def guard(self, guarded: Guarded) -> None:
+    def watch(self, watched: WatchedProcess) -> None:
         """Notice the end of a process, whatever way it ends."""
-        problem = self._watch(guarded)
+        problem = self._try_watch(watched)
         if problem is not None:
-            log.warning("pid %d is out of sight: %s", guarded.peer.pid, problem)
+            log.warning("pid %d is out of sight: %s", watched.peer.pid, problem)
 
-    def _watch(self, guarded: Guarded) -> str | None:
+    def _try_watch(self, watched: WatchedProcess) -> str | None:
         """Watch a process; return why that cannot be, which may pass."""
         try:
-            descriptor = self._pidfd(guarded.peer.pid)
+            descriptor = self._pidfd(watched.peer.pid)
         except ProcessLookupError:
-            self._gone.append(guarded)  # it ended between its word and our hearing it
+            self._gone.append(watched)  # it ended between its word and our hearing it
             return None
         except OSError as error:
             if error.errno in PASSING:
-                self._unseen.append(guarded)
+                self._unseen.append(watched)
             return error.strerror
-        self._guarded[descriptor][guarded.peer.uid, guarded.worker] = guarded
+        self._watched[descriptor][watched.peer.uid, watched.worker] = watched
         return None
 
     def _pidfd(self, pid: int) -> int:
@@ -90,11 +90,11 @@ class Wakes:
             self._gone += self._ended(known)
         descriptor = os.pidfd_open(pid)
         self._pidfds[pid] = descriptor
-        self._guarded[descriptor] = {}
+        self._watched[descriptor] = {}
         self._processes.register(descriptor, select.EPOLLIN)
         return descriptor
 
-    def wait(self, timeout_ms: int) -> list[Guarded]:
+    def wait(self, timeout_ms: int) -> list[WatchedProcess]:
         """Wait until there is something to do; return the processes that ended."""
         self._look_again()
         events = self._poller.poll(0 if self._gone else timeout_ms)
@@ -106,15 +106,15 @@ class Wakes:
 
     def _look_again(self) -> None:
         unseen, self._unseen = self._unseen, []
-        for guarded in unseen:
-            self._watch(guarded)
+        for watched in unseen:
+            self._try_watch(watched)
 
-    def _ended(self, descriptor: int) -> list[Guarded]:
+    def _ended(self, descriptor: int) -> list[WatchedProcess]:
         self._processes.unregister(descriptor)
         os.close(descriptor)
-        guarded = list(self._guarded.pop(descriptor).values())
-        del self._pidfds[guarded[0].peer.pid]
-        return guarded
+        watched = list(self._watched.pop(descriptor).values())
+        del self._pidfds[watched[0].peer.pid]
+        return watched
 
 
 def _has_ended(descriptor: int) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from hetd.transport.connection_guard import Allowance, Guard
+from hetd.transport.connection_guard import Allowance, ConnectionGuard
 from hetd.transport.user_namespace import our_shared_uid
 from libtask.endpoint import check_length, probe
 from libtask.errors import DaemonUnreachableError, InputError
@@ -96,7 +96,7 @@ class Router:
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.ROUTER)
         _configure(self.socket)
-        self.guard = Guard(self.socket, allowance or Allowance())
+        self.guard = ConnectionGuard(self.socket, allowance or Allowance())
         try:
             if passed is None:
                 _bind(self.socket, path, group)

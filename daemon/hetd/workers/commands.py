@@ -1,4 +1,4 @@
-"""Orders: what workers are told of the scheduler's actions, once and again.
+"""Commands: what workers are told of the scheduler's actions, once and again.
 
 The node calls it for each action; whoever hears of a worker that may have missed an
 order has it repeated. What an order makes happen at once is returned, for the node to
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hetd.tasks.journal import Journal
     from hetd.tasks.page import Entry
     from hetd.workers.pool import WorkerPool
-    from hetd.workers.watchdog import Discipline
+    from hetd.workers.watchdog import Watchdog
     from hetsched import actions as a
     from hetsched.system import System
     from hetsched.tasks import TaskRecord
@@ -32,12 +32,12 @@ COMMAND = "command"
 """The application whose tasks are programs."""
 
 
-class Orders:
+class Commands:
     """Gives workers their orders.
 
     Args:
         system: the scheduler's; what each task is to do follows from its record there.
-        discipline: sees to it that orders are obeyed.
+        watchdog: sees to it that orders are obeyed.
 
     """
 
@@ -47,13 +47,13 @@ class Orders:
         system: System,
         journal: Journal,
         pool: WorkerPool,
-        discipline: Discipline,
+        watchdog: Watchdog,
     ) -> None:
         self._devices = devices
         self._system = system
         self._journal = journal
         self._pool = pool
-        self._discipline = discipline
+        self._watchdog = watchdog
 
     # ------------------------------------------------------------ actions
 
@@ -78,14 +78,14 @@ class Orders:
                 entry.epoch, entry.holder = action.epoch, None
                 self._pool.follow(entry.id, entry.owner, action.after)
         if not follows:
-            self._discipline.runs(action.task, action.epoch)
+            self._watchdog.runs(action.task, action.epoch)
         self._pool.send(action.task, run)
         reach("run.sent")
 
     def preempt(self, action: a.Preempt) -> None:
         preempt = m.Preempt(action.task, action.epoch, action.requeue)
         self._pool.send(action.task, preempt)
-        self._discipline.is_to_yield(action.task)
+        self._watchdog.await_yield(action.task)
 
     def suspend(self, action: a.Suspend) -> None:
         self.send_signal(
@@ -112,12 +112,12 @@ class Orders:
         started = self._pool.worker_of(action.task) is not None
         self._pool.send(action.task, m.Abort(action.task, action.epoch))
         if not still_bound:
-            self._pool.part(action.task)
+            self._pool.unbind(action.task)
         elif not started:
             self._pool.release(action.task)
             return e.TaskAborted(action.task, action.epoch)
         else:
-            self._discipline.is_to_give_up(action.task, action.epoch)
+            self._watchdog.await_abort(action.task, action.epoch)
         return None
 
     def want_snapshot(self, task: TaskId) -> None:
@@ -139,7 +139,7 @@ class Orders:
         self._pool.bind(task, entry.owner)
         if record.state is State.RUNNING and record.resource is not None:
             device = self._devices[record.resource].spec
-            self._discipline.runs(task, record.epoch)
+            self._watchdog.runs(task, record.epoch)
             run = _load_and_run(entry, record.epoch, device, len(entry.segments))
             self._pool.send(task, run)
             self.repeat_stop(record)

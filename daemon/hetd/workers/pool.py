@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hetd.workers.user_workers import Crew, Worker
+from hetd.workers.user_workers import UserWorkers, Worker
 from libtask.errors import BugError
 from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
 from libtask.processes import started_at
@@ -38,7 +38,7 @@ class WorkerPool:
     def __init__(self, send: Callable[..., bool], prefix: str) -> None:
         self._send = send
         self._prefix = prefix
-        self._crews: defaultdict[int, Crew] = defaultdict(Crew)
+        self._users: defaultdict[int, UserWorkers] = defaultdict(UserWorkers)
         self._by_name: dict[tuple[int, str], Worker] = {}
         """Names are unique for each user: nobody can take another's name."""
         self._by_route: dict[bytes, Worker] = {}
@@ -61,7 +61,7 @@ class WorkerPool:
 
     def launchers(self) -> int:
         """Count the users whose launcher is there."""
-        return sum(crew.launcher is not None for crew in self._crews.values())
+        return sum(user.launcher is not None for user in self._users.values())
 
     # ------------------------------------------------------------ tasks
 
@@ -69,14 +69,14 @@ class WorkerPool:
         """Find a worker for a task; until there is one, its messages wait."""
         if task in self._by_task:
             return  # reserved for the program that submitted it
-        crew = self._crews[uid]
+        user = self._users[uid]
         self._forget(task)
         self._owners[task] = uid
-        if crew.idle:
-            self._assign(crew.idle.pop(), task)
+        if user.idle:
+            self._assign(user.idle.pop(), task)
             return
         self._backlog[task] = []
-        crew.waiting.append(task)
+        user.waiting.append(task)
         self._ask_for_workers(uid)
 
     def follow(self, task: int, uid: int, leader: int) -> None:
@@ -124,7 +124,7 @@ class WorkerPool:
         worker.task = task
         self._by_name[uid, holder.name] = self._by_task[task] = worker
 
-    def lose(self, task: int) -> None:
+    def mark_lost(self, task: int) -> None:
         """Wait no longer for the worker of a task; see `expect`."""
         worker = self._by_task.get(task)
         if worker is not None and not worker.route:
@@ -133,10 +133,10 @@ class WorkerPool:
 
     def is_there(self, worker: Worker) -> bool | None:
         """Whether its launcher has a worker; None: no launcher can say."""
-        crew = self._crews[worker.uid]
-        if worker.own or crew.launcher is None:
+        user = self._users[worker.uid]
+        if worker.own or user.launcher is None:
             return None
-        return worker.name in crew.shepherded
+        return worker.name in user.supervised
 
     def send(self, task: int, message: Message) -> None:
         """Send to the worker of a bound task, or keep until it has one."""
@@ -153,28 +153,28 @@ class WorkerPool:
         if worker is None:
             self._forget(task)
             return False
-        self._unbind(worker, task)
-        self._idle(worker)
+        self._detach(worker, task)
+        self._on_idle(worker)
         return True
 
-    def part(self, task: int) -> None:
+    def unbind(self, task: int) -> None:
         """Take a task from its worker at once; it is idle when it has given it up."""
         worker = self._by_task.get(task)
         if worker is None:
             self.release(task)
             return
-        self._unbind(worker, task)
+        self._detach(worker, task)
         worker.aborting.add(task)
 
-    def gave_up(self, route: bytes, task: int) -> Worker | None:
+    def aborted(self, route: bytes, task: int) -> Worker | None:
         """Take note that a worker gave up a task that was parted from it."""
         worker = self._by_route.get(route)
         if worker is not None and task in worker.aborting:
             worker.aborting.remove(task)
-            self._idle(worker)
+            self._on_idle(worker)
         return worker
 
-    def leaves(self, route: bytes) -> list[int]:
+    def stop_assigning(self, route: bytes) -> list[int]:
         """Take note that a worker takes no further order.
 
         Returns:
@@ -185,15 +185,15 @@ class WorkerPool:
         if worker is None or worker.own:
             return []
         worker.leaving = True
-        crew = self._crews[worker.uid]
-        if worker in crew.idle:
-            crew.idle.remove(worker)
+        user = self._users[worker.uid]
+        if worker in user.idle:
+            user.idle.remove(worker)
         tasks = worker.tasks
         for task in tasks:
-            self._unbind(worker, task)
+            self._detach(worker, task)
         return tasks
 
-    def may_claim(self, task: int, uid: int, hello: Register) -> bool:
+    def may_claim(self, task: int, uid: int, register: Register) -> bool:
         """Whether a worker that says it holds a bound task can be right.
 
         A task that waits for a worker was sent to none under its present epoch, and
@@ -202,8 +202,8 @@ class WorkerPool:
         """
         worker = self._by_task.get(task)
         if worker is not None:
-            return (worker.uid, worker.name) == (uid, hello.worker)
-        return self.is_expected(task) and not hello.own
+            return (worker.uid, worker.name) == (uid, register.worker)
+        return self.is_expected(task) and not register.own
 
     def is_expected(self, task: int) -> bool:
         """Whether the worker of a task has not greeted since a restart."""
@@ -217,7 +217,7 @@ class WorkerPool:
         uid = self._owners.get(task)
         if uid is None:
             return False
-        if task in self._crews[uid].waiting:
+        if task in self._users[uid].waiting:
             return True
         return any(task in behind for behind in self._followers.values())
 
@@ -241,54 +241,54 @@ class WorkerPool:
 
     def end(self, worker: Worker, reason: str) -> bool:
         """Have its launcher end a worker; False: there is none, or it hangs."""
-        crew = self._crews[worker.uid]
-        if crew.launcher is None:
+        user = self._users[worker.uid]
+        if user.launcher is None:
             return False
-        sent = self._send(crew.launcher.route, KillWorker(worker.name, reason))
-        return sent and not crew.hung
+        sent = self._send(user.launcher.route, KillWorker(worker.name, reason))
+        return sent and not user.hung
 
     # ------------------------------------------------------------ peers
 
     def has_launcher(self, uid: int) -> bool:
         """Whether a user has a launcher that does not hang."""
-        crew = self._crews[uid]
-        return crew.launcher is not None and not crew.hung
+        user = self._users[uid]
+        return user.launcher is not None and not user.hung
 
-    def crew(self, uid: int) -> Crew:
-        return self._crews[uid]
+    def of_user(self, uid: int) -> UserWorkers:
+        return self._users[uid]
 
-    def wanting(self) -> dict[int, Crew]:
+    def wanting(self) -> dict[int, UserWorkers]:
         """Return those with tasks that wait for a worker."""
-        return {uid: crew for uid, crew in self._crews.items() if crew.waiting}
+        return {uid: user for uid, user in self._users.items() if user.waiting}
 
-    def shepherded(self, uid: int, name: str) -> bool:
+    def supervised(self, uid: int, name: str) -> bool:
         """Whether a launcher that is there will tell how this worker ends."""
-        crew = self._crews[uid]
-        return crew.expects(name) or name in crew.shepherded
+        user = self._users[uid]
+        return user.expects(name) or name in user.supervised
 
     def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
         """Take in a user's launcher, and the names of the workers that it has."""
-        crew = self._crews[peer.uid]
-        crew.launcher = peer
-        crew.shows_life()
-        crew.shepherded = set(workers)
-        crew.forget_asked()
-        crew.paused = False
+        user = self._users[peer.uid]
+        user.launcher = peer
+        user.record_activity()
+        user.supervised = set(workers)
+        user.forget_asked()
+        user.paused = False
         self._ask_for_workers(peer.uid)
 
     def launcher_left(self, peer: Peer) -> list[int]:
         """Forget a launcher; return the tasks that wait for a worker of it."""
-        crew = self._crews[peer.uid]
-        if crew.launcher is None or crew.launcher.pid != peer.pid:
+        user = self._users[peer.uid]
+        if user.launcher is None or user.launcher.pid != peer.pid:
             return []
-        crew.launcher = None
-        crew.hung = False
-        crew.forget_asked()
-        crew.shepherded.clear()
+        user.launcher = None
+        user.hung = False
+        user.forget_asked()
+        user.supervised.clear()
         return self.waiting(peer.uid)
 
     def worker_came(
-        self, peer: Peer, hello: Register, keeps: Sequence[int]
+        self, peer: Peer, register: Register, keeps: Sequence[int]
     ) -> list[int]:
         """Take in a worker, maybe once more, over a new connection.
 
@@ -301,27 +301,27 @@ class WorkerPool:
             worker any more.
 
         """
-        worker = self._greeted(peer, hello)
+        worker = self._registered(peer, register)
         lost = worker.tasks
         for task in lost:
-            self._unbind(worker, task)
+            self._detach(worker, task)
         for task in keeps:
             # It says again how the task is, and gets its orders in answer to that.
             self._forget(task)
             self._owners[task] = peer.uid
             self._give(worker, task)
-        if hello.task is not None and hello.task not in keeps:
-            worker.aborting.add(hello.task)
-            self._send(worker.route, Abort(hello.task, hello.epoch))
-        self._idle(worker)
+        if register.task is not None and register.task not in keeps:
+            worker.aborting.add(register.task)
+            self._send(worker.route, Abort(register.task, register.epoch))
+        self._on_idle(worker)
         return [task for task in lost if task not in keeps]
 
-    def stillborn(self, uid: int, name: str) -> int | None:
+    def failed_to_start(self, uid: int, name: str) -> int | None:
         """Take note that a worker ended before it came; return a task that lacks it."""
-        crew = self._crews[uid]
-        if not crew.has_come(name):
+        user = self._users[uid]
+        if not user.settle_start(name):
             return None
-        return crew.waiting[0] if len(crew.waiting) > len(crew.starting) else None
+        return user.waiting[0] if len(user.waiting) > len(user.starting) else None
 
     def not_started(self, uid: int, name: str) -> int:
         """Take note that the system had no process for a worker.
@@ -330,18 +330,18 @@ class WorkerPool:
             How often in a row that was so; 0: it is known, or not worth a thought.
 
         """
-        crew = self._crews[uid]
-        if not crew.has_come(name):
+        user = self._users[uid]
+        if not user.settle_start(name):
             return 0
-        if crew.paused:
+        if user.paused:
             return 0
-        crew.paused = True
-        crew.in_vain += 1
-        return crew.in_vain
+        user.paused = True
+        user.failed_starts += 1
+        return user.failed_starts
 
     def ask_again(self, uid: int) -> None:
         """Ask for workers after a pause; see `not_started`."""
-        self._crews[uid].paused = False
+        self._users[uid].paused = False
         self._ask_for_workers(uid)
 
     def waiting(self, uid: int) -> list[int]:
@@ -350,7 +350,7 @@ class WorkerPool:
         What is to follow a task in its worker comes right after it.
         """
         followers = self._followers
-        waiting = self._crews[uid].waiting
+        waiting = self._users[uid].waiting
         return [each for task in waiting for each in (task, *followers.get(task, ()))]
 
     def free(self, uid: int, name: str) -> bool:
@@ -369,17 +369,17 @@ class WorkerPool:
         if worker is None:
             return None
         self._by_route.pop(worker.route, None)
-        crew = self._crews[worker.uid]
-        crew.shepherded.discard(name)
-        if worker in crew.idle:
-            crew.idle.remove(worker)
+        user = self._users[worker.uid]
+        user.supervised.discard(name)
+        if worker in user.idle:
+            user.idle.remove(worker)
         for task in worker.tasks:
             self._forget(task)
         return worker
 
     def holds(self, uid: int, name: str) -> bool:
         """Whether a worker of that name belongs to this user, or is about to come."""
-        return (uid, name) in self._by_name or self._crews[uid].expects(name)
+        return (uid, name) in self._by_name or self._users[uid].expects(name)
 
     def workers_of(self, uid: int) -> list[Worker]:
         return [worker for worker in self._by_name.values() if worker.uid == uid]
@@ -389,11 +389,11 @@ class WorkerPool:
 
         Who has is to go on after a restart, also where nothing runs at the moment.
         """
-        for uid, crew in self._crews.items():
-            for worker in crew.idle:  # a launcher of before may have left orphans
+        for uid, user in self._users.items():
+            for worker in user.idle:  # a launcher of before may have left orphans
                 self._send(worker.route, Retire())
-            if crew.launcher is not None and not has_tasks(uid):
-                self._send(crew.launcher.route, Retire())
+            if user.launcher is not None and not has_tasks(uid):
+                self._send(user.launcher.route, Retire())
 
     # ------------------------------------------------------------ invariants
 
@@ -419,36 +419,38 @@ class WorkerPool:
                 yield f"worker {name} of {uid} is booked for tasks {strange}"
             if worker.route and self._by_route.get(worker.route) is not worker:
                 yield f"worker {name} of {uid} is not where its messages go"
-        for uid, crew in self._crews.items():
-            yield from self._disagreements_of(uid, crew)
+        for uid, user in self._users.items():
+            yield from self._disagreements_of(uid, user)
 
-    def _disagreements_of(self, uid: int, crew: Crew) -> Iterator[str]:
-        if len(set(crew.waiting)) != len(crew.waiting):
-            yield f"a task of {uid} waits twice: {list(crew.waiting)}"
-        for task in crew.waiting:
+    def _disagreements_of(self, uid: int, user: UserWorkers) -> Iterator[str]:
+        if len(set(user.waiting)) != len(user.waiting):
+            yield f"a task of {uid} waits twice: {list(user.waiting)}"
+        for task in user.waiting:
             if task not in self._backlog or self._owners.get(task) != uid:
                 yield f"task {task} waits, and no order for it is kept"
-        for worker in crew.idle:
+        for worker in user.idle:
             if worker.task is not None or self._by_name.get((uid, worker.name)) is None:
                 yield f"worker {worker.name} of {uid} is idle, and has a task or is gone"
-        if crew.idle and crew.waiting:
+        if user.idle and user.waiting:
             yield f"workers of {uid} are idle while tasks wait for one"
 
     # ------------------------------------------------------------ steps
 
-    def _greeted(self, peer: Peer, hello: Register) -> Worker:
+    def _registered(self, peer: Peer, register: Register) -> Worker:
         """Return the worker that speaks, reached by its new connection from now on."""
-        crew = self._crews[peer.uid]
-        if crew.has_come(hello.worker):
-            crew.shows_life()
-            crew.in_vain = 0
-            crew.shepherded.add(hello.worker)
-        worker = self._by_name.get((peer.uid, hello.worker))
+        user = self._users[peer.uid]
+        if user.settle_start(register.worker):
+            user.record_activity()
+            user.failed_starts = 0
+            user.supervised.add(register.worker)
+        worker = self._by_name.get((peer.uid, register.worker))
         if worker is None:
-            worker = Worker(hello.worker, peer.uid, peer.route, peer.pid, hello.own)
-            self._by_name[peer.uid, hello.worker] = worker
-        elif worker in crew.idle:
-            crew.idle.remove(worker)
+            worker = Worker(
+                register.worker, peer.uid, peer.route, peer.pid, register.own
+            )
+            self._by_name[peer.uid, register.worker] = worker
+        elif worker in user.idle:
+            user.idle.remove(worker)
         self._by_route.pop(worker.route, None)
         self._by_route[peer.route] = worker
         worker.route = peer.route
@@ -457,7 +459,7 @@ class WorkerPool:
         worker.aborting.clear()
         return worker
 
-    def _unbind(self, worker: Worker, task: int) -> None:
+    def _detach(self, worker: Worker, task: int) -> None:
         worker.drop(task)
         self._forget(task)
 
@@ -468,7 +470,7 @@ class WorkerPool:
             self._leave_train(task)
         uid = self._owners.pop(task, None)
         if self._backlog.pop(task, None) is not None and uid is not None:
-            waiting = self._crews[uid].waiting
+            waiting = self._users[uid].waiting
             if task in waiting:  # else its worker was expected to greet again
                 waiting.remove(task)
 
@@ -480,7 +482,7 @@ class WorkerPool:
         followers = self._followers.pop(task, [])
         if followers:
             first, *others = followers
-            self._crews[self._owners[first]].waiting.append(first)
+            self._users[self._owners[first]].waiting.append(first)
             self._followers[first] = others
 
     def _order(self, worker: Worker, message: Message) -> None:
@@ -502,30 +504,30 @@ class WorkerPool:
         for message in self._backlog.pop(task, ()):
             self._order(worker, message)
 
-    def _idle(self, worker: Worker) -> None:
-        crew = self._crews[worker.uid]
+    def _on_idle(self, worker: Worker) -> None:
+        user = self._users[worker.uid]
         if worker.own or worker.leaving or not worker.route:
             return
         if worker.task is not None or worker.aborting:
             return
-        if crew.waiting:
-            self._assign(worker, crew.waiting.popleft())
-        elif len(crew.idle) >= SPARE + len(self._by_task):
+        if user.waiting:
+            self._assign(worker, user.waiting.popleft())
+        elif len(user.idle) >= SPARE + len(self._by_task):
             self._send(worker.route, Retire())
-        elif worker not in crew.idle:
-            crew.idle.append(worker)
+        elif worker not in user.idle:
+            user.idle.append(worker)
 
     def _ask_for_workers(self, uid: int) -> None:
-        crew = self._crews[uid]
-        missing = len(crew.waiting) - len(crew.starting)
-        if crew.launcher is None or crew.paused or missing <= 0:
+        user = self._users[uid]
+        missing = len(user.waiting) - len(user.starting)
+        if user.launcher is None or user.paused or missing <= 0:
             return
         names = []
         for _ in range(missing):
             self._started += 1
             names.append(f"{self._prefix}-{self._started}")
-        if self._send(crew.launcher.route, StartWorkers(names)):
-            crew.starting.update(names)
+        if self._send(user.launcher.route, StartWorkers(names)):
+            user.starting.update(names)
 
 
 def _nobody_cares(_task: int, _worker: Worker) -> None:

@@ -51,13 +51,13 @@ class Worker:
 
 
 @dataclass(eq=False, slots=True)
-class Crew:
+class UserWorkers:
     """One user's launcher and workers."""
 
     launcher: Peer | None = None
     hung: bool = False
     """The launcher has not made the workers that it was asked for."""
-    signs: int = 0
+    activity: int = 0
     """Signs of life of the launcher so far."""
     idle: list[Worker] = field(default_factory=list)
     starting: set[str] = field(default_factory=set)
@@ -68,9 +68,9 @@ class Crew:
     """Tasks that need a worker, in the order they asked."""
     paused: bool = False
     """The system had no process for a worker: none is asked for before `ask_again`."""
-    in_vain: int = 0
+    failed_starts: int = 0
     """How often in a row that was so."""
-    shepherded: set[str] = field(default_factory=set)
+    supervised: set[str] = field(default_factory=set)
     """Workers that the launcher made: it will tell how they end."""
 
     def stop_waiting(self) -> None:
@@ -81,7 +81,7 @@ class Crew:
     def expects(self, name: str) -> bool:
         return name in self.starting or name in self.overdue
 
-    def has_come(self, name: str) -> bool:
+    def settle_start(self, name: str) -> bool:
         """Take note of a worker that came, or never will; False: nobody asked for it."""
         known = self.expects(name)
         self.starting.discard(name)
@@ -98,7 +98,7 @@ class Crew:
         """Process of the launcher if it hangs; 0: it does not, or there is none."""
         return self.launcher.pid if self.launcher is not None and self.hung else 0
 
-    def shows_life(self) -> None:
+    def record_activity(self) -> None:
         """Take note that the launcher does something."""
-        self.signs += 1
+        self.activity += 1
         self.hung = False

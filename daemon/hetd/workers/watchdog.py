@@ -1,4 +1,4 @@
-"""Discipline: what becomes of workers that do not do as they are told.
+"""Watchdog: what becomes of workers that do not do as they are told.
 
 The node calls it. A running task that reaches no checkpoint in time, or does not yield
 or give up when asked, costs its worker: the launcher ends it, politely, then for
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hetd.tasks.journal import Journal
     from hetd.tasks.page import Entry
     from hetd.workers.pool import WorkerPool
-    from hetd.workers.user_workers import Crew, Worker
+    from hetd.workers.user_workers import UserWorkers, Worker
     from hetsched.ids import Nanoseconds, TaskId
     from hetsched.scheduler import Scheduler
     from hetsched.tasks import TaskRecord
@@ -51,7 +51,7 @@ LAUNCHER_S = 60.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Before a worker is asked for again for which there was no process."""
 EXCUSES = 10_000
-"""Tasks that are remembered after their end; see `Discipline.is_blameless`."""
+"""Tasks that are remembered after their end; see `Watchdog.excuse`."""
 MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 """Bytes of the machine: no task has more state to copy than fits into it."""
 ASKS = 8
@@ -65,8 +65,8 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-class Shell(Protocol):
-    """What discipline needs of the node."""
+class WatchedNode(Protocol):
+    """What watchdog needs of the node."""
 
     clock: Clock
     config: Config
@@ -80,7 +80,7 @@ class Shell(Protocol):
         ...
 
 
-class Discipline:
+class Watchdog:
     """Watches over running tasks and their workers.
 
     Args:
@@ -92,7 +92,7 @@ class Discipline:
 
     def __init__(
         self,
-        node: Shell,
+        node: WatchedNode,
         kill: Callable[[int], None] = kill_group,
         started_at: Callable[[int], int] = processes.started_at,
     ) -> None:
@@ -102,7 +102,7 @@ class Discipline:
         self._started_at = started_at
         self._boot = processes.boot_id()
         self._now = node.clock.now
-        self._vigil = Vigil(config.strip_limit_s, config.setup_limit_s, MEMORY)
+        self._deadlines = Deadlines(config.strip_limit_s, config.setup_limit_s, MEMORY)
         specs = {name: device.spec for name, device in node.devices.items()}
         self.health = Health(specs, config.device_errors)
         self.longest_copy_s = MEMORY / COPY_BYTES_PER_S
@@ -111,7 +111,7 @@ class Discipline:
         self._graces: list[tuple[Nanoseconds, TaskId, int]] = []
         self._asks: list[tuple[Nanoseconds, int]] = []
         self._leaving: list[tuple[Nanoseconds, bytes]] = []
-        self._signs: dict[int, tuple[int, Nanoseconds]] = {}
+        self._activity: dict[int, tuple[int, Nanoseconds]] = {}
         """Users whose tasks wait for workers: their launchers' last sign of life, and when."""
         self._ended: dict[TaskId, str] = {}
         """Tasks whose workers were told to end, and why: they avoid the resource."""
@@ -126,25 +126,25 @@ class Discipline:
         """Watch a task that was told to run."""
         worker = self._node.pool.worker_of(task)
         if worker is None:
-            self._vigil.await_worker(task, epoch, self._now())
+            self._deadlines.await_worker(task, epoch, self._now())
             return
         size = self._node.journal.live[task].spec.state_bytes
         # a user's program may be stopped by a debugger, between strips too
-        self._vigil.begin(task, epoch, size, self._now(), patient=worker.own)
-        self._vigil.allow(task, self._node.journal.live[task].spec.grace_s)
+        self._deadlines.begin(task, epoch, size, self._now(), patient=worker.own)
+        self._deadlines.allow(task, self._node.journal.live[task].spec.grace_s)
 
     def progressed(self, entry: Entry, message: m.Progress) -> None:
         """Take note of strips."""
         mean = message.seconds / (message.strips or 1)
-        self._vigil.progressed(
+        self._deadlines.progressed(
             TaskId(entry.id), mean, complete=message.complete, now=self._now()
         )
 
-    def is_to_yield(self, task: TaskId) -> None:
+    def await_yield(self, task: TaskId) -> None:
         """Take note that a running task was asked to yield."""
-        self._vigil.ordered(task, self._now())
+        self._deadlines.ordered(task, self._now())
 
-    def is_to_give_up(self, task: TaskId, epoch: int) -> None:
+    def await_abort(self, task: TaskId, epoch: int) -> None:
         """End the worker of a cancelled task if it does not give it up in time."""
         worker, config = self._node.pool.worker_of(task), self._node.config
         own = worker is not None and worker.own
@@ -152,7 +152,7 @@ class Discipline:
         grace = config.strip_limit_s if own else config.cancel_grace_s
         self._later(grace, task, epoch)
 
-    def may_come_back(self, entry: Entry) -> None:
+    def await_return(self, entry: Entry) -> None:
         """Wait for the worker that held a task before the daemon was restarted."""
         task, holder = TaskId(entry.id), entry.holder
         grace = self._node.config.restore_grace_s
@@ -164,7 +164,7 @@ class Discipline:
             self.runs(task, entry.epoch)
         self._later(grace, task, entry.epoch)
 
-    def is_blameless(self, task: TaskId) -> bool:
+    def excuse(self, task: TaskId) -> bool:
         """Whether a task may lose its place for want of a worker without an attempt.
 
         It may once: a launcher that comes and goes, or takes orders and makes nothing,
@@ -174,11 +174,11 @@ class Discipline:
         self._excused.add(task)
         return len(self._excused) > before
 
-    def was_ended(self, task: TaskId) -> bool:
+    def take_hung(self, task: TaskId) -> bool:
         """Whether the worker of a task was ended as it hung; to be asked once."""
         return self._ended.pop(task, None) is not None
 
-    def obeys_at_last(self, uid: int, name: str) -> None:
+    def worker_freed(self, uid: int, name: str) -> None:
         """Take note that a worker has ended, or does as it is told again."""
         freed = self.health.worker_left(uid, name, self._now())
         if freed:
@@ -188,16 +188,16 @@ class Discipline:
         """Count an error of a device; return what follows for its resource."""
         return self.health.failed(resource, error, self._now())
 
-    def leaves(self, route: bytes) -> None:
+    def await_exit(self, route: bytes) -> None:
         """End a worker that has said its last word, if it does not end by itself."""
         heappush(self._leaving, (self._now() + int(KILL_S * SECOND), route))
 
-    def ask_later(self, uid: int, times: int) -> None:
+    def retry_later(self, uid: int, times: int) -> None:
         """Ask for a user's workers once more, the later the oftener it was in vain."""
         pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (times - 1))
         heappush(self._asks, (self._now() + int(pause * SECOND), uid))
 
-    def attend(self, uid: int) -> None:
+    def readmit(self, uid: int) -> None:
         """Let a user's tasks in again where they waited for somebody to make workers."""
         unattended = self._node.scheduler.system.unattended
         if uid in unattended and self._node.pool.has_launcher(uid):
@@ -235,43 +235,43 @@ class Discipline:
         heappush(self._graces, (due, task, epoch))
 
     def _look(self, now: Nanoseconds) -> None:
-        for task in self._vigil.tasks():
+        for task in self._deadlines.tasks():
             record = self._node.scheduler.system.tasks.get(task)
             if record is None or record.state is not State.RUNNING:
-                self._vigil.forget(task)
+                self._deadlines.forget(task)
                 self._ended.pop(task, None)
         if len(self._excused) > EXCUSES:
             self._excused &= self._node.scheduler.system.tasks.keys()
-        for task, epoch, complaint in self._vigil.overdue(now):
+        for task, epoch, complaint in self._deadlines.overdue(now):
             record = self._node.scheduler.system.tasks[task]
             if record.epoch == epoch:
                 self._is_overdue(record, complaint)
 
     def _look_at_launchers(self, now: Nanoseconds) -> None:
-        before, self._signs = self._signs, {}
-        for uid, crew in self._node.pool.wanting().items():
+        before, self._activity = self._activity, {}
+        for uid, user in self._node.pool.wanting().items():
             seen, since = before.get(uid, (-1, now))
-            since = since if seen == crew.signs else now
+            since = since if seen == user.activity else now
             if now - since >= LAUNCHER_S * SECOND:
-                self._leave_unattended(uid, crew)
+                self._leave_unattended(uid, user)
                 since = now
-            self._signs[uid] = (crew.signs, since)
+            self._activity[uid] = (user.activity, since)
 
     # ------------------------------------------------------------ patience that ends
 
-    def _leave_unattended(self, uid: int, crew: Crew) -> None:
+    def _leave_unattended(self, uid: int, user: UserWorkers) -> None:
         """Let a user's tasks without workers leave their places to others, and know why."""
-        crew.hung = crew.launcher is not None
+        user.hung = user.launcher is not None
         reason = f"in {LAUNCHER_S:g} s no launcher of uid {uid} made a worker"
-        if crew.hung:
-            launcher = f"the launcher of uid {uid}, process {crew.hung_launcher},"
+        if user.hung:
+            launcher = f"the launcher of uid {uid}, process {user.hung_launcher},"
             reason = f"{launcher} gave no sign of life in {LAUNCHER_S:g} s"
         log.warning("%s: what waits keeps out of the way", reason)
         tasks = self._node.scheduler.system.tasks
         waiting = self._node.pool.waiting(uid)[::-1]  # what follows others before these
         for task in waiting:
             self._node.pool.release(task)
-        crew.stop_waiting()
+        user.stop_waiting()
         records = [tasks[TaskId(task)] for task in waiting if task in tasks]
         # they keep out of the way: that is enough
         lost = [self._unserved(record, reason, last=False) for record in records]
@@ -279,7 +279,7 @@ class Discipline:
 
     def _unserved(self, record: TaskRecord, reason: str, *, last: bool) -> e.WorkerLost:
         """Say that a task loses its place as it has no worker; `last`: its turn as well."""
-        begun = not record.unbegun and not self.is_blameless(record.id)
+        begun = not record.unbegun and not self.excuse(record.id)
         return e.WorkerLost(record.id, record.epoch, reason, begun=begun, unserved=last)
 
     def _is_overdue(self, record: TaskRecord, complaint: str) -> None:
@@ -299,7 +299,7 @@ class Discipline:
         """Free the place of a task for which no worker came, whatever its launcher says."""
         uid = self._node.journal.live[record.id].owner
         self._node.pool.release(record.id)
-        self._node.pool.crew(uid).stop_waiting()
+        self._node.pool.of_user(uid).stop_waiting()
         self._node.happen(self._unserved(record, reason, last=True))
 
     def _take_from_program(self, record: TaskRecord, reason: str) -> None:
@@ -309,7 +309,7 @@ class Discipline:
         """
         task, epoch, cancelled = record.id, record.epoch, record.cancelling is not None
         self._node.pool.send(task, m.Abort(task, epoch))
-        self._node.pool.part(task)
+        self._node.pool.unbind(task)
         if cancelled:
             self._node.happen(e.TaskAborted(task, epoch))
         else:
@@ -326,7 +326,7 @@ class Discipline:
         worker = self._node.pool.worker_of(task)
         if worker is None or (not worker.route and not self._may_still_come(worker)):
             reason = "its worker did not report after a restart of hetd"
-            self._node.pool.lose(task)
+            self._node.pool.mark_lost(task)
             # it may have waited for a worker that was being made: that harms it in nothing
             begun = self._node.journal.live[task].holder is not None
             self._node.happen(e.WorkerLost(task, epoch, reason, begun=begun))
@@ -354,7 +354,7 @@ class Discipline:
     def _end_worker(self, record: TaskRecord, worker: Worker, reason: str) -> None:
         """Have a worker ended; its task is lost when it has."""
         self._ended[record.id] = reason
-        self._vigil.postpone(record.id, self._now() + int(KILL_S * SECOND))
+        self._deadlines.postpone(record.id, self._now() + int(KILL_S * SECOND))
         if self._node.pool.kill(record.id, reason):
             return
         # Its launcher is gone: the kernel lets us where its user is our own.
@@ -380,7 +380,7 @@ class Discipline:
         del self._ended[record.id]
         behind = [*self._lose_behind(worker, reason)]
         self._node.pool.send(record.id, m.Abort(record.id, record.epoch))
-        self._node.pool.part(record.id)
+        self._node.pool.unbind(record.id)
         gone = e.WorkerLost(
             record.id, record.epoch, reason, elsewhere=True, cause="stuck"
         )
@@ -395,14 +395,14 @@ class Discipline:
                 self._node.pool.send(task, m.Abort(task, record.epoch))
                 lost = e.WorkerLost(record.id, record.epoch, reason, begun=False)
                 yield lost
-            self._node.pool.part(task)
+            self._node.pool.unbind(task)
 
     # ------------------------------------------------------------ the invariant
 
     def neglected(self, records: Iterable[TaskRecord]) -> Iterator[str]:
         """Tell of bound tasks that nobody looks after any more.
 
-        Each has a worker, or waits for one in its owner's crew, or is expected back
+        Each has a worker, or waits for one in its owner's user, or is expected back
         after a restart, until its grace is over. What has a place has a deadline too.
         """
         pool = self._node.pool
@@ -415,7 +415,7 @@ class Discipline:
             elif (
                 record.state is State.RUNNING
                 and not record.unbegun
-                and not self._vigil.watches(task, record.epoch)
+                and not self._deadlines.watches(task, record.epoch)
             ):
                 yield f"task {task} runs without a deadline: {record.tell()}"
 
@@ -446,7 +446,7 @@ class Discipline:
         if record is None or record.state is not State.RUNNING or record.unbegun:
             return
         # one that comes over another connection has no more time for that
-        if not self._vigil.is_served(record.id, record.epoch):
+        if not self._deadlines.is_served(record.id, record.epoch):
             self.runs(record.id, record.epoch)
 
 
@@ -462,8 +462,8 @@ the first strip has been by then."""
 
 
 @dataclass(slots=True)
-class Watched:
-    """A running task, as the vigil knows it.
+class WatchedTask:
+    """A running task, as the deadlines knows it.
 
     Attributes:
         epoch: the binding that it runs under.
@@ -489,7 +489,7 @@ class Watched:
     ordered: bool = False
 
 
-class Vigil:
+class Deadlines:
     """Deadlines of running tasks.
 
     Args:
@@ -504,7 +504,7 @@ class Vigil:
         self._strip = int(strip_s * SECOND)
         self._setup = int(setup_s * SECOND)
         self._memory = memory
-        self._watched: dict[TaskId, Watched] = {}
+        self._watched: dict[TaskId, WatchedTask] = {}
 
     def begin(
         self,
@@ -529,7 +529,7 @@ class Vigil:
         copying = int(copied / COPY_BYTES_PER_S * SECOND)
         least = max(self._strip, self._setup) if patient else self._strip
         deadline = now + self._setup + copying
-        self._watched[task] = Watched(epoch, copying, least, now, deadline)
+        self._watched[task] = WatchedTask(epoch, copying, least, now, deadline)
 
     def allow(self, task: TaskId, seconds: float) -> None:
         """Let a task take so much longer to reach a checkpoint: it has to save its state."""
@@ -543,7 +543,7 @@ class Vigil:
         if known is not None and known.epoch == epoch and not known.served:
             return
         deadline = now + int(WORKER_S * SECOND)
-        self._watched[task] = Watched(
+        self._watched[task] = WatchedTask(
             epoch, 0, self._strip, now, deadline, served=False
         )
 
@@ -605,10 +605,10 @@ class Vigil:
         """List the tasks that are watched."""
         return list(self._watched)
 
-    def _limit(self, watched: Watched) -> Nanoseconds:
+    def _limit(self, watched: WatchedTask) -> Nanoseconds:
         return max(watched.least, USUAL_STRIPS * watched.usual) + watched.copying
 
-    def _complaint(self, watched: Watched) -> str:
+    def _complaint(self, watched: WatchedTask) -> str:
         if not watched.served:
             return f"no worker came for it in {WORKER_S:g} s"
         if watched.reports < SETTLED:

@@ -15,7 +15,7 @@ from hetd.loop import Loop
 from hetd.runtime import EPOCHS, Node
 from hetd.store import StoreError, StoreFullError
 from hetd.tasks.journal import Journal
-from hetd.transport.poller import Guarded, Wakes
+from hetd.transport.poller import Poller, WatchedProcess
 from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
@@ -47,29 +47,29 @@ class Crash(BaseException):
     """The daemon is killed, right here."""
 
 
-class SimulatedWakes(Wakes):
+class SimulatedPoller(Poller):
     """Notices the ends of simulated processes."""
 
     def __init__(self, machine: Machine, wake: Callable[[], None]) -> None:
-        # not as a poller: the daemon is called when there is something to do
+        # not as the real one: the daemon is called when there is something to do
         self._machine = machine
         self._wake = wake
-        self._over: list[Guarded] = []
+        self._over: list[WatchedProcess] = []
 
-    def guard(self, guarded: Guarded) -> None:
-        process = self._machine.running.get(guarded.peer.pid)
+    def watch(self, watched: WatchedProcess) -> None:
+        process = self._machine.running.get(watched.peer.pid)
         if process is None:
-            self._over_with(guarded)
+            self._over_with(watched)
             return
-        process.on_end.append(lambda _status: self._over_with(guarded))
+        process.on_end.append(lambda _status: self._over_with(watched))
 
-    def ended(self) -> list[Guarded]:
+    def ended(self) -> list[WatchedProcess]:
         """Return the processes that ended since the last call."""
         over, self._over = self._over, []
         return over
 
-    def _over_with(self, guarded: Guarded) -> None:
-        self._over.append(guarded)
+    def _over_with(self, watched: WatchedProcess) -> None:
+        self._over.append(watched)
         self._wake()
 
 
@@ -111,7 +111,7 @@ class SimulatedDaemon:
         self._config, self._devices = node
         self._after_turn = after_turn
         self._process: Process | None = None
-        self._wakes: SimulatedWakes | None = None
+        self._poller: SimulatedPoller | None = None
         self._turn_at: int | None = None
         self._rested = self._turns = 0
 
@@ -146,7 +146,7 @@ class SimulatedDaemon:
             self.bugs += self.router.bugs
         process = self._process
         self.node = self.loop = self.store = self.router = None
-        self._process = self._wakes = self._turn_at = self.fuse = None
+        self._process = self._poller = self._turn_at = self.fuse = None
         if process is not None:
             process.end(status)
         delay = RESTART + self.world.some(0.01, 1.0)
@@ -181,11 +181,11 @@ class SimulatedDaemon:
             started_at=self._machine.started_at,
         )
         # every start of the simulated machine is a boot of its own
-        self.node.discipline._boot = f"boot {self._machine.boots}"
-        self.node.discipline.health.try_device = partial(SimulatedTrial, self.world)
+        self.node.watchdog._boot = f"boot {self._machine.boots}"
+        self.node.watchdog.health.try_device = partial(SimulatedTrial, self.world)
         self.node.restore()
-        self._wakes = SimulatedWakes(self._machine, self._wake)
-        self.loop = Loop(router, store, self.node, self._wakes)
+        self._poller = SimulatedPoller(self._machine, self._wake)
+        self.loop = Loop(router, store, self.node, self._poller)
         self._turn()
 
     def _later(self, step: Callable[[], None]) -> None:
@@ -244,12 +244,12 @@ class SimulatedDaemon:
             self._guarded(self._turn)
 
     def _turn(self) -> None:
-        loop, wakes = self.loop, self._wakes
-        if loop is None or wakes is None:
+        loop, poller = self.loop, self._poller
+        if loop is None or poller is None:
             return
         self._turn_at = None
         self._demand_rest()
-        loop.turn(wakes.ended())
+        loop.turn(poller.ended())
         if not loop.running:
             self._stop(loop)
             return

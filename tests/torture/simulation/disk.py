@@ -214,7 +214,7 @@ class SimulatedStore(Store):
 
     # ------------------------------------------------------------ reading
 
-    def unended(self) -> list[bytes]:
+    def unfinished(self) -> list[bytes]:
         tasks = self._disk.tasks
         return [tasks[task][1] for task in sorted(tasks) if not tasks[task][0]]
 

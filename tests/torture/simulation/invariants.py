@@ -71,7 +71,7 @@ class Inspector:
     ) -> Iterator[str]:
         """Complain of what may not be for a moment."""
         yield from _journal_and_scheduler(node)
-        yield from node.discipline.neglected(node.scheduler.system.tasks.values())
+        yield from node.watchdog.neglected(node.scheduler.system.tasks.values())
         yield from _shared(node, pool)
         yield from _misplaced(node, computing)
         yield from _doubled(node, computing)

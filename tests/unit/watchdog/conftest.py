@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.daemon_shell import Shell
-from unit.discipline.devices_on_trial import TWINS
 from unit.turned_clock import Hands
+from unit.watchdog.devices_on_trial import TWINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from hetsched import events as e
 from hetsched.system import SECOND
 from libtask import messages as m
 from unit.daemon_shell import DEVICES, Shell, a_peer, a_spec
-from unit.discipline.devices_on_trial import Trials, device_of, give_trials
+from unit.watchdog.devices_on_trial import Trials, device_of, give_trials
 
 if TYPE_CHECKING:
     from unit.turned_clock import Hands

@@ -9,8 +9,8 @@ import pytest
 from hetd.workers.watchdog import ASKS, KILL_S, LAUNCHER_S
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
-from unit.discipline.devices_on_trial import TWINS
 from unit.turned_clock import Hands
+from unit.watchdog.devices_on_trial import TWINS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,7 +118,7 @@ def test_a_launcher_that_gives_no_sign_of_life_is_told_of(
 ) -> None:
     task = _hung(shell, hands)
 
-    assert shell.pool.crew(USER).hung_launcher == 77
+    assert shell.pool.of_user(USER).hung_launcher == 77
     entry = shell.journal.live[task]
     reason = "the launcher of uid 1000, process 77, gave no sign of life in 60 s"
     assert (entry.reason, entry.attempts) == (reason, 0), "it is to blame for nothing"
@@ -192,7 +192,7 @@ def test_the_successor_of_a_launcher_makes_the_workers(
     shell.launcher(pid=78)
     shell.crew.launcher_left(a_peer(f"launcher{USER}", pid=77))
 
-    assert not shell.pool.crew(USER).hung
+    assert not shell.pool.of_user(USER).hung
     name = shell.sent.to("launcher1000", m.StartWorkers)[-1].names[0]
     shell.worker(name)
     assert shell.run_of(name).task == task
@@ -204,7 +204,7 @@ def test_a_launcher_that_goes_on_hangs_no_more(shell: Shell, hands: Hands) -> No
     name = shell.sent.to("launcher1000", m.StartWorkers)[0].names[0]
     shell.worker(name)
 
-    assert not shell.pool.crew(USER).hung
+    assert not shell.pool.of_user(USER).hung
     assert shell.run_of(name).task == task
 
 
@@ -303,7 +303,7 @@ def test_a_worker_that_was_assigned_after_the_last_commit_keeps_its_task(
 
     after.node.tick()
     bound = after.node.scheduler.system.tasks.values()
-    assert list(after.node.discipline.neglected(bound)) == []
+    assert list(after.node.watchdog.neglected(bound)) == []
     after.launcher()
     after.worker("w", task=task, epoch=epoch, resource=place)
 

@@ -10,7 +10,7 @@ import pytest
 from hetd.devices.health import TRIAL_S
 from libtask import messages as m
 from unit.daemon_shell import DEVICES, Shell, a_spec
-from unit.discipline.devices_on_trial import device_of, give_trials
+from unit.watchdog.devices_on_trial import device_of, give_trials
 
 if TYPE_CHECKING:
     from unit.turned_clock import Hands

@@ -159,7 +159,7 @@ def test_a_restored_store_is_the_backup_and_the_old_one_is_kept(
     (aside,) = found.aside
     assert "damaged pages of tasks: 7" in check(type(path)(aside)).problems
     with closing(Store(path)) as store:
-        assert store.unended() == [_page(task) for task in range(1, TASKS)]
+        assert store.unfinished() == [_page(task) for task in range(1, TASKS)]
         assert store.last_id() == TASKS + 1 + SKIPPED_IDS
         assert store.incarnation == starts + SKIPPED_STARTS + 1
 
@@ -224,7 +224,7 @@ def test_a_restore_that_was_cut_short_lets_no_daemon_start(
         Store(path)
     restore(path, target)
     with closing(Store(path)) as store:
-        assert len(store.unended()) == TASKS - 1
+        assert len(store.unfinished()) == TASKS - 1
 
 
 def test_a_backup_of_an_older_schema_serves(path: Path, tmp_path: Path) -> None:
@@ -233,6 +233,6 @@ def test_a_backup_of_an_older_schema_serves(path: Path, tmp_path: Path) -> None:
     restore(path, old)
 
     with closing(Store(path)) as store:
-        assert len(store.unended()) == 4
+        assert len(store.unfinished()) == 4
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT count(*) FROM tasks").fetchone() == (7,)

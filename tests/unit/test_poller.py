@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hetd.transport.poller import Guarded, Wakes
+from hetd.transport.poller import Poller, WatchedProcess
 from hetd.transport.router import Peer
 
 FOREVER_MS = 60_000
@@ -26,30 +26,30 @@ def _descriptors() -> int:
 
 def test_the_end_of_a_process_ends_the_wait() -> None:
     process = a_process()
-    guarded = Guarded(Peer(b"route", 1, process.pid), "worker")
-    wakes = Wakes()
-    wakes.guard(guarded)
-    assert wakes.wait(0) == []
+    watched = WatchedProcess(Peer(b"route", 1, process.pid), "worker")
+    poller = Poller()
+    poller.watch(watched)
+    assert poller.wait(0) == []
 
     process.communicate()
 
-    assert wakes.wait(FOREVER_MS) == [guarded]
-    assert wakes.wait(0) == [], "it ends once"
+    assert poller.wait(FOREVER_MS) == [watched]
+    assert poller.wait(0) == [], "it ends once"
 
 
 def test_a_process_is_watched_by_one_descriptor_however_often_it_comes() -> None:
     process = a_process()
-    wakes = Wakes()
+    poller = Poller()
     before = _descriptors()
     for number in range(100):
-        wakes.guard(Guarded(Peer(b"%d" % number, 1, process.pid), "worker"))
-    other = Guarded(Peer(b"route", 1, process.pid), "another")
-    wakes.guard(other)
+        poller.watch(WatchedProcess(Peer(b"%d" % number, 1, process.pid), "worker"))
+    other = WatchedProcess(Peer(b"route", 1, process.pid), "another")
+    poller.watch(other)
 
     assert _descriptors() == before + 1
     process.communicate()
-    newest = Guarded(Peer(b"99", 1, process.pid), "worker")
-    assert wakes.wait(FOREVER_MS) == [newest, other]
+    newest = WatchedProcess(Peer(b"99", 1, process.pid), "worker")
+    assert poller.wait(FOREVER_MS) == [newest, other]
     assert _descriptors() == before - 1  # nor the pipe to it
 
 
@@ -60,46 +60,46 @@ def test_a_pid_that_is_used_again_is_another_process(
     started = {77: first.pid}
     real = os.pidfd_open
     monkeypatch.setattr(os, "pidfd_open", lambda pid: real(started[pid]))
-    wakes = Wakes()
-    one, other = (Guarded(Peer(b"", 1, 77), name) for name in ("one", "other"))
-    wakes.guard(one)
+    poller = Poller()
+    one, other = (WatchedProcess(Peer(b"", 1, 77), name) for name in ("one", "other"))
+    poller.watch(one)
     first.communicate()
     started[77] = second.pid
-    wakes.guard(other)
+    poller.watch(other)
 
-    assert wakes.wait(FOREVER_MS) == [one]
-    assert wakes.wait(0) == []
+    assert poller.wait(FOREVER_MS) == [one]
+    assert poller.wait(0) == []
     second.communicate()
-    assert wakes.wait(FOREVER_MS) == [other]
+    assert poller.wait(FOREVER_MS) == [other]
 
 
 def test_who_cannot_be_watched_now_is_watched_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     process = a_process()
-    wakes = Wakes()
-    guarded = Guarded(Peer(b"route", 1, process.pid), None)
+    poller = Poller()
+    watched = WatchedProcess(Peer(b"route", 1, process.pid), None)
 
     def fail(_: int) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pidfd_open", fail)
-        wakes.guard(guarded)
+        poller.watch(watched)
         process.communicate()
-        assert wakes.wait(0) == []
+        assert poller.wait(0) == []
 
     # it has ended meanwhile
-    assert wakes.wait(FOREVER_MS) == [guarded]
+    assert poller.wait(FOREVER_MS) == [watched]
 
 
 def test_a_process_that_is_gone_already_has_ended() -> None:
     process = a_process()
     process.communicate()
-    guarded = Guarded(Peer(b"route", 1, process.pid), None)
-    wakes = Wakes()
+    watched = WatchedProcess(Peer(b"route", 1, process.pid), None)
+    poller = Poller()
 
-    wakes.guard(guarded)
+    poller.watch(watched)
 
-    assert wakes.wait(FOREVER_MS) == [guarded]
-    assert wakes.wait(0) == []
+    assert poller.wait(FOREVER_MS) == [watched]
+    assert poller.wait(0) == []

@@ -71,7 +71,7 @@ def _refused(database: Path, complaint: str) -> None:
 def test_after_a_crash_everything_is_there(crashed: Path) -> None:
     assert lost_commits(crashed) is None
     with closing(Store(crashed)) as store:
-        assert len(store.unended()) == TASKS
+        assert len(store.unfinished()) == TASKS
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.999])
@@ -115,7 +115,7 @@ def test_a_torn_tail_is_dropped_without_the_index(crashed: Path) -> None:
     os.truncate(log, log.stat().st_size - 100)
 
     with closing(Store(crashed)) as store:
-        assert len(store.unended()) == TASKS - 1
+        assert len(store.unfinished()) == TASKS - 1
 
 
 def test_an_index_of_an_older_log_says_nothing(crashed: Path) -> None:
@@ -130,7 +130,7 @@ def test_an_index_of_an_older_log_says_nothing(crashed: Path) -> None:
     _index(again / "hetd.db").write_bytes(stale)
 
     with closing(Store(again / "hetd.db")) as store:
-        assert len(store.unended()) == TASKS + 1
+        assert len(store.unfinished()) == TASKS + 1
 
 
 # ---------------------------------------------------------------- the database
@@ -222,7 +222,7 @@ def test_a_flipped_bit_in_a_waiting_tasks_page_is_noticed(whole: Path) -> None:
 
     with closing(Store(whole)) as store:
         with pytest.raises(StoreError, match="the page of task 42 is damaged"):
-            store.unended()
+            store.unfinished()
         with pytest.raises(StoreError, match="the page of task 42 is damaged"):
             store.task(42)
         assert store.task(41) == b"41" * 99
@@ -266,5 +266,5 @@ def test_a_new_database_is_whole_before_it_has_its_name(
 
     assert not path.exists()
     with closing(Store(path)) as store:
-        assert store.unended() == []
+        assert store.unfinished() == []
     assert not list(tmp_path.glob("*.new*"))

@@ -138,12 +138,12 @@ def test_a_worker_parted_from_its_task_is_idle_when_it_has_given_it_up(
 ) -> None:
     pool.come("w")
     pool.bind(1, USER)
-    pool.part(1)
+    pool.unbind(1)
     pool.bind(2, USER)
     pool.send(2, a_run(2))
     assert pool.sent.messages == []
 
-    pool.gave_up(b"w@1000", 1)
+    pool.aborted(b"w@1000", 1)
 
     assert pool.sent.messages == [("w@1000", a_run(2))]
 
@@ -154,7 +154,7 @@ def test_only_a_worker_that_was_told_to_gives_up(pool: Pool) -> None:
     pool.bind(2, USER)
     pool.send(2, a_run(2))
 
-    pool.gave_up(b"w@1000", 1)
+    pool.aborted(b"w@1000", 1)
 
     assert pool.sent.to("w@1000", m.Run) == []
 
@@ -203,7 +203,7 @@ def test_a_worker_gives_up_a_task_that_another_has_by_now(pool: Pool) -> None:
     # and is idle after that
     pool.bind(6, USER)
     pool.send(6, a_run(6))
-    pool.gave_up(b"old@1000", 5)
+    pool.aborted(b"old@1000", 5)
     assert pool.sent.messages[-1] == ("old@1000", a_run(6))
 
 
@@ -272,8 +272,8 @@ def test_a_worker_that_never_came_costs_a_waiting_task_its_hope(pool: Pool) -> N
 
     assert pool.holds(USER, "7-1")
     assert not pool.holds(OTHER, "7-1")
-    assert pool.stillborn(USER, "7-1") == 1
-    assert pool.stillborn(USER, "7-1") is None
+    assert pool.failed_to_start(USER, "7-1") == 1
+    assert pool.failed_to_start(USER, "7-1") is None
     assert not pool.holds(USER, "7-1")
 
 
@@ -282,7 +282,7 @@ def test_a_stillborn_worker_that_nobody_waits_for_costs_nothing(pool: Pool) -> N
     pool.bind(1, USER)
     pool.release(1)
 
-    assert pool.stillborn(USER, "7-1") is None
+    assert pool.failed_to_start(USER, "7-1") is None
 
 
 def test_a_launcher_that_leaves_tells_who_waits(pool: Pool) -> None:
@@ -356,15 +356,15 @@ def test_a_launcher_tells_of_the_ends_of_its_own_workers_only(pool: Pool) -> Non
     pool.launcher()
     pool.bind(1, USER)
     (asked,) = pool.asked()
-    assert pool.shepherded(USER, asked), "it is about to come"
+    assert pool.supervised(USER, asked), "it is about to come"
 
     pool.come(asked)
     pool.come("orphan")
-    assert pool.shepherded(USER, asked)
-    assert not pool.shepherded(USER, "orphan"), "of a launcher that has died"
+    assert pool.supervised(USER, asked)
+    assert not pool.supervised(USER, "orphan"), "of a launcher that has died"
 
     pool.launcher_left(a_peer("x", USER, 77))
-    assert not pool.shepherded(USER, asked)
+    assert not pool.supervised(USER, asked)
 
     pool.launcher_came(a_peer("again", USER, 78), [asked])
-    assert pool.shepherded(USER, asked), "it says so itself"
+    assert pool.supervised(USER, asked), "it says so itself"
