@@ -35,13 +35,13 @@ IN_DAEMON = {
     "store.before-commit": "the commit thread is about to commit the transaction",
     "store.committed": "the transaction is committed, which the loop does not know yet",
     "submit.admitted": "submitted tasks have ids; nothing is scheduled or durable",
-    "run.sent": "a worker was told to run a task; nothing of it is durable",
+    "run.sent": "a command to run a task was sent to a worker; nothing of it is durable",
 }
 IN_LAUNCHER = {
     "launcher.forked": "a worker process exists, and its launcher has not recorded it",
     "exit.drafted": "an exit record is written under a temporary name",
-    "exit.recorded": "an exit record has its final name; the daemon was not told",
-    "exit.told": "the daemon was told of the exit; the record still exists",
+    "exit.recorded": "an exit record has its final name; it was not reported to the daemon",
+    "exit.told": "the exit was reported to the daemon; the record still exists",
 }
 IN_WORKER = {
     "worker.end-told": "a worker has sent the end of its task",
