@@ -1,4 +1,4 @@
-"""`make mutants`: change the code in thousands of small ways; see which no test notices.
+"""`make mutants`: change the code in thousands of small ways; list changes that no test notices.
 
     python tests/mutants.py [--minutes 10] [--only MODULE,...] [--json]
 
@@ -57,8 +57,10 @@ def _copy() -> None:
 
 
 def _try(minutes: float, names: list[str]) -> None:
-    """Run mutmut for so long; its progress goes to standard error."""
+    """Run mutmut for this time; its progress goes to standard error."""
     program = Path(sys.executable).with_name("mutmut")
+    # a shell that runs this in the background has it ignored, and mutmut after it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     command = [str(program), "run", "--max-children", "1", *names]
     running = subprocess.Popen(command, cwd=PLACE, stdout=sys.stderr)
     try:

@@ -1,8 +1,8 @@
-"""The simulation complains of mistakes on purpose, within a few seeds each.
+"""The simulation finds each deliberate mistake within a few seeds.
 
-A mutant replaces one method of the daemon by a worse one. `make mutants` makes thousands
-of small ones of the scheduler and the store, for the unit tests; these few are mistakes
-of meaning, that only a whole daemon, its crashes and its clients can show.
+A mutant replaces one method of the daemon by a wrong one. `make mutants` makes thousands
+of small syntactic mutants of the scheduler and the store, for the unit tests; these few
+are semantic mistakes that only a whole daemon with crashes and clients can show.
 """
 
 from __future__ import annotations

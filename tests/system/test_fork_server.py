@@ -1,4 +1,4 @@
-"""The fork_server of the torture runs: who is born there does not outlive the harness."""
+"""The fork server of the torture runs: its processes do not outlive the harness."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ PAUSE_S = 0.002
 """Between two requests of the honest user."""
 START_S = 60.0
 SECONDS = 10.0
-"""How long each attack lasts where it is measured."""
+"""Duration of each measured attack."""
 RESOURCES = """
 policy = "finish-time"
 memory_mb = 256
@@ -77,7 +77,7 @@ class Outcome:
     grown: int
 
     def cut(self, percent: int) -> float:
-        """Return the wait that so many percent do not exceed, in seconds."""
+        """Return a percentile of the waits, in seconds."""
         return statistics.quantiles(self.waits, n=100)[percent - 1]
 
 
@@ -100,7 +100,7 @@ class Attacker:
         self._keys = itertools.count()
 
     def ask(self, message: m.Message) -> FromDaemon:
-        """Ask; return the answer, past what is told unasked."""
+        """Ask; return the answer, past messages that answer no request."""
         self._peer.send(m.encode(message))
         while True:
             answer = m.decode_from_daemon(self._peer.receive_frame())
@@ -122,7 +122,7 @@ class Attacker:
         return answer.ids
 
     def held(self, count: int, **fields: object) -> list[int]:
-        """Submit so many held tasks."""
+        """Submit this number of held tasks."""
         spec = m.TaskSpec("app", hold=True, **fields)  # type: ignore[arg-type]  # of a spec
         ids: list[int] = []
         while len(ids) < count:
@@ -212,7 +212,7 @@ class SharedDaemon:
             self.daemon.kill()
 
     def attack(self, name: str, seconds: float) -> Outcome:
-        """Let a user attack for so long beside an honest one; return how it went."""
+        """Run an attack beside an honest user for this time; return the outcome."""
         fork = multiprocessing.get_context("fork")
         over, ready = fork.Event(), fork.Event()
         mine, theirs = fork.Pipe(duplex=False)

@@ -177,7 +177,7 @@ class Desk:
         self.loop.turn([])
 
     def tasks_of(self, uid: int, role: str) -> list[Entry]:
-        """Find the live tasks of a user; or those that one of his workers holds."""
+        """Find the live tasks of a user; or those that one of the user's workers holds."""
         own = [each for each in self.node.journal.live.values() if each.owner == uid]
         if role not in WORKERS:
             return own
@@ -198,7 +198,7 @@ def _route(uid: int, role: str) -> bytes:
 
 @dataclass
 class Findings:
-    """What a run of the fuzzer came to."""
+    """The result of a run of the fuzzer."""
 
     cases: int = 0
     answers: Counter[str] = field(default_factory=Counter)

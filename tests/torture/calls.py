@@ -34,7 +34,7 @@ def possible() -> str | None:
 
 
 def kill_at_calls(test: LoadTest, count: int) -> None:
-    """Kill the daemon at so many calls, one kind after the other."""
+    """Kill the daemon at this number of system calls, kinds in rotation."""
     for number in range(count):
         call = CALLS[number % len(CALLS)]
         when = test.draw.randint(1, LATEST.get(call, 1000))

@@ -1,7 +1,7 @@
 """The application that is tortured: a count whose result betrays every wrong step.
 
 Each iteration mixes its number into the state, so that the result is right only if
-every iteration ran once and in order, whatever was moved, killed and begun anew.
+every iteration ran once and in order, whatever was moved, killed and restarted.
 """
 
 from __future__ import annotations

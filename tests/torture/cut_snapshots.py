@@ -1,4 +1,4 @@
-"""What power cuts do to snapshots: the subject of `powercuts` beside the store."""
+"""The effect of power cuts on snapshots; the other subject of `powercuts` is the store."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _unforced(fd: Any) -> None:
 
 
 def write(place: Path, writer: int, draw: random.Random, *, careless: bool) -> None:
-    """Write snapshots for ever; tell of each that is durable."""
+    """Write snapshots until killed; report each one that is durable."""
     try:
         if careless:
             os.fsync = _unforced  # a bug, sown on purpose

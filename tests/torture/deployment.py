@@ -55,7 +55,7 @@ name = "fpga0"
 kind = "fpga"
 driver = "null"
 """
-"""Little patience with tasks that do not obey, snapshots all the time, and any number of
+"""Little patience with tasks that do not stop when asked, snapshots all the time, and any number of
 attempts: a task that is killed for ever must still not be given up."""
 RESOURCES = ("cpu", "gpu0", "fpga0")
 

@@ -1,4 +1,4 @@
-"""What is kept of a run that failed: what happens at random moments happens once.
+"""The files kept of a failed run, which is random and happens only once.
 
 Such a run cannot be replayed from its seed. Its folder holds what is needed to
 understand it: the history as clients saw it, the log, and the state that was left.
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 LAST_LINES = 20
 """Of a log, that a run's story shows; all of it is kept."""
 KEPT = Path("torture-output")
-"""Where the command keeps what failed."""
+"""The folder in which the command keeps failed runs."""
 
 
 def keep(told: dict[str, Any], history: History, left: Path, parent: Path) -> Path:
-    """Keep what there is to a run; return the folder.
+    """Keep everything known about a run; return the folder.
 
     Args:
-        told: what the run tells of itself.
+        told: the run's own report.
         history: what clients asked and heard.
         left: the folder that daemon, launcher and workers have left.
         parent: where the folder is to be made.
@@ -42,7 +42,7 @@ def keep(told: dict[str, Any], history: History, left: Path, parent: Path) -> Pa
     document = {**told, "history": plain(history)}
     text = json.dumps(document, indent=1, default=str)
     (folder / "history.json").write_text(text + "\n", encoding="utf-8")
-    with contextlib.suppress(shutil.Error):  # who is still there goes on removing files
+    with contextlib.suppress(shutil.Error):  # processes that still run may remove files
         shutil.copytree(left, folder / "left", ignore=_special)
     return folder.resolve()
 

@@ -2,8 +2,8 @@
 
 A daemon that is killed hundreds of times must come back in milliseconds, or a run tests
 little but Python's start-up. What is forked is the same program: its own `main`, with a
-command line, in a process of its own. Whoever is orphaned below becomes a child of the
-fork_server, so that at the end nobody can hide.
+command line, in a process of its own. Orphans become children of the fork server, so
+that no process is overlooked at the end.
 
 Speaks one JSON object a line on its standard streams; `ForkServer` is the other end.
 """
@@ -124,7 +124,7 @@ def _kill(process: psutil.Process) -> None:
 
 
 def main() -> None:
-    """Obey until the harness closes its end, or has ended; then nobody is left."""
+    """Serve until the harness closes its end or exits; then kill all descendants."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork has one thread: ours
     for module in (DAEMON, LAUNCHER, *_preloaded()):
@@ -200,7 +200,7 @@ def _redirect(log: Path) -> None:
 
 
 def _reap(ended: dict[int, int], *, wait: bool = False) -> None:
-    """Take note of children that have ended; also of orphans that came to us."""
+    """Record children that have ended, adopted orphans among them."""
     flags = 0 if wait else os.WNOHANG
     while True:
         try:

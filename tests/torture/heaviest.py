@@ -85,7 +85,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a message cost.
+    """The cost of a message.
 
     Attributes:
         turn_s: processor time of the longest turn, seconds; `all_s`: of all of them.

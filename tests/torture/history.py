@@ -1,12 +1,12 @@
-"""What clients asked, what they were told, and whether it all came true.
+"""A record of requests and replies of clients, and a check of all promises.
 
-The judge of every torture run and of the simulated daemon. It believes clients only,
+Used by every torture run and of the simulated daemon. It believes clients only,
 never the daemon's own opinion of itself: a `History` notes what was asked, what was
 acknowledged and what results came; `complaints` compares it with the tasks that are
 there at the end. Pure: no I/O, no clock, so that a simulation can use it.
 
 Each task is named `name_of(key, position)`, where the key is the idempotency key of
-its submit: that is how a task that nobody was told of is still recognised.
+its submit: that identifies a task of which no client knows the id.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Submission:
 
 @dataclass(slots=True)
 class History:
-    """What happened at the clients' end. Only ever added to; threads may share it."""
+    """Requests and replies as clients saw them. Only ever added to; threads may share it."""
 
     submissions: dict[str, Submission] = field(default_factory=dict)
     acknowledged: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
@@ -96,7 +96,7 @@ def complaints(
     """Return every way in which the daemon broke its promise, one line each.
 
     Args:
-        history: what clients asked and were told.
+        history: requests and replies of clients.
         tasks: all tasks that are there now.
         settled: the daemon had the time to end every task.
 
@@ -130,7 +130,7 @@ class _Comparison:
                 yield f"task {task.id} ({task.name!r}) was never asked for"
 
     def presence(self) -> Iterator[str]:
-        """What was acknowledged is there under its ids; no submit is there in part."""
+        """Report acknowledged tasks that are missing, and submits stored in part."""
         answers: dict[str, tuple[int, ...]] = {}
         for key, ids in self._history.acknowledged:
             if answers.setdefault(key, ids) != ids:
@@ -160,11 +160,11 @@ class _Comparison:
             yield f"submit {key} was refused and is there"
 
     def ends(self) -> Iterator[str]:
-        """What a client was told of a task stays true."""
+        """Report tasks that are not as a client heard."""
         for told in self._history.told:
             now = self._by_id.get(told.id)
             if now is None:
-                yield f"task {told.id} was told to be {told.state} and is lost"
+                yield f"task {told.id} was reported as {told.state} and is lost"
             elif told.name and now.name != told.name:
                 yield f"task {told.id} was {told.name} and is {now.name}"
             elif told.state in ENDED and now.state != told.state:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CLIENTS = 4
 LIFE_S = 0.06
-"""A daemon that is killed lives so long after its first answer, at most."""
+"""Longest life of a killed daemon after its first answer, seconds."""
 RECOVERING = 0.2
 """Share of kills after which the daemon is killed again before it can answer."""
 POLICIES = ("migration", "finish-time", "affinity", "felare")
@@ -174,7 +174,7 @@ class LoadTest:
         tasks = all_tasks(self.deployment.socket)
         if all(task.state in ENDED for task in tasks):
             return True
-        # who held them may have been unable to say that they go on
+        # the client that held them may have been unable to release them
         self.clients[0].release([each.id for each in tasks if each.state == "held"])
         time.sleep(0.05)
         return False
@@ -193,7 +193,7 @@ def _told(error: BaseException) -> str:
 
 
 def kill_daemons(test: LoadTest, count: int) -> None:
-    """Kill the daemon so many times, at random moments."""
+    """Kill the daemon this number of times, at random moments."""
     for _ in range(count):
         time.sleep(test.draw.uniform(0, LIFE_S))
         _kill_daemon(test)
@@ -212,7 +212,7 @@ def _kill_daemon(test: LoadTest) -> None:
 
 
 def kill_workers(test: LoadTest, count: int) -> None:
-    """Kill workers so many times, and now and then their launcher."""
+    """Kill workers this number of times, and now and then their launcher."""
     done = 0
     while done < count:
         time.sleep(test.draw.uniform(0, LIFE_S))
@@ -253,7 +253,7 @@ def run_under_load(seed: int, attack: Callable[[LoadTest], None], folder: Path) 
         test = LoadTest(deployment, seed, policy)
         try:
             attack(test)
-        except Exception as error:  # noqa: BLE001  whatever it is, the run tells of it
+        except Exception as error:  # noqa: BLE001  the run reports it, whatever it is
             test.run.complaints.append(_told(error))
             test.disarm()
         run = test.judge()

@@ -1,4 +1,4 @@
-"""What a daemon leaves behind: processes, files, descriptors, a damaged database.
+"""Processes, files, descriptors and database damage left behind by a daemon.
 
 The part of the common oracle that is not about tasks; see `history` for those.
 """
@@ -44,7 +44,7 @@ def _snapshots(deployment: Deployment) -> Iterator[str]:
     """Demand that a launcher that comes removes what ended tasks have left."""
     deployment.keep_launcher()
     deployment.kill_launcher()
-    # else the daemon's end may send home the one that is gone, and leave the new one
+    # else the daemon may retire the launcher that is gone, and leave the new one
     eventually(
         lambda: not deployment.is_launcher_there(), "the launcher's end at the daemon"
     )

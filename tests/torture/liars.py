@@ -66,7 +66,7 @@ class Turned:
 
 
 class Processes(Poller):
-    """The processes of all users, and who is told of their ends."""
+    """The processes of all users, and listeners for their ends."""
 
     def __init__(self) -> None:
         # not as a poller
@@ -159,7 +159,7 @@ class SharedNode:
 
 
 class HonestUser:
-    """A user whose launcher and workers do at once what they are told."""
+    """A user whose launcher and workers follow each order at once."""
 
     def __init__(self, shared: SharedNode) -> None:
         self._shared = shared
@@ -223,7 +223,7 @@ class HonestUser:
 
 @dataclass
 class Findings:
-    """What a run came to: what is wrong, and what the liar did."""
+    """The result of a run: what is wrong, and what the liar did."""
 
     cases: int = 0
     said: Counter[str] = field(default_factory=Counter)
@@ -388,7 +388,7 @@ class Liar:
         return found[0] if found else None
 
     def _end_process(self) -> None:
-        """End a process, whoever is told of it."""
+        """End a process, with or without a listener."""
         if not self._peers:
             return
         gone = self._chance.choice(self._peers).pid
@@ -455,7 +455,7 @@ class Judge:
         return wrong
 
     def _harm(self, entries: Iterable[Entry]) -> list[str]:
-        """Tell of tasks of the honest user that have lost something."""
+        """Report tasks of the honest user that have lost something."""
         return [
             f"honest task {entry.id} lost a worker: {entry.reason}"
             for entry in entries
@@ -463,7 +463,7 @@ class Judge:
         ]
 
     def _overstays(self) -> list[str]:
-        """Tell of places that are held too long without a worker, or a report."""
+        """Report slots that are held too long without a worker, or a report."""
         now, before = self._shared.time.seconds, self._places
         passed, self._looked = now - self._looked, now
         self._places = {}
@@ -483,7 +483,7 @@ class Judge:
         return wrong
 
     def _fruitless(self, record: TaskRecord, place: Place, passed: float) -> list[str]:
-        """Tell of a task that has place after place, and never gets further."""
+        """Report a task that gets slot after slot without progress."""
         task, config = record.id, self._shared.node.config
         if record.furthest > self._furthest.get(task, 0.0) or place.reported:
             self._furthest[task] = record.furthest

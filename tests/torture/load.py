@@ -32,7 +32,7 @@ IMPATIENCE_S = 0.05
 PAUSE_S = 0.006
 """Between two requests, at most."""
 LOAD = 25
-"""Tasks of one client that have not ended; with more, he only looks on."""
+"""Tasks of one client that have not ended; with more, it only observes."""
 WEIGHTS = {
     "submit": 10,
     "repeat": 2,
@@ -51,13 +51,13 @@ class LoadClient(threading.Thread):
     Args:
         socket: the daemon's.
         history: where everything is noted.
-        name: begins the keys of his submits; unique.
-        draw: decides what he does.
+        name: begins the keys of its submits; unique.
+        draw: decides its requests.
 
     Attributes:
-        waits: whether he waits for an answer just now.
+        waits: whether it waits for an answer now.
         requests: how many were answered.
-        error: what ended him before his time.
+        error: the error that ended it early.
 
     """
 
@@ -96,7 +96,7 @@ class LoadClient(threading.Thread):
                 ):  # killed again and again
                     self._act()
                 self._enough.wait(self._draw.uniform(0, PAUSE_S))
-        except BaseException as error:  # noqa: BLE001  the run tells of it
+        except BaseException as error:  # noqa: BLE001  the run reports it
             self.error = error
 
     def end(self) -> None:
@@ -114,7 +114,7 @@ class LoadClient(threading.Thread):
     def close(self) -> None:
         self._session.close()
 
-    # ------------------------------------------------------------ what he asks
+    # ------------------------------------------------------------ requests
 
     def _act(self) -> None:
         busy = len(self._live) >= LOAD

@@ -1,4 +1,4 @@
-"""What a run was made on, as far as it bears on its figures: no names, no paths."""
+"""The machine of a run, where it affects figures: no names, no paths."""
 
 from __future__ import annotations
 

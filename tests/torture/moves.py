@@ -66,7 +66,7 @@ class Mover:
         self._session.close()
 
     def look(self) -> None:
-        """Take note of where tasks are; send those that run elsewhere."""
+        """Record where tasks are; move those that run."""
         while len(self._live) < TASKS:
             self._live += self._submit()
         found = self._ask(m.ListTasks(request=0, ids=self._live)).tasks
@@ -107,7 +107,7 @@ def run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def move_tasks(test: LoadTest, count: int) -> None:
-    """Move running tasks so many times.
+    """Move running tasks this number of times.
 
     Raises:
         NotInTimeError: no task has moved for long.

@@ -40,8 +40,8 @@ HOLD_AND_GO_ON: tuple[Literal["hold", "snapshot", "release"], ...] = (
     "release",
 )
 PROVOKE_S, LONGEST_S = 0.02, 2.0
-"""Seconds after a provocation, the first and at most: what a busy machine starts must come
-to greet before the next provocation ends it."""
+"""Seconds after a provocation, the first and at most: on a busy machine a
+new process must register before the next provocation ends it."""
 GROWTH = 1.3
 """Of that time, from one to the next."""
 

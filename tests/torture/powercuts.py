@@ -46,7 +46,7 @@ LONGEST_S = 0.08
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of it all."""
+    """The result of all cuts."""
 
     cuts: int = 0
     acknowledged: int = 0
@@ -73,11 +73,11 @@ def possible() -> str | None:
 def cut_often(
     cuts: int, seed: int = 1, *, subject: str = "store", careless: bool = False
 ) -> Outcome:
-    """Cut the power so many times.
+    """Cut the power this number of times.
 
     Args:
         cuts: how many.
-        seed: of the draws; the moments of the cuts differ all the same.
+        seed: of the draws; the moments of the cuts differ nevertheless.
         subject: what writes: "store" or "snapshots".
         careless: with one that does not wait for the disk, to see that losses show.
 
@@ -171,7 +171,7 @@ def _do(*command: str) -> None:
 def _write_until_cut(
     place: Path, draw: random.Random, arguments: argparse.Namespace
 ) -> dict[int, int]:
-    """Let a process write; cut, and return the newest versions it was told of."""
+    """Let a process write; cut, and return the newest versions that were reported."""
     reader, writer = os.pipe()
     seed, wait = draw.random(), draw.uniform(0.0, LONGEST_S)
     child = os.fork()
@@ -216,7 +216,7 @@ def _cut(place: Path) -> None:
 
 
 def _write(place: Path, writer: int, draw: random.Random, *, careless: bool) -> None:
-    """Write new and changed tasks for ever; tell of each that is durable."""
+    """Write new and changed tasks until killed; report each one that is durable."""
     try:
         store = Store(place / "state" / "hetd.db")
         if careless:

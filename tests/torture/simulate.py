@@ -3,7 +3,7 @@
 python -m torture simulate --seeds 500 --events 1000
 python -m torture simulate --seed 37 --trace
 
-A seed that fails is told at once, and kept: the run may go on for hours, or be ended.
+A failing seed is printed and kept at once: the run may go on for hours, or be ended.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FAILED = "failed-simulations.txt"
 
 @dataclass(slots=True)
 class Tally:
-    """What came of many runs.
+    """The results of many runs.
 
     Attributes:
         failing: seed -> what was wrong.
@@ -151,7 +151,7 @@ def _replay(seed: int, events: int, *, trace: bool) -> int:
 
 
 def _keep(failing: dict[int, list[str]], events: int, folder: Path) -> None:
-    """Tell of seeds that failed, and add them to the file of those."""
+    """Print seeds that failed, and add them to the file of failures."""
     if not failing:
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -44,10 +44,10 @@ MOST_SLOPE = 0.01
 """Growth over the second half, as a share of its start."""
 ROOM_BYTES = 4 << 20
 MOST_DESCRIPTORS = 24
-"""Growth that is no leak, however small the start: pages of an allocator, connections
+"""Growth that does not count as a leak, however small the start: pages of an allocator, connections
 that come and go; a worker is two descriptors, and some ten of them come and go."""
 ENDED_BYTES = 4096
-"""What the daemon may keep in memory of an ended task, of the newest `RECENT`."""
+"""Bytes that the daemon may keep in memory for each of the newest `RECENT` ended tasks."""
 MOST_FILES = MOST_EXITS + LOGS + 200
 """Exits of workers, and their logs, are kept up to these numbers."""
 SMALL_TASKS = 5000
@@ -60,7 +60,7 @@ MOST_LOG_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen at one moment. Sizes in bytes; of tasks, how many there were."""
+    """Measurements at one moment. Sizes in bytes; of tasks, how many there were."""
 
     at_s: float
     memory: int

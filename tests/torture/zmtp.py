@@ -23,7 +23,7 @@ GREETING = (
     b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 )
 PATIENCE_S = 10.0
-"""How long a peer waits for hetd before it takes it for dead."""
+"""Time after which a peer considers hetd dead."""
 ABREAST = 32
 """Connections that the fuzzer holds at the same time."""
 FRAMES_OF_ONE = 4
@@ -228,7 +228,7 @@ def _mutated(data: bytes, chance: random.Random) -> bytes:
 
 
 def _old_greeting(chance: random.Random) -> bytes:
-    """Greet as ZMTP 1 or 2 does, and go on as that would, or not."""
+    """Open as ZMTP 1 or 2 does, and continue that way or not."""
     first = chance.choice(
         (
             b"\x01\x00",  # ZMTP 1: an empty identity
@@ -285,9 +285,9 @@ def _broken_commands(chance: random.Random) -> bytes:
 
 OPENINGS: tuple[tuple[str, Callable[[random.Random], bytes]], ...] = (
     ("noise", _noise),
-    ("broken greeting", lambda chance: _mutated(GREETING, chance)),
-    ("short greeting", lambda chance: GREETING[: chance.randrange(64)]),
-    ("old greeting", _old_greeting),
+    ("broken handshake", lambda chance: _mutated(GREETING, chance)),
+    ("short handshake", lambda chance: GREETING[: chance.randrange(64)]),
+    ("old handshake", _old_greeting),
     ("strange mechanism", _strange_mechanism),
     ("strange ready", _strange_ready),
     ("broken commands", _broken_commands),

@@ -23,6 +23,8 @@ CLEAN = (
     "daemon/hetsched/estimates",
     "daemon/hetsched/planning",
     "daemon/hetsched/policies",
+    "tests/simulated",
+    "tests/torture",
     "tests/unit/hetctl",
     "tools/hetbench",
     "tools/hetctl",

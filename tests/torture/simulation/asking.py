@@ -1,4 +1,4 @@
-"""What simulated clients ask for: drawn at random, weighted towards what interacts."""
+"""Requests of simulated clients: random, weighted towards those that interact."""
 
 from __future__ import annotations
 

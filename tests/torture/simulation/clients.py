@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torture.simulation.users import User
 
 TIMEOUT = 10 * SECOND
-"""How long a client waits for one reply."""
+"""Time that a client waits for one reply."""
 
 Then: TypeAlias = "Callable[[m.Request], None]"
 
@@ -42,8 +42,8 @@ class SimulatedClient:
     """One program of a user.
 
     Attributes:
-        watch: what it wants to be told of; None: nothing.
-        complaints: what it was told that cannot be.
+        watch: its subscription; None: nothing.
+        complaints: replies that are impossible.
 
     """
 
@@ -147,7 +147,7 @@ class SimulatedClient:
         self.user.heard_of.add(change.id)
         before = self._ended.get(change.id)
         if before is not None and change.state != before:
-            text = f"was told that task {change.id} is {change.state} after {before}"
+            text = f"heard that task {change.id} is {change.state} after {before}"
             self.complaints.append(f"{self.process.name} {text}")
         if change.state in m.ENDED:
             self._ended[change.id] = change.state

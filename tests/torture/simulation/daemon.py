@@ -40,7 +40,7 @@ RESTART = 100 * MILLISECOND
 
 
 RESTFUL, RESTLESS = 10 * MILLISECOND, 5000
-"""In so much time no daemon has so many turns, unless it has nothing to wait for."""
+"""A daemon with more turns than this in this time never waits."""
 
 
 class Crash(BaseException):
@@ -257,7 +257,7 @@ class SimulatedDaemon:
         self._after_turn()
 
     def _demand_rest(self) -> None:
-        """Complain of a daemon that turns and turns while next to no time goes by."""
+        """Raise a violation if the daemon turns very often in almost no time."""
         self._turns += 1
         if self.world.now - self._rested > RESTFUL:
             self._rested, self._turns = self.world.now, 0
@@ -265,7 +265,7 @@ class SimulatedDaemon:
             raise Violation("hetd turns for ever, and never waits")
 
     def _stop(self, loop: Loop) -> None:
-        """End as a daemon does that was told to stop."""
+        """End as after a stop request."""
         loop.finish()
         if self.node is not None:
             self.node.pool.retire_launchers(self.node.journal.live_of.get)

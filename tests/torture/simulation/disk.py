@@ -28,12 +28,12 @@ RESERVE = 5
 
 
 class Disk:
-    """What is durable.
+    """The durable state.
 
     Attributes:
         tasks: id -> (ended, entry, owner).
         full: writes fail until there is space again.
-        reserve: batches for which there is room all the same: what was set aside.
+        reserve: batches that fit into the reserve when the disk is full.
         failing: the next commit fails with an error of the device.
         latency: longest time of a commit, seconds.
 
@@ -225,7 +225,7 @@ class SimulatedStore(Store):
         return {}
 
     def trim(self, owner: int, tasks: int, keys: int) -> None:
-        """Nothing of what is simulated takes so much room."""
+        """No simulated task takes this much room."""
 
     def freed(self) -> list[Removed]:
         return []

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 
 class SimulatedLink(Link):
-    """Greets every daemon first; drops the orders of a connection that is lost.
+    """Registers with every daemon first; drops the orders of a lost connection.
 
     Args:
         process: whose line it is.
-        greeting: as for `Link`.
         heard: called when there may be something to receive.
 
     """

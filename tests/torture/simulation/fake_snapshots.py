@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 GENERATIONS = 2
 LIKELY, UNREADABLE, UNWRITTEN, LOW = 0.25, 0.1, 0.1, 0.05
-"""How often a snapshot is due at a checkpoint, is found to be bad, cannot be written, and
-how often memory is low."""
+"""Probabilities that a snapshot is due at a checkpoint, is bad, cannot be written, and that
+memory is low."""
 
 
 class FakeSnapshots:

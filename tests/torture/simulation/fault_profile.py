@@ -1,4 +1,4 @@
-"""The profile of a run: which faults there are, how often, and what users ask for.
+"""The fault profile of a run: enabled faults, their rates, and the users' load.
 
 Each seed draws another one. Many runs have few kinds of faults: what is found then is
 found quickly, and not hidden behind other trouble.
@@ -35,12 +35,12 @@ RATES = {
     "wall_jump": 0.2,
     "slow_network": 0.2,
 }
-"""How often each fault happens in a second of simulated time, where it happens."""
+"""Mean rate of each fault, where it is enabled, per second of simulated time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultProfile:
-    """What a run is like.
+    """The parameters of a run.
 
     Attributes:
         rates: fault -> times a second; absent: it does not happen.
@@ -65,7 +65,7 @@ class FaultProfile:
 
 
 def draw_fault_profile(chance: Random) -> FaultProfile:
-    """Draw a profile."""
+    """Draw a fault profile."""
     faults = sorted(chance.sample(sorted(RATES), chance.randint(0, len(RATES))))
     return FaultProfile(
         rates={fault: RATES[fault] * chance.uniform(0.3, 2) for fault in faults},

@@ -1,4 +1,4 @@
-"""Faults: each strikes at random moments, as often as the profile of the run says."""
+"""Faults at random moments, at the rates of the run's fault profile."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Faults:
         }
 
     def begin(self) -> None:
-        """Let each fault of the profile strike from now on."""
+        """Enable each fault of the profile."""
         for fault in self._setup.profile.rates:
             self._next(fault)
 

@@ -1,4 +1,4 @@
-"""Judgement at the end of a run: what clients were told against what is on the disk."""
+"""Checks at the end of a run: replies to clients against the state on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ALL = 1 << 30
 EXCUSES = {
     "failed": (
-        "as it was told to",
+        "as ordered",
         "failed",
         "attempts are the limit",
         f"status {CRASHED}",
@@ -58,7 +58,7 @@ def _stored(setup: Setup) -> Iterator[Entry]:
 
 
 def _excuse(setup: Setup, entry: Entry) -> None:
-    """Note the ends of tasks that are no fault of the daemon."""
+    """Record ends of tasks that the daemon did not cause."""
     reason = entry.reason or ""
     if not any(excuse in reason for excuse in EXCUSES.get(entry.state, ())):
         return
@@ -69,13 +69,13 @@ def _excuse(setup: Setup, entry: Entry) -> None:
 
 
 def _foreign(setup: Setup, entry: Entry) -> str | None:
-    """Complain of a task that is another user's than who submitted it."""
+    """Report a task whose owner did not submit it."""
     uid = entry.spec.name.partition("-")[0]
     return None if uid == str(entry.owner) else f"task {entry.id} is {entry.owner}'s"
 
 
 def _before_their_turn(entries: list[Entry]) -> Iterator[str]:
-    """Complain of tasks that ran though one they come after had not completed."""
+    """Report tasks that ran although a task they depend on had not completed."""
     state = {entry.id: entry.state for entry in entries}
     for entry in entries:
         unmet = [t for t in entry.spec.after if state.get(t) != "completed"]
@@ -84,9 +84,9 @@ def _before_their_turn(entries: list[Entry]) -> Iterator[str]:
 
 
 def _overheard(setup: Setup, entries: list[Entry]) -> Iterator[str]:
-    """Complain of users who were told of others' tasks."""
+    """Report users who heard of other users' tasks."""
     owners = {entry.id: entry.owner for entry in entries}
     for user in setup.users:
         foreign = sorted(t for t in user.heard_of if owners.get(t) != user.uid)
         if foreign:
-            yield f"user {user.uid} was told of tasks {foreign}, not his"
+            yield f"user {user.uid} heard of tasks {foreign}, of other users"

@@ -1,7 +1,7 @@
-"""What must be true after every turn of the daemon; an untruth is a `Violation`.
+"""Invariants checked after every turn of the daemon; a broken one raises `Violation`.
 
 Here the daemon's parts are compared with each other and with the simulated workers,
-who know what they really do. What clients saw is final_complaints at the end, by `history`.
+who know what they really do. What clients saw is checked at the end, by `history`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Computing: TypeAlias = "list[tuple[SimulatedWorker, tuple[int, int, str]]]"
 """Workers that compute, and what: task, epoch, resource."""
 
 LASTING = 10 * SECOND
-"""How long what an order puts right may last: orders take effect at a checkpoint."""
+"""Time until an order must have taken effect: it does at a checkpoint."""
 
 
 class Violation(Exception):  # noqa: N818  a finding, not an error of the program
@@ -69,7 +69,7 @@ class Inspector:
     def _at_once(
         self, node: Node, computing: Computing, pool: list[PoolWorker]
     ) -> Iterator[str]:
-        """Complain of what may not be for a moment."""
+        """Report states that are never allowed."""
         yield from _journal_and_scheduler(node)
         yield from node.watchdog.neglected(node.scheduler.system.tasks.values())
         yield from _shared(node, pool)
@@ -81,7 +81,7 @@ class Inspector:
         yield from self._chosen(node)
 
     def _demand_short(self, passing: list[str], now: int) -> None:
-        """Complain of what may be for a while, when it lasts."""
+        """Report states that are allowed only for a while, once they last."""
         self._since = {text: self._since.get(text, now) for text in passing}
         for text, since in self._since.items():
             if now - since > LASTING:
@@ -144,7 +144,7 @@ def _journal_and_scheduler(node: Node) -> Iterator[str]:
 
 
 def _shared(node: Node, pool: list[PoolWorker]) -> Iterator[str]:
-    """Complain of tasks with two workers, or with another user's."""
+    """Report tasks with two workers, or with another user's worker."""
     held: set[int] = set()
     for worker in pool:
         if worker.task is None:
@@ -158,7 +158,7 @@ def _shared(node: Node, pool: list[PoolWorker]) -> Iterator[str]:
 
 
 def _kept(node: Node, pool: list[PoolWorker]) -> Iterator[str]:
-    """Complain of workers that are booked for a task which is not theirs any more."""
+    """Report workers that are bound to a task which is no longer theirs."""
     for worker in pool:
         if worker.task is None:
             continue
@@ -177,7 +177,7 @@ def _pool_workers(node: Node) -> list[PoolWorker]:
 
 
 def _stray(node: Node, computing: Computing) -> Iterator[str]:
-    """Complain of workers that compute what is no longer theirs, though in touch."""
+    """Report connected workers that compute a task which is no longer theirs."""
     for worker, (task, epoch, _) in computing:
         if worker.process.stopped or not worker.welcomed:
             continue
@@ -187,24 +187,24 @@ def _stray(node: Node, computing: Computing) -> Iterator[str]:
 
 
 def _misplaced(node: Node, computing: Computing) -> Iterator[str]:
-    """Complain of tasks that compute elsewhere than the scheduler believes."""
+    """Report tasks that compute on another resource than the scheduler records."""
     for _, (task, epoch, resource) in computing:
         if not _is_theirs(node, task, epoch):
             continue
         record = node.scheduler.system.tasks[TaskId(task)]
         known = node.pool.worker_of(task)
         if known is None or not known.route or record.cancelling is not None:
-            continue  # it has not greeted this daemon yet; or it is to end
+            continue  # it has not registered with this daemon yet; or it is to end
         if record.state is not State.RUNNING or record.resource != resource:
             believed = f"{record.state} {record.resource}"
             yield f"task {task} computes on {resource}, and is {believed}"
 
 
 def _doubled(node: Node, computing: Computing) -> Iterator[str]:
-    """Complain of two workers that compute one task.
+    """Report two workers that compute one task.
 
     Orders leave before the commit: what a daemon ordered just before it crashed, the
-    next one cannot know until the worker greets it. Only then may there be two.
+    next one cannot know until the worker registers. Only then may there be two.
     """
     if not computing:
         return

@@ -29,11 +29,11 @@ BUSY_TICK = 50 * MILLISECOND
 
 @dataclass(slots=True)
 class Records:
-    """What one user's launchers leave for those that come after them.
+    """Records that one user's launchers leave for their successors.
 
     Attributes:
         snapshots: of the user's tasks.
-        exits: worker's name -> how it ended, and when hetd was told (nanoseconds).
+        exits: worker's name -> how it ended, and the time of the report to hetd (nanoseconds).
         workers: all that were ever made, for those who look on.
 
     """

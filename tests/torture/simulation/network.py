@@ -160,7 +160,7 @@ class Connection:
 
 
 class Network:
-    """Where the daemon listens, or does not.
+    """The socket on which the daemon may listen.
 
     Attributes:
         slowness: longest delay of a frame, seconds.
@@ -206,7 +206,7 @@ class SimulatedRouter(Router):
         self.dropped = 0
         self.full = set()
         self.bugs: list[str] = []
-        """What the daemon called its own bug."""
+        """Errors that the daemon reported as its own bugs."""
 
     @property
     def strained(self) -> bool:

@@ -18,8 +18,8 @@ class Process:
     """A process: what it does happens only while it lives and is not stopped.
 
     Attributes:
-        stuck: the kernel holds it; it ends when that is over, whatever it is told.
-        parent: who reaps it; None: init.
+        stuck: the kernel holds it; it ends when that is over, whatever signal it gets.
+        parent: the process that reaps it; None: init.
         on_end: called with the exit status when it has ended, whatever way it ended.
 
     """

@@ -1,4 +1,4 @@
-"""A run: a storm of work and faults, then calm in which all must end, then judgement."""
+"""A run: work with faults, then without faults until all tasks end, then final checks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from torture.simulation.world import Note
 
 LOOK = 2 * SECOND
-"""How often users look whether all tasks have ended, once the faults are over."""
+"""Interval at which users check for the end of all tasks, once the faults are over."""
 LAST_PATIENCE = 900 * SECOND
-"""How long after the last fault every task must have ended."""
+"""Time after the last fault by which every task must have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         events: how many things happened.

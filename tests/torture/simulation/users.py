@@ -22,7 +22,7 @@ Subject = TypeVar("Subject", bound="Hashable")
 
 
 class Wishes(Generic[Subject]):
-    """What was asked of each subject last, and whether hetd said that it is done.
+    """The last request about each subject, and whether hetd confirmed it.
 
     A wish counts as granted only where nothing else was asked of its subject before
     the answer came: then nobody could say which of the two was heard last.
@@ -55,7 +55,7 @@ class Wishes(Generic[Subject]):
 
 @dataclass(slots=True)
 class Promises:
-    """What hetd acknowledged, beside submits.
+    """Requests that hetd acknowledged, other than submits.
 
     Attributes:
         holds: task -> held (True) or released (False).
@@ -78,10 +78,10 @@ class User:
     """A user of the machine.
 
     Attributes:
-        tasks: ids that his clients were told.
+        tasks: ids that the user's clients know.
         unanswered: submits of clients that died; another may repeat them.
         endless: tasks that end only when they are cancelled.
-        heard_of: tasks whose changes his clients were told.
+        heard_of: tasks of whose changes the user's clients heard.
 
     """
 

@@ -1,6 +1,6 @@
 """Simulated workers: the real `Worker`, with its line, its strips and its end modelled.
 
-What a worker obeys, says, repeats and forgets is libtask's own code. A task computes by
+The protocol of a worker is libtask's own code. A task computes by
 adding up numbers, in the order of its iterations: a strip that is left out, repeated or
 begun without the state before it gives a wrong result.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from torture.simulation.processes import Process
 
 IDLE = 2 * SECOND
-"""How often an idle worker looks whether anybody still needs it."""
+"""Interval at which an idle worker checks whether it is still needed."""
 ENDLESS = 1_000_000
 """Iterations of a task that only an order ends."""
 CRASHED = -6
@@ -104,7 +104,7 @@ for _kind in ("cpu", "gpu", "fpga"):
     Sum.on(_kind)(_never)
 
 
-class Stretch(Execution):
+class SimulatedSegment(Execution):
     """A run of a task in a worker, strip by strip as time goes by."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Stretch(Execution):
             raise DeviceError(f"{self.order.device.name} failed")
         iteration = self.checkpoint.done
         if iteration == self.app.raises_at:
-            raise TaskFailedError("as it was told to")
+            raise TaskFailedError("as ordered")
         self.app.state = folded(self.app.state, iteration)
         self.checkpoint.done += 1
         self._book(began, now)
@@ -157,7 +157,7 @@ class SimulatedWorker(Worker):
         terms: as for `Worker`.
 
     Attributes:
-        stretch: what it computes; None: nothing.
+        segment: the segment it computes; None: nothing.
 
     """
 
@@ -165,7 +165,7 @@ class SimulatedWorker(Worker):
         self, network: Network, process: Process, name: str, snapshots: FakeSnapshots
     ) -> None:
         self.process = process
-        self.stretch: Stretch | None = None
+        self.segment: SimulatedSegment | None = None
         self._network = network
         self._world = network.world
         self._lookout: CheckpointHook | None = None
@@ -176,10 +176,10 @@ class SimulatedWorker(Worker):
 
     @property
     def told(self) -> tuple[int, int, str] | None:
-        """What it computes, for whom it matters: task, epoch, resource."""
-        if self.stretch is None:
+        """Its current task, epoch and resource, for checks."""
+        if self.segment is None:
             return None
-        order = self.stretch.order
+        order = self.segment.order
         return order.task, order.epoch, order.device.name
 
     @property
@@ -193,8 +193,8 @@ class SimulatedWorker(Worker):
     # ------------------------------------------------------------ between tasks
 
     def _wake(self) -> None:
-        """Obey what has come, unless a strip is being computed."""
-        while self.stretch is None and not self._leaving:
+        """Handle received messages, unless a strip is being computed."""
+        while self.segment is None and not self._leaving:
             message = self._link.receive(0)
             if message is None:
                 return
@@ -210,7 +210,7 @@ class SimulatedWorker(Worker):
         super()._handle(message)
 
     def _look_around(self) -> None:
-        if self.stretch is None:
+        if self.segment is None:
             self._leaving = self._leaving or self._is_unneeded()
             self._park_if_memory_is_low()
             self._wake()
@@ -228,7 +228,7 @@ class SimulatedWorker(Worker):
         """Begin to compute; what follows happens as time goes by."""
         loaded.implementation(order.device)
         sizer = StripSizer(INTERVAL_NS, fixed=1)
-        stretch = self.stretch = Stretch(
+        segment = self.segment = SimulatedSegment(
             loaded, order, RunCheckpoint(loaded.record, sizer)
         )
         self._lookout = CheckpointHook(
@@ -238,63 +238,63 @@ class SimulatedWorker(Worker):
             self._output,
             self._snapshot_writer.current,
         )
-        self._lookout.follow(stretch, self._world.now)
+        self._lookout.follow(segment, self._world.now)
         self._runs_on = order.device.name
         self._world.note(
             self.process.name, "computes", loaded.task, loaded.epoch, order.device.name
         )
-        self._begin_strip(stretch)
+        self._begin_strip(segment)
 
-    def _begin_strip(self, stretch: Stretch) -> None:
-        seconds = stretch.app.strip_s
+    def _begin_strip(self, segment: SimulatedSegment) -> None:
+        seconds = segment.app.strip_s
         delay = self._world.some(seconds / 2, seconds * 2)
-        self.process.after(delay, self._end_strip, stretch, self._world.now)
+        self.process.after(delay, self._end_strip, segment, self._world.now)
 
-    def _end_strip(self, stretch: Stretch, began: int) -> None:
-        if stretch.order.device.kind in stretch.app.crashes_on:
-            self._world.note(self.process.name, "crashes", stretch.order.task)
+    def _end_strip(self, segment: SimulatedSegment, began: int) -> None:
+        if segment.order.device.kind in segment.app.crashes_on:
+            self._world.note(self.process.name, "crashes", segment.order.task)
             self.process.end(CRASHED)
             return
         try:
-            stretch.compute(began, self._world.now)
+            segment.compute(began, self._world.now)
         except (DeviceError, TaskFailedError) as error:
             self._leave()
             if isinstance(error, DeviceError):
-                self._snapshot_writer.save_before_failure(stretch.loaded)
-            self._fail(stretch.order, error)
+                self._snapshot_writer.save_before_failure(segment.loaded)
+            self._fail(segment.order, error)
             self._wake()
             return
-        self._at_checkpoint(stretch)
+        self._at_checkpoint(segment)
 
-    def _at_checkpoint(self, stretch: Stretch) -> None:
+    def _at_checkpoint(self, segment: SimulatedSegment) -> None:
         demand = None
-        if not stretch.over and self._lookout is not None:
+        if not segment.over and self._lookout is not None:
             demand = self._lookout(self._world.now)
         if demand is not None:
-            self._conclude(stretch, _outcome(demand, stretch))
-        elif stretch.over:
-            self._conclude(stretch, Completed())
+            self._conclude(segment, _outcome(demand, segment))
+        elif segment.over:
+            self._conclude(segment, Completed())
         else:
-            self._begin_strip(stretch)
+            self._begin_strip(segment)
 
-    def _conclude(self, stretch: Stretch, outcome: Outcome) -> None:
-        loaded, lookout = stretch.loaded, self._lookout
+    def _conclude(self, segment: SimulatedSegment, outcome: Outcome) -> None:
+        loaded, lookout = segment.loaded, self._lookout
         self._leave()
         self._world.note(
             self.process.name, type(outcome).__name__.lower(), loaded.task, loaded.epoch
         )
         if lookout is not None:
-            self._report(loaded, stretch, outcome, lookout)
+            self._report(loaded, segment, outcome, lookout)
         self._wake()
 
     def _leave(self) -> None:
-        self.stretch = None
+        self.segment = None
         self._runs_on = ""
         if self._lookout is not None:
             self._lookout.leave()
 
 
-def _outcome(demand: StopRequest, stretch: Stretch) -> Outcome:
+def _outcome(demand: StopRequest, segment: SimulatedSegment) -> Outcome:
     if demand is StopRequest.ABANDON:
         return Abandoned()
-    return Stopped(stretch.checkpoint.record())
+    return Stopped(segment.checkpoint.record())
