@@ -81,7 +81,7 @@ BROKEN: dict[str, tuple[Callable[[History, list[Found]], object], list[str]]] = 
     ),
     "told and lost": (
         lambda history, _: history.tell(Found(5, "", "queued")),
-        ["task 5 was told to be queued and is lost"],
+        ["task 5 was reported as queued and is lost"],
     ),
     "told under another name": (
         lambda history, _: history.tell(Found(3, "c/0", "queued")),
