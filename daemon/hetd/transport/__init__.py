@@ -1,1 +1,1 @@
-"""ZeroMQ: one ROUTER on an ipc path, with the kernel's word on who the peers are."""
+"""ZeroMQ: one ROUTER on an ipc path; the kernel authenticates its peers."""

@@ -1,14 +1,14 @@
-"""The guard: keeps peers from using up our descriptors and our memory.
+"""The connection guard: keeps peers from exhausting descriptors and memory.
 
-libzmq ends the process where it cannot accept a connection for want of descriptors,
-and it has no limit on a message of endless parts, nor on the bytes that a peer leaves
-unread. So a thread watches the ROUTER's connections through its monitor: it shuts
-those down that are too many of one user, and, when the process grows too large, those
-that flood us or do not read. Where that does not help, the daemon is to end before
-the machine suffers: it comes back, and tasks run on meanwhile.
+libzmq aborts the process if it has no descriptor for a new connection, and it limits
+neither the parts of a message nor the bytes that a peer leaves unread. A thread
+therefore watches the ROUTER's connections through its monitor. It shuts down excess
+connections of one user and, when the process grows too large, connections that flood
+hetd or do not read. If that does not help, the daemon ends before the machine runs out
+of memory: it is restarted, and tasks run on meanwhile.
 
-Shutting a connection down is all that the thread does to the router: libzmq notices,
-as if the peer had gone. It needs no lock, and no word from the loop.
+The thread only shuts connections down; libzmq handles that as if the peer had left. It
+needs no lock and no message from the loop.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ log = logging.getLogger("hetd")
 OWN_DESCRIPTORS = 64
 """Descriptors that the daemon itself needs: its store, log, devices, children."""
 BURST = 256
-"""Connections that may be accepted before the guard hears of the first of them."""
+"""Connections that may be accepted before the guard receives the first event."""
 LOOK_MS = 100
-"""How often memory is looked at. A peer can fill some 2 GB/s, so some 200 MB between."""
+"""Between two checks of memory. A peer can fill some 2 GB/s: 200 MB between checks."""
 SAMPLES = 5
 SAMPLE_S = 0.002
-"""A flooder's input waits whenever one looks; an honest peer's is read at once."""
+"""A flooding peer has unread input in most samples; that of others is read at once."""
 LOOKS_BEYOND = 10
-"""Looks at which twice the memory allowed is in use before the daemon is to end: what
-was cut off takes a moment to be freed."""
+"""Consecutive checks with twice the memory allowed before the daemon ends: freeing the
+memory of closed connections takes a moment."""
 STRAINED = 0.75
 """Share of the memory allowed, or of what the service manager allows, above which large
-requests are put off."""
+requests are refused for now."""
 TRIMS = 10
-"""Looks after a cut at which free memory is given back to the system."""
+"""Checks after a shutdown at which free memory is returned to the system."""
 TRIM_PAUSE_S = 5.0
-"""Between two such looks while nobody is cut off."""
+"""Seconds between two such checks while no connection is shut down."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -70,8 +70,8 @@ class Allowance:
 
     Attributes:
         connections: of one user at the same time.
-        memory: bytes by which the process may grow before peers that flood it, or do
-            not read, are cut off; at twice as much it ends.
+        memory: bytes by which the process may grow before flooding or non-reading
+            peers are disconnected; at twice as much the daemon ends.
 
     """
 
@@ -87,9 +87,9 @@ class ConnectionGuard:
         allowance: what its peers may use.
 
     Attributes:
-        exhausted: why the daemon is to end; empty while it need not.
+        exhausted: why the daemon has to end; empty if it need not.
         cut: connections shut down so far.
-        strained: whether large requests are to come later: there is little memory left.
+        strained: whether large requests are refused: little memory is left.
 
     """
 
@@ -102,13 +102,13 @@ class ConnectionGuard:
         self._granted: Callable[[], int] = int
         self._allowance = allowance
         self._router = router
-        # half of the room is for the descriptors by which we watch processes
+        # half of the descriptors are for pidfds
         room = (raise_descriptor_limit() - OWN_DESCRIPTORS - BURST) // 2
         self._most = max(room, 16)
-        # and no user may leave the others without
+        # one user must leave some to the others
         self._most_of_one = min(allowance.connections, 3 * self._most // 4)
         self._uids: dict[int, int] = {}
-        """Who is at the other end, by descriptor."""
+        """Descriptor -> uid of the peer."""
         self._counts: Counter[int] = Counter()
         self._base = _resident()
         self._told = 0.0
@@ -120,18 +120,18 @@ class ConnectionGuard:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; before the router is closed."""
+        """End the thread; call it before the router is closed."""
         self._router.disable_monitor()
         self._thread.join()
 
     def begin(
         self, on_exhausted: Callable[[], None], granted: Callable[[], int]
     ) -> None:
-        """Count growth from here: what the daemon restored is no peer's doing.
+        """Count growth from here: peers did not cause what the daemon restored.
 
         Args:
-            on_exhausted: called in the guard's thread when the daemon is to end.
-            granted: tells how many bytes the daemon needs for its tasks.
+            on_exhausted: called in the guard's thread when the daemon has to end.
+            granted: returns the bytes that the daemon needs for its tasks.
 
         """
         self._base = _resident() - granted()
@@ -143,7 +143,7 @@ class ConnectionGuard:
         try:
             self._watch()
         except Exception as error:
-            # unguarded, the daemon is anybody's: it is to begin again
+            # without its guard the daemon is open to floods: it has to restart
             log.exception("the guard failed")
             self.exhausted = f"its guard failed: {error}"
             self._on_exhausted()
@@ -151,21 +151,21 @@ class ConnectionGuard:
         self._monitor.close(linger=0)
 
     def _ignore_the_rest(self) -> None:
-        """Read on: libzmq waits for the reader of its monitor."""
+        """Discard further events: libzmq waits for the reader of its monitor."""
         event = 0
         while event != zmq.EVENT_MONITOR_STOPPED:
             event, _ = struct.unpack("=Hi", self._monitor.recv_multipart()[0])
 
     def _watch(self) -> None:
         due = time.monotonic()
-        while self._heed():
+        while self._process_events():
             now = time.monotonic()
             if now >= due:
                 due = now + LOOK_MS / 1000
                 self._look_at_memory()
 
-    def _heed(self) -> bool:
-        """Take the connections in that came and went; False: the router closes."""
+    def _process_events(self) -> bool:
+        """Process connection events; return False when the router closes."""
         if not self._monitor.poll(LOOK_MS):
             return True
         for _ in range(BURST):
@@ -185,7 +185,7 @@ class ConnectionGuard:
             return
         uid = _uid_of(descriptor)
         if uid is None:
-            return  # it has gone already
+            return  # it has closed already
         if self._counts[uid] >= self._most_of_one or len(self._uids) >= self._most:
             self._shut(descriptor, uid, f"more than {self._most_of_one} connections")
             return
@@ -198,7 +198,7 @@ class ConnectionGuard:
             self._counts[uid] -= 1
 
     def _shut(self, descriptor: int, uid: int, why: str) -> None:
-        """Cut a connection off, unless its number is another user's by now."""
+        """Shut a connection down, unless its descriptor belongs to another user by now."""
         if _uid_of(descriptor) != uid:
             return
         with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
@@ -229,7 +229,7 @@ class ConnectionGuard:
             self._beyond = 0
 
     def _trim(self) -> None:
-        """Return what libzmq has freed: in small pieces, it stays with us otherwise."""
+        """Return memory that libzmq has freed: small pieces stay in the heap otherwise."""
         now = time.monotonic()
         if self._trims or now - self._trimmed > TRIM_PAUSE_S:
             self._trims = max(0, self._trims - 1)
@@ -237,7 +237,7 @@ class ConnectionGuard:
             _return_memory()
 
     def _bound_memory(self, limit: int) -> None:
-        """Cut off who makes us grow; where that is not enough, call for the end."""
+        """Disconnect the peers that make the process grow; end the daemon if that fails."""
         for descriptor in self._stuffed():
             uid = self._uids.get(descriptor)
             if uid is not None:
@@ -254,7 +254,7 @@ class ConnectionGuard:
             self._on_exhausted()
 
     def _stuffed(self) -> list[int]:
-        """Find connections whose input always waits, or whose output does."""
+        """Return the connections with persistently unread input or output."""
         times: Counter[int] = Counter()
         for _ in range(SAMPLES):
             times.update(filter(_is_stuffed, self._uids))
@@ -263,11 +263,11 @@ class ConnectionGuard:
 
 
 def _do_nothing() -> None:
-    """Stand in for the loop until there is one."""
+    """Do nothing: the default until `begin`."""
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process open as many files as the system allows it; return how many."""
+    """Raise the soft limit on open files to the hard limit; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -278,7 +278,7 @@ def raise_descriptor_limit() -> int:
 
 @contextlib.contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """Use a descriptor of libzmq's as a socket, without closing it."""
+    """Use a descriptor of libzmq as a socket without closing it."""
     borrowed = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, descriptor)
     try:
         yield borrowed
@@ -287,7 +287,7 @@ def _borrowed(descriptor: int) -> Iterator[socket.socket]:
 
 
 def _uid_of(descriptor: int) -> int | None:
-    """Ask the kernel who is at the other end; None: there is no such connection."""
+    """Return the uid of the peer from the kernel; None: the connection is closed."""
     try:
         with _borrowed(descriptor) as connection:
             found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -298,7 +298,7 @@ def _uid_of(descriptor: int) -> int | None:
 
 
 def _is_stuffed(descriptor: int) -> bool:
-    """Whether input waits that we have not read, or output that the peer has not."""
+    """Whether a connection has unread input, or output that the peer has not read."""
     waiting = bytearray(4)
     try:
         fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
@@ -313,12 +313,12 @@ def _is_stuffed(descriptor: int) -> bool:
 
 
 def _resident() -> int:
-    """Bytes of memory that this process occupies."""
+    """Return the resident memory of this process, bytes."""
     return int(os.pread(_statm(os.getpid()), 100, 0).split()[1]) * PAGE
 
 
 def memory_bound(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float:
-    """Return how many bytes the service manager lets this process have; infinity: any."""
+    """Return the memory limit of this process's control group, bytes, or infinity."""
     try:
         group = own.read_text(encoding="ascii").strip().rpartition("::/")[2]
     except OSError:
@@ -332,11 +332,11 @@ def memory_bound(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float:
 
 @functools.cache
 def _statm(pid: int) -> int:
-    """Open what tells our size: once, as there may be no descriptor for it later."""
+    """Open /proc/…/statm once: later there may be no descriptor for it."""
     return os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _return_memory() -> None:
-    """Give what is free in our heap back to the system."""
+    """Return free heap memory to the system."""
     with contextlib.suppress(AttributeError):  # a C library without it
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,8 +1,8 @@
-"""The outbox: what is durable and is to be told, in order for each peer, by turns.
+"""The outbox: durable messages that wait to be sent, in order per peer, round robin.
 
-One change may be told to hundreds of connections of its owner, and thousands of changes
-may be in one commit. They leave by turns of the peers, as much in a turn of the loop as
-that may take, so that nobody's answer waits behind what another is told.
+One change may go to hundreds of connections of its owner, and one commit may hold
+thousands of changes. Peers are served round robin, within the time limit of a turn of
+the loop, so that no answer waits behind the messages of another peer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from libtask.messages import Message
 
 AT_ONCE, ALONE = 8, 64
-"""Messages for one peer before it is another's turn; and where there is no other."""
+"""Messages for one peer before the next peer; and where there is only one."""
 FULL = 5000
-"""Messages from which on no request is carried on: it would make more of them."""
+"""Messages from which on requests under way pause: they would add more."""
 
 
 class Outbox:
@@ -34,7 +34,7 @@ class Outbox:
 
     @property
     def full(self) -> bool:
-        """Whether there is so much to tell that nothing is to be added without need."""
+        """Whether requests under way have to pause."""
         return self._count >= FULL
 
     def put(self, messages: Iterable[tuple[bytes, Message]]) -> None:
@@ -47,7 +47,7 @@ class Outbox:
             self._count += 1
 
     def take(self) -> Iterator[tuple[bytes, list[Message]]]:
-        """Take out what is next, peer by peer, until nothing is left."""
+        """Take out the next messages, peer by peer, until nothing is left."""
         while self._routes:
             route, messages = self._routes.popitem(last=False)
             some = list(islice(messages, AT_ONCE if self._routes else ALONE))

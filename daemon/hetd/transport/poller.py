@@ -1,7 +1,7 @@
-"""Poller: what ends the loop's wait: a message, a commit, a signal, a process's end.
+"""Poller: waits for a message, a commit, a signal or the end of a process.
 
-A seam between the loop, which knows what to do in a turn, and the kernel, which knows
-when there is something to do.
+A seam between the loop, which does the work of a turn, and the kernel, which reports
+that there is work.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ log = logging.getLogger("hetd")
 
 
 PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Why a process may be out of sight now, and not for ever."""
+"""Errors that may pass: the process can be watched later."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedProcess:
-    """A process whose end is noticed through a pidfd."""
+    """A process whose end is reported by a pidfd."""
 
     peer: Peer
     worker: str | None
@@ -35,7 +35,7 @@ class WatchedProcess:
 
 
 class Poller:
-    """Waits for what the loop has to do something about.
+    """Waits until the loop has something to do.
 
     Args:
         readables: sockets and descriptors; each wakes the loop when it can be read.
@@ -48,31 +48,31 @@ class Poller:
         self._processes = select.epoll()
         self._poller.register(self._processes.fileno(), zmq.POLLIN)
         self._pidfds: dict[int, int] = {}
-        """Descriptor by which a process is watched, by pid: one, however often it came."""
+        """Pid -> the one pidfd of that process, however often it registered."""
         self._watched: dict[int, dict[tuple[int, str | None], WatchedProcess]] = {}
-        """What a process is to us, by descriptor: by user and worker's name."""
+        """Pidfd -> the peers of that process, by user and name of the worker."""
         self._unseen: list[WatchedProcess] = []
-        """For whom there was no descriptor."""
+        """Processes for which there was no descriptor."""
         self._gone: list[WatchedProcess] = []
         for readable in readables:
             self.add(readable)
 
     def add(self, readable: Any) -> None:
-        """Let one more socket or descriptor wake the loop."""
+        """Add a socket or descriptor that wakes the loop."""
         self._poller.register(readable, zmq.POLLIN)
 
     def watch(self, watched: WatchedProcess) -> None:
-        """Notice the end of a process, whatever way it ends."""
+        """Watch for the end of a process."""
         problem = self._try_watch(watched)
         if problem is not None:
-            log.warning("pid %d is out of sight: %s", watched.peer.pid, problem)
+            log.warning("cannot watch pid %d: %s", watched.peer.pid, problem)
 
     def _try_watch(self, watched: WatchedProcess) -> str | None:
-        """Watch a process; return why that cannot be, which may pass."""
+        """Watch a process; return the error if that fails."""
         try:
             descriptor = self._pidfd(watched.peer.pid)
         except ProcessLookupError:
-            self._gone.append(watched)  # it ended between its word and our hearing it
+            self._gone.append(watched)  # it ended after it had sent its message
             return None
         except OSError as error:
             if error.errno in PASSING:
@@ -82,7 +82,7 @@ class Poller:
         return None
 
     def _pidfd(self, pid: int) -> int:
-        """Return the descriptor of a process, unless that is of one before it."""
+        """Return the pidfd of a process; replace that of an earlier process of this pid."""
         known = self._pidfds.get(pid)
         if known is not None:
             if not _has_ended(known):
@@ -95,7 +95,7 @@ class Poller:
         return descriptor
 
     def wait(self, timeout_ms: int) -> list[WatchedProcess]:
-        """Wait until there is something to do; return the processes that ended."""
+        """Wait for an event, `timeout_ms` at most; return the processes that ended."""
         self._look_again()
         events = self._poller.poll(0 if self._gone else timeout_ms)
         gone, self._gone = self._gone, []
@@ -118,7 +118,7 @@ class Poller:
 
 
 def _has_ended(descriptor: int) -> bool:
-    """Whether the process of a pidfd has ended; `select` knows no large descriptors."""
+    """Whether the process of a pidfd has ended; `select` rejects large descriptors."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(0))

@@ -1,7 +1,7 @@
-"""Strangers: users that the kernel cannot tell us apart.
+"""The user namespace check: finds the uid that several users share.
 
-In a user namespace (`PrivateUsers=`, a container), all users that it does not know look
-like one. That one must be nobody: each would see and touch the others' tasks.
+In a user namespace (`PrivateUsers=`, a container), all unmapped users appear under one
+uid. That uid must be refused: each of them could see and change the others' tasks.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 
 ALL_UIDS = 2**32 - 1
-"""How many there are: the last one means none."""
+"""Number of uids: the last value means none."""
 
 
 def shared_uid(uid_map: str, overflow_uid: str) -> int | None:
-    """Return the uid as which several users may appear; None: each has his own.
+    """Return the uid that several users may share; None: each user has their own.
 
     Args:
-        uid_map: lines of (first uid in here, first outside, how many).
-        overflow_uid: the kernel's word for whom it cannot name.
+        uid_map: lines of (first uid inside, first uid outside, number of uids).
+        overflow_uid: uid that the kernel reports for unmapped users.
 
     """
     known = sum(int(line.split()[2]) for line in uid_map.splitlines())
@@ -25,7 +25,7 @@ def shared_uid(uid_map: str, overflow_uid: str) -> int | None:
 
 
 def our_shared_uid() -> int | None:
-    """Return that of the user namespace that we are in."""
+    """Return the shared uid of the user namespace of this process."""
     uid_map = Path("/proc/self/uid_map").read_text(encoding="ascii")
     overflow = Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii")
     return shared_uid(uid_map, overflow)

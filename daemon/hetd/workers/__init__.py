@@ -1,1 +1,1 @@
-"""Workers: the pool that binds tasks to them, the commands they get, and the watchdog."""
+"""Workers: the pool that binds tasks to them, their commands, and the watchdog."""

@@ -1,8 +1,8 @@
-"""Commands: what workers are told of the scheduler's actions, once and again.
+"""Commands: the scheduler's actions as messages to workers.
 
-The node calls it for each action; whoever hears of a worker that may have missed an
-order has it repeated. What an order makes happen at once is returned, for the node to
-tell the scheduler.
+The node calls one method per action. Commands that a worker may have missed, as its
+connection broke, are sent again. An event that follows at once is returned; the node
+passes it to the scheduler.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ COMMAND = "command"
 
 
 class Commands:
-    """Gives workers their orders.
+    """Sends commands to workers.
 
     Args:
-        system: the scheduler's; what each task is to do follows from its record there.
-        watchdog: sees to it that orders are obeyed.
+        system: the scheduler's view; each task's record there determines its commands.
+        watchdog: sets the deadlines of commands.
 
     """
 
@@ -66,7 +66,7 @@ class Commands:
     def run(self, action: a.Run) -> None:
         entry = self._journal.live[action.task]
         device = self._devices[action.resource].spec
-        attempt = len(entry.segments) + 1  # the one that begins now is not noted yet
+        attempt = len(entry.segments) + 1  # the one that begins now is not recorded yet
         entry.slot = self._slot(entry, action.resource)
         run = m.Run(action.task, action.epoch, device, attempt=attempt, slot=entry.slot)
         follows = action.after is not None
@@ -93,19 +93,19 @@ class Commands:
         )
 
     def send_signal(self, task: TaskId, epoch: int, number: int) -> None:
-        """Have a signal sent to the command that a task is."""
+        """Send a signal to the program of a command task."""
         self._pool.send(task, m.Signal(task, epoch, number))
 
     def pass_signal(self, task: TaskId, number: int) -> None:
-        """Pass a signal of its owner to the command that a task is, where it runs."""
+        """Pass a signal from the owner to the program of a running command task."""
         record = self._system.tasks.get(task)
         if record is not None and record.state is State.RUNNING:
             self.send_signal(task, record.epoch, number)
 
     def abort(self, action: a.Abort) -> e.TaskAborted | None:
-        """Have a task given up; say so at once where no worker has begun it."""
+        """Abort a task; return the event at once if no worker has begun it."""
         record = self._system.tasks.get(TaskId(action.task))
-        # it may have another worker by now: it was placed anew at the same instant
+        # it may have another worker by now: it was placed again at the same instant
         still_bound = (
             record is not None and record.bound and record.epoch == action.epoch
         )
@@ -121,15 +121,18 @@ class Commands:
         return None
 
     def want_snapshot(self, task: TaskId) -> None:
-        """Have the worker of a task write a snapshot, if one has it."""
+        """Ask the worker of a task, if any, to write a snapshot."""
         record = self._system.tasks.get(task)
         if record is not None and record.bound:
             self._pool.send(task, m.TakeSnapshot(task, record.epoch))
 
-    # ------------------------------------------------------------ once more
+    # ------------------------------------------------------------ repetition
 
     def to_another(self, task: TaskId) -> e.TaskAborted | None:
-        """Order another worker what the last one left undone; it counts as no attempt."""
+        """Send the command that the last worker did not start to another worker.
+
+        The task loses no attempt by that.
+        """
         record = self._system.tasks.get(task)
         if record is None or not record.bound:
             return None
@@ -148,7 +151,7 @@ class Commands:
         return None
 
     def repeat_stop(self, record: TaskRecord) -> None:
-        """Say again that a task is to stop: the last connection may have lost it."""
+        """Send the command to stop again: the last connection may have lost it."""
         if record.cancelling is not None:
             self._pool.send(record.id, m.Abort(record.id, record.epoch))
         elif record.preempting:
@@ -158,7 +161,7 @@ class Commands:
             self.send_signal(record.id, record.epoch, signal.SIGSTOP)
 
     def repeat_run(self, record: TaskRecord) -> None:
-        """Say again where a task is to run whose worker still waits to hear it."""
+        """Send `Run` again to a worker that still waits for it."""
         if record.state is State.RUNNING and record.resource is not None:
             device = self._devices[record.resource].spec
             entry = self._journal.live[record.id]
@@ -169,7 +172,10 @@ class Commands:
             self._pool.send(record.id, run)
 
     def _slot(self, entry: Entry, resource: str) -> int | None:
-        """Choose a slot of a resource for a command, which may be bound to its processors."""
+        """Return a free slot of a resource for a command task.
+
+        The program may be bound to the processors of that slot.
+        """
         if entry.spec.app != COMMAND:
             return None
         running = self._system.states[resource].running
@@ -178,7 +184,7 @@ class Commands:
         return next(number for number in count() if number not in taken)
 
     def _bind(self, entry: Entry, epoch: int) -> None:
-        """Give a task a new binding; who held it under an older one is nobody to wait for."""
+        """Give a task a new binding; forget the holder of an older one."""
         entry.epoch = epoch
         if self._pool.worker_of(entry.id) is None:
             entry.holder = None
@@ -193,7 +199,7 @@ def _load_and_run(
     *,
     follows: bool = False,
 ) -> m.Run:
-    """Order a task to be loaded and run; anew, where a worker had it before."""
+    """Return the command to load and run a task; it resumes if a worker had it before."""
     return m.Run(
         entry.id,
         epoch,
@@ -208,7 +214,7 @@ def _load_and_run(
 
 
 def _load(entry: Entry, epoch: int) -> m.Stage:
-    """Order a task to be loaded ahead; anew, where a worker had it before."""
+    """Return the command to load a task ahead; it resumes if a worker had it before."""
     return m.Stage(
         entry.id,
         epoch,

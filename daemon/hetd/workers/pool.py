@@ -1,7 +1,7 @@
-"""The worker pool: which worker holds which task, and who makes new ones.
+"""The worker pool: which worker holds which task.
 
-Called by the loop. It only keeps books and sends messages; workers are made, watched
-and killed by their user's launcher.
+The loop calls it. The pool keeps tables and sends messages; the user's launcher starts,
+watches and kills the processes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from libtask.messages import Register
 
 SPARE = 2
-"""Idle workers kept for each user beside those that work: they stay warm."""
+"""Idle workers kept per user in addition to busy ones: they stay warm."""
 
 
 class WorkerPool:
-    """Finds each task a worker, and carries messages between them.
+    """Binds tasks to workers and routes messages to them.
 
     Args:
-        send: sends messages to a route, as one; False where nobody is there.
-        prefix: begins the names of the workers asked for; another one at each start of
-            the daemon, so that names never come twice.
+        send: sends messages to a route together; returns False if the peer is gone.
+        prefix: begins the names of requested workers; differs at each start of the
+            daemon, so that names are unique.
 
     """
 
@@ -40,33 +40,33 @@ class WorkerPool:
         self._prefix = prefix
         self._users: defaultdict[int, UserWorkers] = defaultdict(UserWorkers)
         self._by_name: dict[tuple[int, str], Worker] = {}
-        """Names are unique for each user: nobody can take another's name."""
+        """Names are unique per user: nobody can take the name of another user's worker."""
         self._by_route: dict[bytes, Worker] = {}
         self._by_task: dict[int, Worker] = {}
         self._backlog: dict[int, list[Message]] = {}
         self._owners: dict[int, int] = {}
         self._followers: dict[int, list[int]] = {}
-        """Task without a worker yet -> those that its worker is to run after it."""
+        """Task without a worker -> tasks that its worker runs after it."""
         self._gathered: dict[bytes, list[Message]] | None = None
-        """Orders of one instant, by route: they leave as one; None: each by itself."""
+        """Commands of one instant, by route, sent together; None: sent one by one."""
         self._started = 0
-        self.assigned: Callable[[int, Worker], None] = _nobody_cares
-        """Called when a worker is given a task, or said to hold it."""
+        self.assigned: Callable[[int, Worker], None] = _ignore
+        """Called when a task is bound to a worker."""
         self.started_at: Callable[[int], int] = started_at
-        """Tells when the process of a pid started."""
+        """Returns when the process of a pid started."""
 
     def count(self) -> int:
-        """Count the workers that are there."""
+        """Count the connected workers."""
         return len(self._by_route)
 
     def launchers(self) -> int:
-        """Count the users whose launcher is there."""
+        """Count the users with a connected launcher."""
         return sum(user.launcher is not None for user in self._users.values())
 
     # ------------------------------------------------------------ tasks
 
     def bind(self, task: int, uid: int) -> None:
-        """Find a worker for a task; until there is one, its messages wait."""
+        """Bind a task to a worker; keep its messages until there is one."""
         if task in self._by_task:
             return  # reserved for the program that submitted it
         user = self._users[uid]
@@ -80,7 +80,7 @@ class WorkerPool:
         self._ask_for_workers(uid)
 
     def follow(self, task: int, uid: int, leader: int) -> None:
-        """Give a task to the worker of another one, after that; or once it has one."""
+        """Queue a task behind another one in the same worker, now or once it has one."""
         self._forget(task)
         self._owners[task] = uid
         worker = self._by_task.get(leader)
@@ -91,10 +91,10 @@ class WorkerPool:
             self._followers.setdefault(leader, []).append(task)
 
     def gather(self) -> bool:
-        """Keep orders until `flush`, so that those to one worker leave as one.
+        """Collect commands until `flush`, so that those for one worker are sent together.
 
         Returns:
-            Whether it is the caller who is to flush: nobody gathers already.
+            Whether the caller has to flush: the commands were not collected before.
 
         """
         begins = self._gathered is None
@@ -103,16 +103,17 @@ class WorkerPool:
         return begins
 
     def flush(self) -> None:
-        """Send what was gathered."""
+        """Send the collected commands."""
         gathered, self._gathered = self._gathered or {}, None
         for route, messages in gathered.items():
             self._send(route, *messages)
 
     def expect(self, task: int, uid: int, holder: Holder | None) -> None:
-        """Let a task keep the worker that it had, which may greet again.
+        """Keep a task bound to the worker of a previous run of the daemon.
 
         Args:
-            holder: what is known of that worker; None: nothing.
+            holder: that worker; None: unknown, so that any worker of a launcher may
+                claim the task.
 
         """
         self._owners[task] = uid
@@ -125,30 +126,30 @@ class WorkerPool:
         self._by_name[uid, holder.name] = self._by_task[task] = worker
 
     def mark_lost(self, task: int) -> None:
-        """Wait no longer for the worker of a task; see `expect`."""
+        """Stop waiting for the worker of a task; see `expect`."""
         worker = self._by_task.get(task)
         if worker is not None and not worker.route:
             self.worker_left(worker.uid, worker.name)
         self.release(task)
 
     def is_there(self, worker: Worker) -> bool | None:
-        """Whether its launcher has a worker; None: no launcher can say."""
+        """Whether its launcher has a worker; None: no launcher can tell."""
         user = self._users[worker.uid]
         if worker.own or user.launcher is None:
             return None
         return worker.name in user.supervised
 
     def send(self, task: int, message: Message) -> None:
-        """Send to the worker of a bound task, or keep until it has one."""
+        """Send to the worker of a bound task, or keep the message until it has one."""
         worker = self._by_task.get(task)
         if worker is not None:
-            if worker.route:  # else it gets its orders when it greets again
+            if worker.route:  # else it gets its commands when it registers again
                 self._order(worker, message)
         elif task in self._backlog:
             self._backlog[task].append(message)
 
     def release(self, task: int) -> bool:
-        """Part a task from its worker, which is idle then; False: it never had one."""
+        """Take a task from its worker, which becomes idle; return whether it had one."""
         worker = self._by_task.get(task)
         if worker is None:
             self._forget(task)
@@ -158,7 +159,7 @@ class WorkerPool:
         return True
 
     def unbind(self, task: int) -> None:
-        """Take a task from its worker at once; it is idle when it has given it up."""
+        """Take a task from its worker, which becomes idle once it has aborted the task."""
         worker = self._by_task.get(task)
         if worker is None:
             self.release(task)
@@ -167,7 +168,7 @@ class WorkerPool:
         worker.aborting.add(task)
 
     def aborted(self, route: bytes, task: int) -> Worker | None:
-        """Take note that a worker gave up a task that was parted from it."""
+        """Record that a worker aborted a task; return the worker."""
         worker = self._by_route.get(route)
         if worker is not None and task in worker.aborting:
             worker.aborting.remove(task)
@@ -175,10 +176,10 @@ class WorkerPool:
         return worker
 
     def stop_assigning(self, route: bytes) -> list[int]:
-        """Take note that a worker takes no further order.
+        """Assign no further task to a worker that is about to exit.
 
         Returns:
-            The tasks that it was given and has not begun; they have no worker any more.
+            The tasks that it was given and has not begun; they are unbound now.
 
         """
         worker = self._by_route.get(route)
@@ -194,11 +195,11 @@ class WorkerPool:
         return tasks
 
     def may_claim(self, task: int, uid: int, register: Register) -> bool:
-        """Whether a worker that says it holds a bound task can be right.
+        """Whether a worker may be the holder of a bound task, as it claims.
 
         A task that waits for a worker was sent to none under its present epoch, and
-        one that has a worker is with that one. Only after a restart of the daemon may
-        it be with a worker of which nothing was written down, a launcher's.
+        a task with a worker is held by that one. Only after a restart of the daemon
+        may a worker hold it that is not on disk: one of a launcher.
         """
         worker = self._by_task.get(task)
         if worker is not None:
@@ -206,14 +207,14 @@ class WorkerPool:
         return self.is_expected(task) and not register.own
 
     def is_expected(self, task: int) -> bool:
-        """Whether the worker of a task has not greeted since a restart."""
+        """Whether the worker of a task has not registered since a restart."""
         worker = self._by_task.get(task)
         if worker is not None:
             return not worker.route
         return task in self._backlog and not self.waits(task)
 
     def waits(self, task: int) -> bool:
-        """Whether a task is in the line of those that need a worker."""
+        """Whether a task is in the queue of tasks that need a worker."""
         uid = self._owners.get(task)
         if uid is None:
             return False
@@ -236,11 +237,11 @@ class WorkerPool:
         return self._by_task.get(task)
 
     def kill(self, task: int, reason: str) -> bool:
-        """Have the launcher end the worker of a task; False: there is no launcher."""
+        """Have the launcher kill the worker of a task; see `end`."""
         return self.end(self._by_task[task], reason)
 
     def end(self, worker: Worker, reason: str) -> bool:
-        """Have its launcher end a worker; False: there is none, or it hangs."""
+        """Have its launcher kill a worker; return False without a working launcher."""
         user = self._users[worker.uid]
         if user.launcher is None:
             return False
@@ -250,7 +251,7 @@ class WorkerPool:
     # ------------------------------------------------------------ peers
 
     def has_launcher(self, uid: int) -> bool:
-        """Whether a user has a launcher that does not hang."""
+        """Whether a user has a working launcher."""
         user = self._users[uid]
         return user.launcher is not None and not user.hung
 
@@ -258,16 +259,16 @@ class WorkerPool:
         return self._users[uid]
 
     def wanting(self) -> dict[int, UserWorkers]:
-        """Return those with tasks that wait for a worker."""
+        """Return the users with tasks that wait for a worker."""
         return {uid: user for uid, user in self._users.items() if user.waiting}
 
     def supervised(self, uid: int, name: str) -> bool:
-        """Whether a launcher that is there will tell how this worker ends."""
+        """Whether a connected launcher will report the exit of this worker."""
         user = self._users[uid]
         return user.expects(name) or name in user.supervised
 
     def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
-        """Take in a user's launcher, and the names of the workers that it has."""
+        """Register a user's launcher and the names of its workers."""
         user = self._users[peer.uid]
         user.launcher = peer
         user.record_activity()
@@ -277,7 +278,7 @@ class WorkerPool:
         self._ask_for_workers(peer.uid)
 
     def launcher_left(self, peer: Peer) -> list[int]:
-        """Forget a launcher; return the tasks that wait for a worker of it."""
+        """Forget a launcher; return the tasks that wait for one of its workers."""
         user = self._users[peer.uid]
         if user.launcher is None or user.launcher.pid != peer.pid:
             return []
@@ -290,15 +291,15 @@ class WorkerPool:
     def worker_came(
         self, peer: Peer, register: Register, keeps: Sequence[int]
     ) -> list[int]:
-        """Take in a worker, maybe once more, over a new connection.
+        """Register a worker, perhaps again over a new connection.
 
         Args:
-            keeps: the tasks that it says it holds, or has ended, and that are its own,
-                in order. Another one that it holds it gives up.
+            keeps: the tasks that it holds or has ended and that it keeps, in order.
+                It is told to abort any other.
 
         Returns:
-            Tasks that it was given and does not hold: the orders were lost. They have no
-            worker any more.
+            Tasks that it was given and does not hold, as the commands were lost. They
+            are unbound now.
 
         """
         worker = self._registered(peer, register)
@@ -306,7 +307,7 @@ class WorkerPool:
         for task in lost:
             self._detach(worker, task)
         for task in keeps:
-            # It says again how the task is, and gets its orders in answer to that.
+            # It reports the task's state again, and gets its commands in reply.
             self._forget(task)
             self._owners[task] = peer.uid
             self._give(worker, task)
@@ -317,17 +318,17 @@ class WorkerPool:
         return [task for task in lost if task not in keeps]
 
     def failed_to_start(self, uid: int, name: str) -> int | None:
-        """Take note that a worker ended before it came; return a task that lacks it."""
+        """Record that a worker exited before it registered; return a task that lacks it."""
         user = self._users[uid]
         if not user.settle_start(name):
             return None
         return user.waiting[0] if len(user.waiting) > len(user.starting) else None
 
     def not_started(self, uid: int, name: str) -> int:
-        """Take note that the system had no process for a worker.
+        """Record that the system had no process for a worker.
 
         Returns:
-            How often in a row that was so; 0: it is known, or not worth a thought.
+            Consecutive failures; 0: a retry is already scheduled, or nobody asked.
 
         """
         user = self._users[uid]
@@ -340,21 +341,21 @@ class WorkerPool:
         return user.failed_starts
 
     def ask_again(self, uid: int) -> None:
-        """Ask for workers after a pause; see `not_started`."""
+        """Request workers after a pause; see `not_started`."""
         self._users[uid].paused = False
         self._ask_for_workers(uid)
 
     def waiting(self, uid: int) -> list[int]:
-        """List a user's tasks that need a worker, in the order they asked.
+        """List a user's tasks that need a worker, oldest request first.
 
-        What is to follow a task in its worker comes right after it.
+        A task's followers come right after it.
         """
         followers = self._followers
         waiting = self._users[uid].waiting
         return [each for task in waiting for each in (task, *followers.get(task, ()))]
 
     def free(self, uid: int, name: str) -> bool:
-        """Whether this user's own program of that name is here and holds no task."""
+        """Whether this user's own program of that name is connected and holds no task."""
         worker = self._by_name.get((uid, name))
         return worker is not None and worker.own and worker.task is None
 
@@ -364,7 +365,7 @@ class WorkerPool:
         self._assign(self._by_name[uid, name], task)
 
     def worker_left(self, uid: int, name: str) -> Worker | None:
-        """Forget a worker; return what was known of it."""
+        """Forget a worker and return it."""
         worker = self._by_name.pop((uid, name), None)
         if worker is None:
             return None
@@ -378,19 +379,20 @@ class WorkerPool:
         return worker
 
     def holds(self, uid: int, name: str) -> bool:
-        """Whether a worker of that name belongs to this user, or is about to come."""
+        """Whether a worker of that name belongs to this user or was requested."""
         return (uid, name) in self._by_name or self._users[uid].expects(name)
 
     def workers_of(self, uid: int) -> list[Worker]:
         return [worker for worker in self._by_name.values() if worker.uid == uid]
 
     def retire_launchers(self, has_tasks: Callable[[int], object]) -> None:
-        """Send home every launcher whose user has nothing left to run.
+        """Retire the launchers of users without tasks, and idle workers.
 
-        Who has is to go on after a restart, also where nothing runs at the moment.
+        A launcher whose user has tasks stays for the next start of the daemon, even
+        if nothing runs now.
         """
         for uid, user in self._users.items():
-            for worker in user.idle:  # a launcher of before may have left orphans
+            for worker in user.idle:  # an earlier launcher may have left orphans
                 self._send(worker.route, Retire())
             if user.launcher is not None and not has_tasks(uid):
                 self._send(user.launcher.route, Retire())
@@ -398,10 +400,10 @@ class WorkerPool:
     # ------------------------------------------------------------ invariants
 
     def check(self) -> None:
-        """Compare the books with each other; tests call it after every step.
+        """Check that the tables agree; tests call it after every step.
 
         Raises:
-            BugError: they do not agree; says about what.
+            BugError: they disagree; the message names the task or worker.
 
         """
         for complaint in self._disagreements():
@@ -410,7 +412,7 @@ class WorkerPool:
     def _disagreements(self) -> Iterator[str]:
         for task, worker in self._by_task.items():
             if task not in worker.tasks or self._owners.get(task) != worker.uid:
-                yield f"task {task} is not with worker {worker.name}"
+                yield f"task {task} is not bound to worker {worker.name}"
             if task in self._backlog or self.waits(task):
                 yield f"task {task} has a worker, and waits for one"
         for (uid, name), worker in self._by_name.items():
@@ -437,7 +439,7 @@ class WorkerPool:
     # ------------------------------------------------------------ steps
 
     def _registered(self, peer: Peer, register: Register) -> Worker:
-        """Return the worker that speaks, reached by its new connection from now on."""
+        """Return the worker that registers, reachable by its new connection."""
         user = self._users[peer.uid]
         if user.settle_start(register.worker):
             user.record_activity()
@@ -464,18 +466,18 @@ class WorkerPool:
         self._forget(task)
 
     def _forget(self, task: int) -> None:
-        """Remove a task from every book; its worker, if any, still has to be told."""
+        """Remove a task from every table; its worker, if any, is not informed."""
         self._by_task.pop(task, None)
         if self._followers:
             self._leave_train(task)
         uid = self._owners.pop(task, None)
         if self._backlog.pop(task, None) is not None and uid is not None:
             waiting = self._users[uid].waiting
-            if task in waiting:  # else its worker was expected to greet again
+            if task in waiting:  # else its worker was expected to register again
                 waiting.remove(task)
 
     def _leave_train(self, task: int) -> None:
-        """Let what was to follow a task without a worker follow the next one there."""
+        """Make the next follower of a task without a worker the leader of the others."""
         for followers in self._followers.values():
             if task in followers:
                 followers.remove(task)
@@ -492,7 +494,7 @@ class WorkerPool:
             self._send(worker.route, message)
 
     def _assign(self, worker: Worker, task: int) -> None:
-        """Give a task, and what is to follow it, to a worker without one."""
+        """Give a task and its followers to an idle worker."""
         followers = self._followers.pop(task, [])
         for each in (task, *followers):
             self._give(worker, each)
@@ -530,5 +532,5 @@ class WorkerPool:
             user.starting.update(names)
 
 
-def _nobody_cares(_task: int, _worker: Worker) -> None:
-    """Stand in until somebody wants to know."""
+def _ignore(_task: int, _worker: Worker) -> None:
+    """Do nothing: the default of `WorkerPool.assigned`."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Worker:
-    """A worker that said hello."""
+    """A registered worker."""
 
     name: str
     uid: int
@@ -24,11 +24,11 @@ class Worker:
     behind: list[int] = field(default_factory=list)
     """Tasks that it has after that one, in order."""
     aborting: set[int] = field(default_factory=set)
-    """Tasks, no longer its own, that it was told to give up and has not answered for."""
+    """Unbound tasks whose `Abort` it has not answered yet."""
     leaving: bool = False
-    """It takes no further order."""
+    """It accepts no further command."""
     started: int = 0
-    """When its process started, in clock ticks since the boot; 0: not known."""
+    """When its process started, in clock ticks since the boot; 0: unknown."""
 
     @property
     def tasks(self) -> list[int]:
@@ -36,14 +36,14 @@ class Worker:
         return [] if self.task is None else [self.task, *self.behind]
 
     def take(self, task: int) -> None:
-        """Have one more task, after the others."""
+        """Add a task behind the others."""
         if self.task is None:
             self.task = task
         else:
             self.behind.append(task)
 
     def drop(self, task: int) -> None:
-        """Have a task no more; the next one is its first."""
+        """Remove a task; the one behind it becomes the first."""
         if self.task == task:
             self.task = self.behind.pop(0) if self.behind else None
         else:
@@ -56,25 +56,25 @@ class UserWorkers:
 
     launcher: Peer | None = None
     hung: bool = False
-    """The launcher has not made the workers that it was asked for."""
+    """The launcher has not started the workers that it was asked for."""
     activity: int = 0
-    """Signs of life of the launcher so far."""
+    """Messages by which the launcher showed that it works, so far."""
     idle: list[Worker] = field(default_factory=list)
     starting: set[str] = field(default_factory=set)
     """Workers that the launcher was asked for."""
     overdue: set[str] = field(default_factory=set)
-    """Such for which others were asked for since; they may still come."""
+    """Requested workers for which others were requested since; they may still come."""
     waiting: deque[int] = field(default_factory=deque)
     """Tasks that need a worker, in the order they asked."""
     paused: bool = False
-    """The system had no process for a worker: none is asked for before `ask_again`."""
+    """The system had no process for a worker; wait for `ask_again`."""
     failed_starts: int = 0
-    """How often in a row that was so."""
+    """Consecutive requests for which the system had no process."""
     supervised: set[str] = field(default_factory=set)
-    """Workers that the launcher made: it will tell how they end."""
+    """Workers that the launcher started, and whose exit it will report."""
 
     def stop_waiting(self) -> None:
-        """Let other workers be asked for in place of those that did not come."""
+        """Allow other workers to be requested in place of those that did not come."""
         self.overdue |= self.starting
         self.starting.clear()
 
@@ -82,23 +82,28 @@ class UserWorkers:
         return name in self.starting or name in self.overdue
 
     def settle_start(self, name: str) -> bool:
-        """Take note of a worker that came, or never will; False: nobody asked for it."""
+        """Remove a worker that came or failed from those requested.
+
+        Returns:
+            Whether it had been requested.
+
+        """
         known = self.expects(name)
         self.starting.discard(name)
         self.overdue.discard(name)
         return known
 
     def forget_asked(self) -> None:
-        """Forget what the launcher was asked for: there is another one, or none."""
+        """Forget all requested workers: the launcher was replaced or left."""
         self.starting.clear()
         self.overdue.clear()
 
     @property
     def hung_launcher(self) -> int:
-        """Process of the launcher if it hangs; 0: it does not, or there is none."""
+        """Pid of the launcher if it hangs, else 0."""
         return self.launcher.pid if self.launcher is not None and self.hung else 0
 
     def record_activity(self) -> None:
-        """Take note that the launcher does something."""
+        """Record that the launcher works."""
         self.activity += 1
         self.hung = False

@@ -1,10 +1,10 @@
-"""Watchdog: what becomes of workers that do not do as they are told.
+"""Watchdog: ends workers that miss their deadlines.
 
-The node calls it. A running task that reaches no checkpoint in time, or does not yield
-or give up when asked, costs its worker: the launcher ends it, politely, then for
-certain. The task goes on elsewhere only when the process is really gone: two attempts
-never share a resource. A process that nothing ends (a driver holds on to it in the
-kernel) takes its resource out of use; nothing here ever waits for one.
+The node calls it. When a running task reaches no checkpoint in time, or does not yield
+or abort when asked, the launcher ends its worker: by SIGTERM, then by SIGKILL. The task
+continues elsewhere only after the process has ended: two attempts never share a
+resource. A process that cannot be killed (a driver blocks it in the kernel) takes its
+resource out of service; nothing here waits for one.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ if TYPE_CHECKING:
 log = logging.getLogger("hetd")
 
 LOOK_S = 0.5
-"""Between two looks at what is overdue: there are as many tasks as slots."""
+"""Between two checks of deadlines: there are as many tasks as slots."""
 KILL_S = 15.0
-"""For the end of a worker that its launcher was told to end; its grace is 2 s."""
+"""For a worker to end after its launcher was told to kill it; its grace is 2 s."""
 LAUNCHER_S = 60.0
-"""For a sign of life of a launcher while tasks wait for workers: it forks in milliseconds."""
+"""For a message of a launcher while tasks wait for workers: it forks in milliseconds."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-"""Before a worker is asked for again for which there was no process."""
+"""Before a worker is requested again for which the system had no process."""
 EXCUSES = 10_000
-"""Tasks that are remembered after their end; see `Watchdog.excuse`."""
+"""Tasks that are kept after their end; see `Watchdog.excuse`."""
 MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 """Bytes of the machine: no task has more state to copy than fits into it."""
 ASKS = 8
-"""Times, some 10 s in all, after which that costs the first task an attempt."""
+"""Failed requests, some 10 s in all, after which the first task loses an attempt."""
 
 
 def kill_group(leader: int) -> None:
-    """Kill a worker with all below it, where its user is our own."""
+    """Kill a worker and its descendants; works only for the daemon's own user."""
     processes.kill_with_descendants([leader])
     with contextlib.suppress(OSError):
         os.killpg(leader, signal.SIGKILL)
 
 
 class WatchedNode(Protocol):
-    """What watchdog needs of the node."""
+    """What the watchdog needs of the node."""
 
     clock: Clock
     config: Config
@@ -81,12 +81,12 @@ class WatchedNode(Protocol):
 
 
 class Watchdog:
-    """Watches over running tasks and their workers.
+    """Watches running tasks and their workers.
 
     Args:
-        node: whose tasks they are.
-        kill: ends a worker of our own user with all below it, by its pid.
-        started_at: tells when the process of a pid started; 0: there is none.
+        node: owns the tasks.
+        kill: kills a worker of the daemon's own user and its descendants, by its pid.
+        started_at: returns when the process of a pid started; 0: there is none.
 
     """
 
@@ -106,46 +106,46 @@ class Watchdog:
         specs = {name: device.spec for name, device in node.devices.items()}
         self.health = Health(specs, config.device_errors)
         self.longest_copy_s = MEMORY / COPY_BYTES_PER_S
-        """What a task's state may add to each of its deadlines, at most."""
+        """Most seconds that a task's state may add to each of its deadlines."""
         self._look_at: Nanoseconds = 0
         self._graces: list[tuple[Nanoseconds, TaskId, int]] = []
         self._asks: list[tuple[Nanoseconds, int]] = []
         self._leaving: list[tuple[Nanoseconds, bytes]] = []
         self._activity: dict[int, tuple[int, Nanoseconds]] = {}
-        """Users whose tasks wait for workers: their launchers' last sign of life, and when."""
+        """User with waiting tasks -> activity of their launcher, and when it last changed."""
         self._ended: dict[TaskId, str] = {}
-        """Tasks whose workers were told to end, and why: they avoid the resource."""
+        """Task whose worker is being killed -> why; the task avoids the resource."""
         self._excused: set[TaskId] = set()
-        """Tasks that have lost a place already without having had a worker."""
+        """Tasks that have already lost a slot without having had a worker."""
         node.pool.assigned = self._assigned
         node.pool.started_at = started_at
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ commands and reports
 
     def runs(self, task: TaskId, epoch: int) -> None:
-        """Watch a task that was told to run."""
+        """Set the deadline of a task that was told to run."""
         worker = self._node.pool.worker_of(task)
         if worker is None:
             self._deadlines.await_worker(task, epoch, self._now())
             return
         size = self._node.journal.live[task].spec.state_bytes
-        # a user's program may be stopped by a debugger, between strips too
+        # a debugger may stop a user's program, also between strips
         self._deadlines.begin(task, epoch, size, self._now(), patient=worker.own)
         self._deadlines.allow(task, self._node.journal.live[task].spec.grace_s)
 
     def progressed(self, entry: Entry, message: m.Progress) -> None:
-        """Take note of strips."""
+        """Renew the deadline of a task that reported strips."""
         mean = message.seconds / (message.strips or 1)
         self._deadlines.progressed(
             TaskId(entry.id), mean, complete=message.complete, now=self._now()
         )
 
     def await_yield(self, task: TaskId) -> None:
-        """Take note that a running task was asked to yield."""
+        """Set the deadline of a running task that was asked to yield."""
         self._deadlines.ordered(task, self._now())
 
     def await_abort(self, task: TaskId, epoch: int) -> None:
-        """End the worker of a cancelled task if it does not give it up in time."""
+        """End the worker of a cancelled task if it does not abort in time."""
         worker, config = self._node.pool.worker_of(task), self._node.config
         own = worker is not None and worker.own
         # a user's program is not ended: it may finish its strip
@@ -153,11 +153,11 @@ class Watchdog:
         self._later(grace, task, epoch)
 
     def await_return(self, entry: Entry) -> None:
-        """Wait for the worker that held a task before the daemon was restarted."""
+        """Wait for the worker that held a task before the daemon restarted."""
         task, holder = TaskId(entry.id), entry.holder
         grace = self._node.config.restore_grace_s
         if holder is not None and holder.boot != self._boot:
-            holder, grace = None, 0.0  # the machine was started anew meanwhile
+            holder, grace = None, 0.0  # the machine was rebooted meanwhile
         # also without a holder: a worker may have come after the last commit
         self._node.pool.expect(entry.id, entry.owner, holder)
         if entry.state == "running":
@@ -165,40 +165,40 @@ class Watchdog:
         self._later(grace, task, entry.epoch)
 
     def excuse(self, task: TaskId) -> bool:
-        """Whether a task may lose its place for want of a worker without an attempt.
+        """Whether a task may lose its slot for lack of a worker without losing an attempt.
 
-        It may once: a launcher that comes and goes, or takes orders and makes nothing,
-        would let its user's tasks hold their places for ever otherwise.
+        It may once. Otherwise a launcher that keeps leaving, or starts no worker, could
+        let its user's tasks hold their slots forever.
         """
         before = len(self._excused)
         self._excused.add(task)
         return len(self._excused) > before
 
     def take_hung(self, task: TaskId) -> bool:
-        """Whether the worker of a task was ended as it hung; to be asked once."""
+        """Return whether the worker of a task was killed for hanging, and forget it."""
         return self._ended.pop(task, None) is not None
 
     def worker_freed(self, uid: int, name: str) -> None:
-        """Take note that a worker has ended, or does as it is told again."""
+        """Record that a worker has ended, or responds again, and holds no device."""
         freed = self.health.worker_left(uid, name, self._now())
         if freed:
             self._node.happen(*freed)
 
     def device_failed(self, resource: str, error: str) -> list[e.Event]:
-        """Count an error of a device; return what follows for its resource."""
+        """Count an error of a device; return the events for its resource."""
         return self.health.failed(resource, error, self._now())
 
     def await_exit(self, route: bytes) -> None:
-        """End a worker that has said its last word, if it does not end by itself."""
+        """Kill a worker that announced its exit, if it does not exit by itself."""
         heappush(self._leaving, (self._now() + int(KILL_S * SECOND), route))
 
     def retry_later(self, uid: int, times: int) -> None:
-        """Ask for a user's workers once more, the later the oftener it was in vain."""
+        """Request a user's workers again, with exponential backoff."""
         pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (times - 1))
         heappush(self._asks, (self._now() + int(pause * SECOND), uid))
 
     def readmit(self, uid: int) -> None:
-        """Let a user's tasks in again where they waited for somebody to make workers."""
+        """Readmit a user's tasks that were deferred for lack of a launcher."""
         unattended = self._node.scheduler.system.unattended
         if uid in unattended and self._node.pool.has_launcher(uid):
             self._node.happen(e.OwnerAttended(uid))
@@ -206,7 +206,7 @@ class Watchdog:
     # ------------------------------------------------------------ time
 
     def next_deadline(self) -> Nanoseconds | None:
-        """When `tick` has something to do, but for slow looks at what is overdue."""
+        """When `tick` has something to do, except for the periodic checks."""
         heaps = (self._graces, self._asks, self._leaving)
         times = [heap[0][0] for heap in heaps if heap]
         look = self.health.next_look()
@@ -257,10 +257,10 @@ class Watchdog:
                 since = now
             self._activity[uid] = (user.activity, since)
 
-    # ------------------------------------------------------------ patience that ends
+    # ------------------------------------------------------------ missed deadlines
 
     def _leave_unattended(self, uid: int, user: UserWorkers) -> None:
-        """Let a user's tasks without workers leave their places to others, and know why."""
+        """Defer a user's tasks without workers, and record why."""
         user.hung = user.launcher is not None
         reason = f"in {LAUNCHER_S:g} s no launcher of uid {uid} made a worker"
         if user.hung:
@@ -268,17 +268,24 @@ class Watchdog:
             reason = f"{launcher} gave no sign of life in {LAUNCHER_S:g} s"
         log.warning("%s: what waits keeps out of the way", reason)
         tasks = self._node.scheduler.system.tasks
-        waiting = self._node.pool.waiting(uid)[::-1]  # what follows others before these
+        waiting = self._node.pool.waiting(uid)[::-1]  # followers before their leaders
         for task in waiting:
             self._node.pool.release(task)
         user.stop_waiting()
         records = [tasks[TaskId(task)] for task in waiting if task in tasks]
-        # they keep out of the way: that is enough
+        # they are deferred: they lose no turn
         lost = [self._unserved(record, reason, last=False) for record in records]
         self._node.happen(e.OwnerUnattended(uid), *lost)
 
     def _unserved(self, record: TaskRecord, reason: str, *, last: bool) -> e.WorkerLost:
-        """Say that a task loses its place as it has no worker; `last`: its turn as well."""
+        """Return the event of a task that loses its slot for lack of a worker.
+
+        Args:
+            record: the task.
+            reason: why no worker came.
+            last: whether the task loses its turn, too.
+
+        """
         begun = not record.unbegun and not self.excuse(record.id)
         return e.WorkerLost(record.id, record.epoch, reason, begun=begun, unserved=last)
 
@@ -296,16 +303,16 @@ class Watchdog:
             self._end_worker(record, worker, complaint)
 
     def _give_up_waiting(self, record: TaskRecord, reason: str) -> None:
-        """Free the place of a task for which no worker came, whatever its launcher says."""
+        """Free the slot of a task for which no worker came, whatever its launcher reports."""
         uid = self._node.journal.live[record.id].owner
         self._node.pool.release(record.id)
         self._node.pool.of_user(uid).stop_waiting()
         self._node.happen(self._unserved(record, reason, last=True))
 
     def _take_from_program(self, record: TaskRecord, reason: str) -> None:
-        """Free the place of a task that its user's own program holds and does not run.
+        """Free the slot of a task that its user's own program holds and does not run.
 
-        The program is never ended; nothing else can run its task.
+        The program is never killed; nothing else can run its task.
         """
         task, epoch, cancelled = record.id, record.epoch, record.cancelling is not None
         self._node.pool.send(task, m.Abort(task, epoch))
@@ -320,14 +327,14 @@ class Watchdog:
         if record is None or record.epoch != epoch:
             return
         if record.unbegun and record.cancelling is not None:
-            # it goes when the one before it lets its worker answer
+            # its worker answers when the task before it lets it
             self._later(self._node.config.cancel_grace_s, task, epoch)
             return
         worker = self._node.pool.worker_of(task)
         if worker is None or (not worker.route and not self._may_still_come(worker)):
             reason = "its worker did not report after a restart of hetd"
             self._node.pool.mark_lost(task)
-            # it may have waited for a worker that was being made: that harms it in nothing
+            # without a holder it never began: it loses no attempt
             begun = self._node.journal.live[task].holder is not None
             self._node.happen(e.WorkerLost(task, epoch, reason, begun=begun))
         elif record.cancelling is not None:
@@ -340,43 +347,46 @@ class Watchdog:
             self._later(self._node.config.restore_grace_s, task, epoch)
 
     def _may_still_come(self, worker: Worker) -> bool:
-        """Whether a worker that is silent since a restart is at work all the same.
+        """Whether a worker that has not registered since a restart still runs.
 
-        It is deaf between checkpoints; but its launcher is not.
+        It reads no messages between checkpoints; its launcher does.
         """
         told = self._node.pool.is_there(worker)
         return self._is_there(worker) if told is None else told
 
     def _is_there(self, worker: Worker) -> bool:
-        """Whether a pid is still that of the worker; where that is not known, it is not."""
+        """Whether a pid is known to be still that of the worker."""
         return 0 < worker.started == self._started_at(worker.pid)
 
     def _end_worker(self, record: TaskRecord, worker: Worker, reason: str) -> None:
-        """Have a worker ended; its task is lost when it has."""
+        """Have a worker killed; its task is lost once the process has ended."""
         self._ended[record.id] = reason
         self._deadlines.postpone(record.id, self._now() + int(KILL_S * SECOND))
         if self._node.pool.kill(record.id, reason):
             return
-        # Its launcher is gone: the kernel lets us where its user is our own.
+        # Without a launcher, we may signal only processes of our own user.
         if self._is_there(worker):
             self._kill(worker.pid)
 
     def _end_remaining(self, route: bytes) -> None:
         worker = self._node.pool.worker_at(route)
         if worker is not None and worker.leaving:
-            self._node.pool.end(worker, "stayed alive after its last word")
+            self._node.pool.end(worker, "stayed alive after it announced its exit")
 
     def _cannot_end(self, record: TaskRecord, worker: Worker) -> None:
-        """Give up what a process holds that nothing ends; its task goes on elsewhere."""
+        """Take what a process that cannot be killed holds out of service.
+
+        Its task continues elsewhere.
+        """
         reason = f"process {worker.pid} of task {record.id} cannot be ended"
-        if self._is_there(worker):  # its launcher may hang, as it did
+        if self._is_there(worker):  # its launcher may hang, too
             self._kill(worker.pid)
         resource, holder = record.resource or "", (worker.uid, worker.name)
         if self._node.devices[resource].slots > 1:
             lost = self.health.slot_blocked(resource, holder, reason, self._now())
         else:
             lost = self.health.blocked(resource, holder, reason, self._now())
-        # What is said of it from now on is of its next attempt.
+        # From now on, reports concern its next attempt.
         del self._ended[record.id]
         behind = [*self._lose_behind(worker, reason)]
         self._node.pool.send(record.id, m.Abort(record.id, record.epoch))
@@ -387,7 +397,7 @@ class Watchdog:
         self._node.happen(*behind, gone, *lost)
 
     def _lose_behind(self, worker: Worker, reason: str) -> Iterator[e.WorkerLost]:
-        """Take from a worker what it has not begun."""
+        """Unbind the tasks of a worker that it has not begun."""
         tasks = self._node.scheduler.system.tasks
         for task in worker.behind[::-1]:
             record = tasks.get(TaskId(task))
@@ -400,10 +410,11 @@ class Watchdog:
     # ------------------------------------------------------------ the invariant
 
     def neglected(self, records: Iterable[TaskRecord]) -> Iterator[str]:
-        """Tell of bound tasks that nobody looks after any more.
+        """Describe bound tasks that no mechanism serves any more.
 
-        Each has a worker, or waits for one in its owner's user, or is expected back
-        after a restart, until its grace is over. What has a place has a deadline too.
+        A bound task has a worker, or waits for one of its owner, or its worker is
+        expected back after a restart until its grace is over. A running task has a
+        deadline, too.
         """
         pool = self._node.pool
         for record in records:
@@ -411,7 +422,7 @@ class Watchdog:
             if not record.bound:
                 continue
             if not (pool.worker_of(task) or pool.waits(task) or pool.is_expected(task)):
-                yield f"task {task} is bound, and has no worker: {record.tell()}"
+                yield f"task {task} is bound and has no worker: {record.tell()}"
             elif (
                 record.state is State.RUNNING
                 and not record.unbegun
@@ -420,21 +431,21 @@ class Watchdog:
                 yield f"task {task} runs without a deadline: {record.tell()}"
 
     def _look_for_unserved(self) -> None:
-        """Free the places of tasks that nobody looks after: that is a bug of ours."""
+        """Free the slots of neglected tasks: a bug of hetd, repaired here."""
         states = self._node.scheduler.system.states.values()
         for state in states:
             for record in list(state.running.values()):
                 for complaint in self.neglected([record]):
-                    log.error("a bug of hetd, mended: %s", complaint)
+                    log.error("bug in hetd, repaired: %s", complaint)
                     self._node.pool.release(record.id)
                     self._node.happen(
                         self._unserved(record, "it had no worker", last=True)
                     )
 
-    # ------------------------------------------------------------ who holds what
+    # ------------------------------------------------------------ holders
 
     def _assigned(self, task: int, worker: Worker) -> None:
-        """Write down which process holds a task, for a daemon that comes after."""
+        """Save which process holds a task, for the next start of the daemon."""
         entry = self._node.journal.live.get(task)
         if entry is None:
             return
@@ -445,36 +456,35 @@ class Watchdog:
         record = self._node.scheduler.system.tasks.get(TaskId(task))
         if record is None or record.state is not State.RUNNING or record.unbegun:
             return
-        # one that comes over another connection has no more time for that
+        # a new connection does not extend the deadline
         if not self._deadlines.is_served(record.id, record.epoch):
             self.runs(record.id, record.epoch)
 
 
 WORKER_S = 90.0
-"""For a worker to come to a task that has a slot: launchers fork in milliseconds."""
+"""For a worker to register for a task that has a slot: forks take milliseconds."""
 USUAL_STRIPS = 20
-"""A strip may take so many times as long as the task's strips usually take."""
+"""A strip may take this many times as long as the task's usual strips."""
 COPY_BYTES_PER_S = 50e6
-"""At least as fast is state copied, or written to a disk, at a checkpoint."""
+"""Slowest rate at which state is copied, or written to a disk, at a checkpoint."""
 SETTLED = 2
-"""Reports, 0.1 s apart, after which strips alone are waited for: what is compiled at
-the first strip has been by then."""
+"""Reports, 0.1 s apart, after which only strips count: kernels are compiled by then."""
 
 
 @dataclass(slots=True)
 class WatchedTask:
-    """A running task, as the deadlines knows it.
+    """A running task and its deadline.
 
     Attributes:
         epoch: the binding that it runs under.
-        copying: time that a checkpoint may take besides, for its state.
-        least: time that any strip may take.
+        copying: additional time for a checkpoint to copy its state, nanoseconds.
+        least: time that any strip may take, nanoseconds.
         heard: when it was told to run, or last reported strips.
         deadline: when it must have reached a checkpoint.
-        served: whether it has a worker; if not, `deadline` is for one to come.
-        reports: how often it reported strips.
-        usual: the longest mean time of a strip that it reported.
-        ordered: it was asked to yield, and reports put nothing off any more.
+        served: whether it has a worker; if not, `deadline` is for one to register.
+        reports: number of its reports of strips.
+        usual: longest mean time of a strip that it reported, nanoseconds.
+        ordered: it was asked to yield; reports extend the deadline no longer.
 
     """
 
@@ -493,10 +503,10 @@ class Deadlines:
     """Deadlines of running tasks.
 
     Args:
-        strip_s: how long any strip may take, seconds.
-        setup_s: how long loading, compiling and the first strip may take together, and
-            how long saving may.
-        memory: bytes of the machine; no task has more state to copy, whatever it says.
+        strip_s: seconds that any strip may take.
+        setup_s: seconds for loading, compiling and the first strip together, and for
+            saving.
+        memory: bytes of the machine; caps the state that a task claims to have.
 
     """
 
@@ -515,14 +525,14 @@ class Deadlines:
         *,
         patient: bool = False,
     ) -> None:
-        """Watch a task that a worker was told to run.
+        """Set the deadline of a task that a worker was told to run.
 
         Args:
-            task: which one.
+            task: the task.
             epoch: the binding that it runs under.
-            state_bytes: what it says that it has to copy.
+            state_bytes: bytes of state that it claims to copy.
             now: the present instant.
-            patient: whether any strip may take as long as setting up, and not less.
+            patient: whether any strip may take as long as setting up.
 
         """
         copied = min(max(state_bytes, 0), self._memory)
@@ -532,13 +542,13 @@ class Deadlines:
         self._watched[task] = WatchedTask(epoch, copying, least, now, deadline)
 
     def allow(self, task: TaskId, seconds: float) -> None:
-        """Let a task take so much longer to reach a checkpoint: it has to save its state."""
+        """Give a task more seconds to reach a checkpoint: it has to save its state."""
         watched = self._watched[task]
         watched.copying += int(seconds * SECOND)
         watched.deadline += int(seconds * SECOND)
 
     def await_worker(self, task: TaskId, epoch: int, now: Nanoseconds) -> None:
-        """Watch a task that was told to run, and for which a worker has still to come."""
+        """Set the deadline for a worker to register for a task."""
         known = self._watched.get(task)
         if known is not None and known.epoch == epoch and not known.served:
             return
@@ -553,19 +563,19 @@ class Deadlines:
         return known is not None and known.epoch == epoch
 
     def is_served(self, task: TaskId, epoch: int) -> bool:
-        """Whether a task is watched that has its worker."""
+        """Whether a task has a deadline and a worker."""
         known = self._watched.get(task)
         return known is not None and known.epoch == epoch and known.served
 
     def progressed(
         self, task: TaskId, mean_strip_s: float, *, complete: bool, now: Nanoseconds
     ) -> None:
-        """Take note of a report of strips; `complete`: the last one is done."""
+        """Renew a deadline after a report of strips; `complete`: the last one is done."""
         watched = self._watched.get(task)
         if watched is None:
             return
         watched.reports += 1
-        # no strip took longer than the time that has gone by, whatever is reported
+        # no strip took longer than the time since the last report
         mean = min(int(mean_strip_s * SECOND), now - watched.heard)
         watched.usual = max(watched.usual, mean)
         watched.heard = now
@@ -575,7 +585,7 @@ class Deadlines:
             watched.deadline = now + self._limit(watched)
 
     def ordered(self, task: TaskId, now: Nanoseconds) -> None:
-        """Take note that a task was asked to yield: it may finish its strip."""
+        """Set the deadline of a task that was asked to yield: it may finish its strip."""
         watched = self._watched.get(task)
         if watched is not None and not watched.ordered:
             watched.ordered = True
@@ -583,7 +593,7 @@ class Deadlines:
                 watched.deadline = now + self._limit(watched)
 
     def postpone(self, task: TaskId, until: Nanoseconds) -> None:
-        """Look at a task again at `until`."""
+        """Move the deadline of a task to `until`."""
         watched = self._watched.get(task)
         if watched is not None:
             watched.deadline = until
@@ -593,7 +603,7 @@ class Deadlines:
         self._watched.pop(task, None)
 
     def overdue(self, now: Nanoseconds) -> list[tuple[TaskId, int, str]]:
-        """List (task, epoch, what is wrong) of those whose deadline is over."""
+        """List (task, epoch, complaint) of the tasks that missed their deadlines."""
         late = [
             (task, watched)
             for task, watched in self._watched.items()
@@ -602,7 +612,7 @@ class Deadlines:
         return [(task, each.epoch, self._complaint(each)) for task, each in late]
 
     def tasks(self) -> list[TaskId]:
-        """List the tasks that are watched."""
+        """List the watched tasks."""
         return list(self._watched)
 
     def _limit(self, watched: WatchedTask) -> Nanoseconds:

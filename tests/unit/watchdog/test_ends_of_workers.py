@@ -76,7 +76,7 @@ def test_a_worker_that_stays_after_its_last_word_is_ended(
     hands.seconds += KILL_S
     shell.node.tick()
 
-    reason = "stayed alive after its last word"
+    reason = "stayed alive after it announced its exit"
     kills = [] if leaves else [m.KillWorker("w", reason)]
     assert shell.sent.to("launcher1000", m.KillWorker) == kills
 
