@@ -203,10 +203,10 @@ def test_a_lost_device_is_avoided_tried_and_used_again(
         assert "DEVICE_NOT_AVAILABLE (-2)" in node.info(task).segments[0].stop_rule
     gpu = _device(node)
     assert gpu.state == "lost"
-    eventually(lambda: "tried in vain" in _device(node).reason, "a trial in vain")
+    eventually(lambda: "self-test failed" in _device(node).reason, "a failed self-test")
     assert "DEVICE_NOT_AVAILABLE (-2)" in _device(node).reason
     shown = Terminal(node)("devices")
-    assert "\ngpu0: tried in vain: DEVICE_NOT_AVAILABLE (-2)" in shown
+    assert "\ngpu0: self-test failed: DEVICE_NOT_AVAILABLE (-2)" in shown
     waits = node.client.submit(app, {}, resources=["gpu0"])
     preloaded.unlink()
     assert waits.result(PATIENCE) == 3 * 1024

@@ -281,7 +281,7 @@ def test_the_next_driver_emulates_where_one_fails(
     assert (gpu.spec.platform, gpu.state) == (VENDOR, "up")
     assert gpu.rejected == fpga.rejected == [f"{POCL}: {said}"]
     assert gpu.spec.libraries == [vendor]
-    assert f"gpu0: not used for it: {POCL}: {said}" in caplog.messages
+    assert f"gpu0: driver not used: {POCL}: {said}" in caplog.messages
 
 
 def test_where_every_driver_fails_the_resource_is_unusable_with_their_words(

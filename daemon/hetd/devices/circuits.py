@@ -1,8 +1,8 @@
-"""Circuits: what is known against applications on resources, as the daemon keeps and tells it.
+"""Circuits: saves, logs and lists which applications avoid which resources.
 
-The scheduler's breaker (`core.breaker`) decides. Here its changes are written down, so that
-they hold after a restart, and logged; and two programs of the box that fail on one accelerator
-make that accelerator suspect. Called by the node.
+The scheduler's breaker (`hetsched.breaker`) decides. Its changes are saved here, so that
+they survive a restart, and logged. Two bundled programs that fail on one accelerator make
+that accelerator suspect. The node calls this module.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ OWN_FAULT = frozenset(
         signal.SIGTRAP,
     }
 )
-"""Signals by which a process ends that does something wrong; others come from outside."""
+"""Signals that a faulty process causes itself; others come from outside."""
 SUSPICIOUS: frozenset[Cause] = frozenset({"crash", "hang", "program"})
-"""Failures that may be the device's fault where programs of the box fail in this way."""
+"""Failures of bundled programs that may be the device's fault."""
 COMPUTES_NOTHING = frozenset({"synthetic"})
-"""Applications of the box that say nothing of a device."""
+"""Bundled applications that do not test a device."""
 
 MOST_TOLD = 200
-"""Pairs in one answer; an administrator may see those of very many users."""
+"""Most pairs in one answer; an administrator may see those of many users."""
 
 
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is stored of a pair. Times are seconds since the epoch.
+    """The stored state of a pair. Times are seconds since the epoch.
 
     Attributes:
-        release: of hetd: another one brings other programs of the box.
+        release: of hetd: another release bundles other programs.
 
     """
 
@@ -76,10 +76,9 @@ _decode = msgspec.msgpack.Decoder(Page).decode
 
 
 def cause_of_exit(status: int) -> Cause | None:
-    """Tell from its exit status why a worker with a task ended; None: that says nothing.
+    """Return why a worker with a task ended, from its exit status; None: unknown.
 
-    Compilers in drivers end the process with a status, too, when they do not know how to
-    go on; but not with 0.
+    Compilers in drivers may also exit the process when they fail, but not with 0.
     """
     if not status:
         return None
@@ -95,7 +94,7 @@ def programs_of_the_box() -> frozenset[str]:
 
 
 class Circuits:
-    """Writes down, logs and tells what is known against pairs."""
+    """Saves, logs and lists the pairs that are avoided."""
 
     def __init__(
         self, breaker: Breaker, journal: Journal, health: Health, clock: Clock
@@ -106,7 +105,7 @@ class Circuits:
         self._clock = clock
 
     def recall(self) -> None:
-        """Take up what was known when the daemon stopped."""
+        """Load the pairs that were avoided when the daemon stopped."""
         known = {Pair(*key): page for key, page in self._journal.circuits().items()}
         for pair, stored in known.items():
             page = _decode(stored)
@@ -116,7 +115,7 @@ class Circuits:
                 self._breaker.restore(pair, self._restored(page))
 
     def keep(self, action: KeepCircuit) -> list[Event]:
-        """Write down a change; return what follows for the resource."""
+        """Save a change; return the events for the resource."""
         pair, circuit = action.pair, action.circuit
         if circuit is None:
             self._journal.batch.circuits[pair] = None
@@ -141,11 +140,11 @@ class Circuits:
     def told(
         self, owner: int | None, chosen: Callable[[Pair], bool] = lambda _pair: True
     ) -> list[m.AvoidedPair]:
-        """List what is avoided, `MOST_TOLD` at most.
+        """List avoided pairs, `MOST_TOLD` at most.
 
         Args:
-            owner: by whose applications; None: everybody's.
-            chosen: which of them.
+            owner: uid of the owner; None: all users.
+            chosen: filter.
 
         """
         found = (
@@ -158,7 +157,7 @@ class Circuits:
     # ------------------------------------------------------------ parts
 
     def _suspect(self, pair: Pair, fault: Fault) -> list[Event]:
-        """Hold a failure of a program of the box against its resource."""
+        """Count a failure of a bundled program against its resource."""
         if fault.cause not in SUSPICIOUS or pair.app not in programs_of_the_box():
             return []
         return self._health.program_failed(
@@ -170,7 +169,7 @@ class Circuits:
         return max(0, circuit.retry_at - self._clock.now()) / SECOND
 
     def _restored(self, page: Page) -> Circuit:
-        """Return a stored pair by the monotonic clock; no jump of the other prolongs it."""
+        """Convert a stored pair to the monotonic clock; jumps of wall time do not prolong it."""
         now = self._clock.now()
         left = int(max(0.0, page.retry - self._clock.wall()) * SECOND)
         fault = Fault(page.version, page.cause, page.reason)

@@ -1,8 +1,8 @@
-"""Discovery: which resources this machine has.
+"""Discovery: finds the resources of this machine.
 
-hetd loads no driver: child processes ask and test them (`libtask.devices.discovery`),
-and may crash, hang or print nonsense without harm. A resource whose drivers all failed
-is there, but unusable, with their words. Every figure of power, link and reconfiguration
+hetd loads no driver: child processes query and test them (`libtask.devices.discovery`),
+and may crash, hang or print anything without harm. A resource whose drivers all failed
+is listed as unusable, with their errors. Every figure of power, link and reconfiguration
 here is *modelled*, a default that the configuration replaces.
 """
 
@@ -52,7 +52,7 @@ def discover(
 
     Args:
         timeout_s: seconds that the drivers have to answer and to pass their tests.
-        libraries: OpenCL drivers to ask; None: all that are installed.
+        libraries: OpenCL drivers to query; None: all installed ones.
 
     """
     devices = [cpu(), *map(_info, discover_devices(timeout_s, libraries))]
@@ -61,7 +61,7 @@ def discover(
 
 
 def with_verdicts(devices: list[DeviceInfo], timeout_s: float) -> list[DeviceInfo]:
-    """Test the OpenCL devices among configured resources, as discovered ones are."""
+    """Test the OpenCL devices among configured resources like discovered ones."""
     discovery = Discovery(timeout_s)
     found = [_tested(device, discovery) for device in devices]
     _log_faults(found)
@@ -69,7 +69,7 @@ def with_verdicts(devices: list[DeviceInfo], timeout_s: float) -> list[DeviceInf
 
 
 def cpu() -> DeviceInfo:
-    """Describe the CPU: two slots at least, and else as many as give each two threads.
+    """Describe the CPU: one slot per two cores, two slots at least.
 
     Two, since a strip has serial parts: one thread a slot would make each task slow to
     finish, all threads in one slot would leave cores idle in those parts.
@@ -118,7 +118,7 @@ def _log_faults(devices: list[DeviceInfo]) -> None:
         if device.state == "unusable":
             log.warning("%s is unusable: %s", name, device.reason)
         for rejected in device.rejected:
-            log.info("%s: not used for it: %s", name, rejected)
+            log.info("%s: driver not used: %s", name, rejected)
 
 
 def _cpu_model() -> str:

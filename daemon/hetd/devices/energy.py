@@ -1,9 +1,9 @@
-"""The book of energy: what each resource drew, and what each task is charged.
+"""Energy accounting: the energy of each resource and of each task.
 
-Between two changes of what runs on a resource, its meter or else its model (busy or
-idle watts times time) says what it drew. Running tasks share that: on an accelerator
-there is one, on the CPU they share by the processor time that they used. Pure but for
-the meters; time is passed in.
+Between two changes of the tasks on a resource, its meter or else its model (busy or
+idle watts times time) gives the energy. Running tasks share it: an accelerator runs one
+task, on the CPU they share by the processor time that they used. Pure except for the
+meters; time is passed in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Energy of a stretch of a task; `measured`: all of it by a meter."""
+    """Energy of a segment of a task; `measured`: whether a meter measured all of it."""
 
     joules: float
     measured: bool
@@ -34,15 +34,15 @@ class Charge:
 class Total:
     """Energy of a resource since the book was opened, while tasks ran and while not.
 
-    Sums that are told to grow must not shrink: what a stretch took before its first strip
-    is kept apart until it has finished one, as a failed attempt is neither busy time nor
-    energy of a task.
+    Published sums must not shrink. The share of a segment before its first strip is
+    therefore kept apart until that strip is done: a failed attempt counts neither as busy
+    time nor as energy of a task.
 
     Attributes:
-        starting_joules: drawn by stretches before their first strip; `starting_s`: and
-            their time.
+        starting_joules: drawn by segments before their first strip; `starting_s`: their
+            time.
         seconds: how long it has been open.
-        busy_s: time that its slots had tasks, summed up over the slots.
+        busy_s: seconds that its slots had tasks, summed over the slots.
         measured: by a meter from the beginning.
 
     """
@@ -61,11 +61,11 @@ class _Share:
     """A running task's part; `used`: processor seconds reported since it was settled.
 
     Attributes:
-        used_in_all: processor seconds of the stretch, as reported.
+        used_in_all: processor seconds of the segment, as reported.
         seconds: how long it has run.
-        proven: it has finished a strip, or ended without an error.
-        alone: its part of what was drawn while no proven stretch ran there, joules.
-        alone_idle: what of that would have been drawn without it.
+        proven: whether it has finished a strip, or ended without an error.
+        alone: its share of the energy drawn while no proven segment ran there, joules.
+        alone_idle: the part of `alone` that idling would have drawn, joules.
 
     """
 
@@ -120,7 +120,7 @@ class _Account:
         self._divide(drawn, seconds, alone=not proven)
 
     def prove(self, share: _Share) -> None:
-        """Count a stretch that has computed; what it took before that, too."""
+        """Count a segment that has computed, including its time before that."""
         if not share.proven:
             share.proven = True
             self.busy += share.alone
@@ -201,7 +201,7 @@ class EnergyBook:
         self._places[task] = account
 
     def used(self, task: int, cpu_seconds: float) -> None:
-        """Take in processor time that a running task used in strips since the last report."""
+        """Add processor seconds that a running task used in strips since the last report."""
         account = self._places.get(task)
         if account is not None:
             share = account.running[task]
@@ -210,7 +210,7 @@ class EnergyBook:
             share.used_in_all += cpu_seconds
 
     def used_in_all(self, task: int, cpu_seconds: float) -> None:
-        """Take in the processor time of the whole stretch."""
+        """Set the processor seconds of the whole segment."""
         account = self._places.get(task)
         if account is not None:
             known = account.running[task].used_in_all
@@ -219,12 +219,12 @@ class EnergyBook:
     def end(
         self, task: int, now: Nanoseconds, *, failed: bool = False
     ) -> Charge | None:
-        """Charge a task no more; None: it was not charged, or nothing is known.
+        """Stop charging a task; return None if it was not charged or power is unknown.
 
         Args:
             task: the task.
-            now: when its stretch ended.
-            failed: it was a failed attempt, which is charged nothing.
+            now: when its segment ended.
+            failed: whether it was a failed attempt, which is not charged.
 
         """
         account = self._places.pop(task, None)
@@ -254,7 +254,7 @@ class EnergyBook:
         )
 
     def close(self) -> None:
-        """Give the meters back."""
+        """Close the meters."""
         for account in self._accounts.values():
             if account.meter is not None:
                 account.meter.close()

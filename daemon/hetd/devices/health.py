@@ -1,10 +1,10 @@
-"""Health: resources that fail are taken out of use, tried, and taken back.
+"""Health: takes failing resources out of service and tests them until they work again.
 
-Too many errors of a device in a row, none of them a task's own fault, and it is given
-no task any more. Then a child process computes something small there and checks the
-result (`libtask.devices.selftest`), again and again, less and less often, until it is
-right. A device whose driver did not pass at the start is tested only when somebody asks.
-Called by the node's watchdog; a driver never runs in this process.
+After several consecutive device errors, none of them caused by a task, a resource gets
+no more tasks. A child process then runs a small computation there and checks the result
+(`libtask.devices.selftest`), with exponential backoff, until it is correct. A device
+whose driver failed its test at the start is tested only on request. The node's watchdog
+calls this module; a driver never runs in this process.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ if TYPE_CHECKING:
 log = logging.getLogger("hetd")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
-"""Between failure and trial; doubled after each trial that fails."""
+"""Between failure and self-test; doubled after each self-test that fails."""
 PROGRAMS = 2
-"""Programs of the box that fail on a device before that is the device's fault."""
+"""Bundled programs that fail on a device before it is taken out of service."""
 TRIAL_S = 60.0
 """Drivers may compile at their first use."""
 Holder: TypeAlias = tuple[int, str]
-"""A worker that nothing ends: its user and its name."""
+"""A worker that cannot be killed: its user and its name."""
 HOLD_S = 300.0
-"""For a worker that cannot be ended to be gone. Then its slot of a CPU is used again,
-whatever it does there, and an accelerator is tried: it may compute all the same."""
+"""Limit for a worker that cannot be killed. After that its slot of a CPU is used again,
+and an accelerator is tested: it may work nevertheless."""
 LOOK_S = 0.1
-"""Between two looks at a trial under way."""
+"""Between two checks of a running self-test."""
 
 
 class Trial(Protocol):
-    """A trial under way, in a process of its own."""
+    """A running self-test, in a process of its own."""
 
     def outcome(self) -> str | None:
-        """Return "" when the device computed right, else why not; None: not yet."""
+        """Return "" if the device passed, else the error; None: still running."""
         ...
 
     def give_up(self) -> None:
-        """End it, without waiting for that."""
+        """Kill it, without waiting."""
         ...
 
 
 class ChildTrial:
-    """Tries a device in a child process."""
+    """Tests a device in a child process."""
 
     def __init__(self, spec: DeviceSpec) -> None:
         self._name = spec.name
@@ -71,7 +71,7 @@ class ChildTrial:
             stderr=subprocess.PIPE,
         )
         self._errors = cast("IO[bytes]", self._process.stderr)
-        # What a driver started may hold the other end open: never wait for it.
+        # A process of the driver may hold the other end open: never wait for it.
         os.set_blocking(self._errors.fileno(), False)
 
     def outcome(self) -> str | None:
@@ -89,16 +89,16 @@ class ChildTrial:
 
 @dataclass(slots=True)
 class Failing:
-    """A resource out of use.
+    """A resource out of service.
 
     Attributes:
-        reason: what users are told.
-        pause: seconds until the next trial.
-        at: when to look next; None: when a test is asked for.
-        unusable: whether its driver never passed: no trial comes by itself.
-        trial: the one under way, and when patience with it ends.
-        holder: the worker that cannot be ended, by uid and name: no trial before it is,
-            or `at`.
+        reason: shown to users.
+        pause: seconds until the next self-test.
+        at: when to look next; None: when a test is requested.
+        unusable: whether its driver failed a test: tests run only on request.
+        trial: the running self-test; `trial_ends`: its deadline.
+        holder: uid and name of the worker that cannot be killed: no self-test before
+            it has ended, or `at`.
 
     """
 
@@ -113,7 +113,7 @@ class Failing:
 
 @dataclass(slots=True)
 class Check:
-    """A self-test, somebody asked for, of a resource in use."""
+    """A requested self-test of a resource in service."""
 
     trial: Trial
     ends: Nanoseconds
@@ -122,11 +122,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A slot that a worker holds on to.
+    """A slot that a worker blocks.
 
     Attributes:
-        reason: what users are told.
-        until: when it is used again all the same.
+        reason: shown to users.
+        until: when it is used again nevertheless.
 
     """
 
@@ -135,12 +135,12 @@ class Held:
 
 
 class Health:
-    """Which resources fail.
+    """Tracks failing resources.
 
     Args:
         specs: how each resource is opened, by name.
-        most: errors in a row after which a resource is taken out of use.
-        try_device: begins a trial.
+        most: consecutive errors after which a resource is taken out of service.
+        try_device: starts a self-test.
 
     """
 
@@ -155,14 +155,14 @@ class Health:
         self.try_device = try_device
         self._errors = dict.fromkeys(specs, 0)
         self._suspicions: dict[str, dict[str, str]] = {name: {} for name in specs}
-        """Programs of the box that failed on each accelerator, and why."""
+        """Accelerator -> bundled programs that failed there, and why."""
         self._failing: dict[str, Failing] = {}
         self._checks: dict[str, Check] = {}
         self._holding: dict[str, dict[Holder, Held]] = {name: {} for name in specs}
-        """Workers that cannot be ended and hold on to a slot."""
+        """Workers that cannot be killed and block a slot."""
 
     def reason(self, resource: str) -> str:
-        """Return why a resource, or a part of it, is out of use; empty: it is not."""
+        """Return why a resource, or a part of it, is out of service; empty: it is in service."""
         failing = self._failing.get(resource)
         if failing is not None:
             return failing.reason
@@ -170,18 +170,18 @@ class Health:
         return f"slots lost: {len(holding)}; {'; '.join(holding)}" if holding else ""
 
     def unusable(self, resource: str) -> bool:
-        """Whether its driver did not pass its self-test, at the start or since."""
+        """Whether its driver failed its self-test, at the start or since."""
         failing = self._failing.get(resource)
         return failing is not None and failing.unusable
 
     def testing(self, resource: str) -> bool:
-        """Whether a self-test is under way, or about to begin."""
+        """Whether a self-test is running or about to start."""
         failing = self._failing.get(resource)
         begun = failing is not None and (failing.trial or failing.at is not None)
         return resource in self._checks or bool(begun and self.unusable(resource))
 
     def take_out_unusable(self, devices: Iterable[DeviceInfo]) -> list[Event]:
-        """Take the resources out of use that discovery found unusable."""
+        """Take the resources out of service that discovery found unusable."""
         events: list[Event] = []
         for device in devices:
             if device.state == "unusable":
@@ -191,7 +191,7 @@ class Health:
         return events
 
     def test(self, resource: str, now: Nanoseconds) -> None:
-        """Begin a self-test, unless one is under way or a worker is in its way."""
+        """Start a self-test, unless one is running or a worker blocks the resource."""
         failing = self._failing.get(resource)
         if failing is not None:
             if failing.trial is None and failing.holder is None:
@@ -200,11 +200,11 @@ class Health:
             self._begin_check(resource, now)
 
     def worked(self, resource: str) -> None:
-        """Take note that a task ended well on a resource: its errors are forgotten."""
+        """Reset the errors of a resource, as a task succeeded there."""
         self._errors[resource] = 0
 
     def failed(self, resource: str, error: str, now: Nanoseconds) -> list[Event]:
-        """Take note of a device's error; return what that means for the resource."""
+        """Count a device's error; return the events for the resource."""
         self._errors[resource] += 1
         number = self._errors[resource]
         if number < self._most or resource in self._failing:
@@ -215,9 +215,9 @@ class Health:
     def program_failed(
         self, resource: str, app: str, reason: str, now: Nanoseconds
     ) -> list[Event]:
-        """Take note that a program of the box failed; two of them are the device's fault.
+        """Record that a bundled program failed; two of them are the device's fault.
 
-        A CPU has no driver that could be tried; all tasks would be lost with it.
+        A CPU stays in service: it has no driver to test, and tasks need it.
         """
         spec = self._specs.get(resource)
         if spec is None or spec.kind == "cpu" or resource in self._failing:
@@ -232,13 +232,13 @@ class Health:
         return self._take_out(resource, Failing(text, FIRST_PAUSE_S, now), now)
 
     def program_worked(self, resource: str, app: str) -> None:
-        """Take note that nothing is known any more against a program on a resource."""
+        """Forget the failure of a program on a resource."""
         self._suspicions.get(resource, {}).pop(app, None)
 
     def blocked(
         self, resource: str, holder: Holder, reason: str, now: Nanoseconds
     ) -> list[Event]:
-        """Take note of a worker on a resource of one slot that cannot be ended."""
+        """Record that a worker on a resource with one slot cannot be killed."""
         if resource in self._failing:
             return []
         failing = Failing(reason, FIRST_PAUSE_S, now, holder=holder)
@@ -249,14 +249,14 @@ class Health:
     def slot_blocked(
         self, resource: str, holder: Holder, reason: str, now: Nanoseconds
     ) -> list[Event]:
-        """Take note of a worker on a resource of several that cannot be ended."""
+        """Record that a worker on a resource with several slots cannot be killed."""
         log.error("%s: a slot is lost for %g s: %s", resource, HOLD_S, reason)
         until = now + int(HOLD_S * SECOND)
         self._holding[resource][holder] = Held(reason, until)
         return [self._slots_of(resource)]
 
     def worker_left(self, uid: int, name: str, now: Nanoseconds) -> list[Event]:
-        """Take what this worker held on to back; a whole resource is tried first."""
+        """Free the resources that a worker blocked; test a whole resource first."""
         for failing in self._failing.values():
             if failing.holder == (uid, name):
                 failing.holder = None
@@ -268,7 +268,7 @@ class Health:
         ]
 
     def trust(self, resource: str) -> None:
-        """Forget what was wrong: an administrator says that a resource works."""
+        """Put a resource back into service, as an administrator asserts that it works."""
         self._errors[resource] = 0
         failing = self._failing.pop(resource, None)
         if failing is not None and failing.trial is not None:
@@ -283,7 +283,7 @@ class Health:
         return min(waits, default=None)
 
     def tick(self, now: Nanoseconds) -> list[Event]:
-        """Go on with the trials; return which resources and slots are back."""
+        """Continue the self-tests; return events of resources and slots that are back."""
         events: list[Event] = []
         for name, failing in list(self._failing.items()):
             if failing.at is not None and failing.at <= now:
@@ -295,13 +295,15 @@ class Health:
         for name, holding in self._holding.items():
             over = [holder for holder, held in holding.items() if held.until <= now]
             for holder in over:
-                log.warning("%s: a slot is used again: %s", name, holding.pop(holder))
+                log.warning(
+                    "%s: a slot is back in service: %s", name, holding.pop(holder)
+                )
             if over:
                 events.append(self._slots_of(name))
         return events
 
     def close(self) -> None:
-        """End the trials under way."""
+        """Kill the running self-tests."""
         for failing in self._failing.values():
             if failing.trial is not None:
                 failing.trial.give_up()
@@ -319,7 +321,7 @@ class Health:
     ) -> list[Event]:
         failing.at = now + int(failing.pause * SECOND)
         self._failing[resource] = failing
-        log.warning("%s is out of use: %s", resource, failing.reason)
+        log.warning("%s is out of service: %s", resource, failing.reason)
         return [e.ResourceLost(resource, failing.reason)]
 
     def _look(self, name: str, failing: Failing, now: Nanoseconds) -> list[Event]:
@@ -333,7 +335,7 @@ class Health:
         if outcome == "":
             del self._failing[name]
             self._errors[name] = 0
-            log.info("%s computes right again, and is used again", name)
+            log.info("%s passed its self-test and is back in service", name)
             return [e.ResourceRecovered(name)]
         self._note_failure(failing, outcome, now)
         log.warning("%s: %s", name, failing.reason)
@@ -342,8 +344,8 @@ class Health:
     def _begin_check(self, name: str, now: Nanoseconds) -> None:
         try:
             trial = self.try_device(self._specs[name])
-        except OSError as error:  # no process for it: that says nothing of the device
-            log.warning("%s cannot be tested: %s", name, error.strerror)
+        except OSError as error:  # no process for it: not the fault of the device
+            log.warning("cannot test %s: %s", name, error.strerror)
             return
         self._checks[name] = Check(trial, now + int(TRIAL_S * SECOND), now)
 
@@ -365,8 +367,8 @@ class Health:
     def _begin_trial(self, name: str, failing: Failing, now: Nanoseconds) -> None:
         try:
             failing.trial = self.try_device(self._specs[name])
-        except OSError as error:  # no process for it: that says nothing of the device
-            self._note_failure(failing, f"no trial: {error.strerror}", now)
+        except OSError as error:  # no process for it: not the fault of the device
+            self._note_failure(failing, f"cannot start: {error.strerror}", now)
             return
         failing.trial_ends = now + int(TRIAL_S * SECOND)
         failing.at = now + int(LOOK_S * SECOND)
@@ -374,15 +376,14 @@ class Health:
     def _note_failure(
         self, failing: Failing, outcome: str | None, now: Nanoseconds
     ) -> None:
-        """Wait longer for the next trial."""
+        """Double the pause before the next self-test."""
         if outcome is None and failing.trial is not None:
             failing.trial.give_up()
         failing.trial = None
         failing.pause = min(LONGEST_PAUSE_S, 2 * failing.pause)
         failing.at = now + int(failing.pause * SECOND)
-        what = outcome or f"gave no answer in {TRIAL_S:g} s"
+        what = outcome or f"no answer in {TRIAL_S:g} s"
         if failing.unusable:
             failing.reason, failing.at = what, None
             return
-        failing.reason = f"tried in vain: {what}; the next trial is in"
-        failing.reason += f" {failing.pause:g} s"
+        failing.reason = f"self-test failed: {what}; retrying in {failing.pause:g} s"

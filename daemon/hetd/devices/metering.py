@@ -1,4 +1,4 @@
-"""Metering: charges energy to the stretches of tasks, as the node's records go by."""
+"""Metering: charges energy to the segments of tasks, from the node's records."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("hetd")
 
 LONGEST = 10 * SECOND
-"""Meters are read at least so often: counters wrap around, within a minute on some
+"""Longest time between two readings: counters wrap around, within a minute on some
 machines, and a child's pipe must not fill."""
 
 
 class Metering:
-    """Knows what runs where, and asks the book for its energy."""
+    """Tracks which task runs on which resource, and charges its energy."""
 
     def __init__(
         self, resources: Sequence[Resource], meters: dict[str, Meter], now: Nanoseconds
@@ -39,7 +39,7 @@ class Metering:
         self._due = now + LONGEST
 
     def note(self, record: Record, entry: Entry, now: Nanoseconds) -> None:
-        """Take in a change of state, before the journal does."""
+        """Process a change of state, before the journal does."""
         if record.state is State.RUNNING:
             if record.event in ("dispatched", "restored", "found"):
                 self._book.begin(record.task, record.resource or "", now)
@@ -47,22 +47,22 @@ class Metering:
             self._end(entry, now)
 
     def used(self, task: int, cpu_seconds: float) -> None:
-        """Take in the processor time of strips that a worker reports."""
+        """Add the processor seconds of strips that a worker reports."""
         self._book.used(task, cpu_seconds)
 
     def used_in_all(self, task: int, cpu_seconds: float) -> None:
-        """Take in the processor time of a stretch that has ended."""
+        """Set the processor seconds of a segment that has ended."""
         self._book.used_in_all(task, cpu_seconds)
 
     def tick(self, now: Nanoseconds) -> None:
-        """Read the meters when it is time."""
+        """Read the meters when they are due."""
         if now >= self._due:
             self._due = now + LONGEST
             for name in self._names:
                 self._book.total(name, now)
 
     def describe(self, device: DeviceInfo, now: Nanoseconds) -> DeviceInfo:
-        """Add what a resource has drawn since the start."""
+        """Add the energy of a resource since the start to its description."""
         total = self._book.total(device.spec.name, now)
         return msgspec.structs.replace(
             device,
@@ -76,7 +76,7 @@ class Metering:
         )
 
     def close(self) -> None:
-        """Give the meters back."""
+        """Close the meters."""
         self._book.close()
 
     def _end(self, entry: Entry, now: Nanoseconds) -> None:
@@ -90,4 +90,6 @@ class Metering:
 
 
 def _tell_lost(name: str, reason: str) -> None:
-    log.warning("power of %s is modelled from now on: %s", name, reason)
+    log.warning(
+        "lost the meter of %s, its power is modelled from now on: %s", name, reason
+    )

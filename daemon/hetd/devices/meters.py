@@ -1,4 +1,4 @@
-"""Finding the meter of each resource; where there is none, the model serves."""
+"""Finds the meter of each resource; resources without one use the power model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Finder:
         self._feed: NvmlFeed | None = None
 
     def find(self, devices: Sequence[DeviceInfo]) -> dict[str, Meter]:
-        """Open the meters that there are; tell in the log of those that are not."""
+        """Open the available meters; log why others are not available."""
         emulated = any(device.spec.emulated for device in devices)
         found: dict[str, Meter] = {}
         for device in devices:
@@ -57,7 +57,7 @@ class Finder:
     def _open(
         self, device: DeviceInfo, devices: Sequence[DeviceInfo], *, emulated: bool
     ) -> Meter | None:
-        """Open a device's meter; None: nothing real is behind it."""
+        """Open a device's meter; None: the device is emulated or has no known meter."""
         spec = device.spec
         if spec.driver == "cpu" and spec.kind == "cpu":
             if emulated:

@@ -1,8 +1,8 @@
 """NVML: energy of NVIDIA cards, read by a child process.
 
-The driver's library runs in the child (`nvml_child`), so that what it does to its
-process it does not do to hetd. The child prints a line of JSON ten times a second; hetd
-reads what there is and never waits. When the child ends, the meter is lost.
+The driver's library runs in the child (`nvml_child`), so that a crash does not affect
+hetd. The child prints a line of JSON ten times a second; hetd reads the available lines
+and never waits. When the child ends, the meter is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CHILD = (sys.executable, "-m", "hetd.devices.nvml_child")
 FIRST_S = 10.0
-"""How long the first reading may take: drivers initialise cards."""
+"""Limit for the first reading: drivers initialise cards."""
 PIECE = 1 << 16
 
 
@@ -33,10 +33,10 @@ class NvmlFeed:
 
     Args:
         command: prints the readings.
-        first_s: seconds until the first.
+        first_s: limit for the first reading, seconds.
 
     Raises:
-        MeterError: no library, no driver or no card; says what the child said.
+        MeterError: no library, no driver or no card, as the child reports.
 
     """
 
@@ -114,7 +114,7 @@ class NvmlFeed:
             raise MeterError("NVML: no reading in time")
 
     def _read(self) -> None:
-        """Take in what the child has printed; the last whole line counts."""
+        """Read the output of the child; the last complete line counts."""
         try:
             piece = os.read(self._pipe, PIECE)
         except BlockingIOError:

@@ -57,7 +57,7 @@ def main() -> None:
         _report(cards)
     except ImportError:
         _say({"problem": "nvidia-ml-py is not installed"})
-    except Exception as error:  # noqa: BLE001  whatever a driver raises is told as it is
+    except Exception as error:  # noqa: BLE001  the error of a driver is printed verbatim
         _say({"problem": " ".join(str(error).split())})
 
 

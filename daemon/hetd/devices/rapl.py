@@ -1,6 +1,6 @@
 """RAPL through powercap: energy counters of CPU packages and their memory.
 
-A counter counts microjoules and starts anew at `max_energy_range_uj`, within a minute
+A counter counts microjoules and wraps around at `max_energy_range_uj`, within a minute
 on some machines under load; the daemon reads far more often. Kernels since 5.10 let only
 root read them.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path("/sys/class/powercap")
 COUNTED = ("package", "dram")
-"""Domains whose names begin so add up to the processor and its memory; cores and uncore
+"""Prefixes of the domains that add up to the processor and its memory; cores and uncore
 are parts of a package, and psys is the whole machine."""
 
 MICRO = 1e-6
@@ -47,7 +47,7 @@ class Rapl:
     """The CPU's energy: all packages and their memory. A `Meter`.
 
     Raises:
-        MeterError: there is none, or it may not be read.
+        MeterError: there is no readable counter.
 
     """
 
@@ -60,7 +60,7 @@ class Rapl:
         return MICRO * sum(counter.read() for counter in self._counters)
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: no file stays open."""
 
 
 def _domains(root: Path) -> Iterator[Path]:

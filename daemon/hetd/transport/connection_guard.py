@@ -66,7 +66,7 @@ EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What peers may use.
+    """Limits on the use of resources by peers.
 
     Attributes:
         connections: of one user at the same time.

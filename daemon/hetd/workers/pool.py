@@ -295,7 +295,7 @@ class WorkerPool:
 
         Args:
             keeps: the tasks that it holds or has ended and that it keeps, in order.
-                It is told to abort any other.
+                It has to abort any other.
 
         Returns:
             Tasks that it was given and does not hold, as the commands were lost. They

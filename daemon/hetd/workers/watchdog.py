@@ -45,7 +45,7 @@ log = logging.getLogger("hetd")
 LOOK_S = 0.5
 """Between two checks of deadlines: there are as many tasks as slots."""
 KILL_S = 15.0
-"""For a worker to end after its launcher was told to kill it; its grace is 2 s."""
+"""For a worker to end after `KillWorker`; the grace of its launcher is 2 s."""
 LAUNCHER_S = 60.0
 """For a message of a launcher while tasks wait for workers: it forks in milliseconds."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
@@ -66,7 +66,7 @@ def kill_group(leader: int) -> None:
 
 
 class WatchedNode(Protocol):
-    """What the watchdog needs of the node."""
+    """The parts of the node that the watchdog needs."""
 
     clock: Clock
     config: Config
@@ -123,7 +123,7 @@ class Watchdog:
     # ------------------------------------------------------------ commands and reports
 
     def runs(self, task: TaskId, epoch: int) -> None:
-        """Set the deadline of a task that was told to run."""
+        """Set the deadline of a task that begins to run."""
         worker = self._node.pool.worker_of(task)
         if worker is None:
             self._deadlines.await_worker(task, epoch, self._now())
@@ -479,7 +479,7 @@ class WatchedTask:
         epoch: the binding that it runs under.
         copying: additional time for a checkpoint to copy its state, nanoseconds.
         least: time that any strip may take, nanoseconds.
-        heard: when it was told to run, or last reported strips.
+        heard: when it began to run, or last reported strips.
         deadline: when it must have reached a checkpoint.
         served: whether it has a worker; if not, `deadline` is for one to register.
         reports: number of its reports of strips.
@@ -525,7 +525,7 @@ class Deadlines:
         *,
         patient: bool = False,
     ) -> None:
-        """Set the deadline of a task that a worker was told to run.
+        """Set the deadline of a task that begins to run in a worker.
 
         Args:
             task: the task.

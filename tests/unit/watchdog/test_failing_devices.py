@@ -47,7 +47,7 @@ def test_a_device_that_fails_again_and_again_is_tried_before_it_is_used_again(
         hands.seconds += 0.5
         shell.node.tick()
     assert trials.begun == ["gpu0"]
-    reason = "tried in vain: wrong numbers; the next trial is in 2 s"
+    reason = "self-test failed: wrong numbers; retrying in 2 s"
     assert device_of(shell).reason == reason
     assert shell.state(waits) == "queued"
 
@@ -105,7 +105,7 @@ def test_a_trial_without_an_answer_is_given_up() -> None:
     assert health.tick(int((TRIAL_S + 3) * SECOND)) == []
 
     assert trials.given_up == 1
-    assert "gave no answer in 60 s" in health.reason("gpu0")
+    assert "no answer in 60 s" in health.reason("gpu0")
 
 
 def test_a_program_that_does_not_build_is_tried_on_no_other_of_the_kind(
