@@ -1,4 +1,4 @@
-"""A hello over the bare wire: whether a daemon answers, without a client's patience."""
+"""A single registration with a daemon, without the retries of a client."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ANSWER_MS = 200
-"""One that does not answer within this may have died; it is greeted again."""
+"""Timeout, after which the caller tries again: the daemon may have died."""
 
 
 def handshake(socket: Path) -> Registered | None:
-    """Say hello on a connection of its own; None: nobody answers, so far."""
+    """Register over a new connection and return the reply; None: no daemon answers yet."""
     try:
         probe(socket)
     except DaemonUnreachableError:

@@ -1,4 +1,4 @@
-"""A socket's crew: the launcher and its workers, found by what they were started with."""
+"""The launcher and worker processes of a socket, found by their command lines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ LAUNCHER = "libtask.launcher"
 
 
 def processes_of(socket: Path) -> dict[int, list[str]]:
-    """Find the processes that were told of a socket.
+    """Find the processes with a socket in their command line.
 
     Returns:
-        Their command lines, by pid: a daemon's, its crew's, those of commands.
+        The command lines by pid, of the daemon, launchers, workers and clients.
 
     """
     found = {}
@@ -23,7 +23,7 @@ def processes_of(socket: Path) -> dict[int, list[str]]:
 
 
 def launcher_processes(socket: Path) -> set[int]:
-    """Find a socket's launcher and workers, orphans among them; return their pids."""
+    """Return the pids of a socket's launcher and workers, including orphans."""
     found = processes_of(socket).items()
     return {pid for pid, words in found if LAUNCHER in words}
 
@@ -31,5 +31,5 @@ def launcher_processes(socket: Path) -> set[int]:
 def _command_line(entry: Path) -> list[str]:
     try:
         return (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # it has ended meanwhile
+    except OSError:  # it has exited meanwhile
         return []

@@ -1,4 +1,4 @@
-"""A daemon for the time of a block: for tests, benchmarks and programs of one's own."""
+"""A private daemon that runs during a `with` block, for tests and users' programs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.02
 LONGEST_SOCKET = 100
-"""Bytes of a socket's path; the kernel takes 107, and files beside it have longer names."""
+"""Maximum bytes of a socket's path: the kernel allows 107, other files need longer names."""
 ALL = 1_000_000_000
 AFTER_US = """read -r end; grep -qsF -- "$1" "/proc/$0/cmdline" && kill "$0" """
-"""The pipe ends with us; the daemon's pid may be another's by then."""
+"""The pipe closes when this process ends; the pid may have been reused by then."""
 
 
 @contextmanager
@@ -38,20 +38,20 @@ def private_daemon(
     policy: str = "",
     patience: float = START_S,
 ) -> Iterator[Client]:
-    """Run a daemon of one's own: it ends with the block, and so does every task of it.
+    """Run a private daemon, which ends with the block together with all of its tasks.
 
     Args:
-        config: text of its `hetd.toml`; empty: the resources that are found here; None:
-            as the user has configured his daemon.
-        folder: for its files, which stay; None: a temporary one.
+        config: text of its `hetd.toml`; empty: the discovered resources; None: the user's
+            own configuration.
+        folder: folder of its files, which stay; None: a temporary one.
         policy: name of its policy; empty: the configured one.
-        patience: seconds that it may take to answer.
+        patience: timeout in seconds for its first answer.
 
     Yields:
-        A client of it. Its `path` is the socket, for other clients and `HETD_SOCKET`.
+        A client of the daemon, whose `path` is the socket for other clients.
 
     Raises:
-        DaemonUnreachableError: it does not start; ends with what it said last.
+        DaemonUnreachableError: it does not start; ends with the last lines of its log.
 
     """
     with ExitStack() as parts:
@@ -59,7 +59,7 @@ def private_daemon(
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = DaemonFiles.within(home, config)
         files = replace(files, socket=_reachable(files.socket, parts))
-        # a Ctrl-C is for us: the daemon must be there while its tasks are given up
+        # detached from Ctrl-C: the daemon must still run while its tasks are cancelled
         daemon = DaemonProcess(files, policy, detached=True)
         parts.callback(_end, daemon)
         try:
@@ -78,7 +78,7 @@ def _temporary(parts: ExitStack) -> Path:
 
 
 def _reachable(socket: Path, parts: ExitStack) -> Path:
-    """Return where the socket is to be: elsewhere where its path is too long."""
+    """Return the socket's path, or a temporary one if it is too long."""
     if len(os.fsencode(socket)) <= LONGEST_SOCKET:
         return socket
     return _temporary(parts) / socket.name
@@ -86,9 +86,9 @@ def _reachable(socket: Path, parts: ExitStack) -> Path:
 
 @contextmanager
 def _guarded(daemon: DaemonProcess) -> Iterator[None]:
-    """Have the daemon ended when we are killed before we can do it."""
+    """End the daemon if this process is killed first."""
     ours = [str(daemon.pid), str(daemon.files.socket)]
-    guard = subprocess.Popen(  # noqa: S603  our own words
+    guard = subprocess.Popen(  # noqa: S603  fixed arguments
         ["/bin/sh", "-c", AFTER_US, *ours],
         stdin=subprocess.PIPE,
         start_new_session=True,
@@ -101,12 +101,12 @@ def _guarded(daemon: DaemonProcess) -> Iterator[None]:
 
 
 def _end(daemon: DaemonProcess) -> None:
-    """End the daemon and its crew; who does not leave is killed."""
+    """End the daemon, its launcher and workers; kill the remaining processes."""
     socket = daemon.files.socket
     if daemon.is_up():
-        with suppress(HetError):  # it went away meanwhile
+        with suppress(HetError):  # it has exited meanwhile
             _give_up_tasks(socket)
-        # one that has just been started does not know yet that it is to leave
+        # a launcher that has just started must register before hetd can retire it
         _wait_until(lambda: not launcher_processes(socket) or _has_launcher(socket))
         daemon.end()
         _wait_until(lambda: not launcher_processes(socket))
@@ -114,7 +114,7 @@ def _end(daemon: DaemonProcess) -> None:
 
 
 def _give_up_tasks(socket: Path) -> None:
-    """Cancel what has not ended, and wait for its end."""
+    """Cancel all unfinished tasks and wait for their end."""
     with Client(socket) as client:
         live = _unfinished(client, Selection(limit=ALL))
         if live:
@@ -134,7 +134,7 @@ def _has_launcher(socket: Path) -> bool:
 
 
 def _wait_until(look: Callable[[], bool]) -> None:
-    """Look until it is so, or time is up."""
+    """Poll a condition until it holds or the timeout has passed."""
     deadline = time.monotonic() + END_S
     while not look() and time.monotonic() < deadline:
         time.sleep(PAUSE_S)

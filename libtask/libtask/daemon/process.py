@@ -1,4 +1,4 @@
-"""A daemon as a process: where its files lie, how it is started, how it is ended.
+"""A daemon as a process: its files, its start and its end.
 
 `hetctl daemon start`, private daemons and the harnesses that kill daemons use this.
 """
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START_S = 90.0
-"""Seconds that a daemon may take to answer: drivers may compile when first asked."""
+"""Timeout for a daemon's first answer: drivers may compile during discovery."""
 END_S = 30.0
 PAUSE_S = 0.005
-"""Seconds between two looks whether it answers."""
+"""Seconds between two attempts to connect."""
 LAST_LINES = 15
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonFiles:
-    """Where the files of a daemon lie.
+    """The paths of a daemon's files.
 
     Attributes:
-        socket: where it listens.
-        state: the folder of its tasks.
-        log: what it says is added to this file.
-        config: a `hetd.toml`; None: that of the user, where there is one.
+        socket: its socket.
+        state: its state directory.
+        log: its log file, which is appended to.
+        config: a `hetd.toml`; None: the user's, if there is one.
 
     """
 
@@ -45,11 +45,11 @@ class DaemonFiles:
 
     @classmethod
     def within(cls, folder: Path, config: str | None) -> Self:
-        """Lay all of them out in one folder.
+        """Return paths within one folder.
 
         Args:
-            folder: an absolute path; a short one, as that of the socket has a limit.
-            config: text of its configuration, which is written; None: as above.
+            folder: an absolute path; short, because the socket's path has a limit.
+            config: text of the configuration, written to a file; None: the user's.
 
         """
         path = None if config is None else folder / "hetd.toml"
@@ -59,12 +59,12 @@ class DaemonFiles:
         return cls(socket, state, log, path)
 
     def words(self) -> list[str]:
-        """Return the options of a daemon with these files."""
+        """Return the command-line options for these files."""
         words = ["--socket", str(self.socket), "--state", str(self.state)]
         return words if self.config is None else [*words, "--config", str(self.config)]
 
     def last_words(self, lines: int = LAST_LINES) -> str:
-        """Return the last lines of the log; empty where there is none."""
+        """Return the last lines of the log; empty: there is no log."""
         if not self.log.exists():
             return ""
         text = self.log.read_text(encoding="utf-8", errors="replace")
@@ -72,13 +72,13 @@ class DaemonFiles:
 
 
 class DaemonProcess:
-    """A daemon that is started here; it outlives us unless it is ended.
+    """A daemon started by this process, which outlives it unless it is ended.
 
     Args:
-        files: where its files lie, absolute paths.
+        files: absolute paths of its files.
         policy: name of its policy; empty: the configured one.
-        wrapper: a command that runs a command, in the same process.
-        detached: in a session of its own, where no Ctrl-C reaches it.
+        wrapper: a command that executes a command in the same process.
+        detached: start it in a new session, so that Ctrl-C does not reach it.
 
     """
 
@@ -97,19 +97,19 @@ class DaemonProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
-        """Return the command line that it is started with."""
+        """Return the command line of the daemon."""
         policy = ["--policy", self._policy] if self._policy else []
         hetd = [sys.executable, "-P", "-m", "hetd", *self.files.words()]
         return [*self._wrapper, *hetd, *policy]
 
     def start(self, patience: float = START_S) -> None:
-        """Start it, and wait until it answers.
+        """Start the daemon and wait until it answers.
 
         Args:
-            patience: seconds that it may take; it is ended then.
+            patience: timeout in seconds, after which it is ended.
 
         Raises:
-            DaemonUnreachableError: it does not answer; ends with what it said last.
+            DaemonUnreachableError: it does not answer; ends with the last lines of its log.
 
         """
         with self.files.log.open("ab") as log:
@@ -127,8 +127,8 @@ class DaemonProcess:
             time.sleep(PAUSE_S)
 
     def _check(self, deadline: float, patience: float) -> None:
-        """Complain when there is nothing to wait for any more."""
-        said = self.files.last_words(1) or "it said nothing"
+        """Raise an error if the daemon has exited or the timeout has passed."""
+        said = self.files.last_words(1) or "its log is empty"
         if not self.is_up():
             error = DaemonUnreachableError(f"the daemon ended at once: {said}")
         elif time.monotonic() > deadline:
@@ -143,40 +143,40 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int:
-        """Its process; also when it has ended."""
+        """Pid of its process, which may have ended."""
         return self._started().pid
 
     def is_up(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Return whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill it, as a crash would."""
         self._started().kill()
         self._started().wait()
 
     def terminate(self, patience: float = END_S) -> int:
-        """End it as a service manager would; its running tasks go on.
+        """Terminate it, as a service manager would; its running tasks continue.
 
         Returns:
             Its exit status.
 
         Raises:
-            TimeoutError: it still runs after so many seconds.
+            TimeoutError: it still runs after `patience` seconds.
 
         """
         self._started().terminate()
         return self.wait(patience)
 
     def wait(self, patience: float = END_S) -> int:
-        """Wait for its end; as `terminate`."""
+        """Wait for its end and return its exit status, as `terminate` does."""
         try:
             return self._started().wait(patience)
         except subprocess.TimeoutExpired as error:
             raise TimeoutError(f"hetd still runs after {patience:g} s") from error
 
     def end(self) -> None:
-        """End it, by force where it does not obey."""
+        """Terminate it, and kill it after the timeout."""
         try:
             self.terminate()
         except TimeoutError:

@@ -59,8 +59,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _detach(folder: Path) -> None:
-    """Leave the terminal and the folder that this was started from."""
-    with contextlib.suppress(PermissionError):  # it leads a session already
+    """Detach from the terminal and the current folder."""
+    with contextlib.suppress(PermissionError):  # it already leads a session
         os.setsid()
     os.chdir("/")
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -84,8 +84,8 @@ def _remove_old_logs(folder: Path) -> None:
 
 def _preload() -> None:
     """Import what tasks need, once for all workers."""
-    # OpenBLAS would start threads for itself while it is imported; each worker sets
-    # the number that its device allows.
+    # OpenBLAS would start threads during its import; each worker sets the number of
+    # threads that its device allows.
     before = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     for module in PRELOADED:
@@ -95,7 +95,7 @@ def _preload() -> None:
         del os.environ["OPENBLAS_NUM_THREADS"]
     else:
         os.environ["OPENBLAS_NUM_THREADS"] = before
-    # Objects that never die need not be looked at, nor their pages copied, in workers.
+    # Workers need not collect permanent objects, which would copy their pages.
     gc.collect()
     gc.freeze()
 

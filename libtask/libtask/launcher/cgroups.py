@@ -1,8 +1,8 @@
-"""Control groups: one for each worker, where this user may make them (cgroup v2).
+"""Control groups: one per worker, if this user may create them (cgroup v2).
 
-Ending a group is one write, and nothing in it escapes, however fast it forks. Without
-one, `libtask.processes` finds what stems from a worker. Called by the launcher, and by
-a fresh worker that enters its group.
+A single write kills all processes of a group, however fast they fork. Without groups,
+`libtask.processes` finds the descendants of a worker. The launcher uses this module,
+and each new worker to enter its group.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import os
 from pathlib import Path
 
 SYSTEMD = Path("/run/systemd/system")
-"""There where systemd manages the groups: only those that it delegates are ours."""
+"""Exists if systemd manages the groups: only delegated ones may be used then."""
 DELEGATED = ("user.delegate", "trusted.delegate")
-"""Attributes with which systemd marks these."""
+"""Extended attributes by which systemd marks delegated groups."""
 
 
 class WorkerGroups:
@@ -31,7 +31,7 @@ class WorkerGroups:
         self._remove_stale()
 
     def make(self, worker: str) -> Path | None:
-        """Make a worker's group; None: it cannot be made, or not be ended as a whole."""
+        """Create a worker's group; None: it cannot be created, or not killed as a whole."""
         folder = self._folder(worker)
         try:
             folder.mkdir()
@@ -43,12 +43,12 @@ class WorkerGroups:
         return folder
 
     def kill(self, worker: str) -> None:
-        """Kill every process of a worker's group; does not wait."""
+        """Kill every process of a worker's group without waiting."""
         with contextlib.suppress(OSError):
             (self._folder(worker) / "cgroup.kill").write_text("1")
 
     def remove(self, worker: str) -> bool:
-        """Remove a worker's group; False: something in it is still running."""
+        """Remove a worker's group; return whether no process was left in it."""
         try:
             self._folder(worker).rmdir()
         except FileNotFoundError:
@@ -61,7 +61,7 @@ class WorkerGroups:
         return self._parent / (self._prefix + worker)
 
     def _remove_stale(self) -> None:
-        """Remove the empty groups that a killed launcher left."""
+        """Remove the empty groups of killed launchers."""
         for folder in self._parent.glob("hetd-*-*"):
             launcher = folder.name.split("-")[1]
             if not Path("/proc", launcher).exists():
@@ -70,13 +70,13 @@ class WorkerGroups:
 
 
 def enter(folder: Path) -> None:
-    """Move this process into a group; where that fails it stays where it is."""
+    """Move this process into a group, or leave it where it is on failure."""
     with contextlib.suppress(OSError):
         (folder / "cgroup.procs").write_text("0")
 
 
 def find_groups() -> WorkerGroups | None:
-    """Return this launcher's groups; None: it may not make any here."""
+    """Return this launcher's groups; None: it may not create any."""
     parent = _own_group()
     if parent is None or not _may_make(parent):
         return None

@@ -1,7 +1,7 @@
-"""Exit records: how a launcher's workers ended, kept until hetd certainly knows.
+"""Exit records: the exits of a launcher's workers, kept until hetd has processed them.
 
-One small file for each, written whole or not at all. They outlive the launcher; a
-machine that goes down takes hetd with it, so they are not forced to the disk.
+Each is a small file, written atomically. Exit records outlive the launcher; they are not
+flushed to disk, because a crash of the machine ends hetd too.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONFIRMED_S = 60.0
-"""Seconds after which a hetd that was told and is still there has taken note."""
+"""Seconds after which an exit counts as processed by a hetd that is still connected."""
 
 
 MOST_EXITS = 1000
-"""Records that are kept, the newest: a launcher that is killed more often than once in
-`CONFIRMED_S` seconds would never remove one. hetd finds out by itself who is gone."""
+"""Maximum number of records; the newest are kept. A launcher that is killed more often
+than once in `CONFIRMED_S` seconds would never remove one; hetd detects missing workers."""
 
 
 class ExitRecords:
-    """The exits that hetd may not know of.
+    """The exits that hetd may not know.
 
     Args:
-        folder: where the records lie.
+        folder: folder of the records.
 
     """
 
@@ -39,11 +39,11 @@ class ExitRecords:
         self._folder = folder
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sent_at: dict[str, float] = {}
-        for draft in self._folder.glob(".*.new"):  # of a launcher killed in the middle
+        for draft in self._folder.glob(".*.new"):  # of a killed launcher
             draft.unlink()
 
     def keep(self, exited: WorkerExited) -> None:
-        """Write an exit down, before it is told; on a full disk it is only told."""
+        """Write an exit record before the exit is reported; a full disk is tolerated."""
         path = self._folder / exited.name
         draft = path.with_name(f".{exited.name}.new")
         self._sent_at[exited.name] = time.monotonic()
@@ -56,7 +56,7 @@ class ExitRecords:
             sys.stderr.write(f"libtask: {path}: {error.strerror}; not kept\n")
 
     def unconfirmed(self) -> list[WorkerExited]:
-        """Return what to tell a new hetd, oldest first."""
+        """Return the exits to report to a new hetd, oldest first."""
         paths = [path for path in self._folder.glob("*") if path.name[0] != "."]
         paths.sort(key=_changed)
         for path in paths[:-MOST_EXITS]:
@@ -67,7 +67,7 @@ class ExitRecords:
         return [exited for exited in found if exited]
 
     def remove_confirmed(self) -> None:
-        """Remove what hetd was told long enough ago; call it while hetd is there."""
+        """Remove records that hetd has processed; call it while hetd is connected."""
         limit = time.monotonic() - CONFIRMED_S
         for name in [name for name, at in self._sent_at.items() if at < limit]:
             del self._sent_at[name]
@@ -79,7 +79,7 @@ class ExitRecords:
             message = decode_to_daemon(path.read_bytes())
             if isinstance(message, WorkerExited):
                 return message
-        path.unlink(missing_ok=True)  # nobody can make sense of it
+        path.unlink(missing_ok=True)  # unreadable
         return None
 
 

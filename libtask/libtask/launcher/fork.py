@@ -1,4 +1,4 @@
-"""From a fork of the launcher to a worker: what must be left behind, what renewed."""
+"""The fork of a worker: the child drops the launcher's state and becomes a worker."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def run_worker(options: WorkerOptions, group: Path | None) -> NoReturn:
-    """Turn this process, just forked, into a worker; it ends here.
+    """Run a worker in this forked process, which never returns.
 
     Args:
-        terms: what it is told.
-        group: the control group that it enters with all that it will start.
+        options: the worker's options.
+        group: the control group that it enters, with all its descendants.
 
-    The launcher's objects stay untouched on the stack: they belong to sockets and
-    threads that are not in this process.
+    The launcher's objects stay unused on the stack: their sockets and threads do not
+    exist in this process.
     """
     status = 1
     try:
@@ -48,8 +48,8 @@ def run_worker(options: WorkerOptions, group: Path | None) -> NoReturn:
 
 
 def _leave_launcher(options: WorkerOptions, group: Path | None) -> None:
-    os.setsid()  # a group of its own, which signals reach as a whole
-    become_subreaper()  # what its tasks orphan stays below it, to be found
+    os.setsid()  # a process group of its own, for signals
+    become_subreaper()  # orphans of its tasks become its children
     if group is not None:
         enter(group)
     signal.set_wakeup_fd(-1)
@@ -62,7 +62,7 @@ def _leave_launcher(options: WorkerOptions, group: Path | None) -> None:
         own_page.write_to(options.page)
     if options.processes:
         _limit_processes(options.processes)
-    # Otherwise every worker would draw the same numbers; `random` sees to itself.
+    # Otherwise all workers would draw the same numbers; `random` reseeds itself.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     faulthandler.enable()
@@ -73,8 +73,8 @@ def _redirect(log: str) -> None:
     try:
         output = os.open(log, flags, 0o600)
     except OSError as error:
-        # A task can do without a log; the launcher's own says why there is none.
-        sys.stderr.write(f"libtask: {log}: {error.strerror}; no output is kept\n")
+        # A task can run without a log; the launcher's log has the reason.
+        sys.stderr.write(f"libtask: {log}: {error.strerror}; its output is discarded\n")
         sys.stderr.flush()
         output = os.open(os.devnull, os.O_WRONLY)
     os.dup2(output, 1)
@@ -85,16 +85,16 @@ def _redirect(log: str) -> None:
 
 
 def _limit_processes(number: int) -> None:
-    """Bound the processes and threads of this user, counted over the whole machine."""
+    """Limit the processes and threads of this user, counted over the whole machine."""
     _, most = resource.getrlimit(resource.RLIMIT_NPROC)
     allowed = number if most == resource.RLIM_INFINITY else min(number, most)
     resource.setrlimit(resource.RLIMIT_NPROC, (allowed, allowed))
 
 
 def _close_inherited() -> None:
-    """Close the launcher's lock and sockets; the standard three stay."""
+    """Close the launcher's lock and sockets, but not the standard streams."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         descriptor = int(entry.name)
         if descriptor > 2:  # noqa: PLR2004  standard error is the last to stay
-            with contextlib.suppress(OSError):  # the one that listed them
+            with contextlib.suppress(OSError):  # the descriptor of this listing
                 os.close(descriptor)

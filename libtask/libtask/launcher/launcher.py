@@ -44,19 +44,19 @@ if TYPE_CHECKING:
     from libtask.messages import FromDaemon, Message
 
 TICK = 5.0
-"""Seconds between two looks at the clock."""
+"""Maximum seconds between two turns of the loop."""
 TICK_OF_LOGS = 0.25
-"""Seconds between two looks at what workers write: a flood is at most that large."""
+"""Seconds between two checks of the logs, which bounds the size of a flood."""
 BUSY_TICK_MS = 50
 DISPOSAL_S = 10.0
-"""Seconds that the objects of an ended task may take to go."""
+"""Seconds for freeing the objects of an ended task."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""Workers' names become file names."""
+"""Names of workers, which become file names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a launcher without workers stays.
+    """Timeouts after which a launcher without workers exits.
 
     Attributes:
         alone: seconds without a hetd.
@@ -69,12 +69,12 @@ class Patience:
 
 
 class Launcher:
-    """Makes workers as hetd asks, and tells it how they end.
+    """Starts workers on hetd's commands and reports their exits.
 
     Args:
         socket: hetd's socket.
-        folder: where logs and exit records lie.
-        patience: when to leave.
+        folder: folder of logs and exit records.
+        patience: timeouts after which it exits.
 
     """
 
@@ -95,7 +95,7 @@ class Launcher:
         self._link.wake_on(wake)
 
     def run(self) -> None:
-        """Serve until nobody needs this launcher."""
+        """Serve until this launcher is unneeded."""
         while not self._is_done():
             message = self._link.receive(self._tick_ms())
             if message is not None:
@@ -117,7 +117,7 @@ class Launcher:
         )
 
     def _ask_what_may_go(self) -> None:
-        """Ask which snapshots and attachments no task needs any more."""
+        """Ask hetd which snapshots and attachments are unneeded."""
         names = self._root.to_ask_for()
         if names:
             self._link.send(SnapshotsHeld(names))
@@ -150,10 +150,10 @@ class Launcher:
             case Error():
                 sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")
             case _:
-                pass  # Registered, or what is meant for workers and clients
+                pass  # Registered, or messages for workers and clients
 
     def _drop(self, message: DropSnapshots | DropAttachments) -> None:
-        """Remove what no task needs any more."""
+        """Remove unneeded snapshots or attachments."""
         if isinstance(message, DropSnapshots):
             self._root.drop(message.names)
         else:
@@ -164,7 +164,7 @@ class Launcher:
     def _start(self, name: str) -> None:
         self._busy_at = time.monotonic()
         if name in self._supervisor.names():
-            return  # a new hetd asks again for what the old one got
+            return  # a new hetd repeats the command of the old one
         if not NAME.fullmatch(name):
             self._on_exit(WorkerExited(name=name, status=1, reason="bad name"))
             return
@@ -214,17 +214,17 @@ class Launcher:
 
 
 def start_launcher(socket_path: str | Path) -> None:
-    """Start this user's launcher for a socket, unless there is one; does not wait."""
+    """Start this user's launcher for a socket unless one runs; does not wait."""
     command = [
         sys.executable,
-        # nothing is imported from the folder that this happens to be started in
+        # do not import from the current folder
         "-P",
         "-m",
         "libtask.launcher",
         "--socket",
         str(socket_path),
     ]
-    # The shell leaves at once, so that the launcher is nobody's zombie later.
+    # The shell exits at once, so that init reaps the launcher.
     subprocess.run(  # noqa: S603  our own interpreter and module
         ["/bin/sh", "-c", '"$@" &', "sh", *command],
         stdin=subprocess.DEVNULL,

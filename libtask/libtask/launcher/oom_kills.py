@@ -1,7 +1,7 @@
-"""Whether the kernel kills for want of memory: it tells nobody whom, only how often.
+"""Out-of-memory kills: the kernel counts them but does not name the victims.
 
-Asked by the shepherd. The count is that of the machine, control groups included, so
-that who looks often can tell it from a kill by somebody else.
+Used by the supervisor. The count is of the whole machine, including control groups;
+frequent polling distinguishes such a kill from a signal of another process.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import time
 from pathlib import Path
 
 LOOK_S = 1.0
-"""Between two looks at the count; reading it costs some 0.1 ms."""
+"""Minimum seconds between two reads of the count, which take about 0.1 ms."""
 COUNT = "oom_kill "
 
 
 class OutOfMemoryKills:
-    """Counts processes that the kernel killed as there was no memory.
+    """Detects processes that the kernel killed for lack of memory.
 
     Args:
-        table: what the kernel tells of its memory.
+        table: the kernel's table of memory statistics.
 
     """
 
@@ -28,18 +28,18 @@ class OutOfMemoryKills:
         self._looked = time.monotonic()
 
     def look(self) -> None:
-        """Forget the kills up to now; to be called again and again."""
+        """Remember the count so far; must be called repeatedly."""
         now = time.monotonic()
         if now - self._looked >= LOOK_S:
             self._looked = now
             self._cached = self._count()
 
     def occurred(self) -> bool:
-        """Whether there were some since the last look."""
+        """Return whether a kill occurred since the last `look`."""
         return self._count() > self._cached
 
     def _count(self) -> int:
-        """Return 0 where the kernel (before 4.13) does not tell."""
+        """Read the count; 0 on kernels before 4.13, which have none."""
         try:
             lines = self._table.read_text().splitlines()
         except OSError:

@@ -1,8 +1,8 @@
-"""The shepherd: makes workers, ends them, and sees to it that nothing of them stays.
+"""The supervisor: starts and kills workers, and removes all of their processes.
 
-The launcher calls it. A worker counts as ended when every process that it started is
-gone as well, whatever session, group or parent it has by then: only then is its exit
-told, and what it ran on free for the next task.
+The launcher uses it. A worker counts as ended when all of its descendants are gone,
+whatever session, group or parent they have by then: only then is its exit reported and
+its resource free for the next task.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from libtask.worker.options import WorkerOptions
 
 GRACE = 2.0
-"""Seconds between the polite and the certain end of a worker."""
+"""Seconds between SIGTERM and SIGKILL for a worker."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Child:
     pid: int
     why_killed: str = ""
     kill_at: float | None = None
-    """`time.monotonic()` when patience with it ends."""
+    """`time.monotonic()` at which SIGKILL is due."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class Supervisor:
     """The workers of a launcher.
 
     Args:
-        tell: called for each worker that has ended, with all that it started.
+        tell: called for each worker whose processes have all ended.
         wake: descriptor that is readable when a child may have ended; see `watch`.
 
     """
@@ -66,20 +66,20 @@ class Supervisor:
         self._wake = wake
         self._children: dict[int, Child] = {}
         self._ended: list[WorkerExited] = []
-        """Workers that have ended; what they started may still be there."""
+        """Workers that have ended, whose descendants may still exist."""
         become_subreaper()
         self._groups = find_groups()
         self._memory_kills = OutOfMemoryKills()
 
     @property
     def busy(self) -> bool:
-        """Whether somebody is being ended, so that it is to look soon."""
+        """Whether a worker is being killed, so that the next `look` is due soon."""
         if self._ended:
             return True
         return any(child.kill_at is not None for child in self._children.values())
 
     def names(self) -> list[str]:
-        """Names of the workers of whom anything is there."""
+        """Return the names of the workers of which a process still exists."""
         living = [child.name for child in self._children.values()]
         return living + [exited.name for exited in self._ended]
 
@@ -87,10 +87,10 @@ class Supervisor:
         return bool(self._children or self._ended)
 
     def start(self, options: WorkerOptions) -> None:
-        """Make a worker.
+        """Start a worker.
 
         Raises:
-            OSError: the system gives no process for it.
+            OSError: the system has no process for it.
 
         """
         sys.stdout.flush()
@@ -99,7 +99,7 @@ class Supervisor:
         try:
             pid = os.fork()
         except OSError:
-            self._is_clear(options.name)  # its group goes again
+            self._is_clear(options.name)  # removes its group
             raise
         if pid == 0:
             run_worker(options, group)
@@ -107,7 +107,7 @@ class Supervisor:
         self._children[pid] = Child(options, pid)
 
     def terminate(self, name: str, reason: str) -> None:
-        """End a worker; for certain when the grace is over."""
+        """Send SIGTERM to a worker, and SIGKILL after the grace time."""
         for child in self._children.values():
             if child.name == name and child.kill_at is None:
                 child.why_killed = reason
@@ -115,7 +115,7 @@ class Supervisor:
                 _signal(child.pid, signal.SIGTERM)
 
     def look(self) -> None:
-        """Take note of every worker that has ended; kill what is overdue."""
+        """Reap workers that have ended, and kill those whose grace time is over."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake, 4096)
         self._reap()
@@ -140,7 +140,7 @@ class Supervisor:
     def _note_end(self, pid: int, status: int) -> None:
         child = self._children.pop(pid, None)
         if child is None:
-            return  # an orphan of a worker that has ended
+            return  # an orphan of an ended worker
         how, why = describe(status), self._why(child, status)
         page = child.options.page
         record = page.read() if page is not None else None
@@ -151,7 +151,7 @@ class Supervisor:
         self._ended.append(exited)
 
     def _why(self, child: Child, status: int) -> str:
-        """Say who ended a worker, as it follows on how it ended; empty: it did itself."""
+        """Return the cause of a worker's end, to be appended; empty: it exited by itself."""
         if child.why_killed:
             return f": {child.why_killed}"
         if status != -signal.SIGKILL:
@@ -170,20 +170,20 @@ class Supervisor:
     def _kill(self, child: Child) -> None:
         if self._groups is not None:
             self._groups.kill(child.name)
-        # Also where it has a group: it may have been unable to enter it.
+        # Also if it has a group, which it may have failed to enter.
         kill_with_descendants([child.pid])
 
     def _clear_up(self) -> None:
-        """Kill what ended workers left; tell of those of whom nothing is left.
+        """Kill the descendants of ended workers; report workers without any left.
 
-        Orphans of living workers are theirs, so every child of ours that is no worker
-        comes from one that has ended.
+        Orphans of living workers become their children, so every child of the launcher
+        that is not a worker descends from an ended one.
         """
         orphans = [pid for pid in children_of(os.getpid()) if pid not in self._children]
         kill_with_descendants(orphans)
         waiting = []
         for exited in self._ended:
-            # Of whom an orphan comes cannot be said: all of them wait for it.
+            # The worker of an orphan is unknown, so all ended workers wait for it.
             if orphans or not self._is_clear(exited.name):
                 waiting.append(exited)
             else:
@@ -191,7 +191,7 @@ class Supervisor:
         self._ended = waiting
 
     def _is_clear(self, name: str) -> bool:
-        """Say whether a worker's group is empty; it is removed then, else killed."""
+        """Remove a worker's group if it is empty, else kill it; return whether it was."""
         if self._groups is None or self._groups.remove(name):
             return True
         self._groups.kill(name)
@@ -199,7 +199,7 @@ class Supervisor:
 
 
 def describe(status: int) -> str:
-    """Say how a process ended, by its exit code as Python gives it."""
+    """Describe the exit of a process by its exit code in Python's form."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -210,7 +210,7 @@ def describe(status: int) -> str:
 
 
 def watch() -> int:
-    """Return a descriptor that is readable when a child has ended."""
+    """Return a descriptor that becomes readable when a child has ended."""
     readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
@@ -218,9 +218,9 @@ def watch() -> int:
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    """Signal a worker and all of its group."""
+    """Send a signal to a worker's process group."""
     try:
         os.killpg(pid, number)
     except ProcessLookupError:
-        # Just forked: it has no group of its own yet. It is not reaped, so it is there.
+        # Just forked, it has no group of its own yet; not reaped, it still exists.
         os.kill(pid, number)

@@ -1,8 +1,8 @@
-"""Succession: one launcher serves a socket, and one that hangs has a successor.
+"""Takeover: a new launcher replaces one that hangs; else one launcher serves a socket.
 
-Called by a launcher that starts. The lock is held as long as its holder lives. Only
-hetd can tell that a launcher hangs, as it waits for its workers or has never been
-greeted, and only a process of the same user can end it.
+Called by a starting launcher. The lock is held until its holder exits. Only hetd can
+detect that a launcher hangs, because it waits for workers or a registration, and only a
+process of the same user can kill it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HETD_S, END_S = 10.0, 5.0
-"""Seconds for hetd's word, and for the end of a process that is killed."""
+"""Timeouts for hetd's reply and for the exit of a killed process."""
 GREETING_S = 60.0
-"""Seconds for a launcher that starts, or whose hetd is new, to greet."""
+"""Timeout for the registration of a launcher that starts or whose hetd restarted."""
 PAUSE_S = 0.5
 
 
 def take_lock(folder: Path, socket: Path) -> bool:
-    """Become the launcher of a folder; False: there is one, and it does its work."""
-    # Open until this process ends; a forked worker closes its copy.
+    """Lock a launcher's folder; return False if a working launcher holds the lock."""
+    # Open until this process exits; a forked worker closes its copy.
     lock = _opened(folder / "lock")
     if not _is_free(lock) and not _succeed(folder, lock, socket):
         os.close(lock)
@@ -46,12 +46,12 @@ def _opened(path: Path) -> int:
 
 
 def _line(pid: int, socket: Path) -> bytes:
-    """Tell who holds a lock, and whom it serves."""
+    """Return the content of the lock file: the holder's pid and its socket."""
     return b"%d " % pid + os.fsencode(socket)
 
 
 def _is_free(lock: int) -> bool:
-    """Take the lock, if nobody holds it."""
+    """Take the lock if it is free; return whether that succeeded."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -60,18 +60,18 @@ def _is_free(lock: int) -> bool:
 
 
 def _succeed(folder: Path, lock: int, socket: Path) -> bool:
-    """Take the place of the holder of the lock, if it hangs; only one waits for that."""
+    """Kill and replace the lock's holder if it hangs; only one process tries at a time."""
     holder = os.pread(lock, 4096, 0)
     pid = int(holder.split()[0]) if holder else 0
     if not pid or holder != _line(pid, socket):
-        return False  # it serves another hetd; or has just begun
+        return False  # it serves another hetd, or has just started
     heir = _opened(folder / "heir")
     try:
         if not _is_free(heir):
             return False
         if not _hangs(pid, lock, socket):
-            return _is_free(lock)  # it may have left meanwhile
-        sys.stderr.write(f"libtask: launcher {pid} hangs, and is ended\n")
+            return _is_free(lock)  # it may have exited meanwhile
+        sys.stderr.write(f"libtask: launcher {pid} hangs; killing it\n")
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         return _await(lock)
@@ -80,7 +80,7 @@ def _succeed(folder: Path, lock: int, socket: Path) -> bool:
 
 
 def _hangs(holder: int, lock: int, socket: Path) -> bool:
-    """Whether hetd waits in vain for the holder: for workers of it, or its greeting."""
+    """Return whether hetd waits too long for the holder's workers or registration."""
     deadline = time.monotonic() + GREETING_S
     hello = Register(role="client", pid=os.getpid())
     link = Link(socket, lambda: [hello])
@@ -100,7 +100,7 @@ def _hangs(holder: int, lock: int, socket: Path) -> bool:
 def _await(lock: int) -> bool:
     deadline = time.monotonic() + END_S
     while not _is_free(lock):
-        if time.monotonic() > deadline:  # the kernel holds on to it
+        if time.monotonic() > deadline:  # the kernel cannot end it
             return False
         time.sleep(0.01)
     return True

@@ -1,1 +1,1 @@
-"""Stand-alone programs: `libtask.main`, with a daemon and without one."""
+"""Stand-alone programs: `libtask.main`, with and without a daemon."""

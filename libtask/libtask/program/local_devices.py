@@ -1,6 +1,6 @@
-"""The resources of this machine, for a program that runs alone.
+"""The resources of this machine, for a program without a daemon.
 
-Names are those that hetd gives: `cpu`, `gpu0`…, `fpga0`…
+Their names are those of hetd: `cpu`, `gpu0`…, `fpga0`…
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def choose(task: Task, name: str | None) -> DeviceSpec:
-    """Choose what to run a task on: an accelerator, else the CPU, else an emulation.
+    """Choose a resource: an accelerator, else the CPU, else an emulated device.
 
     Args:
-        task: the task; only kinds that it implements count.
-        name: the resource that the user wants; None: the best.
+        task: the task; only kinds with an implementation count.
+        name: the resource that the user named; None: the best.
 
     Raises:
-        NotFoundError: there is no such resource.
-        InputError: the task has no implementation for it, or for any there is.
+        NotFoundError: the resource does not exist.
+        InputError: the task has no implementation for it, or for any resource.
 
     """
     offers = [Offer(cpu(), Verdict()), *(() if name == "cpu" else _opencl(task))]
@@ -47,7 +47,7 @@ def cpu() -> DeviceSpec:
 
 def _opencl(task: Task) -> list[Offer]:
     if not {"gpu", "fpga"} & set(task.implementations):
-        return []  # asking drivers takes time
+        return []  # discovery takes time
     return discover_devices()
 
 

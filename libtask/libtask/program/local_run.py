@@ -1,4 +1,4 @@
-"""A task without a daemon: run here and now, to its end, on one resource."""
+"""Execution of a task without a daemon, in this process on one resource."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ REDRAW_NS = 100_000_000
 
 
 def run_alone(task: Task, name: str | None) -> Any:
-    """Run a task on the resource of that name, or on the best; return its result.
+    """Run a task on the named resource, or on the best one; return its result.
 
     Raises:
-        HetError: bad input, no such resource, or a failure of the task.
+        HetError: the input is bad, the resource does not exist, or the task failed.
 
     """
-    describe(task, type(task).__name__, Options())  # refuses what cannot fit
+    describe(
+        task, type(task).__name__, Options()
+    )  # raises if the task does not fit into memory
     spec = choose(task, name)
     try:
         return _execute(task, spec)
@@ -62,7 +64,7 @@ def _execute(task: Task, spec: DeviceSpec) -> Any:
 def _progress(
     task: Task, spec: DeviceSpec, checkpoint: RunCheckpoint
 ) -> Iterator[CheckpointCallback]:
-    """Show a bar on a terminal; elsewhere nothing."""
+    """Show a progress bar if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield _go_on
         return

@@ -1,8 +1,8 @@
-"""Programs of their own: `libtask.main(Heat)` at the end of a user's file.
+"""Stand-alone programs: `libtask.main(Heat)` at the end of a user's file.
 
-The command line comes from the fields of the dataclass. Where a daemon answers, the
-program is a worker that submits its one task and then obeys like any other; else it
-runs alone. Exit status: 0 done, 1 failed, 2 bad usage or input, 130 interrupted.
+The command line comes from the fields of the dataclass. If a daemon answers, the program
+becomes a worker that submits its own task and executes it; else it runs the task
+without a daemon. Exit status: 0 done, 1 failed, 2 bad usage or input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 def main(app_class: type[Task], arguments: Sequence[str] | None = None) -> None:
-    """Run one task as the command line says, and print its result as JSON.
+    """Run one task with parameters of the command line; print its result as JSON.
 
     Raises:
-        SystemExit: the task failed, or was refused or cancelled; with the status.
+        SystemExit: the task failed, was refused or cancelled; has the exit status.
 
     """
     options = _parser(app_class).parse_args(arguments)
@@ -60,7 +60,7 @@ def _program() -> str:
 
 def _parser(app_class: type[Task]) -> argparse.ArgumentParser:
     text = (app_class.__doc__ or "").strip().partition("\n")[0]
-    # A parameter of the same name wins over an option of ours.
+    # A parameter takes precedence over an option with the same name.
     parser = argparse.ArgumentParser(description=text, conflict_handler="resolve")
     parser.add_argument("--device", metavar="NAME", help="resource to run on")
     parser.add_argument(
@@ -75,7 +75,7 @@ def _parser(app_class: type[Task]) -> argparse.ArgumentParser:
 def _add(parser: argparse.ArgumentParser, parameter: Parameter) -> None:
     default = "required" if parameter.required else f"default: {parameter.default}"
     kind = type_name(parameter.type)
-    # Only the text is taken here; `build` checks it, as for every other client.
+    # The values stay text here; `build` checks them, as for every other client.
     parser.add_argument(
         f"--{parameter.name.replace('_', '-')}",
         dest=f"parameter {parameter.name}",
@@ -86,7 +86,7 @@ def _add(parser: argparse.ArgumentParser, parameter: Parameter) -> None:
 
 
 def _flag(parameter: Parameter) -> dict[str, Any]:
-    """Let `--loud` say `--loud true`."""
+    """Make `--loud` equivalent to `--loud true`."""
     return {"nargs": "?", "const": "true"} if parameter.type is bool else {}
 
 
@@ -112,10 +112,10 @@ def _run(app_class: type[Task], options: argparse.Namespace) -> Any:
 
 
 def _daemon(socket: Path | None) -> Path | None:
-    """Return the socket of a daemon that answers; None: run alone.
+    """Return the socket of a daemon that answers; None: there is none.
 
     Raises:
-        DaemonUnreachableError: the user named a socket, and nobody answers there.
+        DaemonUnreachableError: no daemon answers at the socket that the user named.
 
     """
     from libtask.endpoint import default_socket, probe
@@ -134,12 +134,12 @@ def _daemon(socket: Path | None) -> Path | None:
 
 
 def run_with_daemon(task: Task, socket: Path, device: str | None) -> Any:
-    """Be the worker of the one task that this program submits; return its result.
+    """Submit a task, execute it as its worker and return its result.
 
     Raises:
-        TaskFailedError: it failed.
-        KeyboardInterrupt: it was cancelled.
-        HetError: the daemon refuses it.
+        TaskFailedError: the task failed.
+        KeyboardInterrupt: the task was cancelled.
+        HetError: the daemon refused it.
 
     """
     from libtask.messages import Aborted, Failed, Finished
@@ -159,17 +159,17 @@ def run_with_daemon(task: Task, socket: Path, device: str | None) -> Any:
         case Finished(result=result):
             return result
         case Failed(error=error, trace=trace, code=code):
-            if code != InputError.code:  # what the user mistook needs no traceback
+            if code != InputError.code:  # an input error needs no traceback
                 sys.stderr.write(trace)
             raise TaskFailedError(error)
         case Aborted():
             raise KeyboardInterrupt
         case None:
-            raise TaskFailedError("the daemon let the task go before it ended")
+            raise TaskFailedError("the daemon released the task before its end")
 
 
 class _Submission:
-    """The one task, submitted; Ctrl-C cancels it, and a second one ends the program."""
+    """The submitted task; Ctrl-C cancels it, and a second Ctrl-C ends the program."""
 
     def __init__(self, socket: Path, spec: TaskSpec, worker: str) -> None:
         from libtask.client.connection import Connection

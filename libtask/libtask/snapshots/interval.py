@@ -1,10 +1,8 @@
-"""The pace of snapshots: how often one is worth its time.
+"""The interval between snapshots that minimises their cost plus the expected loss.
 
-One that takes C seconds, on a machine that fails every M seconds, is best taken each
-sqrt(2 C M) - C seconds of computing (Young 1974; Daly 2006, the first-order form):
-more often costs more than it saves, less often loses more than it saves. The share of
-time that it costs is then sqrt(C / 2M): 0.24 % for a second of writing and a failure
-a day.
+For a snapshot of C seconds on a machine that fails every M seconds, the best interval is
+sqrt(2 C M) - C seconds of computing (Young 1974; Daly 2006, the first-order form). The
+overhead is then sqrt(C / 2M): 0.24 % for a second of writing and a failure a day.
 """
 
 from __future__ import annotations
@@ -16,22 +14,22 @@ if TYPE_CHECKING:
     from libtask.messages import SnapshotSettings
 
 START_UP_S = 0.02
-"""Guess of the time of a small snapshot, before one was measured: mostly the disk's."""
+"""Assumed seconds of a small snapshot before one was measured, mostly disk latency."""
 BYTES_PER_S = 500e6
-"""Guess of the speed of writing."""
+"""Assumed speed of writing."""
 BACK_OFF = 2.0
-"""How much longer the interval gets with each snapshot that cannot be written."""
+"""Factor on the interval for each snapshot that cannot be written."""
 
 
 class SnapshotInterval:
-    """When the next snapshot of a task is due, in seconds of computing at risk.
+    """The interval to a task's next snapshot, in seconds of computing at risk.
 
     Args:
-        terms: what hetd's configuration says.
-        state_bytes: what a snapshot will hold, as far as the application says.
+        settings: from hetd's configuration.
+        state_bytes: size of a snapshot according to the application.
 
     Attributes:
-        cost_s: what a snapshot takes: guessed, then measured.
+        cost_s: duration of a snapshot: assumed, then measured.
 
     """
 
@@ -42,7 +40,7 @@ class SnapshotInterval:
 
     @property
     def interval_s(self) -> float:
-        """Seconds of computing after which a snapshot is due; infinite: never."""
+        """Seconds of computing between two snapshots; infinite: never."""
         mtbf_s = self._settings.mtbf_s
         if mtbf_s <= 0:
             return math.inf
@@ -63,10 +61,10 @@ class SnapshotInterval:
         return remaining_s is None or remaining_s > self.interval_s / 2
 
     def took(self, seconds: float) -> None:
-        """Learn what a snapshot took."""
+        """Record the duration of a snapshot."""
         self.cost_s = seconds
         self._patience = 1.0
 
     def failed(self) -> None:
-        """Try less often where none can be written."""
+        """Increase the interval after a snapshot that could not be written."""
         self._patience *= BACK_OFF

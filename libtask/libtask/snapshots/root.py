@@ -1,7 +1,7 @@
-"""The shelf: the snapshot folders of all of a user's tasks of one daemon.
+"""The snapshot root: the snapshot folders of all of a user's tasks of one daemon.
 
-A worker only adds to it. What is on it goes when hetd, which alone knows for certain
-that a task has ended, says so; launchers ask.
+Workers only add to it. Launchers ask hetd, which alone knows for certain that a task
+has ended, and remove the folders of ended tasks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ NAME = re.compile(r"[0-9]{1,19}-[0-9a-f]{1,16}")
 ASKED_AT_ONCE = 1000
 """Names in one message."""
 ASK_S = 2.0
-"""Seconds between two questions for what is no longer needed."""
+"""Seconds between two queries for unneeded snapshots."""
 
 
 class SnapshotRoot:
     """The folder of a user's snapshots.
 
     Args:
-        path: the folder; it may not be there.
+        path: the folder; it may be missing.
 
     """
 
@@ -34,10 +34,10 @@ class SnapshotRoot:
         self.path = path
         self._ask_at = 0.0
         self._asked = -1
-        """Id of the last task that was asked for."""
+        """Id of the last queried task."""
 
     def to_ask_for(self) -> list[str]:
-        """List some to ask for now, by turns; nothing, where hetd was asked just now."""
+        """List the next batch to ask hetd about; empty between two queries."""
         now = time.monotonic()
         if now < self._ask_at:
             return []
@@ -49,7 +49,7 @@ class SnapshotRoot:
         return some
 
     def names(self) -> list[str]:
-        """List the tasks that have a folder, oldest first."""
+        """List the names of the folders, oldest task first."""
         try:
             names = [each.name for each in self.path.iterdir()]
         except OSError:

@@ -1,7 +1,7 @@
-"""The lookout of a running task: hears what hetd wants, tells it how far the task is.
+"""The checkpoint hook: receives commands for a running task and reports its progress.
 
-An `Execution` asks it at each checkpoint. Nearly always the answer is one comparison
-of clocks; the socket is looked at once a millisecond at most.
+An `Execution` calls it at each checkpoint. Most calls only compare the time; the socket
+is polled at most once a millisecond.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from libtask.worker.snapshot_writer import TaskSnapshots
 
 LOOK_NS = 1_000_000
-"""A look costs about 5 µs, so it is 0.5 % of this interval; a preemption is late by
-this much at most, which is little beside a strip of 50 ms."""
+"""A poll costs about 5 µs, which is 0.5 % of this interval; it delays a preemption by at
+most this much, which is little compared with a strip of 50 ms."""
 REPORT_NS = 100_000_000
 BEAT_NS = 900_000_000
-"""Between two reports of a command that says nothing of its progress."""
+"""Nanoseconds between two reports of a command that reports no progress."""
 REPORTS = 2
-"""After so many hetd expects the next strip in a time that fits strips, not set-up."""
+"""Number of reports after which hetd's watchdog expects strips instead of set-up."""
 
 
 class CheckpointHook:
-    """Watches over one run of a task.
+    """The hook of one run of a task.
 
     Args:
-        link: the line to hetd.
+        link: the link to hetd.
         task: the task's id.
         epoch: the epoch of its run.
-        output: where what it prints goes.
+        output: the output of its segment.
         keeping: its snapshots; None: it has none.
 
     """
@@ -59,21 +59,21 @@ class CheckpointHook:
         self._reported = Measures()
         self._reports = 0
         self._introduced = False
-        """Whether hetd was told when this run began, and where its output goes."""
+        """Whether a report with this run's start and log file was sent."""
         self._next_look_ns = 0
         self._report_at_ns = 0
         self._cpu_reported_ns = 0
         self._beat_at_ns = 0
 
     def follow(self, execution: Execution, now_ns: int) -> None:
-        """Watch this execution, which begins now (`time.perf_counter_ns`)."""
+        """Attach to an execution that starts now (`time.perf_counter_ns`)."""
         self._execution: Execution | None = execution
         self._checkpoint: RunCheckpoint = execution.checkpoint
         self._measures = execution.measures
         self._next_look_ns = now_ns + LOOK_NS
 
     def __call__(self, now_ns: int) -> StopRequest | None:
-        """Return what hetd wants of the task, at a checkpoint."""
+        """Return hetd's request to stop, if any, at a checkpoint."""
         if now_ns < self._next_look_ns:
             return None
         self._next_look_ns = now_ns + LOOK_NS
@@ -87,19 +87,21 @@ class CheckpointHook:
 
     def _take_snapshot(self, current: TaskSnapshots, now_ns: int) -> None:
         self._report_at_ns = 0
-        self._report(now_ns)  # so that the strips of the next report are not in it
+        self._report(now_ns)  # so that the next report does not include these strips
         if self._execution is not None:
             self._link.send(current.take(self._execution.settle, self._measures))
         reach("snapshot.told")
 
     def report_complete(self) -> None:
-        """Say that the last strip is done, where hetd waits for strips: saving may take long."""
+        """Report that the last strip is done if hetd expects strips: saving may take long."""
         if self._reports >= REPORTS and self._link.welcome is not None:
             self._link.send_validated(self._progress(complete=True))
 
     def leave(self) -> None:
-        """Hand orders that came for later back to the worker; let go of the task."""
-        self._execution = None  # else the two hold each other, and the task's arrays
+        """Return deferred commands to the worker and drop references to the task."""
+        self._execution = (
+            None  # breaks a reference cycle that would keep the task's arrays
+        )
         self._link.restore_deferred()
 
     def _receive(self) -> StopRequest | None:
@@ -133,7 +135,7 @@ class CheckpointHook:
             context.requeue = True
 
     def _signal_command(self, message: Signal) -> None:
-        """Have a signal sent to the command; it is, before it is waited for again."""
+        """Queue a signal for the command, which is sent before the next wait for it."""
         context, execution = self._checkpoint.context, self._execution
         if context is None or execution is None or not self._is_for_this_run(message):
             return
@@ -149,7 +151,7 @@ class CheckpointHook:
         return message.task == self._task and message.epoch == self._epoch
 
     def _restart(self) -> None:
-        """Tell a new hetd everything about this run; its past orders are void."""
+        """Report this run to a new hetd from the start; old commands are void."""
         self._connections = self._link.connections
         self._link.discard_deferred()
         self._reported = Measures()

@@ -1,6 +1,6 @@
-"""Leftovers: what an ended task leaves running in its worker, or below it.
+"""Cleanup of processes that an ended task leaves running.
 
-A worker serves the user's next task only as a process that could as well be fresh.
+A worker serves the user's next task only if its state is as good as a new process's.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import threading
 from libtask.processes import end_children, has_children
 
 PATIENCE_S = 2.0
-"""For the end of what was killed; longer takes only what a driver holds on to."""
+"""Seconds for killed processes to exit; only a process stuck in a driver takes longer."""
 
 
 class TaskCleanup:
-    """Clears away what tasks leave; made before the first of them begins."""
+    """Ends the processes that tasks leave; created before the first task starts."""
 
     def __init__(self) -> None:
         self._on_terminate = signal.getsignal(signal.SIGTERM)
@@ -25,24 +25,24 @@ class TaskCleanup:
         """End every process that the ended task started.
 
         Returns:
-            Whether the worker can serve another task. It cannot beside a thread that
-            still runs, with processes that do not end, or deaf to signals.
+            Whether the worker can serve another task. It cannot if a thread still
+            runs, a process does not exit, or the task replaced the SIGTERM handler.
 
         """
-        deaf = signal.getsignal(signal.SIGTERM) is not self._on_terminate
-        return self._kill_children() and not deaf and not _threads()
+        replaced = signal.getsignal(signal.SIGTERM) is not self._on_terminate
+        return self._kill_children() and not replaced and not _threads()
 
     def _kill_children(self) -> bool:
-        # One system call where there are none, as after nearly every task.
+        # A single system call if there are none, which is the usual case.
         if not has_children():
             return True
         ended = end_children(PATIENCE_S)
         if not ended:
-            sys.stderr.write("libtask: processes that the task started do not end\n")
+            sys.stderr.write("libtask: processes that the task started do not exit\n")
         return ended
 
 
 def _threads() -> list[threading.Thread]:
-    """List the Python threads beside this one; those of native libraries are warm."""
+    """List the other Python threads; threads of native libraries are kept for reuse."""
     own = threading.current_thread()
     return [thread for thread in threading.enumerate() if thread is not own]

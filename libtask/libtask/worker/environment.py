@@ -1,4 +1,4 @@
-"""What a worker has at hand: devices, applications, its folder, the memory it uses."""
+"""The environment of a worker: applications, devices, working folder and memory."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class AppCache:
-    """The applications that a worker has run.
+    """Cache of the applications that a worker has run.
 
-    For an application in a user's file, `resolve` follows links and looks at every
-    folder of the path. Here one look at the file tells whether it has changed, which
-    counts where tasks take microseconds.
+    For an application in a user's file, `resolve` follows links and checks every folder
+    of the path. The cache only checks whether the file has changed, which matters for
+    tasks of microseconds.
     """
 
     def __init__(self) -> None:
         self._cached: dict[str, tuple[int, type[Task]]] = {}
 
     def find(self, app: str) -> type[Task]:
-        """Return an application's class, imported anew where its file has changed.
+        """Return an application's class, imported again if its file has changed.
 
         Raises:
-            InputError: there is none, or it fails to import.
+            InputError: it does not exist or fails to import.
 
         """
         changed = _changed(app)
@@ -43,7 +43,7 @@ class AppCache:
 
 
 class DeviceCache:
-    """Keeps devices open between tasks: contexts and built programs stay warm."""
+    """Cache of open devices, which keep their contexts and built programs."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str, str, int], Device] = {}
@@ -51,8 +51,8 @@ class DeviceCache:
     def open(self, spec: DeviceSpec) -> Device:
         """Return the device, opened at most once.
 
-        Of two with the same hardware and other terms (the CPU with other threads)
-        only one is open, as their limits are the process's.
+        Of several specs of the same hardware (the CPU with different threads) only one
+        is open, because their limits apply to the whole process.
         """
         key = _hardware(spec)
         device = self._open.get(key)
@@ -64,7 +64,7 @@ class DeviceCache:
         return device
 
     def note_failure(self, spec: DeviceSpec, error: BaseException) -> None:
-        """Close a device that failed, so that the next task opens it anew."""
+        """Close a failed device, so that the next task opens it again."""
         if isinstance(error, DeviceError) and not isinstance(error, ProgramError):
             self._close(_hardware(spec))
 
@@ -82,16 +82,16 @@ class DeviceCache:
 
 
 class Folder:
-    """The folder that a worker is in: where its task was submitted."""
+    """The working directory of a worker: the folder where its task was submitted."""
 
     def __init__(self) -> None:
         self._path = str(Path.cwd())
 
     def enter(self, path: str) -> None:
-        """Go there, as a task's file names are relative to it; empty: anywhere will do.
+        """Change to the folder that a task's file names are relative to; empty: any folder.
 
         Raises:
-            InputError: it cannot be entered.
+            InputError: the folder cannot be entered.
 
         """
         if not path or path == self._path:
@@ -106,10 +106,10 @@ class Folder:
 def _changed(app: str) -> int:
     path, _, class_name = app.rpartition(":")
     try:
-        # Not `Path.stat`: making the path takes longer than the call.
-        return os.stat(path).st_mtime_ns if class_name else 0  # noqa: PTH116  as said
+        # Not `Path.stat`: constructing the path takes longer than the call.
+        return os.stat(path).st_mtime_ns if class_name else 0  # noqa: PTH116  for speed
     except OSError:
-        return -1  # `resolve` says what is wrong
+        return -1  # `resolve` reports the error
 
 
 def _hardware(spec: DeviceSpec) -> tuple[str, str, str, int]:
@@ -117,7 +117,7 @@ def _hardware(spec: DeviceSpec) -> tuple[str, str, str, int]:
 
 
 def memory_in_use() -> int:
-    """Bytes of memory that this process has in use."""
+    """Return the resident memory of this process in bytes."""
     with Path("/proc/self/statm").open(encoding="ascii") as statistics:
         pages = int(statistics.read().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

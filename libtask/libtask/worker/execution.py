@@ -1,8 +1,8 @@
-"""Execution: one implementation, driven strip by strip on one open device.
+"""Execution: drives one implementation strip by strip on one open device.
 
-The worker and stand-alone programs call this. Between two strips it waits for the
-device, times the strip, advances the checkpoint, sizes the next strip and asks once
-whether to go on. It knows nothing of sockets, messages or daemons.
+The worker and stand-alone programs use it. Between two strips it waits for the device,
+times the strip, advances the checkpoint, sizes the next strip and calls the checkpoint
+callback once. It does not use sockets, messages or daemons.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ NANOSECONDS = 1_000_000_000
 
 
 class StopRequest(Enum):
-    """What a watch may ask of a running task."""
+    """A request of the checkpoint callback to stop the task."""
 
     PREEMPT = auto()
-    """Stop at this checkpoint and copy the state out, to go on elsewhere."""
+    """Stop at this checkpoint and copy the state out, to continue elsewhere."""
     ABANDON = auto()
-    """Stop at this checkpoint; the state is not wanted."""
+    """Stop at this checkpoint and discard the state."""
 
 
 CheckpointCallback: TypeAlias = "Callable[[int], StopRequest | None]"
-"""Called at each checkpoint but the last with `time.perf_counter_ns()`.
+"""Called at each checkpoint except the last with `time.perf_counter_ns()`.
 
-It must return within a microsecond as long as there is nothing to do.
+It must return within a microsecond if it has nothing to do.
 """
 
 
 class AbandonedError(Exception):
-    """Ends an abandoned implementation: unlike `GeneratorExit`, nothing is copied out."""
+    """Ends an abandoned implementation; unlike `GeneratorExit`, without copying out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The implementation returned: the task is computed."""
+    """The implementation returned: all strips are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +64,21 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The task was given up; its state arrays hold nothing of use."""
+    """The task was aborted; its state arrays are invalid."""
 
 
 Outcome: TypeAlias = Completed | Stopped | Abandoned
 
 
 class RunCheckpoint(Checkpoint):
-    """The checkpoint that the runtime hands to an implementation.
+    """The checkpoint that the runtime passes to an implementation.
 
-    It holds implementations to the rule "one yield after each strip": only then is
-    every drawn strip finished at a checkpoint, and none lost or run twice by a move.
+    It enforces the rule "one yield after each strip": only then is every drawn strip
+    finished at a checkpoint, and a migration neither loses nor repeats one.
 
     Args:
-        record: where the execution starts.
-        sizer: how long the strips are.
+        record: the progress at the start.
+        sizer: sizes the strips.
         situation: of a command, which computes elsewhere; None: of any other application.
 
     """
@@ -95,10 +95,10 @@ class RunCheckpoint(Checkpoint):
         self.drawn_iterations = 0
         """Iterations drawn since the last checkpoint."""
         self.loop_began_ns = 0
-        """When the first strip could begin (`time.perf_counter_ns`); 0: not yet."""
+        """Earliest start of the first strip (`time.perf_counter_ns`); 0: not yet."""
 
     def strips(self, granule: int = 1) -> Iterator[range]:
-        """Draw strips as `Checkpoint.strips` does; complain of a missing yield."""
+        """Draw strips as `Checkpoint.strips` does; raise an error for a missing yield."""
         if not self.loop_began_ns:
             self.loop_began_ns = time.perf_counter_ns()
             own_page.enter(Phase.FIRST_STRIP)
@@ -114,30 +114,30 @@ class RunCheckpoint(Checkpoint):
     # ------------------------------------------------------------ for commands
 
     def begin(self) -> None:
-        """Note that the command runs from now on."""
+        """Record that the command starts now."""
         self.loop_began_ns = time.perf_counter_ns()
         own_page.enter(Phase.COMMAND)
 
     def advance_to(self, done: int) -> None:
-        """Draw the strip that has just ended: what was done since the last one."""
+        """Record the progress since the last strip as a strip that has just ended."""
         self.drawn_iterations = done - self._drawn
         self._drawn = done
 
     def restart(self) -> None:
-        """Forget the progress: what was done is lost."""
+        """Reset the progress, which is lost."""
         self.done = self._drawn = self.drawn_iterations = 0
 
 
 @dataclass(slots=True)
 class Measures:
-    """What one execution took so far.
+    """Measures of one execution so far.
 
     Attributes:
-        strips: strips finished.
+        strips: finished strips.
         iterations: iterations in them.
-        computing_ns: time of the strips alone.
-        first_strip_at_ns: when the first strip began, since the epoch; 0: not yet.
-        last_strip_at_ns: when the last finished strip ended, since the epoch.
+        computing_ns: total time of the strips.
+        first_strip_at_ns: start of the first strip since the Unix epoch; 0: not yet.
+        last_strip_at_ns: end of the last finished strip since the Unix epoch.
         transfer_in: seconds copying to the device.
         transfer_out: seconds copying back.
         set_up: seconds from the start to the first strip, without copying.
@@ -156,7 +156,7 @@ class Measures:
     cpu_began_ns: int = 0
 
     def cpu_ns_so_far(self) -> int:
-        """CPU time of this process and those below it since the execution began."""
+        """Return the CPU time of this process and its descendants in this execution."""
         return cpu_time_ns() - self.cpu_began_ns if self.cpu_began_ns else 0
 
     def copy(self) -> Measures:
@@ -166,18 +166,17 @@ class Measures:
 class Execution:
     """Drives one implementation to its end, or to a checkpoint where it must stop.
 
-    On a pipelined device the next strip is enqueued before the wait for the one
-    before it, so that the device never idles while the host looks around; a demand
-    then takes effect one strip later. Elsewhere strips run in the call itself.
-    An app that ends by itself (no total) decides on what each strip computed, so it
-    is not pipelined.
+    On a pipelined device the next strip is enqueued before the wait for the previous
+    one, so that the device does not idle meanwhile; a request to stop then takes effect
+    one strip later. On other devices strips run synchronously. An app that ends by
+    itself (no total) decides by the result of each strip, so it is not pipelined.
 
     Args:
         implementation: the generator function to drive.
         task: the application's object, with its state arrays.
         device: the open device.
         course: where the execution stands.
-        watch: asked at each checkpoint.
+        watch: called at each checkpoint.
 
     """
 
@@ -207,11 +206,11 @@ class Execution:
         self._suspended_ns = 0
 
     def run(self) -> Outcome:
-        """Run until the implementation returns, raises, or is told to stop.
+        """Run until the implementation returns or raises, or a request stops it.
 
         Raises:
             TaskFailedError: the implementation breaks the rules of strips.
-            BaseException: whatever the implementation raised.
+            BaseException: raised by the implementation.
 
         """
         began_ns = time.perf_counter_ns()
@@ -233,19 +232,19 @@ class Execution:
             raise
 
     def _count_command(self, began_ns: int) -> None:
-        """Book the time of a command that ended before all of it was done."""
+        """Account for the time of a command that ended early."""
         if self.checkpoint.context is not None and self.checkpoint.loop_began_ns:
             self.checkpoint.drawn_iterations = 0
             self._account_last_strip(began_ns)
 
     def settle(self) -> CheckpointRecord:
-        """Bring the host's arrays up to date, in the middle, and say where they stand.
+        """Update the host's arrays at a checkpoint and return their record.
 
-        For the watch alone, which is asked while the implementation is suspended; it
-        goes on afterwards, and the time until then counts for no strip.
+        Only for the checkpoint callback, during which the implementation is suspended;
+        it continues afterwards, and the elapsed time counts for no strip.
 
         Raises:
-            DeviceError: the device is lost, or its numbers are wrong.
+            DeviceError: the device is lost, or its results are wrong.
 
         """
         self._paused = True
@@ -268,7 +267,7 @@ class Execution:
         return self._complete(began_ns)
 
     def _stops_itself(self, demand: StopRequest) -> bool:
-        """Have a command leave its place; it takes its time, and is heard meanwhile."""
+        """Ask a command to stop by itself; return whether this is one that can."""
         context = self.checkpoint.context
         if context is None or demand is not StopRequest.PREEMPT:
             return False
@@ -276,12 +275,12 @@ class Execution:
         return True
 
     def suspend(self) -> None:
-        """Note that the command is stopped: no time of it counts from now on."""
+        """Record that the command is suspended: its time does not count from now on."""
         if self._suspended_ns == 0:
             self._suspended_ns = time.perf_counter_ns()
 
     def resume(self) -> None:
-        """Note that the command goes on."""
+        """Record that the command continues."""
         if self._suspended_ns:
             self._accounted_ns += time.perf_counter_ns() - self._suspended_ns
             self._suspended_ns = 0
@@ -296,11 +295,11 @@ class Execution:
         self.measures.first_strip_at_ns = self._epoch_ns + loop_began_ns
 
     def _reach_checkpoint(self) -> StopRequest | None:
-        """Account for the strip just enqueued, then ask whether to go on."""
+        """Account for the strip just enqueued, then call the checkpoint callback."""
         checkpoint = self.checkpoint
         iterations = checkpoint.drawn_iterations
         if not iterations and checkpoint.context is not None:
-            return self._watch(time.perf_counter_ns())  # it only shows that it is there
+            return self._watch(time.perf_counter_ns())  # a sign of life without a strip
         if not iterations:
             raise TaskFailedError(
                 f"the implementation {_name(self._start)} yielded without a strip; "
@@ -332,7 +331,7 @@ class Execution:
             self._account(iterations)
 
     def _account(self, iterations: int) -> None:
-        """Book a finished strip; its time is that since the strip before it ended."""
+        """Account for a finished strip, timed from the end of the previous one."""
         self.resume()
         now = time.perf_counter_ns()
         elapsed = now - self._accounted_ns
@@ -368,7 +367,7 @@ class Execution:
         return Completed()
 
     def _validate(self) -> None:
-        """Let the application check its numbers, which the host has now.
+        """Let the application check its results, which the host holds now.
 
         Raises:
             DeviceError: they are wrong.
@@ -380,7 +379,7 @@ class Execution:
             raise DeviceError(f"{name}: computes wrong numbers: {complaint}")
 
     def _account_last_strip(self, began_ns: int) -> None:
-        """Book the last strip of an app that returned right after it."""
+        """Account for the last strip of an app that returned without a yield."""
         if not self.measures.first_strip_at_ns:
             self._note_first_strip(began_ns)
         self._device.mark()()
@@ -394,9 +393,9 @@ class Execution:
 
 
 def _end_without_copies(generator: Any) -> None:
-    """Unwind a suspended implementation as an error would.
+    """Unwind a suspended implementation by an exception.
 
-    Dropping it instead would close it, and its `with` blocks would copy out.
+    Closing it instead would let its `with` blocks copy data out.
     """
     with contextlib.suppress(BaseException):
         generator.throw(AbandonedError())
@@ -405,13 +404,13 @@ def _end_without_copies(generator: Any) -> None:
 
 
 def cpu_time_ns() -> int:
-    """CPU time of this process, all threads, and of those below it that have ended."""
+    """Return the CPU time of this process and of its exited descendants, all threads."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time_ns() + int((ended.ru_utime + ended.ru_stime) * NANOSECONDS)
 
 
 def _no_complaint(_checkpoint: RunCheckpoint) -> str:
-    """Check nothing: what is driven is no `Task`."""
+    """Check nothing, for objects that are not `Task`s."""
     return ""
 
 

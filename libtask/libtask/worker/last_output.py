@@ -1,7 +1,7 @@
-"""The last output of a task: how a worker ended, in which phase, and what it had written.
+"""The last output of a task: the reason and phase of its end, and the end of its log.
 
-The launcher asks when it has reaped a worker that held a task; the worker itself when
-its task has failed. What is kept of a log is bounded, however much was written.
+The launcher reads it after reaping a worker that held a task, the worker itself after
+its task has failed. The kept part of the log has a fixed maximum size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LINES = 20
 LINE_CHARACTERS = 400
 TAIL_BYTES = 4096
-"""Of what is kept; `WINDOW_BYTES` of the log are looked at for it."""
+"""Maximum bytes of the kept lines, which come from the last `WINDOW_BYTES` of the log."""
 WINDOW_BYTES = 65_536
 REASON_CHARACTERS = 1000
 CAUSE_CHARACTERS = 300
@@ -33,9 +33,9 @@ _ERROR = re.compile(
     re.IGNORECASE,
 )
 _DUMP = "Fatal Python error: "
-"""How a dump of `faulthandler` begins, which every worker has enabled."""
+"""First words of a dump of `faulthandler`, which every worker enables."""
 _DUMP_LINES = 5
-"""Of a dump, which can be longer than all that is kept: its head, and the innermost frames."""
+"""Lines of a dump that are kept: its head and the innermost frames."""
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)')
 
 
@@ -44,8 +44,8 @@ class Tail:
     """The end of a part of a log.
 
     Attributes:
-        lines: the last ones, without control characters.
-        cause: the line that says most about why a process ended; empty: there is none.
+        lines: the last lines, without control characters.
+        cause: the line that best explains the end of the process; empty: none.
         end: the byte after the last one.
 
     """
@@ -56,13 +56,13 @@ class Tail:
 
 
 def of_ended(record: PhaseRecord, log: str, how: str, why: str) -> LastOutput:
-    """Return what is known of the task of a worker that has ended.
+    """Return the last output of the task of a worker that has ended.
 
     Args:
-        record: what the worker's page says.
-        log: path of its log; empty: it has none.
-        how: how the process ended.
-        why: what is known of the cause, as it follows on that; empty: its output tells.
+        record: content of the worker's page.
+        log: path of its log; empty: none.
+        how: description of the process's exit.
+        why: the cause, to be appended to `how`; empty: taken from the output.
 
     """
     found = tail(log, record.log_start)
@@ -73,7 +73,7 @@ def of_ended(record: PhaseRecord, log: str, how: str, why: str) -> LastOutput:
 
 
 def of_failed(record: PhaseRecord, log: str, error: str) -> LastOutput:
-    """Return what is known of a task that has failed in a worker that lives on."""
+    """Return the last output of a task that failed in a worker that still runs."""
     reason = one_line(error)[:REASON_CHARACTERS]
     return _made(record, reason, log, tail(log, record.log_start))
 
@@ -93,7 +93,7 @@ def _made(record: PhaseRecord, reason: str, log: str, found: Tail) -> LastOutput
 
 
 def tail(log: str, start: int) -> Tail:
-    """Read the end of a worker's log, from byte `start` on at most."""
+    """Read the end of a worker's log, from byte `start` at the earliest."""
     data, end = _read(log, start)
     lines = [visible(line).rstrip()[:LINE_CHARACTERS] for line in data.splitlines()]
     while lines and not lines[-1]:
@@ -104,11 +104,11 @@ def tail(log: str, start: int) -> Tail:
 
 
 def telling(said: Sequence[str], dump: Sequence[str]) -> str:
-    """Return the line that says most about the end of a process, and where that was.
+    """Return the line that best explains the end of a process, and its place.
 
     Args:
-        said: what it wrote.
-        dump: the head of the dump of Python's stack that was written when it crashed.
+        said: lines of its output.
+        dump: the head of the dump of Python's stack at a crash.
 
     """
     written = [line.strip() for line in said if line.strip()]
@@ -122,7 +122,7 @@ def telling(said: Sequence[str], dump: Sequence[str]) -> str:
 
 
 def _without_dump(lines: list[str]) -> tuple[list[str], list[str]]:
-    """Part what a process wrote from the dump below it, of which the head is kept."""
+    """Split the output of a process from the dump after it; keep the dump's head."""
     for place in reversed(range(len(lines))):
         if lines[place].startswith(_DUMP):
             dump = [line for line in lines[place:] if line.strip()]
@@ -131,7 +131,7 @@ def _without_dump(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _last(lines: Sequence[str], most: int) -> list[str]:
-    """Return the last lines, in all no longer than what is kept."""
+    """Return the last lines up to the maximum number and size."""
     kept: list[str] = []
     left = TAIL_BYTES
     for line in reversed(lines[-most:]):
@@ -143,7 +143,7 @@ def _last(lines: Sequence[str], most: int) -> list[str]:
 
 
 def _read(log: str, start: int) -> tuple[str, int]:
-    """Return the end of a log as text, in whole lines, and where it ends."""
+    """Return the end of a log in whole lines, and the byte after it."""
     if not log:
         return "", start
     try:

@@ -1,10 +1,10 @@
-"""The line from a worker or a launcher to hetd: one that outlives restarts of hetd.
+"""The link from a worker or a launcher to hetd, which outlives restarts of hetd.
 
-Its owner's only thread uses it (clients have `connection`, which serves many). When
-the connection breaks, a new socket takes the place of the old one, so that the
-greeting is certainly the first thing that a new hetd hears; libzmq goes on knocking
-until there is one. Orders of the old connection that were not received yet are
-dropped: the greeting tells hetd what its owner holds.
+Only the owner's single thread uses it (clients have `connection`, which serves many
+threads). When the connection breaks, a new socket replaces the old one, so that the
+registration is always the first message to a new hetd; libzmq retries until there is
+one. Commands of the old connection that were not received yet are dropped: the
+registration tells hetd which task its owner holds.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from libtask.messages import Finished, FromDaemon, Message
 
 LINGER_MS = 1000
-"""How long the last message may take to leave when its sender exits."""
+"""Time for the last message to be sent when its sender exits."""
 HEARTBEAT_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
-"""A hetd that is silent for this long is gone, though its socket is open."""
+"""Silence of hetd after which the connection counts as lost, though it is open."""
 BATCH_S = 0.001
-"""How long the end of a task may wait for those of others that were ordered with it."""
+"""Maximum delay of a task's final report to be batched with the following ones."""
 RENEWAL_PAUSE = 0.1
-"""Seconds between two connections, so that one that is refused does not spin."""
+"""Minimum seconds between two connections, which limits retries after a refusal."""
 
 
 class Link:
@@ -51,13 +51,13 @@ class Link:
 
     Args:
         path: hetd's socket.
-        greeting: called for each new connection; returns what to say first: the
-            Hello, then everything that the last connection may not have delivered.
+        greeting: called for each new connection; returns the first messages: the
+            registration, then reports that the last connection may not have delivered.
 
     Attributes:
-        welcome: hetd's answer to the Hello; None while there is none.
-        connections: how many there were; another number is another hetd.
-        silent_since: `time.monotonic()` when hetd went away, or was first sought.
+        welcome: hetd's reply to the registration; None: there is none yet.
+        connections: number of connections so far; a change means another hetd.
+        silent_since: `time.monotonic()` when hetd was lost, or first contacted.
 
     """
 
@@ -75,21 +75,21 @@ class Link:
     def _begin_empty(self) -> None:
         self._inbox: deque[FromDaemon] = deque()
         self._deferred: list[FromDaemon] = []
-        """Orders that came while a task ran, for after it."""
+        """Commands that arrived while a task ran, to be handled after it."""
         self._batched: list[Finished] = []
-        """Ends of tasks that are to be told with the next ones."""
+        """Final reports to be sent together with the next ones."""
         self._batch_deadline = 0.0
-        """When the first of these must be told, monotonic seconds."""
+        """Deadline for sending the first of these, monotonic seconds."""
 
     def wake_on(self, descriptor: int) -> None:
-        """Make `receive` return, without a message, when `descriptor` is readable."""
+        """Make `receive` return without a message when `descriptor` is readable."""
         self._poller.register(descriptor, zmq.POLLIN)
 
     def receive(self, timeout_ms: int) -> FromDaemon | None:
-        """Return the next message; None where none came in time.
+        """Return the next message; None: none arrived in time.
 
         Args:
-            timeout_ms: how long to wait, milliseconds; 0 only looks.
+            timeout_ms: milliseconds to wait; 0: do not wait.
 
         """
         if not self._inbox:
@@ -98,11 +98,11 @@ class Link:
                 self._poller.poll(timeout_ms)
                 self._take()
         elif self._follows():
-            self._take()  # it may have been asked back
+            self._take()  # it may have been recalled
         return self._inbox.popleft() if self._inbox else None
 
     def wait_for(self, descriptor: int, seconds: float) -> None:
-        """Wait until a message, or the descriptor, can be read; at most so long."""
+        """Wait for a message or for the descriptor to be readable, at most `seconds`."""
         self._flush()
         if self._inbox:
             return
@@ -113,13 +113,13 @@ class Link:
             self._poller.unregister(descriptor)
 
     def await_welcome(self, timeout: float) -> None:
-        """Wait until hetd has answered the Hello; what it orders already is kept.
+        """Wait for hetd's reply to the registration; commands that arrive first are kept.
 
         Args:
             timeout: seconds.
 
         Raises:
-            DaemonUnreachableError: it does not answer.
+            DaemonUnreachableError: hetd does not answer.
 
         """
         deadline = time.monotonic() + timeout
@@ -134,24 +134,24 @@ class Link:
         self.put_back(early)
 
     def put_back(self, messages: list[FromDaemon]) -> None:
-        """Make these the next messages to be received."""
+        """Make these messages the next ones to be received."""
         self._inbox.extendleft(reversed(messages))
 
     def defer(self, message: FromDaemon) -> None:
-        """Keep an order that came while a task ran; see `restore_deferred`."""
+        """Keep a command that arrived while a task ran; see `restore_deferred`."""
         self._deferred.append(message)
 
     def restore_deferred(self) -> None:
-        """Make what was laid aside the next messages to be received."""
+        """Make the deferred commands the next messages to be received."""
         aside, self._deferred = self._deferred, []
         self.put_back(aside)
 
     def discard_deferred(self) -> None:
-        """Drop what was laid aside: it came from a hetd that is no more."""
+        """Drop the deferred commands, which came from a lost hetd."""
         self._deferred.clear()
 
     def send(self, message: Message) -> None:
-        """Send, or keep until there is a hetd; never waits.
+        """Send a message, or keep it until a hetd is connected; never waits.
 
         Raises:
             InputError: the message is too large.
@@ -162,10 +162,10 @@ class Link:
         self._put(frame)
 
     def send_batched(self, message: Finished) -> None:
-        """Send with the ends of those tasks that were ordered behind this one.
+        """Send a final report together with those of the following tasks of its batch.
 
-        At once where none is next; after `BATCH_S` in any case, when this is called
-        for another one or the socket is looked at.
+        It is sent at once if no task of the batch follows, and otherwise at the first
+        call or poll of the socket after `BATCH_S`.
         """
         if not self._batched:
             self._batch_deadline = time.monotonic() + BATCH_S
@@ -174,10 +174,10 @@ class Link:
             self._flush()
 
     def send_validated(self, message: Message) -> None:
-        """Send a message with values that an application made.
+        """Send a message with an application's values after validating them.
 
         Raises:
-            InputError: a value that cannot travel, or cannot be read by hetd.
+            InputError: a value cannot be encoded, or hetd could not decode it.
 
         """
         try:
@@ -190,20 +190,20 @@ class Link:
         self._put(frame)
 
     def close(self) -> None:
-        """Close the line, once or again; what was sent last still leaves."""
+        """Close the link after sending the last messages; may be called twice."""
         if not self._context.closed:
             self._flush()
             self._disconnect(LINGER_MS)
             self._context.term()
 
     def _follows(self) -> bool:
-        """Whether the next message is a task ordered together with the one before."""
+        """Return whether the next message is a further task of the same batch."""
         if not self._inbox:
             return False
         return _is_follower(self._inbox[0])
 
     def _flush(self) -> None:
-        """Tell of the ends that were to be told later."""
+        """Send the batched final reports."""
         if not self._batched:
             return
         later, self._batched = self._batched, []
@@ -213,14 +213,14 @@ class Link:
         self._socket.send(frame)
 
     def _take(self) -> bool:
-        """Move what has come into the inbox; renew a lost connection."""
+        """Move arrived messages into the inbox; renew a lost connection."""
         frames = self._read()
         if not frames and self._is_lost():
-            # hetd's last word may have come between the two looks
+            # hetd's last message may have arrived between the two checks
             frames = self._read()
             if not frames:
                 self._renew()
-        # A busy hetd may put several messages into one.
+        # A busy hetd may combine several messages.
         for frame in frames:
             self._accept(frame)
         return bool(frames)
@@ -241,11 +241,13 @@ class Link:
             self.welcome = message
         if isinstance(message, Recall | Abort) and self._drop_follower(message):
             self.send(Aborted(task=message.task, epoch=message.epoch))
-        elif not isinstance(message, Recall):  # else it has begun: that is told as such
+        elif not isinstance(
+            message, Recall
+        ):  # else the task has started, and its own report follows
             self._inbox.append(message)
 
     def abort_followers(self) -> None:
-        """Give back all tasks that were ordered behind one that is to be kept as it is."""
+        """Return the tasks of the batch behind a task that yielded."""
         kept = [each for each in self._inbox if not _is_follower(each)]
         dropped = [each for each in self._inbox if _is_follower(each)]
         self._inbox = deque(kept)
@@ -253,7 +255,7 @@ class Link:
             self.send(Aborted(task=run.task, epoch=run.epoch))
 
     def _drop_follower(self, order: Recall | Abort) -> bool:
-        """Drop the order to run a task behind others; whether it had not begun."""
+        """Drop the command to run a task of a batch; return whether it had not started."""
         for orders in (self._inbox, self._deferred):
             for waiting in orders:
                 if not _is_follower(waiting):
@@ -264,12 +266,12 @@ class Link:
         return False
 
     def _is_lost(self) -> bool:
-        # Events are looked at directly: reading an empty socket raises, which is slow.
+        # Polling the events is fast; reading an empty socket raises, which is slow.
         return bool(int(self._monitor.get(zmq.EVENTS)) & zmq.POLLIN)
 
     def _renew(self) -> None:
         self._inbox.clear()
-        self._batched.clear()  # the greeting tells of them
+        self._batched.clear()  # the registration repeats them
         if self.welcome is not None:
             self.welcome = None
             self.silent_since = time.monotonic()
@@ -303,7 +305,7 @@ def _is_follower(message: FromDaemon) -> TypeGuard[Run]:
 
 def _dealer(context: zmq.Context[Any]) -> zmq.Socket[bytes]:
     dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    # A worker must not stop computing because hetd is slow to read; it says little.
+    # A worker must not stop computing because hetd reads slowly; it sends few messages.
     dealer.setsockopt(zmq.SNDHWM, 0)
     dealer.setsockopt(zmq.RCVHWM, 0)
     dealer.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)

@@ -1,4 +1,4 @@
-"""The task that a worker holds, from its staging to its end."""
+"""The task that a worker has loaded, from its staging to its end."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class LoadedTask:
 
     Attributes:
         task: its id.
-        epoch: names its binding to this worker.
+        epoch: number of its binding to this worker.
         spec: its description.
         app: the application's object, with the state arrays.
-        record: the checkpoint where it goes on.
-        version: its application's.
+        record: the checkpoint at which it continues.
+        version: its application's version.
 
     """
 
@@ -44,28 +44,28 @@ class LoadedTask:
         """Build a task and load its inputs.
 
         Raises:
-            InputError: bad parameters.
-            BaseException: whatever the application raises.
+            InputError: a parameter is invalid.
+            BaseException: raised by the application.
 
         """
         app = build(app_class, order.spec.params)
         app.load()
         total = app.total()
         if total is not None:
-            total = operator.index(total)  # NumPy's integers do not travel
+            total = operator.index(total)  # msgspec does not encode NumPy's integers
         record = CheckpointRecord(order.checkpoint.done, total, order.checkpoint.extra)
         version = version_of(app_class)
         return cls(order.task, order.epoch, order.spec, app, record, version)
 
     def is_for(self, order: Stage | Run | Abort | TakeSnapshot) -> bool:
-        """Say whether an order means this very holding."""
+        """Return whether a command refers to this task and binding."""
         return self.task == order.task and self.epoch == order.epoch
 
     def implementation(self, device: DeviceSpec) -> Implementation:
-        """Return what runs the task on a device.
+        """Return the task's implementation for a device.
 
         Raises:
-            InputError: the app has none for that kind.
+            InputError: the app has none for the device's kind.
 
         """
         found = self.app.implementations.get(device.kind)
@@ -79,7 +79,7 @@ class LoadedTask:
 
 
 def staging_of(order: Run) -> Stage | None:
-    """Return the staging that an order to run brings along; None: it was ordered before."""
+    """Return the `Stage` that a `Run` contains; None: the task was staged before."""
     if order.spec is None:
         return None
     return Stage(

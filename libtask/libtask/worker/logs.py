@@ -1,9 +1,9 @@
 """Logs of workers: capped while they are written, and read with their gaps.
 
-A worker writes to its log file directly, so that output costs no copy and goes on when
-the launcher is gone. Of a log that has grown too large the launcher gives the middle
-back to the disk (a hole in the file): places in it stay where they were, its beginning
-and its latest end can be read, and a flood costs no more disk than the cap.
+A worker writes directly to its log file, so that output needs no copy and continues
+without the launcher. When a log has grown too large, the launcher punches a hole into
+its middle: offsets stay valid, the beginning and the end remain readable, and a flood of
+output takes no more disk than the cap.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 LOG_BYTES = 64 << 20
 """Default cap of one worker's log."""
 FLOOD_BYTES = 1 << 20
-"""Growth between two looks that is worth a sooner next one."""
+"""Growth between two checks after which the next check is due sooner."""
 LOGS = 1000
-"""Logs of workers that are kept; each holds what thousands of tasks printed."""
+"""Maximum number of logs; each can hold the output of thousands of tasks."""
 LOOKED_AT = 50
-"""Workers that end between two counts of the logs."""
+"""Number of exits of workers between two counts of the logs."""
 PAGE = 4096
 BLOCK = 512
-"""Bytes of what `st_blocks` counts."""
+"""Bytes of a unit of `st_blocks`."""
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class LogCap:
-    """Keeps every log of a launcher's workers below a cap.
+    """Keeps the logs of a launcher's workers below a cap.
 
     Args:
-        folder: where they lie.
+        folder: folder of the logs.
 
     Attributes:
-        flooded: whether one grew fast since the last look: the next one is to be soon.
+        flooded: whether a log grew fast since the last check, so the next is due soon.
 
     """
 
@@ -49,21 +49,21 @@ class LogCap:
         self.flooded = False
         self._folder = folder
         self._ended = 0
-        """Workers that have ended since the logs were counted."""
+        """Number of exits since the last count of the logs."""
         self._sizes: dict[str, int] = {}
 
     def path(self, worker: str) -> Path:
-        """Return where a worker's log lies; its folder is made if it is gone."""
-        with contextlib.suppress(OSError):  # the worker goes without a log then
+        """Return the path of a worker's log; create its folder if it is missing."""
+        with contextlib.suppress(OSError):  # without it, the worker has no log
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._folder / f"{worker}.log"
 
     def ended(self, worker: str, living: Collection[str]) -> None:
-        """Take note that a worker has ended: what it never wrote to goes, and the oldest.
+        """Handle the exit of a worker: remove its log if empty, and surplus old logs.
 
         Args:
             worker: its name.
-            living: workers whose logs stay.
+            living: workers whose logs are kept.
 
         """
         with contextlib.suppress(OSError):
@@ -77,7 +77,7 @@ class LogCap:
             self.trim(living)
 
     def trim(self, living: Collection[str], most: int = LOGS) -> None:
-        """Remove the logs that were written to longest ago, above so many."""
+        """Remove the least recently written logs above `most`."""
         dated: list[tuple[int, Path]] = []
         with contextlib.suppress(OSError):
             others = [p for p in self._folder.glob("*.log") if p.stem not in living]
@@ -87,11 +87,11 @@ class LogCap:
                 path.unlink()
 
     def look(self, workers: Iterable[str], limit: int) -> None:
-        """Cap the logs of these workers, at `limit` bytes each; 0: let them grow."""
+        """Cap the logs of these workers at `limit` bytes each; 0: unlimited."""
         self.flooded = False
         before, self._sizes = self._sizes, {}
         for worker in workers:
-            # A log that is gone, or whose disk fails, is no reason to end the rest.
+            # A missing log or a disk error must not stop the check of the others.
             with contextlib.suppress(OSError):
                 path = self._folder / f"{worker}.log"
                 size = self._sizes[worker] = path.stat().st_size
@@ -103,7 +103,7 @@ class LogCap:
 def cap(path: Path, limit: int) -> bool:
     """Free the middle of a log that takes more than `limit` bytes of disk.
 
-    Where the file system knows no holes, the whole log goes.
+    If the file system does not support holes, the whole log is truncated.
 
     Returns:
         Whether it was too large.
@@ -130,20 +130,20 @@ def opened(path: Path, owner: int) -> BinaryIO:
     """Open a user's log.
 
     Raises:
-        OSError: it cannot be opened; it is a link, no regular file, or not the user's.
+        OSError: it cannot be opened, is not a regular file, or belongs to another user.
 
     """
-    # without waiting for the writer of a FIFO
+    # does not wait for the writer of a FIFO
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
         os.close(descriptor)
-        raise OSError(errno.EPERM, f"it is no file of uid {owner}", str(path))
+        raise OSError(errno.EPERM, f"not a file of uid {owner}", str(path))
     return os.fdopen(descriptor, "rb")
 
 
 def read(file: BinaryIO, start: int, stop: int | None) -> tuple[bytes, int]:
-    """Read a part of a log; a line stands for what was dropped from it.
+    """Read a part of a log, with a line in place of each dropped part.
 
     Args:
         file: the log.
@@ -151,14 +151,14 @@ def read(file: BinaryIO, start: int, stop: int | None) -> tuple[bytes, int]:
         stop: the byte after the last one; None: up to its present end.
 
     Returns:
-        What to show, and the byte up to which that is.
+        The content, and the byte after it.
 
     Raises:
         OSError: it cannot be read.
 
     """
     length = os.fstat(file.fileno()).st_size
-    if start > length and stop is not None:  # cut where holes are not known
+    if start > length and stop is not None:  # truncated, on a file system without holes
         return _dropped(stop - start), stop
     end = length if stop is None else min(length, stop)
     parts = []
@@ -171,7 +171,7 @@ def read(file: BinaryIO, start: int, stop: int | None) -> tuple[bytes, int]:
 def _stretches(
     descriptor: int, start: int, stop: int
 ) -> Iterator[tuple[int, int, bool]]:
-    """Cut a part of a file into (start, stop, is there), in order."""
+    """Split a part of a file into (start, stop, has data), in order."""
     while start < stop:
         data = min(stop, _seek(descriptor, start, os.SEEK_DATA, stop))
         if data > start:
@@ -188,7 +188,7 @@ def _seek(descriptor: int, start: int, whence: int, otherwise: int) -> int:
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
-        return otherwise  # nothing but a hole up to the end
+        return otherwise  # only a hole up to the end
 
 
 def _dropped(size: int) -> bytes:
@@ -196,7 +196,7 @@ def _dropped(size: int) -> bytes:
 
 
 def _punch(descriptor: int, start: int, size: int) -> bool:
-    """Give a part of a file back to the disk; False: its file system cannot."""
+    """Punch a hole into a file; return whether the file system supports it."""
     if size <= 0:
         return True
     library = ctypes.CDLL(None, use_errno=True)

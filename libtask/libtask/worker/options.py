@@ -1,4 +1,4 @@
-"""A worker's terms: what it is told when it is made, and how long it serves."""
+"""The options of a worker, and the limits of its lifetime."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from libtask.phase import PhasePage
 
 BIG = 64 << 20
-"""Bytes of a task that are worth a garbage collection when it ends."""
+"""Bytes of a task's data from which a garbage collection runs at its end."""
 LOOKED_AT_MEMORY = 256
-"""Tasks between two looks at the worker's own memory."""
+"""Number of tasks between two checks of the worker's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What a worker is told when it is started.
+    """The options of a worker.
 
     Attributes:
-        name: its name with hetd.
+        name: its name in messages to hetd.
         socket: hetd's socket.
-        log: the file that is its standard output and error; empty: a terminal.
-        own: it is the user's own program, and ends with its first task.
-        tasks: it retires after so many.
-        growth: it retires when it has grown by so many bytes.
+        log: file of its standard output and error; empty: a terminal.
+        own: it is the user's own program and exits after its first task.
+        tasks: number of tasks after which it exits.
+        growth: growth of its memory in bytes after which it exits.
         snapshots: folder of its user's snapshots; empty: it writes none.
-        disposal_s: seconds that an ended task's objects may take to go; the process is
-            killed then, as it hears no order meanwhile; 0: any time. It takes SIGALRM and
-            the interval timer, which only a process made for it can give.
-        processes: processes and threads that its user may have; 0: any number.
-        page: where it says what it does just now; None: nobody wants to know.
+        disposal_s: seconds for freeing an ended task's objects, after which the kernel
+            kills the process, which cannot receive commands meanwhile; 0: unlimited.
+            Uses SIGALRM and the interval timer, so the process must be dedicated.
+        processes: maximum processes and threads of its user; 0: unlimited.
+        page: page for its current phase; None: not recorded.
 
     """
 
@@ -53,10 +53,10 @@ class WorkerOptions:
 
 
 class Lifetime:
-    """How long a worker has served; see `WorkerOptions` for how long it may.
+    """The age of a worker, and its limits.
 
     Args:
-        terms: what it was told when it was made.
+        options: the worker's options, with the limits.
 
     """
 
@@ -66,11 +66,11 @@ class Lifetime:
         self._memory_limit = memory_in_use() + options.growth
 
     def is_over(self, spec: TaskSpec, seconds: float) -> bool:
-        """Give the memory of an ended task back; say whether it is time to retire.
+        """Free the memory of an ended task; return whether the worker must exit.
 
         Args:
             spec: the task.
-            seconds: what it took.
+            seconds: its duration.
 
         """
         if self._options.disposal_s:
@@ -85,9 +85,9 @@ class Lifetime:
         return self._tasks >= self._options.tasks
 
     def begin_disposal(self) -> None:
-        """Let the kernel end this process if `is_over` is not asked soon.
+        """Start a timer that kills this process unless `is_over` is called soon.
 
-        An application's `__del__` may hang, and this process would hear no order any more.
+        An application's `__del__` may hang, and the process would receive no commands.
         """
         if not self._options.disposal_s:
             return

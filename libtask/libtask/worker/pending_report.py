@@ -1,7 +1,7 @@
-"""The last word: what a worker said last of a task, and says again to a new hetd.
+"""Pending reports: the last report of a task, which a worker repeats to a new hetd.
 
-It may have been lost with the connection on which it was sent. hetd knows an old one
-by its epoch.
+A report may be lost with the connection on which it was sent. hetd recognises an
+outdated report by its epoch.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 CONFIRMED_S = 60.0
-"""Seconds after which a hetd that was told and is still there has taken note."""
+"""Seconds after which a report counts as processed by a hetd that is still connected."""
 
 
 class PendingReport:
-    """What was said last of the task that a worker holds, or held.
+    """The last report of the task that a worker holds or held.
 
     Attributes:
-        message: None: nothing that a new hetd would miss.
-        ends: those of tasks ordered together, of which hetd may not know, in order; the
-            last is `message` if that is one.
-        settled: whether the hetd that it was told to has certainly taken note: it is
-            still said again, and nobody has to stay for that.
+        message: the report; None: a new hetd needs none.
+        ends: final reports of a batch that hetd may not know, in order; the last one is
+            `message` if that is a final report.
+        settled: whether the former hetd has certainly processed it: it is still
+            repeated, but the worker need not wait for that.
 
     """
 
@@ -50,15 +50,15 @@ class PendingReport:
         self._sent_at: float | None = None
 
     def say(self, message: Message, link: Link, now: float) -> None:
-        """Send what is said again to a new hetd.
+        """Send a report that is repeated to a new hetd.
 
         Args:
-            message: what is said.
-            link: the line to hetd.
+            message: the report.
+            link: the link to hetd.
             now: monotonic seconds.
 
         Raises:
-            InputError: it holds a user's value that cannot travel.
+            InputError: it contains a user's value that cannot be encoded.
 
         """
         self.settled = False
@@ -74,17 +74,17 @@ class PendingReport:
             self.ends.append(message)
 
     def repeat(self, link: Link) -> None:
-        """Say it again to a hetd that asks again."""
+        """Send it again, because hetd repeated its command."""
         if self.message is not None:
             link.send(self.message)
 
     def take_back(self) -> None:
-        """Take note that hetd ordered what makes it old."""
+        """Drop the report: a later command from hetd shows that it is outdated."""
         self.message = None
         self.ends.clear()
 
     def after(self, hello: Register, lost_at: float) -> list[Message]:
-        """Return what a new hetd hears first; the last one was there until `lost_at`."""
+        """Return the first messages to a new hetd; the former one was lost at `lost_at`."""
         if self.message is None and not self.ends:
             return [hello]
         told_at = self._sent_at
@@ -93,7 +93,7 @@ class PendingReport:
         ends = self.ends
         if not ends or [hello.task] == [end.task for end in ends]:
             return [hello, *([] if self.message is None else [self.message])]
-        # of several tasks ordered together, and perhaps another one runs by now
+        # several tasks of a batch, of which another may be running by now
         hello = msgspec.structs.replace(
             hello, ended=[TaskEpoch(end.task, end.epoch) for end in ends]
         )
@@ -108,17 +108,17 @@ class PendingReport:
         return [Reports(list(self.ends))]
 
     def heard(self, now: float) -> None:
-        """Take note that a new hetd is there, and was told."""
+        """Record that a new hetd has received it."""
         self._sent_at = now
 
     def concerns(self) -> tuple[int | None, int]:
-        """Return task and epoch of an end that hetd may not know."""
+        """Return the task and epoch of an end that hetd may not know."""
         if isinstance(self.message, Finished | Failed | Aborted | Parked):
             return self.message.task, self.message.epoch
         return None, 0
 
     def is_yield(self) -> bool:
-        """Say whether the task yielded, and waits since."""
+        """Return whether the report says that the task yielded."""
         return isinstance(self.message, Yielded)
 
 

@@ -1,7 +1,7 @@
-"""What a worker says of a stretch of a task: its output, its failure.
+"""The output and the failure of a segment, for a worker's reports.
 
-A stretch is what one task does in one worker until it yields or ends. All stretches
-of a worker write to one log file; a report says from where to where.
+A segment is the execution of a task in one worker until it yields or ends. All segments
+of a worker write to one log file; a report contains the start and the end in it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SegmentOutput:
     """The worker's log file, which is its standard output and error.
 
     Args:
-        path: the log file; empty: the output goes to the user's own terminal.
+        path: the log file; empty: the output goes to the user's terminal.
 
     """
 
@@ -42,11 +42,11 @@ class SegmentOutput:
         self.start = self._position()
 
     def begin(self) -> None:
-        """Begin a stretch."""
+        """Begin a segment."""
         self.start = self._position()
 
     def account(self, measures: Measures) -> dict[str, Any]:
-        """Return what `Finished` and `Yielded` say of a whole stretch."""
+        """Return the fields of `SegmentTotals` for the whole segment."""
         log, log_start, log_end = self._segment()
         return {
             "seconds": measures.computing_ns / NANOSECONDS,
@@ -65,10 +65,10 @@ class SegmentOutput:
     def failed(
         self, task: int, epoch: int, error: BaseException, measures: Measures
     ) -> Failed:
-        """Return how a stretch failed."""
+        """Return the report of a failed segment."""
         command = isinstance(error, CommandFailedError)
         trace = "" if command else trace_of(error)
-        if self.path:  # a terminal shows it by itself
+        if self.path:  # the program shows it on its terminal itself
             self._print(trace)
         log, log_start, log_end = self._segment()
         text = one_line(error)
@@ -94,12 +94,12 @@ class SegmentOutput:
         )
 
     def _print(self, trace: str) -> None:
-        """Let the log tell how the task failed."""
+        """Write the traceback to the log."""
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(trace)
 
     def _segment(self) -> tuple[str, int, int]:
-        """Return path, start and end of the stretch so far, bytes."""
+        """Return the path, and the start and end of the segment so far in bytes."""
         self._flush()
         return self.path, self.start, self._position()
 
@@ -107,7 +107,7 @@ class SegmentOutput:
         return os.lseek(1, 0, os.SEEK_END) if self.path else 0
 
     def _flush(self) -> None:
-        # The app may have closed or replaced them; that is no failure of its task.
+        # The app may have closed or replaced the streams, which must not fail its task.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -115,7 +115,7 @@ class SegmentOutput:
 
 
 def one_line(error: BaseException) -> str:
-    """Describe an error in one line; our own errors speak for themselves."""
+    """Describe an error in one line; errors of libtask need no type name."""
     text = _text(error)
     if isinstance(error, HetError) and text:
         return text
@@ -132,7 +132,7 @@ def _text(error: BaseException) -> str:
 
 def trace_of(error: BaseException) -> str:
     """Return the last lines of the traceback, at most `TRACE_BYTES` of them."""
-    text = "".join(traceback.format_exception(error))  # survives a bad __str__
+    text = "".join(traceback.format_exception(error))  # handles a failing __str__
     encoded = text.encode(errors="replace")
     if len(encoded) <= TRACE_BYTES:
         return encoded.decode()

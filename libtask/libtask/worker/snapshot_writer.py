@@ -1,8 +1,8 @@
-"""Keeping: when and how the progress of the task that a worker holds goes to disk.
+"""The snapshot writer: writes the progress of a worker's task to disk when it is due.
 
-The lookout asks at checkpoints whether a snapshot is due, the worker when a task waits
-in it. A snapshot that cannot be written costs the task nothing: the older ones stay,
-the task goes on, its log and hetd are told.
+The checkpoint hook asks at checkpoints whether a snapshot is due, the worker while its
+task waits. A snapshot that cannot be written does not harm the task: older ones stay,
+the task continues, and its log and hetd receive the error.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 NEVER_NS = 1 << 62
 PARK_AGAIN_S = 60.0
-"""After a task could not be written to disk that was to wait there."""
+"""Seconds before the next attempt to write a waiting task to disk after a failure."""
 REFUSED_TOLD = 64
-"""Snapshots of which hetd is told why they were not used: the last ones."""
+"""Maximum number of rejected snapshots in a report to hetd, the last ones."""
 LOOK_AGAIN = 0.25
-"""Part of an interval after which a task that was about to end is looked at again."""
+"""Fraction of an interval before the next check of a task that was about to end."""
 
 
 class TaskSnapshots:
-    """The snapshots of one held task.
+    """The snapshots of one loaded task.
 
-    Most tasks are too short for any: making one of these costs next to nothing.
+    Most tasks are too short for a snapshot, so the constructor does almost nothing.
 
     Args:
         held: the task.
@@ -63,8 +63,8 @@ class TaskSnapshots:
         terms: what hetd's configuration says of them.
 
     Attributes:
-        wanted: a user asked for a snapshot.
-        last: the latest snapshot that was written.
+        wanted: whether a user requested a snapshot.
+        last: the report of the latest snapshot.
         stands: iterations done in the newest snapshot.
 
     """
@@ -81,9 +81,9 @@ class TaskSnapshots:
         self._settings = settings
         self._park_at = 0.0
         self._earlier_ns = 0
-        """Computing of ended stretches that no snapshot holds."""
+        """Computing time of ended segments that no snapshot contains."""
         self._safe_ns = 0
-        """Computing of this stretch that a snapshot holds."""
+        """Computing time of this segment that a snapshot contains."""
         self._due_ns = (
             int(settings.minimum_s * NANOSECONDS) if settings.mtbf_s else NEVER_NS
         )
@@ -102,18 +102,18 @@ class TaskSnapshots:
         return Identity(self._name, loaded.task, loaded.spec.app, loaded.version)
 
     def at_risk_ns(self, computing_ns: int) -> int:
-        """Return the computing that would be lost now, of which this stretch did some."""
+        """Return the computing time that a crash would lose now, nanoseconds."""
         return self._earlier_ns + computing_ns - self._safe_ns
 
     def end_segment(self, computing_ns: int) -> None:
-        """Take note that the task yielded after so much computing."""
+        """Record that the task yielded after `computing_ns` of computing."""
         self._earlier_ns = self.at_risk_ns(computing_ns)
         self._safe_ns = 0
 
     # ------------------------------------------------------------ writing
 
     def is_due(self, measures: Measures, checkpoint: RunCheckpoint) -> bool:
-        """Say, at a checkpoint, whether to write a snapshot now."""
+        """Return whether to write a snapshot at this checkpoint."""
         at_risk_ns = self.at_risk_ns(measures.computing_ns)
         if self.wanted:
             return True
@@ -130,11 +130,11 @@ class TaskSnapshots:
     def take(
         self, settle: Callable[[], CheckpointRecord], measures: Measures | None
     ) -> SnapshotTaken:
-        """Write a snapshot; return what hetd is to know of it.
+        """Write a snapshot; return the report to hetd.
 
         Args:
-            settle: brings the host's arrays up to date, and says where they stand.
-            measures: of the running stretch; None: the task waits.
+            settle: updates the host's arrays and returns their checkpoint.
+            measures: measures of the running segment; None: the task waits.
 
         Raises:
             DeviceError: the device is lost.
@@ -190,24 +190,24 @@ class TaskSnapshots:
     # ------------------------------------------------------------ reading
 
     def resume(self) -> Resumed:
-        """Let the task, just loaded, go on from its newest good snapshot, if it has one."""
+        """Restore the loaded task from its newest valid snapshot, if it has one."""
         found, refused = self._folder.newest(self._owner, self._use)
         texts = [cut(str(each)) for each in refused[-REFUSED_TOLD:]]
         for text in texts:
-            sys.stderr.write(f"libtask: a snapshot is not used: {text}\n")
+            sys.stderr.write(f"libtask: snapshot rejected: {text}\n")
         loaded = self._loaded
         stands = CheckpointRecord(loaded.record.done, loaded.record.total)
         if found is not None:
             sys.stderr.write(
-                f"libtask: goes on after iteration {stands.done}, from a snapshot\n"
+                f"libtask: continues after iteration {stands.done} from a snapshot\n"
             )
         return Resumed(loaded.task, loaded.epoch, stands, texts)
 
     def _use(self, snapshot: Snapshot) -> None:
-        """Put a snapshot's state into the task.
+        """Restore the task's state from a snapshot.
 
         Raises:
-            SnapshotError: it does not fit; the task is as it was.
+            SnapshotError: it does not fit; the task is unchanged.
 
         """
         loaded, record = self._loaded, snapshot.checkpoint
@@ -225,7 +225,7 @@ class TaskSnapshots:
     # ------------------------------------------------------------ memory
 
     def is_memory_low(self) -> bool:
-        """Say whether a task that waits should rather wait on disk."""
+        """Return whether memory is low, so that a waiting task should wait on disk."""
         if self._settings.low_memory <= 0 or time.monotonic() < self._park_at:
             return False
         import psutil
@@ -235,7 +235,7 @@ class TaskSnapshots:
 
 
 def _remaining_s(measures: Measures, checkpoint: RunCheckpoint) -> float | None:
-    """Tell the computing that is left, by what was done in this stretch."""
+    """Estimate the remaining computing time from this segment; None: unknown."""
     if checkpoint.total is None or not measures.iterations:
         return None
     each_ns = measures.computing_ns / measures.iterations
@@ -250,10 +250,10 @@ def _one_line(error: BaseException) -> str:
 
 
 class SnapshotWriter:
-    """Sees to the snapshots of whatever task a worker holds.
+    """Writes and reads the snapshots of the worker's current task.
 
     Args:
-        link: the line to hetd.
+        link: the link to hetd.
         shelf: folder of the user's snapshots; empty: none are kept.
 
     Attributes:
@@ -267,7 +267,7 @@ class SnapshotWriter:
         self._root = root
 
     def take_in(self, loaded: LoadedTask, order: Stage) -> None:
-        """Begin with a task that was just loaded; let it go on where it was, if ordered."""
+        """Attach to a task that was just loaded; restore it if the command says so."""
         welcome = self._link.welcome
         if not order.snapshots or not self._root or not loaded.app.keeps_snapshots:
             return
@@ -278,18 +278,18 @@ class SnapshotWriter:
             self._link.send(resumed)
 
     def let_go(self) -> None:
-        """Refer to no task any more."""
+        """Drop the reference to the task."""
         self.current = None
 
     def end_segment(self, measures: Measures) -> float:
-        """Take note that the task yielded; return its computing at risk, seconds."""
+        """Record that the task yielded; return its computing time at risk, seconds."""
         if self.current is None:
             return 0.0
         self.current.end_segment(measures.computing_ns)
         return self.current.at_risk_ns(0) / NANOSECONDS
 
     def snapshot(self, loaded: LoadedTask) -> bool:
-        """Write a snapshot of the task, which waits; say whether there is one now."""
+        """Write a snapshot of the waiting task; return whether that succeeded."""
         if self.current is None:
             self._link.send(no_snapshot(loaded.task, loaded.epoch))
             return False
@@ -299,20 +299,20 @@ class SnapshotWriter:
         return not taken.error
 
     def save_before_failure(self, loaded: LoadedTask) -> None:
-        """Write down where a task stood when it came to a device that failed.
+        """Write a snapshot of the state that a task had before its device failed.
 
-        Else it would begin anew, or where it was in its last snapshot.
+        Without it, the task would restart from an older snapshot or from its start.
         """
         current = self.current
         if current is not None and loaded.record.done > current.stands:
             self.snapshot(loaded)
 
     def should_park(self) -> bool:
-        """Say whether a task that waits should rather wait on disk."""
+        """Return whether memory is low, so that a waiting task should wait on disk."""
         return self.current is not None and self.current.is_memory_low()
 
 
 def no_snapshot(task: int, epoch: int) -> SnapshotTaken:
-    """Return the answer of a worker that keeps no snapshots of a task."""
+    """Return the report of a worker that writes no snapshots of a task."""
     why = "its worker keeps none"
     return SnapshotTaken(task, epoch, CheckpointRecord(), error=why)

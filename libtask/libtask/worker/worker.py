@@ -1,17 +1,16 @@
-"""The worker: executes tasks, one at a time, as hetd orders.
+"""The worker: executes tasks one at a time on commands from hetd.
 
-    staged ── Run ──> running ── Finished | Failed | Aborted ──> free for the next
+    staged ── Run ──> running ── Finished | Failed | Aborted ──> free for the next task
                       │     ^
                 Preempt     Run, perhaps on another device
                       v     │
                       yielded: keeps the task's object with its host arrays
 
-There is no control thread. The main thread owns the socket and looks at it between
-tasks and at checkpoints, once a millisecond at most (`lookout`): a checkpoint then
-costs less than taking a lock, a task that does nothing needs no hand-over between
-threads, and no second thread contends for the interpreter while a task computes. The
-price is that an order waits for the next checkpoint, which is when it takes effect
-anyway.
+There is no control thread. The main thread owns the socket and polls it between tasks
+and at checkpoints, at most once a millisecond (`checkpoint_hook`): a checkpoint then
+costs less than taking a lock, an empty task needs no hand-over between threads, and no
+second thread contends for the interpreter while a task computes. The price is that a
+command waits for the next checkpoint, which is when it takes effect anyway.
 """
 
 from __future__ import annotations
@@ -75,33 +74,33 @@ if TYPE_CHECKING:
     from libtask.worker.options import WorkerOptions
 
 INTERVAL_NS = 50_000_000
-"""Target interval between checkpoints, until hetd says another."""
+"""Target interval between checkpoints, until hetd sets another."""
 IDLE_MS = 2000
-"""How often an idle worker looks whether anybody still needs it."""
+"""Interval at which an idle worker checks whether it is still needed."""
 JOIN_SECONDS = 10.0
-"""How long hetd may take to answer the hello of a user's own program."""
+"""Timeout of the registration of a user's own program."""
 PATIENCE = 60.0
-"""Seconds that an idle worker waits for a hetd that went away, as its launcher does."""
+"""Seconds that an idle worker waits for a lost hetd; the launcher's value."""
 NEWS_PATIENCE = 86_400.0
-"""Seconds that one waits which has to tell how its last task ended, or holds one; if
-the folder of the socket is gone, too, nobody comes back for it."""
+"""The same for a worker with a pending report or a task, while the socket's folder
+exists; without the folder no hetd can return."""
 COMMAND = "command"
-"""The application whose tasks have an exit status."""
+"""Name of the application whose tasks have an exit status."""
 NO_STRIPS = Measures()
-"""Of a stretch that has not begun to run; nothing writes to it."""
+"""Measures of a segment that has not started to run; nothing writes to it."""
 
 
 class Worker:
-    """A worker process; `run` is its life.
+    """A worker process; `run` is its main loop.
 
     Args:
-        terms: what it is told at its start.
-        find_app: finds the class of an application by name; None: as everybody does.
-        connect: makes the line to hetd; a simulation gives one without a socket.
-        clear_away: ends what a task leaves running; says whether all of it is gone.
+        options: its options.
+        find_app: finds the class of an application by name; None: by the usual lookup.
+        connect: opens the link to hetd; a simulation passes one without a socket.
+        clear_away: ends the processes that a task leaves; returns whether all are gone.
 
     Attributes:
-        ended: how the last task ended.
+        ended: the final report of the last task.
 
     """
 
@@ -130,16 +129,16 @@ class Worker:
         self._snapshot_writer = SnapshotWriter(self._link, options.snapshots)
 
     def join(self) -> None:
-        """Wait until hetd knows this worker.
+        """Wait until hetd has registered this worker.
 
         Raises:
-            DaemonUnreachableError: it does not answer.
+            DaemonUnreachableError: hetd does not answer.
 
         """
         self._link.await_welcome(JOIN_SECONDS)
 
     def run(self) -> None:
-        """Obey hetd until it is time to leave."""
+        """Handle commands from hetd until the worker must exit."""
         try:
             while not self._leaving:
                 message = self._link.receive(IDLE_MS)
@@ -148,13 +147,13 @@ class Worker:
                     self._park_if_memory_is_low()
                 else:
                     self._handle(message)
-            # hetd may have ordered something meanwhile: another is to do it.
+            # hetd assigns commands that arrived meanwhile to another worker.
             self._link.send(Leaving())
         finally:
             self.close()
 
     def close(self) -> None:
-        """Give devices and socket back."""
+        """Close the devices and the link."""
         self._devices.close()
         self._link.close()
 
@@ -174,7 +173,7 @@ class Worker:
         return self._pending.after(hello, lost_at)
 
     def _pending_task(self) -> tuple[int | None, int]:
-        """Return the task held, or else the one whose end hetd may not know."""
+        """Return the loaded task, or the one whose end hetd may not know."""
         if self._loaded is not None:
             return self._loaded.task, self._loaded.epoch
         return self._pending.concerns()
@@ -197,7 +196,7 @@ class Worker:
                 sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")
                 self._leaving = message.request == 0
             case _:
-                # A Preempt that came too late, or a client's message: nothing to do.
+                # A Preempt that arrived too late, or a message for clients.
                 pass
 
     # ------------------------------------------------------------ staging
@@ -233,7 +232,7 @@ class Worker:
         return LoadedTask.load(order, app_class)
 
     def _report_ready(self, order: Stage) -> None:
-        """Say that the task is loaded, unless hetd has already said to run it."""
+        """Report that the task is loaded, unless hetd has already sent `Run` for it."""
         following = self._link.receive(0)
         if following is not None:
             self._link.put_back([following])
@@ -265,13 +264,13 @@ class Worker:
         if self._loaded is None:
             spec = loaded.spec
             self._lifetime.begin_disposal()
-            del loaded  # and with it the arrays of an ended task
+            del loaded  # releases the arrays of an ended task
             self._leaving |= self._lifetime.is_over(spec, time.monotonic() - began)
 
     def _refuse(self, order: Run) -> None:
         ended = self.ended
         if ended and (ended.task, ended.epoch) == (order.task, order.epoch):
-            return  # it failed while it was staged; hetd learns that just now
+            return  # it failed while it was staged, and that report is on its way
         text = f"worker {self._options.name} does not hold task {order.task}"
         lost = Failed(task=order.task, epoch=order.epoch, error=text, code="not-held")
         self._link.send(lost)
@@ -302,7 +301,7 @@ class Worker:
         try:
             outcome = execution.run()
         except DeviceError:
-            # The device's memory is lost; the host's holds what went in, if none came out.
+            # The device's memory is lost; the host still has the input if nothing was copied out.
             if copies_out is not None and device.copies_out == copies_out:
                 self._snapshot_writer.save_before_failure(loaded)
             raise
@@ -312,7 +311,7 @@ class Worker:
         self._report(loaded, execution, outcome, lookout)
 
     def _checkpoint(self, loaded: LoadedTask, order: Run) -> RunCheckpoint:
-        """Return the checkpoint from which the task goes on, and its strips' sizes."""
+        """Return the checkpoint at which the task continues, with its strip sizer."""
         welcome = self._link.welcome
         interval_ns = welcome.interval_ns if welcome else INTERVAL_NS
         sizer = StripSizer(interval_ns, fixed=loaded.spec.strip, first=order.strip)
@@ -357,13 +356,13 @@ class Worker:
         self._end(finished)
 
     def _encoded(self, loaded: LoadedTask, result: Any) -> EncodedResult:
-        """Make plain values of a result; there is none of the shortest tasks."""
+        """Encode a result as plain values; most short tasks have none."""
         if result is None:
             return EncodedResult(None, [])
         return ResultEncoder(self._result_file(loaded)).keep(result)
 
     def _result_file(self, loaded: LoadedTask) -> Path:
-        """Name the file that a result goes to which no message holds."""
+        """Return the file for a result that is too large for a message."""
         if self._options.snapshots:
             folder = Path(self._options.snapshots).parent
         else:
@@ -389,7 +388,7 @@ class Worker:
             self._snapshot_writer.snapshot(loaded)
 
     def _park_if_memory_is_low(self) -> None:
-        """Let a preempted task wait on disk, and give its memory back."""
+        """Write a preempted task to disk and release its memory, if memory is low."""
         loaded = self._loaded
         waits = self._pending.is_yield()
         if loaded is None or not waits or not self._snapshot_writer.should_park():
@@ -403,7 +402,7 @@ class Worker:
             self._leaving |= self._lifetime.is_over(spec, 0.0)
 
     def _abort(self, order: Abort) -> None:
-        """Give a task up; hetd awaits an answer also for one that is not held."""
+        """Abort a task; hetd expects a reply even for an unknown task."""
         loaded = self._loaded
         aborted = Aborted(task=order.task, epoch=order.epoch)
         if loaded and loaded.is_for(order):
@@ -414,16 +413,16 @@ class Worker:
         else:
             self._link.send(aborted)
 
-    # ------------------------------------------------------------ what is said
+    # ------------------------------------------------------------ reports
 
     def _fail(self, order: Stage | Run, error: BaseException) -> None:
         failed = self._output.failed(order.task, order.epoch, error, self._measures)
         self._end(failed)
 
     def _end(self, ended: Finished | Failed | Aborted) -> None:
-        # First, as with the last word the resource is the next task's.
+        # First, because the report frees the resource for the next task.
         self._leaving |= not self._end_processes()
-        # what kills the worker from here on has nothing to do with the task
+        # the task is not to blame for a death of the worker from here on
         own_page.enter(Phase.IDLE)
         self._pending.say(ended, self._link, self._now())
         reach("worker.end-told")
@@ -432,7 +431,7 @@ class Worker:
         self._leaving |= self._options.own
 
     def _unload(self) -> None:
-        """Hold no task any more: nothing may refer to its arrays."""
+        """Drop the task and all references to its arrays."""
         own_page.enter(Phase.IDLE)
         self._loaded = None
         self._snapshot_writer.let_go()
@@ -440,7 +439,7 @@ class Worker:
     # ------------------------------------------------------------ housekeeping
 
     def _is_unneeded(self) -> bool:
-        """Say whether nobody needs this idle worker any more."""
+        """Return whether this idle worker must exit."""
         if self._options.own:
             return False
         alone = self._link.welcome is None
@@ -456,11 +455,11 @@ class Worker:
         return alone and self._disconnected_s() > patience
 
     def _may_return(self) -> bool:
-        """Whether there can be a hetd at the socket again: its folder is there."""
+        """Return whether a hetd can return to the socket, whose folder must exist."""
         return self._options.socket.parent.is_dir()
 
     def _disconnected_s(self) -> float:
-        """Return for how long there has been no hetd, seconds."""
+        """Return the seconds since hetd was lost."""
         return self._now() - self._link.silent_since
 
     def _is_orphan(self) -> bool:

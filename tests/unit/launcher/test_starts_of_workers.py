@@ -113,7 +113,7 @@ def test_a_worker_lives_without_a_log(launcher: Played) -> None:
 
     assert launcher.daemon.expect(WorkerExited).status == -9
     complaints = (launcher.folder / "launcher.log").read_text()
-    assert "w1.log: Not a directory; no output is kept" in complaints
+    assert "w1.log: Not a directory; its output is discarded" in complaints
 
 
 def test_a_flood_of_output_is_capped(launcher: Played) -> None:
