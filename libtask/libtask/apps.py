@@ -42,7 +42,7 @@ _VERSIONS: dict[type[Task], str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a task is to be scheduled.
+    """Scheduling options of a task.
 
     Attributes:
         priority: higher runs first within a queue.
@@ -50,9 +50,9 @@ class Options:
         hold: wait for a release.
         resources: allowed resource names; empty: any.
         strip: fixed strip size in iterations; None: sized to the target interval.
-        name: the user's own label.
-        deadline_s: seconds from submission to the deadline; None: it has none.
-        overrun: whether it may `continue` after its deadline, or is to `stop` there.
+        name: the user's label.
+        deadline_s: seconds from submission to the deadline; None: none.
+        overrun: whether to `continue` or to `stop` at the deadline.
 
     """
 
@@ -73,8 +73,8 @@ def resolve(app: str) -> type[Task]:
     """Find the application's class.
 
     Raises:
-        NotFoundError: no application of that name; lists those there are.
-        InputError: the file or class is missing, wrong, or fails to import.
+        NotFoundError: no application has that name; lists the available ones.
+        InputError: the file or class is missing, invalid, or fails to import.
 
     """
     if ".py:" in app or app.endswith(".py"):
@@ -96,10 +96,10 @@ def absolute(app: str) -> str:
 
 
 def name_of(app_class: type[Task]) -> str:
-    """Return the name that leads `resolve` back to this class.
+    """Return the name by which `resolve` finds this class.
 
     Raises:
-        InputError: the class was defined interactively, so that no file holds it.
+        InputError: the class was defined interactively, so no file contains it.
 
     """
     if app_class not in _NAMES:
@@ -108,7 +108,7 @@ def name_of(app_class: type[Task]) -> str:
 
 
 def version_of(app_class: type[Task]) -> str:
-    """Return a digest of the file that holds the class: another file, another version."""
+    """Return a digest of the file that contains the class, as its version."""
     if app_class not in _VERSIONS:
         try:
             source = Path(inspect.getfile(app_class)).read_bytes()
@@ -134,7 +134,7 @@ def _find_name(app_class: type[Task]) -> str:
 
 @functools.cache
 def _entry_points() -> dict[str, str]:
-    from importlib.metadata import entry_points  # a fifth of a command's start
+    from importlib.metadata import entry_points  # takes a fifth of a command's start
 
     return {point.name: point.value for point in entry_points(group=GROUP)}
 
@@ -171,14 +171,14 @@ def _class_in_file(app: str) -> type[Task]:
 
 @functools.cache
 def _module_of(path: Path, changed: int) -> ModuleType:
-    """Import a file under a name of its own; an edited file is another module."""
+    """Import a file under a unique name; an edited file is a new module."""
     digest = hashlib.sha256(f"{path}:{changed}".encode()).hexdigest()[:12]
     name = f"libtask_app_{path.stem}_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up by name
+    sys.modules[name] = module  # dataclasses look up their module by name
     _allow_siblings(path)
     try:
         spec.loader.exec_module(module)
@@ -189,14 +189,14 @@ def _module_of(path: Path, changed: int) -> ModuleType:
 
 
 def _allow_siblings(path: Path) -> None:
-    """Let the file import modules beside it, as when Python runs it; never shadowing."""
+    """Let the file import modules beside it, after those of the library."""
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.append(folder)
 
 
 def _failure(error: BaseException) -> str:
-    """Describe a failed import in one line, with the line number it happened at."""
+    """Describe a failed import in one line, with the line number of the error."""
     frames = traceback.extract_tb(error.__traceback__)
     line = f" at line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
     return f"import fails{line}: {type(error).__name__}: {one_line(error)}"
@@ -230,10 +230,10 @@ def describe(task: Task, app: str, options: Options) -> TaskSpec:
     Args:
         task: the task, parameters checked.
         app: its application's name, as `resolve` takes it.
-        options: how it is to be scheduled.
+        options: scheduling options.
 
     Raises:
-        InputError: bad input file, or more memory than this machine has.
+        InputError: an input file is bad, or the task needs more memory than this machine has.
 
     """
     size = size_of(task)
@@ -262,10 +262,10 @@ def describe(task: Task, app: str, options: Options) -> TaskSpec:
 
 
 def size_of(task: Task) -> Size:
-    """Ask a task for its size; its mistakes become one line.
+    """Return a task's size; an error becomes one line.
 
     Raises:
-        InputError: the task cannot tell, say because its input is unreadable.
+        InputError: `size` failed, for example because of an unreadable input.
 
     """
     try:
@@ -279,7 +279,7 @@ def size_of(task: Task) -> Size:
 
 
 def short_name(app: str) -> str:
-    """Shorten `/a/b/file.py:Class` to `file:Class`; other names stay."""
+    """Shorten `/a/b/file.py:Class` to `file:Class`; other names are unchanged."""
     if ".py:" not in app:
         return app
     path, _, class_name = app.rpartition(":")
@@ -287,7 +287,7 @@ def short_name(app: str) -> str:
 
 
 def _kinds(task: Task) -> list[Kind]:
-    """Kinds this very task can run on: the task's own word, else what is implemented."""
+    """Return the kinds that can run a task, by its `kinds` or its implementations."""
     own: Any = getattr(task, "kinds", None)
     kinds: list[Kind] = list(own()) if callable(own) else list(task.implementations)
     if not kinds:
@@ -309,7 +309,7 @@ def _refuse_too_big(task: Task, size: Size) -> None:
 
 @functools.cache
 def machine_memory() -> int:
-    """Bytes of memory that processes here may use: the machine's, or its container's."""
+    """Return the memory of the machine or its container in bytes."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
@@ -319,7 +319,7 @@ def machine_memory() -> int:
 
 
 def readable_bytes(count: float) -> str:
-    """Write a number of bytes in the unit that suits it, e.g. `23.5 GiB`."""
+    """Format a number of bytes with a suitable unit, e.g. `23.5 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if count < 1024:  # noqa: PLR2004  the step of binary prefixes
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,12 +1,12 @@
 """Characterisation: measure how long applications take on each resource of a node.
 
-Called by `hetctl characterize` and by whoever wants a node to know its applications.
-Each application names its own small tasks (`Task.samples`); each of them runs alone,
-pinned to one resource after the other: once to warm up (programs compile, files come
-into memory), then for measure. It goes from the least work to the most and stops where
-the next would take too long there: a slow or emulated device is judged by small tasks,
-a fast one by tasks that are more than its start-up costs. What is measured is stored in
-the daemon at once, so that an interrupted run keeps what it has.
+Used by `hetctl characterize` and by programs. Each application provides small sample tasks
+(`Task.samples`); each runs alone, pinned to each resource in turn: first to warm up
+(programs compile, files are cached), then for measurement. The order is from the least
+work to the most, and a series stops before a task that would take too long: small tasks
+measure slow or emulated devices, larger ones fast devices, whose start-up costs they
+exceed. Each measurement is stored in the daemon at once, so that an interrupted run keeps
+its results.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from libtask.task import Task
 
 QUICK_RUNS, THOROUGH_RUNS = 1, 5
-"""Measured runs of each task on each resource; their median counts."""
+"""Number of measured runs of each task on each resource, whose median is stored."""
 
 ENOUGH_S = 0.3
-"""Seconds measured of a task after which one run is enough for a quick run. Shorter ones
-are measured up to `THOROUGH_RUNS` times: a single one of a few milliseconds says more
-about the moment than about the task."""
+"""Total seconds of measured runs after which a quick characterisation stops. Shorter
+tasks run up to `THOROUGH_RUNS` times, because a single run of a few milliseconds is
+mostly noise."""
 
 QUICK_LIMIT_S, THOROUGH_LIMIT_S = 0.5, 10.0
-"""Seconds that one run may be expected to take."""
+"""Maximum expected seconds of one run."""
 
 PREFIX = "characterise"
-"""First word of the names of the tasks that are submitted."""
+"""First word of the names of the submitted tasks."""
 
 
 class Run(Protocol):
@@ -53,7 +53,7 @@ class Run(Protocol):
 
 
 class Node(Protocol):
-    """What characterisation needs of a node; `libtask.Client` is one."""
+    """The interface of a node that characterisation uses; `libtask.Client` is one."""
 
     def devices(self) -> list[DeviceInfo]: ...
     def submit(self, app: Task, /, *, resources: Sequence[str], name: str) -> Run: ...
@@ -63,13 +63,13 @@ class Node(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What is measured, beyond the usual.
+    """Options of the measurements.
 
     Attributes:
-        sizes: instead of an application's samples, its middle one with these sizes (see
-            `libtask.sizes`).
-        repeat: measured runs of each task; None: as `quick` says.
-        resume: leave out what was measured as often before.
+        sizes: measure an application's middle sample with these sizes instead of its
+            samples (see `libtask.sizes`).
+        repeat: number of measured runs of each task; None: chosen by `quick`.
+        resume: skip subjects that already have as many measurements.
 
     """
 
@@ -98,11 +98,11 @@ class Trial:
 
     Attributes:
         subject: what runs, and where.
-        number: which run it is of `count` runs at most, from 1; skips some where larger
-            tasks would take too long.
-        warm_up: it does not count.
-        seconds: what it took; None: it has not ended, or has failed.
-        problem: why it failed; the resource then gets no sample of this task.
+        number: number of the run among at most `count` runs, from 1; skips numbers if
+            larger tasks would take too long.
+        warm_up: whether it is a warm-up, which does not count.
+        seconds: its duration; None: it has not ended, or has failed.
+        problem: reason of a failure; the resource then gets no sample of this task.
 
     """
 
@@ -131,12 +131,12 @@ def characterise(
     Args:
         node: a client of the daemon.
         apps: names of applications; empty: all installed ones that offer samples.
-        quick: one measured run of each task instead of five, if it is not very short.
+        quick: one measured run of each task instead of five, unless it is very short.
         report: called before and after each run.
-        extent: other sizes, another number of runs, or only what is missing.
+        extent: options of the measurements.
 
     Raises:
-        InputError: unknown application, one without samples, or the node is not idle.
+        InputError: an application is unknown or has no samples, or the node is not idle.
 
     """
     with TemporaryDirectory(prefix="hetd-") as folder:
@@ -151,7 +151,7 @@ def characterise(
 def _series(
     devices: list[DeviceInfo], samples: list[tuple[str, Sequence[Task]]]
 ) -> Iterator[list[Subject]]:
-    """List what to measure: a series for each application and resource, least work first."""
+    """List the subjects: a series for each application and resource, least work first."""
     resources = [device.spec for device in devices if device.state == "up"]
     for app, tasks in samples:
         described = [(task, describe(task, app, Options())) for task in tasks]
@@ -167,7 +167,7 @@ def _series(
 def _samples(
     apps: Sequence[str], folder: Path, sizes: Sequence[str]
 ) -> Iterator[tuple[str, Sequence[Task]]]:
-    """List each application's name and samples; their files lie in folders of its own."""
+    """List each application's name and samples, whose files are in a folder per application."""
     for number, app in enumerate(apps or available()):
         own = folder / str(number)
         own.mkdir()
@@ -199,7 +199,7 @@ class _Bench:
         self._repeats = extent.repeat or (QUICK_RUNS if quick else THOROUGH_RUNS)
         self._most = extent.repeat or THOROUGH_RUNS
         self._limit_s = QUICK_LIMIT_S if quick else THOROUGH_LIMIT_S
-        if extent.sizes:  # they were asked for by name, however long they take
+        if extent.sizes:  # named sizes are measured however long they take
             self._limit_s = math.inf
         known = node.models() if extent.resume else []
         self._known = {(s.type, s.resource, s.work): s.count for s in known}
@@ -207,16 +207,16 @@ class _Bench:
         self._number = 0
 
     def lacks(self, subject: Subject) -> bool:
-        """Whether a subject is still to be measured."""
+        """Return whether a subject lacks measurements."""
         key = (subject.type, subject.resource, subject.work)
         return self._known.get(key, 0) < self._repeats
 
     def expect(self, series: list[list[Subject]]) -> None:
-        """Count what is to be measured."""
+        """Count the expected runs."""
         self._count = sum(len(each) for each in series) * (1 + self._most)
 
     def measure_all(self, series: list[Subject]) -> list[Sample]:
-        """Measure subjects of growing work, as long as they are quick enough."""
+        """Measure subjects of growing work until one would take too long."""
         after = self._number + len(series) * (1 + self._most)
         samples: list[Sample] = []
         for subject in series:
@@ -228,7 +228,7 @@ class _Bench:
         return samples
 
     def _measure(self, subject: Subject) -> Sample | None:
-        """Run a subject, warm up first; None where it fails."""
+        """Run a subject with a warm-up; None: it failed."""
         try:
             self._run(subject, warm_up=True)
             runs = self._repeat(subject)
@@ -240,7 +240,7 @@ class _Bench:
         return sample
 
     def _repeat(self, subject: Subject) -> list[TaskInfo]:
-        """Run for measure, as often as asked for, or until enough is measured."""
+        """Measure the requested number of runs, or until the total time suffices."""
         runs: list[TaskInfo] = []
         measured = 0.0
         while len(runs) < self._repeats or (
@@ -265,7 +265,7 @@ class _Bench:
         run = self._node.submit(subject.task, resources=[subject.resource], name=name)
         try:
             state = run.wait()
-        except BaseException:  # also of Ctrl-C: the next run must be alone again
+        except BaseException:  # also on Ctrl-C: the next run must be alone again
             run.cancel()
             raise
         info = run.info()
@@ -284,7 +284,7 @@ class _Bench:
         return Trial(subject, self._number, self._count, warm_up, seconds, problem)
 
     def _demand_idle(self) -> None:
-        """Check that nothing else runs or is about to: it would falsify the times."""
+        """Check that no other task runs or waits, which would distort the times."""
         busy = [each for each in self._node.devices() if each.running or each.queued]
         if busy:
             names = ", ".join(device.spec.name for device in busy)
@@ -295,21 +295,21 @@ class _Bench:
 
 
 def _expected(sample: Sample, subject: Subject) -> float:
-    """Return the seconds that a subject will take, by a sample of the same series."""
+    """Estimate the seconds of a subject from a sample of the same series."""
     return sample.seconds * subject.work / sample.work
 
 
 class _RunFailedError(HetError):
-    """A run ended without a result; the reason is the task's."""
+    """A run ended without a result, for the task's reason."""
 
 
 def execution_seconds(info: TaskInfo) -> float:
-    """Sum up what an ended task took on its resource: set-up, transfers and strips."""
+    """Return an ended task's total seconds of set-up, transfers and strips."""
     return setup_seconds(info) + sum(each.seconds for each in _right(info))
 
 
 def setup_seconds(info: TaskInfo) -> float:
-    """Sum up what an ended task took besides its strips: set-up and transfers."""
+    """Return an ended task's total seconds of set-up and transfers."""
     return sum(
         segment.set_up + segment.transfer_in + segment.transfer_out
         for segment in _right(info)
@@ -317,7 +317,7 @@ def setup_seconds(info: TaskInfo) -> float:
 
 
 def _right(info: TaskInfo) -> list[Segment]:
-    """Return the stretches that no error ended."""
+    """Return the segments that did not end with an error."""
     return [each for each in info.segments if not each.error]
 
 

@@ -3,7 +3,7 @@
     HETD_FAIL=POINT:N:ACTION[:MARKER]
 
 There is one wherever a task becomes durable or changes its owner: around a commit, a
-snapshot, an exit record, a fork, and where an order or the end of a task was sent. All
+snapshot, an exit record, a fork, and after sending a command or the end of a task. All
 other moments are covered by kills at system calls and by the simulated daemon.
 
 The N-th time (from 1) that a process reaches the point it is killed (`kill`: SIGKILL),
@@ -66,13 +66,13 @@ class FaultError(BugError):
 
 @dataclass(slots=True)
 class Fuse:
-    """Fails at one point, once it was reached often enough.
+    """Fails at one point when the process has reached it a given number of times.
 
     Attributes:
         point: its name; empty: fails nowhere.
-        left: how often it must still be reached.
+        left: remaining number of times until it fails.
         action: "kill", "stop" or "raise".
-        marker: file made when it fails; one that is there already keeps it from failing.
+        marker: file to create before failing; an existing file prevents the failure.
 
     """
 
@@ -89,10 +89,10 @@ class Fuse:
             self._fail()
 
     def arm(self, text: str) -> None:
-        """Set when to fail, by a value of the variable; an empty one: never.
+        """Configure it by a value of the variable; empty: it never fails.
 
         Raises:
-            ValueError: it names no point, number or action.
+            ValueError: the point, number or action is invalid.
 
         """
         point, number, action, *rest = [*text.split(":", 3), "", ""] if text else _NEVER

@@ -5,9 +5,9 @@
     with joblib.parallel_config(backend="hetd"):
         cross_val_score(model, x, y, n_jobs=-1)
 
-Calls run in the user's own workers, as many at once as the node has slots of the kind.
-Large arrays are written once for each `Parallel` and mapped read-only by every call, as
-joblib does. What runs inside a call in parallel again runs in its threads.
+Calls run in the user's own workers, with as many in parallel as the node has slots of the
+kind. Large arrays are written once for each `Parallel` and mapped read-only by every call,
+as joblib does. Nested parallelism inside a call runs in its threads.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(text, name=error.name) from error
 
 LARGE = 1 << 20
-"""Bytes from which an array is mapped instead of copied; joblib's own limit."""
+"""Minimum bytes of an array that is mapped instead of copied; joblib's own limit."""
 
 
 def register(*, default: bool = False) -> None:
-    """Make the backend `hetd` known to joblib; by default: use it where none is named."""
+    """Register the backend `hetd` with joblib, optionally as the default."""
     register_parallel_backend("hetd", HetdBackend, make_default=default)
 
 
 class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # joblib has no types
-    """joblib's way to hetd.
+    """joblib's backend for hetd.
 
     Args:
         socket: the daemon's socket; None: the default one.
-        kind: kind of resource that each call holds.
+        kind: kind of resource that each call uses.
         nesting_level: joblib's own, as `inner_max_num_threads`.
 
-    Workers serve other tasks too: what joblib does once in each (`initializer`) is refused.
+    Workers also serve other tasks, so joblib's `initializer` of workers is refused.
 
     """
 
@@ -91,11 +91,12 @@ class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     def configure(
         self, n_jobs: int | None = 1, parallel: Any = None, **options: Any
     ) -> int:
-        """Connect; return how many calls are to run at once.
+        """Connect; return the number of parallel calls.
 
         Args:
-            n_jobs: as for `joblib.Parallel`, which `parallel` is.
-            options: its own too; `max_nbytes`, `mmap_mode`, `temp_folder` count here.
+            n_jobs: as for `joblib.Parallel`.
+            parallel: the `joblib.Parallel`.
+            options: its options; `max_nbytes`, `mmap_mode`, `temp_folder` are used.
 
         """
         if n_jobs is None or n_jobs == 1:
@@ -110,7 +111,7 @@ class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         return self.effective_n_jobs(n_jobs)
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Return the calls that run at once: all slots for -1, all but one for -2."""
+        """Return the number of parallel calls: all slots for -1, all but one for -2."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is None or n_jobs > 0:
@@ -123,7 +124,7 @@ class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     def submit(
         self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None
     ) -> CallFuture:
-        """Submit a batch of calls as one task; `callback` hears of its end."""
+        """Submit a batch of calls as one task; `callback` is called at its end."""
         executor, arrays = self._open()
         future: Any = executor.submit(run_pickled, arrays.pickled(func), sys.path)
         self._pending.add(future)
@@ -133,14 +134,14 @@ class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         return future  # type: ignore[no-any-return]  # an executor's futures are these
 
     def retrieve_result_callback(self, out: CallFuture) -> Any:
-        """Return what a batch returned, or raise what it raised."""
+        """Return the value of a batch, or raise its exception."""
         found = out.result()
         if isinstance(found, Interrupted):
             raise found.by
         return found
 
     def abort_everything(self, ensure_ready: bool = True) -> None:  # noqa: FBT001, FBT002  joblib's signature
-        """Cancel what has not ended; what computes is stopped by its launcher."""
+        """Cancel all unfinished batches; the launcher stops running ones."""
         for future in list(self._pending):
             if not future.cancel() and future.handle is not None:
                 future.handle.cancel()
@@ -149,7 +150,7 @@ class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
             self._open()
 
     def terminate(self) -> None:
-        """Close the connection and remove the arrays' files, when all calls have ended."""
+        """Close the connection and remove the arrays' files after all calls have ended."""
         client, executor, arrays = self._client, self._executor, self._arrays
         self._client = self._executor = self._arrays = None
         if client is not None and executor is not None and arrays is not None:
@@ -168,7 +169,7 @@ class HetdBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
 
 
 def _close(client: Client, executor: TaskExecutor, arrays: Arrays) -> None:
-    """Wait for the end of what was given up, so that nothing of it is left behind."""
+    """Wait for the end of cancelled calls, then close everything."""
     executor.shutdown(wait=True)
     client.close()
     arrays.remove()
@@ -176,12 +177,12 @@ def _close(client: Client, executor: TaskExecutor, arrays: Arrays) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """How large arrays travel, in joblib's own terms.
+    """Settings for the transfer of large arrays, as in joblib.
 
     Attributes:
-        max_nbytes: bytes from which an array is mapped; None: none is.
-        mmap_mode: how workers map it; None: none is mapped.
-        temp_folder: where the files are; None: `$JOBLIB_TEMP_FOLDER`, else the system's.
+        max_nbytes: minimum bytes of a mapped array; None: no mapping.
+        mmap_mode: mode of the mapping in workers; None: no mapping.
+        temp_folder: folder of the files; None: `$JOBLIB_TEMP_FOLDER`, else the system's.
 
     """
 
@@ -190,7 +191,7 @@ class Mapping:
     temp_folder: str | None = None
 
     def maps(self, value: Any) -> bool:
-        """Whether a value is a plain array that is to be mapped."""
+        """Return whether a value is a plain array to be mapped."""
         if self.max_nbytes is None or self.mmap_mode is None:
             return False
         plain = type(value) in (np.ndarray, np.memmap) and not value.dtype.hasobject
@@ -198,7 +199,7 @@ class Mapping:
 
 
 class Arrays:
-    """Large arrays as files, each written once, whichever calls use it."""
+    """Large arrays as files, each written once for all calls."""
 
     def __init__(self, mapping: Mapping) -> None:
         self.mapping = mapping
@@ -208,13 +209,13 @@ class Arrays:
         self._files: dict[int, tuple[weakref.ref[Any], Path]] = {}
 
     def pickled(self, value: Any) -> bytes:
-        """Pickle a value; of large arrays only where their files are."""
+        """Pickle a value, with paths in place of large arrays."""
         buffer = io.BytesIO()
         _Pickler(buffer, self).dump(value)
         return buffer.getvalue()
 
     def file_of(self, array: Any) -> Path:
-        """Return the file that holds an array, written where it is not there yet."""
+        """Return the file of an array, written at its first use."""
         known = self._files.get(id(array))
         if known is not None and known[0]() is array:
             return known[1]
@@ -224,7 +225,7 @@ class Arrays:
         return path
 
     def remove(self) -> None:
-        """Remove the files; workers that still map one keep what they map."""
+        """Remove the files; existing mappings in workers stay valid."""
         self._remover()
 
 
@@ -238,7 +239,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         self._arrays = arrays
 
     def reducer_override(self, value: Any) -> Any:
-        """Name the file of a large plain array instead of pickling it."""
+        """Replace a large plain array by the path of its file."""
         mapping = self._arrays.mapping
         if mapping.maps(value):
             return mapped, (str(self._arrays.file_of(value)), mapping.mmap_mode)
@@ -252,7 +253,7 @@ def mapped(path: str, mode: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """What a batch returns that was interrupted, or asked to exit; the worker does not."""
+    """Result of a batch that raised KeyboardInterrupt or SystemExit; the worker continues."""
 
     by: BaseException
 
@@ -262,7 +263,7 @@ def run_pickled(pickled: bytes, path: list[str]) -> Any:
 
     Args:
         pickled: the batch.
-        path: where the submitter's modules are.
+        path: folders of the submitter's modules.
 
     """
     sys.path += [place for place in path if place not in sys.path]

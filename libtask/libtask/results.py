@@ -1,9 +1,9 @@
-"""Results: what `save` returns, as the plain values that it stands for.
+"""Results: conversion of the return value of `save` to plain values.
 
-A result is never the reason why a computed task fails. NumPy scalars, small arrays, dates,
-paths, enumerations, dataclasses and sets become numbers, texts, lists and maps. What
-stands for nothing plain is kept pickled, within the result where it is small, else in a
-file of the user's, and a warning names its key. Workers call `kept`, clients `restored`.
+A result never makes a computed task fail. NumPy scalars, small arrays, dates, paths,
+enumerations, dataclasses and sets become numbers, texts, lists and maps. Other values are
+pickled, within the result if they are small, else in a file of the user, and a warning
+names their key. Workers use `ResultEncoder`, clients `restored`.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from libtask.messages import MAX_FRAME
 from libtask.plaintext import one_line
 
 MARK = "pickled"
-"""Key of the map that stands for a pickled value: the name of its type. Beside it there
-is `data`, or `file` and `bytes`."""
+"""Key of the type's name in the map for a pickled value. Further keys are `data`, or
+`file` and `bytes`."""
 INLINE = 64 << 10
-"""Bytes of pickled values that travel within a result."""
+"""Maximum bytes of pickled values within a result."""
 LARGEST = MAX_FRAME - 8192
 MOST_VALUES = 20_000
-"""Bytes and values of a result that travel within a message; a larger one is a file."""
+"""Maximum bytes and values of a result in a message; a larger one becomes a file."""
 ARRAY_VALUES = 1000
-"""Elements of an array that is small."""
+"""Maximum elements of a small array."""
 DEEPEST = 50
 WARNINGS = 20
-"""What is told of one result; there may be very many such keys."""
+"""Maximum number of warnings for one result."""
 LARGEST_WHOLE = 1 << 63
 
 
 class _NotPlainError(Exception):
-    """A value that stands for no plain one."""
+    """A value has no plain form."""
 
 
 @dataclasses.dataclass(slots=True)
 class EncodedResult:
-    """A result as it is told.
+    """A result encoded for a message.
 
     Attributes:
         value: plain values.
-        warnings: a line for each value that is none.
+        warnings: a line for each value without a plain form.
 
     """
 
@@ -62,10 +62,10 @@ class EncodedResult:
 
 
 class ResultEncoder:
-    """Makes plain values of one result.
+    """Encodes one result as plain values.
 
     Args:
-        file: where pickled values go that are large; a number is added to its name.
+        file: path for large pickled values; a number is appended to its name.
 
     """
 
@@ -77,7 +77,7 @@ class ResultEncoder:
         self._warnings: list[str] = []
 
     def keep(self, result: Any) -> EncodedResult:
-        """Make plain values of a result."""
+        """Encode a result."""
         value = self._plain(result, "result", 0)
         if self._is_large(value):
             self._room = 0
@@ -115,14 +115,14 @@ class ResultEncoder:
         return inner
 
     def _pickled(self, value: Any, key: str, why: str) -> dict[str, Any]:
-        """Keep a value pickled, and say so."""
+        """Pickle a value and add a warning."""
         name = type(value).__name__
         try:
             data = _pickle(value)
             shown = self._stored(name, data)
             where = f"in {shown['file']}" if "file" in shown else "with the task"
             warning = f"{key}: {why} ({name}): kept pickled {where}"
-        except Exception as error:  # noqa: BLE001  whatever a user's objects raise
+        except Exception as error:  # noqa: BLE001  users' objects may raise anything
             text = _shown(value)
             shown = {MARK: name, "text": text}
             why_not = one_line(f"{type(error).__name__}: {error}")[:200]
@@ -144,9 +144,9 @@ class ResultEncoder:
 
 
 def restored(result: Any) -> Any:
-    """Return a result with its pickled values as they were; for one's own tasks only.
+    """Return a result with its values unpickled, for the caller's own tasks only.
 
-    To unpickle is to run what another user may have written.
+    Unpickling another user's result could execute that user's code.
 
     Raises:
         InputError: a file is gone, or a value cannot be unpickled here.
@@ -171,7 +171,7 @@ def restored(result: Any) -> Any:
 
 
 def has_pickled(result: Any) -> bool:
-    """Say whether there is a pickled value in a result."""
+    """Return whether a result contains a pickled value."""
     if isinstance(result, list):
         return any(has_pickled(each) for each in result)
     if isinstance(result, dict):
@@ -180,7 +180,7 @@ def has_pickled(result: Any) -> bool:
 
 
 def told(result: Any) -> Any:
-    """Return a result as it is shown: pickled values by their type and size."""
+    """Return a result for display: pickled values by their type and size."""
     if isinstance(result, list):
         return [told(each) for each in result]
     if not isinstance(result, dict):
@@ -194,7 +194,7 @@ def told(result: Any) -> Any:
 
 
 def _content(path: Path) -> bytes:
-    """Read a file of the caller's own."""
+    """Read a file that the caller must own."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -205,14 +205,14 @@ def _content(path: Path) -> bytes:
         return file.read()
 
 
-# ---------------------------------------------------------------- what stands for what
+# ---------------------------------------------------------------- plain forms
 
 
 def _inside(value: Any) -> Any:
-    """Return the plain value, list or map that a value stands for.
+    """Return the plain form of a value: a plain value, list or map.
 
     Raises:
-        _NotPlainError: it stands for none.
+        _NotPlainError: it has none.
 
     """
     if isinstance(value, enum.Enum):
@@ -246,7 +246,7 @@ def _of_parts(value: Any) -> Any:
 
 
 def _of_array(value: Any) -> Any:
-    """Return the number or list that an array of any library stands for."""
+    """Return the plain form of an array of any library: a number or a list."""
     numpy: Any = sys.modules.get("numpy")
     kinds = (numpy.ndarray, numpy.generic) if numpy else ()
     if not isinstance(value, kinds) or value.dtype.kind not in "biufcSUMm":
@@ -260,7 +260,7 @@ def _of_array(value: Any) -> Any:
 
 
 def _exact(value: Any) -> Any:
-    """Return a value of a plain type itself, not of one that derives from it."""
+    """Convert a value of a subclass to the plain type."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
@@ -281,14 +281,14 @@ def _text(value: str) -> str:
 
 
 def _ordered(values: Any) -> list[Any]:
-    """List the members of a set, in order where they have one."""
+    """List the members of a set, sorted if possible."""
     with contextlib.suppress(TypeError):
         return sorted(values)
     return sorted(values, key=repr)
 
 
 def _key(name: Any) -> str:
-    """Write a key of a map: what is a text as it is, anything else as it is shown."""
+    """Convert a key of a map to text."""
     if isinstance(name, enum.Enum):
         name = name.value
     text = name if isinstance(name, str) else str(name)
@@ -296,7 +296,7 @@ def _key(name: Any) -> str:
 
 
 def _pickle(value: Any) -> bytes:
-    """Pickle a value; classes of a user's own file by their content."""
+    """Pickle a value, with classes of a user's own file by value."""
     import cloudpickle
 
     module = sys.modules.get(type(value).__module__)

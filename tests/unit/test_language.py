@@ -23,6 +23,7 @@ CLEAN = (
     "daemon/hetsched/estimates",
     "daemon/hetsched/planning",
     "daemon/hetsched/policies",
+    "libtask",
     "tests/simulated",
     "tests/torture",
     "tests/unit/hetctl",

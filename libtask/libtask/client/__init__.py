@@ -1,1 +1,1 @@
-"""What talks to hetd for a user: clients, handles of tasks, executors."""
+"""Clients of hetd: sessions, handles of tasks, executors."""

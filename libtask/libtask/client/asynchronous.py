@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class AsyncTask:
-    """A submitted task, to be awaited."""
+    """A submitted task that can be awaited."""
 
     def __init__(self, handle: TaskHandle) -> None:
         self.handle = handle
@@ -36,16 +36,16 @@ class AsyncTask:
 
     @property
     def progress(self) -> float:
-        """Share done, 0 to 1, as last heard of; see `AsyncClient.follow_progress`."""
+        """Share done in the latest change, 0 to 1; see `AsyncClient.follow_progress`."""
         return self.handle.progress
 
     @property
     def state(self) -> str:
-        """State as last heard of."""
+        """State in the latest received change."""
         return self.handle.state
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         return self.handle.done()
 
     async def wait(self) -> str:
@@ -55,10 +55,10 @@ class AsyncTask:
 
     async def result(self) -> Any:
         """Wait for the end; return the result, or raise as `TaskHandle.result` does."""
-        # shielded: giving up waiting must not mark the handle's future as cancelled
+        # shielded: cancelling the wait must not cancel the handle's future
         change = await asyncio.shield(asyncio.wrap_future(self.handle.ended))
         result = outcome(change)
-        if has_pickled(result):  # a daemon is asked whose it is, and files are read
+        if has_pickled(result):  # asks the daemon for the owner, and reads files
             return await asyncio.to_thread(self.handle.result, 0)
         return result
 
@@ -94,12 +94,12 @@ class AsyncClient:
         await asyncio.to_thread(self.client.close)
 
     async def follow_progress(self) -> None:
-        """Hear of progress as well: the `progress` of tasks is then as it is now."""
+        """Subscribe to progress too, which keeps the `progress` of tasks current."""
         await asyncio.to_thread(self.client.follow_progress)
 
     @property
     def client(self) -> Client:
-        """The client below, for requests that have no form of their own here."""
+        """The underlying client, for requests without an asynchronous form."""
         if self._opened is None:
             raise RuntimeError("AsyncClient: enter it first, with `async with`")
         return self._opened
@@ -130,7 +130,7 @@ class AsyncClient:
     ) -> AsyncGenerator[Any, None]:
         """Run a task for each group of arguments; iterate over the results in order.
 
-        As `Client.map`: what nobody awaits any more is cancelled.
+        As `Client.map`: tasks whose results are no longer awaited are cancelled.
         """
         tasks = await asyncio.to_thread(tasks_of, app, iterables)
         submitted = await self.submit_many(tasks, **options)

@@ -1,4 +1,4 @@
-"""Many tasks at once: results in order, or tasks as they end."""
+"""Batches of tasks: results in order, or tasks as they end."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def as_completed(
 
 
 def results(handles: Sequence[TaskHandle], deadline: float | None) -> Iterator[Any]:
-    """Iterate over the results in the order of the tasks; cancel what nobody awaits.
+    """Iterate over the results in the order of the tasks; cancel the rest at the end.
 
     Args:
         handles: the tasks.
-        deadline: when each is to be there, by the monotonic clock in seconds.
+        deadline: deadline of each result, monotonic seconds.
 
     Raises:
         TaskFailedError: a task failed; the others are cancelled.
-        TimeoutError: a result is not there at the deadline.
+        TimeoutError: a result is not available at the deadline.
 
     """
     try:
@@ -56,6 +56,6 @@ def results(handles: Sequence[TaskHandle], deadline: float | None) -> Iterator[A
 def tasks_of(
     app: str | Callable[..., Task], iterables: Sequence[Iterable[Any]]
 ) -> list[Task]:
-    """Make a task for each group of arguments, as `map` pairs them."""
+    """Build a task for each group of arguments, as `map` pairs them."""
     make = resolve(app) if isinstance(app, str) else app
     return [make(*arguments) for arguments in zip(*iterables, strict=False)]

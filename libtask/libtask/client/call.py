@@ -1,7 +1,7 @@
 """Calls: a Python function as a task. The application behind `Client.executor()`.
 
-Function, arguments and result travel pickled: within the task where they are small,
-else in a file of the user's run directory. Only the user's own processes read them.
+Function, arguments and result are pickled: within the task if they are small, else in a
+file in the user's run directory. Only the user's own processes read them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from libtask.messages import Kind
 
 INLINE = 128 * 1024
-"""Bytes that travel within the task; a message holds at most 1 MiB."""
+"""Maximum bytes within the task; a message holds at most 1 MiB."""
 
 _device: Device | None = None
 
 
 def current_device() -> Device:
-    """Return the device that the running call holds; for use in the function itself.
+    """Return the device of the running call, for use in the function itself.
 
     Raises:
-        InputError: not called from within a call.
+        InputError: the caller is not within a call.
 
     """
     if _device is None:
@@ -53,9 +53,9 @@ class Call(Task):
     Attributes:
         function: its name, for listings.
         payload: pickled (function, arguments, keyword arguments); empty: in a file.
-        folder: where files of this call are.
-        token: names them.
-        kind: kind of resource that the call holds while it runs.
+        folder: folder of the call's files.
+        token: prefix of their names.
+        kind: kind of resource that the call uses.
 
     """
 
@@ -73,13 +73,13 @@ class Call(Task):
         return Size(self.function, input_bytes=len(self.payload))
 
     def load(self) -> None:
-        """Unpickle; a function that cannot be unpickled here is the caller's error."""
+        """Unpickle the call; a failure is reported as the caller's error."""
         payload = self.payload or self.file("call").read_bytes()
         with self._reporting():
             self._call = pickle.loads(payload)  # noqa: S301  the user's own function
 
     def save(self, checkpoint: Checkpoint) -> Any:
-        """Return the pickled value, or say that it lies in the file."""
+        """Return the pickled value, or a reference to its file."""
         with self._reporting():
             pickled = cloudpickle.dumps(self._value)
         if len(pickled) > INLINE:
@@ -104,7 +104,7 @@ class Call(Task):
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Leave an exception where the caller finds it, traceback and all."""
+        """Write an exception with its traceback to a file for the caller."""
         try:
             yield
         except Exception as error:
@@ -126,7 +126,7 @@ Call.on("fpga")(_run)
 def prepared(
     kind: str, folder: Path, call: tuple[Callable[..., Any], Any, Any]
 ) -> Call:
-    """Make the task of a call: (function, arguments, keyword arguments)."""
+    """Build the task of a call: (function, arguments, keyword arguments)."""
     payload = cloudpickle.dumps(call)
     name = getattr(call[0], "__name__", type(call[0]).__name__)
     task = Call(name, payload, str(folder), uuid.uuid4().hex, kind)
@@ -144,7 +144,7 @@ def collected(task: Call, result: dict[str, Any]) -> Any:
 
 
 def raised(task: Call) -> BaseException | None:
-    """Return the exception that the function raised, its remote traceback as cause."""
+    """Return the function's exception with its remote traceback as cause."""
     try:
         pickled = task.file("error").read_bytes()
     except OSError:
@@ -162,7 +162,7 @@ def cleaned(task: Call) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file that nobody else can read."""
+    """Write a file that only its owner can read."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(opened, "wb") as file:
@@ -174,7 +174,7 @@ def _pickled_error(error: Exception) -> bytes:
     try:
         pickled = cloudpickle.dumps((error, text))
         pickle.loads(pickled)  # noqa: S301  some exceptions pickle, and then do not load
-    except Exception:  # noqa: BLE001  whatever their __reduce__ raises
+    except Exception:  # noqa: BLE001  their __reduce__ may raise anything
         substitute = RuntimeError(f"{type(error).__name__}: {error}")
         return cloudpickle.dumps((substitute, text))  # type: ignore[no-any-return]  # untyped
     return pickled  # type: ignore[no-any-return]  # cloudpickle has no types

@@ -46,7 +46,7 @@ BATCH = MAX_TASKS
 ROOM = MAX_FRAME - 4096
 """Bytes of task descriptions in one submit; the rest of the frame is its envelope."""
 LAUNCHER_SECONDS = 5.0
-"""How long a launcher may take to come before it is started once more."""
+"""Seconds before a launcher that has not registered is started again."""
 PAGE = 1000
 DETAIL_PAGE = 100
 
@@ -66,16 +66,16 @@ class OptionFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which tasks to list.
+    """A selection of tasks to list.
 
     Attributes:
-        ids: only these; None: all that the caller may see.
-        mine: only the caller's own.
-        limit: at most so many, the newest.
-        detail: with segments and parameters.
-        states: only tasks in one of these; empty: in any.
-        since: only tasks that have not ended, or not before this (epoch seconds).
-        user: only those of the user with this uid; others' are for administrators.
+        ids: only these tasks; None: all visible ones.
+        mine: only the caller's own tasks.
+        limit: maximum number of tasks, the newest.
+        detail: include segments and parameters.
+        states: only tasks in one of these states; empty: in any.
+        since: only unfinished tasks and those that ended after this (epoch seconds).
+        user: only tasks of the user with this uid; administrators may name others.
         before: only ids below this one.
 
     """
@@ -96,10 +96,10 @@ class Client(ControlRequests):
     Args:
         socket: the daemon's socket; None: `$HETD_SOCKET`, the user's, the system's.
         timeout: seconds to wait for one reply.
-        patience: seconds to wait for a daemon that went away (a restart).
+        patience: seconds to wait for a lost daemon (a restart).
 
     Raises:
-        DaemonUnreachableError: nobody answers at the socket; says why.
+        DaemonUnreachableError: no daemon answers at the socket; gives the reason.
 
     """
 
@@ -118,7 +118,7 @@ class Client(ControlRequests):
         self._launcher_lock = threading.Lock()
         self._launcher_there = self.welcome.launcher
         self._launcher_due = 0.0
-        # the registry knows this client, so that this runs at exit at the latest
+        # the registry refers to this client, so that this runs at exit at the latest
         self._finalizer = weakref.finalize(self, self._session.close)
 
     # ------------------------------------------------------------ submit
@@ -132,7 +132,7 @@ class Client(ControlRequests):
         """Submit a task: a `Task` object, or an application's name with parameters.
 
         Raises:
-            InputError: a bad parameter, option or input.
+            InputError: a parameter, option or input is invalid.
 
         """
         task = app if isinstance(app, Task) else build(resolve(app), params or {})
@@ -157,13 +157,13 @@ class Client(ControlRequests):
     ) -> Iterator[Any]:
         """Run a task for each group of arguments; iterate over their results in order.
 
-        All are submitted at once. A failed task raises when its turn comes, and the
-        others are cancelled; so they are when the iterator is given up.
+        All are submitted at once. A failed task raises when its result is due, which
+        cancels the others; closing the iterator cancels them too.
 
         Args:
             app: an application's name or class, called with the arguments.
             iterables: as for the built-in `map`.
-            timeout: seconds from this call in which each result is to be there.
+            timeout: seconds from this call within which each result must be available.
             options: of every task, as for `submit`.
 
         """
@@ -175,7 +175,7 @@ class Client(ControlRequests):
         return results(self.submit_specs(specs), deadline)
 
     def submit_specs(self, specs: Sequence[TaskSpec]) -> list[TaskHandle]:
-        """Submit tasks that are described already; `after: -k` counts within `specs`."""
+        """Submit task specs; `after: -k` counts within `specs`."""
         if not self._launcher_there:
             self._start_launcher()
         handles: list[TaskHandle] = []
@@ -191,30 +191,30 @@ class Client(ControlRequests):
         return self._followed(message)
 
     def _followed(self, message: messages.Change) -> list[TaskHandle]:
-        """Ask for new tasks, and follow them from their first change on."""
+        """Request new tasks and follow them from their first change."""
         handles: list[TaskHandle] = []
 
         def follow(reply: messages.Submitted) -> None:
-            # in the connection's thread: no change of these tasks can slip through
+            # in the connection's thread, so that no change of these tasks is missed
             handles[:] = [self._registry.follow(task_id) for task_id in reply.ids]
 
         before = self._session.connection()
         reply = self._session.request(message, follow)
         after = self._session.connection()
-        # else pushes go to a connection that is no more, or tell of the ends only
+        # else pushes go to a closed connection, or contain only the ends
         if after is not before or self._registry.wants_progress:
             self._registry.subscribe(after, reply.ids)
         self._launcher_there = reply.launcher
         if reply.launcher:
             self._launcher_due = 0.0
-        else:  # not there yet, or it has left for want of work
+        else:  # not started yet, or exited when idle
             self._start_launcher()
         return handles
 
     def requeue(self, *ids: int) -> list[TaskHandle]:
-        """Submit tasks that have ended again, with all that was said of them.
+        """Submit ended tasks again with their original options.
 
-        Dependencies among them are kept. They begin anew, and are not held.
+        Dependencies among them are kept. The new tasks restart and are not held.
 
         Returns:
             The new tasks, in the order of the old ones' ids.
@@ -233,7 +233,7 @@ class Client(ControlRequests):
         return handles
 
     def _start_launcher(self) -> None:
-        """Start the launcher, unless it was started a moment ago."""
+        """Start the launcher unless it was started a moment ago."""
         with self._launcher_lock:
             now = time.monotonic()
             if now < self._launcher_due:
@@ -247,7 +247,7 @@ class Client(ControlRequests):
 
     @property
     def welcome(self) -> Registered:
-        """The daemon's version and process, as it told them last."""
+        """The daemon's last reply to the registration, with its version and pid."""
         return self._session.welcome
 
     def handle(self, task_id: int) -> TaskHandle:
@@ -274,7 +274,7 @@ class Client(ControlRequests):
         yield from self._pages(selection, selection.limit)
 
     def _pages(self, selection: Selection, left: int) -> Iterator[TaskInfo]:
-        """List so many tasks; hetd says where each page ends."""
+        """List up to `limit` tasks page by page."""
         before = selection.before
         while left > 0:
             page = self._page(selection, min(left, _page_size(selection)), before)
@@ -306,7 +306,7 @@ class Client(ControlRequests):
         return found
 
     def count(self, selection: Selection | None = None) -> int:
-        """Count the tasks of a selection, whatever its limit."""
+        """Count the tasks of a selection, ignoring its limit."""
         chosen = selection or Selection()
         if chosen.ids is not None:
             return len(self.tasks(dataclasses.replace(chosen, detail=False)))
@@ -334,7 +334,7 @@ class Client(ControlRequests):
         return found[0]
 
     def explain(self, task_id: int) -> Explained:
-        """Return why a task waits or runs where it does, in figures.
+        """Explain why a task waits, or runs on its resource, with figures.
 
         Raises:
             NotFoundError: there is no such task.
@@ -345,14 +345,14 @@ class Client(ControlRequests):
         return found
 
     def schedule(self, *ids: int) -> Schedule:
-        """Return what ran where, of these tasks (none named: all), for a notebook."""
+        """Return the schedule of these tasks (none named: all) for a notebook."""
         from libtask.client.display import Schedule
 
         selection = Selection(ids=ids or None, detail=True)
         return Schedule(self.tasks(selection), time.time_ns() / 1e9)
 
     def follow_progress(self) -> None:
-        """Hear of progress as well: the `progress` of handles is then as it is now."""
+        """Subscribe to progress too, which keeps the `progress` of handles current."""
         self._registry.follow_progress(self._session.connection())
 
     def watch(self, *ids: int, progress: bool = True) -> TaskChanges:
@@ -374,8 +374,8 @@ class Client(ControlRequests):
         """Return a `concurrent.futures.Executor` whose calls run as tasks.
 
         Args:
-            kind: of resource that each call holds.
-            max_workers: calls that are submitted at once; None: any number.
+            kind: kind of resource that each call uses.
+            max_workers: maximum number of submitted calls; None: unlimited.
 
         """
         from libtask.client.executor import TaskExecutor
@@ -383,7 +383,7 @@ class Client(ControlRequests):
         return TaskExecutor(self, kind, max_workers)
 
     def close(self) -> None:
-        """End the session; tasks go on."""
+        """End the session; tasks continue."""
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -409,7 +409,7 @@ def _page_size(selection: Selection) -> int:
 
 
 def _chunks(specs: Sequence[TaskSpec]) -> Iterator[list[TaskSpec]]:
-    """Cut into runs that fit a message, by number and by size."""
+    """Split specs into chunks that fit into a message."""
     chunk: list[TaskSpec] = []
     filled = 0
     for spec in specs:
@@ -424,7 +424,7 @@ def _chunks(specs: Sequence[TaskSpec]) -> Iterator[list[TaskSpec]]:
 
 
 def _anchored(spec: TaskSpec, index: int, earlier: list[TaskHandle]) -> TaskSpec:
-    """Name tasks of earlier messages by id: `-k` counts within one message only."""
+    """Replace references to earlier messages by ids: `-k` counts within one message."""
     if all(number > 0 or -number <= index for number in spec.after):
         return spec
     known = len(earlier)

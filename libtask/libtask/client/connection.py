@@ -1,9 +1,9 @@
 """One connection to hetd: a socket, and the thread that owns it.
 
-ZeroMQ sockets belong to one thread. Any thread may `ask`; the connection's thread
-sends what they leave in the outbox, resolves their futures with the replies, and
-hands pushed messages on. A connection is used once: when it is lost, it stays so,
-and `libtask.client.session` opens another.
+ZeroMQ sockets belong to one thread. Any thread may call `ask`; the connection's thread
+sends the requests from the outbox, resolves their futures with the replies, and passes
+on pushed messages. A lost connection is not reopened; `libtask.client.session` opens a
+new one.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ LOST = (
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 )
-"""Each is the end: also that of a daemon which dies while it is being connected to."""
+"""Each means a lost connection, also of a daemon that dies during the handshake."""
 NEVER_MS = 1_000_000_000
 BUSY_SECONDS = 0.1
-"""Between two attempts at a request that is put off: as long as a share lasts."""
+"""Seconds between two attempts after a rate-limited request: the period of the limit."""
 HELLO_SECONDS = 10.0
-"""How long a daemon may take to answer the hello before it counts as hung."""
+"""Timeout for the reply to the registration, after which the daemon counts as hung."""
 
 
 class ConnectionLostError(DaemonUnreachableError):
-    """The daemon went away while the connection was open."""
+    """The open connection to the daemon was lost."""
 
 
 class Connection:
-    """An open, greeted connection.
+    """An open, registered connection.
 
     Args:
         path: the daemon's socket.
         on_push: called in the connection's thread with each pushed change.
-        on_lost: called in the connection's thread, once, when the daemon goes away.
-        on_lag: called in the connection's thread when pushed changes were left out,
-            because they were not read in time: it is to ask how things are now.
+        on_lost: called once in the connection's thread when the connection is lost.
+        on_lag: called in the connection's thread when pushed changes were dropped,
+            because they were not read in time: it must list the tasks again.
 
     Raises:
-        DaemonUnreachableError: nobody answers; says why.
+        DaemonUnreachableError: no daemon answers; gives the reason.
         HetError: the daemon speaks another protocol.
 
     """
@@ -101,16 +101,16 @@ class Connection:
         self._greeted = True
 
     def ask(self, message: Request, then: Then | None = None) -> Future[Any]:
-        """Send a request; its reply (or the daemon's error) comes in the future.
+        """Send a request; return the future of its reply or error.
 
         Args:
             message: the request; its number is set here.
-            then: called in the connection's thread with the reply, before the asker
-                wakes up and before anything that hetd sends after it is looked at.
+            then: called in the connection's thread with the reply, before the caller
+                wakes up and before later messages of hetd are handled.
 
         Raises:
             InputError: the message is too large.
-            ConnectionLostError: the connection is no more.
+            ConnectionLostError: the connection is lost.
 
         """
         number = next(self._numbers)
@@ -121,9 +121,9 @@ class Connection:
         return reply
 
     def ask_until_served(self, message: Request) -> Future[Any]:
-        """Send a request, and again while it is put off in favour of others.
+        """Send a request, and repeat it while the rate limit refuses it.
 
-        Does not wait; the reply, or any other error, comes in the future.
+        Does not wait; the future gets the reply or any other error.
         """
         served: Future[Any] = Future()
 
@@ -148,7 +148,7 @@ class Connection:
         return served
 
     def is_current_thread(self) -> bool:
-        """Whether the caller runs in the connection's thread, which must not wait."""
+        """Return whether the caller is in the connection's thread, which must not wait."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
@@ -210,8 +210,8 @@ class Connection:
         dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
         dealer.setsockopt(zmq.SNDHWM, 0)  # the thread must never block in a send
         dealer.setsockopt(zmq.RCVHWM, 0)
-        # A new daemon needs a new hello. Switching reconnection off would make sends
-        # to a daemon that has gone wait for ever, and now and then the context's end.
+        # A new daemon needs a new registration. Without automatic reconnection, sends
+        # to a lost daemon would block forever, and sometimes the context's end.
         dealer.setsockopt(zmq.RECONNECT_IVL, NEVER_MS)
         return dealer
 
@@ -234,7 +234,7 @@ class Connection:
             dealer.send(self._outbox.popleft())
 
     def _receive(self, dealer: zmq.Socket[bytes]) -> None:
-        """Take all that has come; a busy daemon may put several messages in one."""
+        """Handle all arrived messages; a busy daemon may combine several."""
         while True:
             try:
                 frames = dealer.recv_multipart(zmq.NOBLOCK)
@@ -247,7 +247,7 @@ class Connection:
         try:
             message = decode_from_daemon(frame)
         except InputError:
-            return  # a message of a newer daemon, not meant for this program
+            return  # an unknown message of a newer daemon
         if isinstance(message, TaskChanged):
             self._on_push(message)
         elif isinstance(message, Lagged):
@@ -259,7 +259,7 @@ class Connection:
             self._resolve(message)
 
     def _resolve(self, message: Request) -> None:
-        # number 0, which nobody asked: the hello was refused
+        # number 0: the registration was refused
         waiting, then = self._pending.pop(message.request, (self._welcomed, None))
         if waiting.done():
             return
@@ -267,7 +267,7 @@ class Connection:
             waiting.set_exception(error_of(message))
             return
         if then is not None:
-            then(message)  # before the asker wakes up
+            then(message)  # before the caller wakes up
         waiting.set_result(message)
 
     def _bury(self) -> None:
@@ -284,7 +284,7 @@ class Connection:
 
 
 def error_of(message: Error) -> HetError:
-    """Make the matching exception of an error that hetd reports."""
+    """Return the exception that matches an error from hetd."""
     return _BY_CODE.get(message.code, HetError)(message.text)
 
 
@@ -295,7 +295,7 @@ def _all_errors(base: type[HetError]) -> list[type[HetError]]:
 
 
 _BY_CODE = {
-    # a subclass without a code of its own is not what its base's code stands for
+    # skip subclasses that inherit the code of their base
     kind.code: kind
     for kind in _all_errors(HetError)
     if "code" in vars(kind)

@@ -1,4 +1,4 @@
-"""Steering: what a client changes of tasks, resources, the policy and the estimates."""
+"""Control: a client's requests for tasks, resources, the policy and the estimates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ControlRequests:
-    """The requests that change something; `Client` has them."""
+    """The control requests of `Client`."""
 
     _session: Session
 
@@ -35,16 +35,16 @@ class ControlRequests:
 
         Args:
             ids: the tasks.
-            reason: why; it is kept with them.
+            reason: the reason, which is stored with the tasks.
 
         """
         return self._control("cancel", ids, reason=reason)
 
     def hold(self, *ids: int, requeue: bool = False) -> list[int]:
-        """Keep waiting tasks from starting, and have running ones leave their places.
+        """Hold waiting tasks, and preempt running ones and hold them.
 
-        A command that cannot save its state is stopped where it runs, and keeps its
-        place; with `requeue` it leaves, too, and begins anew when it is released.
+        A command that cannot save its state is suspended and keeps its resource; with
+        `requeue` it also leaves, and restarts after its release.
         """
         return self._control("hold", ids, requeue=requeue)
 
@@ -53,11 +53,11 @@ class ControlRequests:
         return self._control("release", ids)
 
     def snapshot(self, *ids: int) -> list[int]:
-        """Have tasks write a snapshot, each at its next checkpoint; does not wait."""
+        """Request a snapshot of each task at its next checkpoint; does not wait."""
         return self._control("snapshot", ids)
 
     def signal(self, number: int, *ids: int) -> list[int]:
-        """Send a signal to commands that run."""
+        """Send a signal to running commands."""
         return self._control("signal", ids, signal=number)
 
     def _control(
@@ -83,7 +83,7 @@ class ControlRequests:
         return done
 
     def forget_tasks(self, *ids: int) -> list[int]:
-        """Remove tasks that have ended from history; return those that are gone."""
+        """Remove ended tasks from history; return the removed ones."""
         gone: list[int] = []
         for some in _pages(ids, MAX_IDS):
             message = messages.DeleteTasks(request=0, ids=some)
@@ -97,13 +97,13 @@ class ControlRequests:
         deadline_s: float | None = None,
         no_deadline: bool = False,
     ) -> list[int]:
-        """Change the priority or the deadline of tasks; return those that had not ended.
+        """Change the priority or the deadline of tasks; return the unfinished ones.
 
         Args:
             ids: the tasks.
-            priority: higher runs first within a queue; None: as it was.
-            deadline_s: seconds from now; None: as it was.
-            no_deadline: they have none any more.
+            priority: higher runs first within a queue; None: unchanged.
+            deadline_s: seconds from now; None: unchanged.
+            no_deadline: remove the deadlines.
 
         """
         done: list[int] = []
@@ -119,60 +119,60 @@ class ControlRequests:
         return done
 
     def migrate(self, task_id: int, resource: str) -> None:
-        """Move a task to a resource, at its next checkpoint where it runs."""
+        """Move a task to a resource, at its next checkpoint if it runs."""
         self._session.request(
             messages.Migrate(request=0, id=task_id, resource=resource)
         )
 
     def test_devices(self, *resources: str) -> None:
-        """Begin the self-test of resources; does not wait.
+        """Start the self-test of resources; does not wait.
 
         Args:
-            resources: their names; none: all that an OpenCL driver serves.
+            resources: their names; none: all resources with an OpenCL driver.
 
         """
         message = messages.TestDevices(request=0, resources=list(resources))
         self._session.request(message)
 
     def drain(self, resource: str) -> None:
-        """Keep a resource free of tasks, over restarts too.
+        """Drain a resource, also over restarts.
 
         Tasks that run there leave at their next checkpoint.
         """
         self._session.request(messages.Drain(request=0, resource=resource, on=True))
 
     def resume(self, resource: str) -> None:
-        """Give a drained resource back to the scheduler."""
+        """Put a drained resource back into service."""
         self._session.request(messages.Drain(request=0, resource=resource, on=False))
 
     def status(self) -> StatusInfo:
-        """Return how the daemon is, and what it has done since its start."""
+        """Return the daemon's state and its counters since the start."""
         info: StatusInfo = self._session.request(messages.Status(request=0))
         return info
 
     def config(self) -> ConfigInfo:
-        """Return the daemon's configuration, and where each value comes from."""
+        """Return the daemon's configuration with the source of each value."""
         info: ConfigInfo = self._session.request(messages.ShowConfig(request=0))
         return info
 
     def policy(self, name: str | None = None, **parameters: Any) -> PolicyInfo:
-        """Return the policy in force; with a name, set it first, over restarts too."""
+        """Return the current policy; with a name, set it first, also over restarts."""
         message = messages.Policies(request=0, set=name, parameters=parameters)
         info: PolicyInfo = self._session.request(message)
         return info
 
     def configured_policy(self) -> PolicyInfo:
-        """Go back to the policy of the configuration; return it."""
+        """Return to the configured policy; return it."""
         message = messages.Policies(request=0, configured=True)
         info: PolicyInfo = self._session.request(message)
         return info
 
     def notes(self, since: float = 0.0, limit: int = 1000) -> list[Note]:
-        """Return what happened to the node as a whole, oldest first.
+        """Return the events of the node as a whole, oldest first.
 
         Args:
             since: seconds since the epoch.
-            limit: at most so many, the newest.
+            limit: maximum number of events, the newest.
 
         """
         message = messages.Notes(request=0, since=since, limit=limit)
@@ -185,9 +185,9 @@ class ControlRequests:
             self._session.request(messages.AddSamples(request=0, samples=some))
 
     def models(self) -> list[Sample]:
-        """Return the execution times that were measured, as far as the caller may see.
+        """Return the measured execution times that are visible to the caller.
 
-        Those are the times of installed applications, and of the caller's own.
+        These are the times of installed applications and of the caller's own.
         """
         return [each for page in self.model_pages() for each in page.samples]
 
@@ -203,7 +203,7 @@ class ControlRequests:
                 return
 
     def usage(self, user: int | None = None) -> UsageInfo:
-        """Return what is kept of a user, in bytes, and the limits.
+        """Return a user's storage in bytes, and the limits.
 
         Args:
             user: uid; None: the caller.
@@ -213,16 +213,16 @@ class ControlRequests:
         return info
 
     def avoided(self) -> list[AvoidedPair]:
-        """Return which applications avoid which resources, as they failed there."""
+        """Return the applications that avoid a resource after failures there."""
         first: ModelList = next(self.model_pages())
         return first.avoided
 
     def forget(self, names: Sequence[str] = (), resources: Sequence[str] = ()) -> int:
-        """Forget measured execution times, and failures; return how many times are gone.
+        """Delete measured execution times and failures; return the number of times.
 
         Args:
             names: applications or types; none: all.
-            resources: only what was measured, or failed, there; none: everywhere.
+            resources: only times and failures on these resources; none: on all.
 
         """
         return self.forget_failures(names, resources)[0]
@@ -230,7 +230,7 @@ class ControlRequests:
     def forget_failures(
         self, names: Sequence[str] = (), resources: Sequence[str] = ()
     ) -> tuple[int, list[AvoidedPair]]:
-        """Do as `forget`; return also what is not avoided any more."""
+        """Delete as `forget` does; also return the deleted failures."""
         message = messages.DeleteSamples(
             request=0, names=list(names), resources=list(resources)
         )
@@ -238,7 +238,7 @@ class ControlRequests:
         return gone.count, gone.avoided
 
     def stop(self) -> None:
-        """Ask the daemon to end; tasks stay with their launchers."""
+        """Stop the daemon; tasks stay with their launchers."""
         self._session.farewell(messages.Stop(request=0))
 
 
@@ -246,6 +246,6 @@ Item = TypeVar("Item")
 
 
 def _pages(items: Sequence[Item], size: int) -> Iterator[list[Item]]:
-    """Cut into what one message may hold; nothing is one empty page."""
+    """Split items into pages for messages; no items make one empty page."""
     for start in range(0, max(len(items), 1), size):
         yield list(items[start : start + size])

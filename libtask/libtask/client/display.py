@@ -24,7 +24,7 @@ FAILED = "#cc3311"
 
 
 def task_html(info: TaskInfo) -> str:
-    """Show a task: where it is, how far, and what it said at its end."""
+    """Return a table with a task's place, progress and final output."""
     share = 100 * info.progress
     bar = (
         '<div style="width:160px;border:1px solid #888;border-radius:3px">'
@@ -46,11 +46,11 @@ def task_html(info: TaskInfo) -> str:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What ran where, for display; `Client.schedule` makes it.
+    """A schedule for display; created by `Client.schedule`.
 
     Attributes:
         tasks: full records.
-        now: when they were asked for, in seconds since the epoch; what runs ends there.
+        now: time of the request, epoch seconds, at which running segments are cut off.
 
     """
 
@@ -62,7 +62,7 @@ class Schedule:
         return f"<Schedule of {len(self.tasks)} tasks, {ended} ended>"
 
     def _repr_html_(self) -> str:
-        """Draw each stretch of each task, a lane for each task that ran at once."""
+        """Draw the segments of each task, with a lane for each concurrent task."""
         bars = self._bars()
         if not bars:
             return "<p>none of these tasks has run yet</p>"
@@ -85,7 +85,7 @@ class Schedule:
         return f'{told}<svg {size} xmlns="http://www.w3.org/2000/svg">{"".join(drawn)}</svg>'
 
     def _bars(self) -> list[Bar]:
-        """Give each stretch the first lane of its resource that is free."""
+        """Assign each segment to the first free lane of its resource."""
         pieces = [(s, info) for info in self.tasks for s in info.segments]
         pieces.sort(key=lambda piece: piece[0].start)
         free: dict[str, list[float]] = {}
@@ -104,7 +104,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stretch in its lane."""
+    """A segment in its lane."""
 
     info: TaskInfo
     segment: Segment

@@ -30,14 +30,14 @@ Arguments = ParamSpec("Arguments")
 class CallFuture(Future[Any]):
     """The future of one call.
 
-    Cancelling works until the call runs, as the standard has it.
+    A call can be cancelled until it runs, as in the standard library.
     """
 
     def __init__(self, task: Call) -> None:
         super().__init__()
         self.task = task
         self.handle: TaskHandle | None = None
-        """None: it was not submitted yet."""
+        """None: not submitted yet."""
         self._started: bool | None = None
         self._start_lock = threading.Lock()
 
@@ -51,7 +51,7 @@ class CallFuture(Future[Any]):
         return True
 
     def running(self) -> bool:
-        """Ask the daemon, which does not tell by itself when a task starts."""
+        """Ask the daemon, which does not push the start of a task."""
         if self.handle is None:
             return super().running()
         if self._started is None and not self.done():
@@ -59,13 +59,13 @@ class CallFuture(Future[Any]):
         return super().running()
 
     def submitted(self, handle: TaskHandle) -> None:
-        """Take note of the task that runs the call."""
+        """Record the task that runs the call."""
         self.handle = handle
         if self.cancelled():  # while it was submitted
             handle.cancel()
 
     def conclude(self) -> None:
-        """Take the value or the exception over from the task, which has ended."""
+        """Set the value or the exception of the ended task."""
         try:
             if self._start() and self.handle is not None:
                 self._conclude(self.handle)
@@ -73,7 +73,7 @@ class CallFuture(Future[Any]):
             cleaned(self.task)
 
     def fail(self, error: BaseException) -> None:
-        """Take an error in place of the value: the call could not be submitted."""
+        """Set an error: the call could not be submitted."""
         try:
             if self._start():
                 self.set_exception(error)
@@ -85,7 +85,7 @@ class CallFuture(Future[Any]):
             self._start()
 
     def _start(self) -> bool:
-        """Settle, once, whether the caller cancelled it before it ran."""
+        """Determine once whether the caller cancelled it before it ran."""
         with self._start_lock:
             if self._started is None:
                 self._started = self.set_running_or_notify_cancel()
@@ -96,7 +96,7 @@ class CallFuture(Future[Any]):
             value = collected(self.task, outcome(handle.ended.result()))
         except CancelledError as error:
             self.set_exception(error)
-        except Exception as error:  # noqa: BLE001  whatever it is, the caller gets it
+        except Exception as error:  # noqa: BLE001  the caller receives any exception
             self.set_exception(raised(self.task) or error)
         else:
             self.set_result(value)
@@ -107,13 +107,13 @@ class TaskExecutor(Executor):
 
     Args:
         client: the connection to hetd; it stays open when the executor shuts down.
-        kind: kind of resource that each call holds; `libtask.client.call.current_device`
-            gives it to the function.
-        max_workers: calls that are submitted at once, the others wait here; None: any
-            number, as hetd has them wait.
+        kind: kind of resource that each call uses; `libtask.client.call.current_device`
+            returns it in the function.
+        max_workers: maximum number of submitted calls, the others wait here; None:
+            unlimited, as hetd queues them.
 
     Raises:
-        ValueError: no calls at once.
+        ValueError: `max_workers` is less than 1.
 
     """
 
@@ -130,7 +130,7 @@ class TaskExecutor(Executor):
         self._closed = False
         self._pending: set[CallFuture] = set()
         self._waiting: deque[CallFuture] = deque()
-        """Calls that are not submitted yet, of `_pending`."""
+        """Calls of `_pending` that are not submitted yet."""
         self._ended: queue.SimpleQueue[CallFuture | None] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._conclude_all, name="hetd-results", daemon=True
@@ -161,7 +161,7 @@ class TaskExecutor(Executor):
         return _results(futures, timeout)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  the standard's signature
-        """Take no more calls; with `wait`, until those submitted have ended."""
+        """Accept no more calls; with `wait`, wait until the submitted ones have ended."""
         with self._lock:
             self._closed = True
             pending = list(self._pending)
@@ -187,10 +187,10 @@ class TaskExecutor(Executor):
         return list(futures)
 
     def _send(self) -> None:
-        """Submit as many of the waiting calls as may be submitted at once.
+        """Submit waiting calls up to the maximum.
 
         Raises:
-            HetError: they cannot be submitted; their futures have the error, too.
+            HetError: they cannot be submitted; their futures get the error, too.
 
         """
         some = self._next()
@@ -209,7 +209,7 @@ class TaskExecutor(Executor):
             handle.ended.add_done_callback(partial(self._note_end, future))
 
     def _next(self) -> list[CallFuture]:
-        """Take the calls that may be submitted now; forget those that were cancelled."""
+        """Return the calls to submit now; drop the cancelled ones."""
         with self._lock:
             cancelled = [each for each in self._waiting if each.cancelled()]
             self._pending.difference_update(cancelled)
@@ -229,20 +229,20 @@ class TaskExecutor(Executor):
         self._ended.put(future)
 
     def _conclude_all(self) -> None:
-        """Unpickle and call back in a thread of its own: callbacks may submit more."""
+        """Unpickle and run callbacks in a separate thread: they may submit more calls."""
         while not (self._closed and not self._pending):
             future = self._ended.get()
             if future is not None:
                 future.conclude()
                 with self._lock:
                     self._pending.discard(future)
-            del future  # a value that nobody wants any more must not stay
-            with contextlib.suppress(HetError):  # the futures have it
+            del future  # do not keep a value that is no longer needed
+            with contextlib.suppress(HetError):  # the futures have the error
                 self._send()
 
 
 def _results(futures: list[Future[Value]], timeout: float | None) -> Iterator[Value]:
-    """Iterate over the values in order; none is kept once it was taken."""
+    """Iterate over the values in order without keeping them."""
     deadline = None if timeout is None else time.monotonic() + timeout
     futures.reverse()
     try:

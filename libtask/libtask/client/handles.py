@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from libtask.client.subscription import TaskChanges
 
 PAGE = 500
-"""Tasks asked for in one message."""
+"""Tasks requested in one message."""
 MOST_WATCHED = MAX_IDS
-"""Ids in one watch. Beyond it, all tasks are watched."""
+"""Maximum ids of a subscription; with more, it covers all tasks."""
 
 
 class Follower(Protocol):
-    """What a handle needs of its client."""
+    """The interface of a client that a handle uses."""
 
     def cancel(self, *ids: int) -> list[int]: ...
     def show(self, task_id: int) -> TaskInfo: ...
@@ -42,12 +42,12 @@ class Follower(Protocol):
 
 
 class TaskHandle:
-    """A task that was submitted, as its submitter follows it.
+    """A submitted task, followed by its submitter.
 
     Attributes:
         id: the task's id.
         ended: future of the change that ended the task.
-        last: the latest change heard of.
+        last: the latest received change.
 
     """
 
@@ -70,12 +70,12 @@ class TaskHandle:
 
     @property
     def state(self) -> str:
-        """State as last heard of."""
+        """State in the latest received change."""
         return self.last.state if self.last else "queued"
 
     @property
     def progress(self) -> float:
-        """Share done, 0 to 1, as last heard of; see `Client.follow_progress`."""
+        """Share done in the latest received change, 0 to 1; see `Client.follow_progress`."""
         return self.last.progress if self.last else 0.0
 
     def done(self) -> bool:
@@ -94,12 +94,12 @@ class TaskHandle:
         """Wait for the end; return what the application's `save` returned.
 
         NumPy's scalars and small arrays, dates, paths, enumerations, dataclasses and sets
-        come as the plain values that they stand for; anything else as it was, unpickled,
-        where the task is the caller's own.
+        are returned as plain values; other values are unpickled if the task is the
+        caller's own.
 
         Raises:
-            TaskFailedError: the task failed or was dropped; says why, with the last
-                lines that it wrote.
+            TaskFailedError: the task failed or was dropped; gives the reason and the last
+                lines of its output.
             CancelledError: the task was cancelled.
             TimeoutError: not ended within `timeout` seconds.
 
@@ -115,31 +115,31 @@ class TaskHandle:
             return self.ended.result(timeout)
         except TimeoutError:
             if self.ended.done() or timeout is None:
-                raise  # it is what the task's connection ended with
+                raise  # the error that ended the task's connection
             text = (
                 f"task {self.id} has not ended after {timeout:g} s; it is {self.state}"
             )
             raise TimeoutError(text) from None
 
     def cancel(self) -> None:
-        """Ask for the end of the task, now or at its next checkpoint."""
+        """Cancel the task, now or at its next checkpoint."""
         self._client.cancel(self.id)
 
     def logs(self) -> str:
-        """Return what the task has written so far, on all resources where it ran.
+        """Return the task's output so far, of all its segments.
 
         Raises:
-            InputError: a log is gone, or another user's.
+            InputError: a log is gone or belongs to another user.
 
         """
         return logs_of(self.info())
 
     def info(self) -> TaskInfo:
-        """Ask for the task's full record."""
+        """Return the task's full record."""
         return self._client.show(self.id)
 
     def events(self, *, progress: bool = True) -> Iterator[TaskChanged]:
-        """Follow the task from how it is now, change by change, to its end."""
+        """Iterate over the task's changes from its present state to its end."""
         with self._client.watch(self.id, progress=progress) as changes:
             now = as_change(self.info())
             yield now
@@ -148,7 +148,7 @@ class TaskHandle:
                 yield now
 
     def changed(self, change: TaskChanged) -> None:
-        """Take a change in; called by the registry."""
+        """Apply a change; called by the registry."""
         if self.ended.done():
             return
         self.last = change
@@ -157,7 +157,7 @@ class TaskHandle:
 
 
 def outcome(change: TaskChanged) -> Any:
-    """Return the result of an ended task, or raise what it ended with."""
+    """Return the result of an ended task, or raise its error."""
     if change.state == "completed":
         return change.result
     reason = change.reason or "no reason given"
@@ -172,7 +172,7 @@ def outcome(change: TaskChanged) -> Any:
 
 
 class Registry:
-    """The followed tasks that have not ended; the session's audience."""
+    """The followed unfinished tasks; listens to the session's pushes."""
 
     def __init__(self, client: Follower) -> None:
         self._client = client
@@ -180,7 +180,7 @@ class Registry:
         self.wants_progress = False
 
     def follow(self, task_id: int) -> TaskHandle:
-        """Return the handle of a task; a new one where it is not followed yet."""
+        """Return the handle of a task, a new one if it is not followed yet."""
         handle = self._handles.get(task_id)
         if handle is None:
             # setdefault is atomic: two threads get the same handle
@@ -205,10 +205,10 @@ class Registry:
             self._fail(task_id, error)
 
     def subscribe(self, connection: Connection, ids: list[int]) -> None:
-        """Hear of these tasks over `connection`, starting with how they are now."""
+        """Subscribe to these tasks over `connection`, starting with their present state."""
         if not ids:
             return
-        everything = list(self._handles)  # a watch replaces the one before it
+        everything = list(self._handles)  # a subscription replaces the previous one
         watched = everything if len(everything) <= MOST_WATCHED else None
         watch = Subscribe(request=0, ids=watched, progress=self.wants_progress)
         connection.ask_until_served(watch)
@@ -216,7 +216,7 @@ class Registry:
             self._refresh(connection, ids[start : start + PAGE])
 
     def follow_progress(self, connection: Connection) -> None:
-        """Hear of progress too, from now on, of what is followed and will be."""
+        """Subscribe to progress of all followed tasks from now on."""
         self.wants_progress = True
         self.subscribe(connection, list(self._handles))
 
@@ -244,7 +244,7 @@ class Registry:
             if following is not None:  # their results are large
                 self._refresh(connection, ids, following, detail=wanted.detail)
         elif isinstance(error, ConnectionLostError):
-            return  # the next connection asks again
+            return  # the next connection repeats the request
         elif len(ids) == 1:
             self._fail(ids[0], error)
         else:
@@ -252,7 +252,7 @@ class Registry:
                 self._refresh(connection, [task_id])
 
     def _take_in(self, connection: Connection, reply: TaskList, *, full: bool) -> None:
-        """Take in how tasks are now; of failed ones, only full records hold the output."""
+        """Apply the tasks' present states; only full records hold the output of failed ones."""
         unknown = []
         for info in reply.tasks:
             if info.state == "failed" and not full:
@@ -269,7 +269,7 @@ class Registry:
 
 
 def as_change(info: TaskInfo) -> TaskChanged:
-    """Write how a task is now in the form of a change."""
+    """Return the present state of a task as a change."""
     at = info.finished or info.started or info.submitted
     return TaskChanged(
         id=info.id,

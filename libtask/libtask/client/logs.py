@@ -1,4 +1,4 @@
-"""Logs of tasks, read where their workers write them."""
+"""Reading the logs of tasks from their workers' files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def logs_of(info: TaskInfo) -> str:
-    """Return what a task has written, on all resources where it ran; `info`: in full.
+    """Return a task's output of all its segments; `info` must be a full record.
 
     Raises:
-        InputError: a log is gone, or another user's.
+        InputError: a log is gone or belongs to another user.
 
     """
     owner = int(info.owner.removeprefix("uid:"))
     parts = []
     for each in info.segments:
         if not each.log or each.log_end == each.log_start:
-            continue  # the log of a worker to which nothing was written is not kept
+            continue  # an empty log is not kept
         try:
             with opened(Path(each.log), owner) as log:
                 parts.append(read(log, each.log_start, each.log_end)[0])

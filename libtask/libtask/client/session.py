@@ -1,9 +1,8 @@
-"""A client's session with hetd: it outlives the connections that carry it.
+"""A client's session with hetd, which outlives its connections.
 
-A request that gets no answer is asked again over a new connection; hetd knows a
-change that it has made by its key, and refuses one that came when nobody waited for
-it any more. When the daemon goes away (a restart, an update), the
-session waits for its return and subscribes again to what it was waiting for.
+A request without a reply is repeated over a new connection; hetd recognises a repeated
+change by its key, and refuses one that has expired. When the daemon is lost (a restart,
+an update), the session waits for its return and renews its subscriptions.
 """
 
 from __future__ import annotations
@@ -31,37 +30,37 @@ if TYPE_CHECKING:
 log = logging.getLogger("libtask")
 
 SILENCES = 2
-"""Times that a request may remain without an answer."""
+"""Maximum number of attempts without a reply for one request."""
 LOSSES = 5
-"""Connections that may break under one request."""
+"""Maximum number of lost connections for one request."""
 FIRST_PAUSE = 0.05
 QUIET_S = 2.0
-"""A daemon that is started again is back by then; after it, a user is told."""
+"""Seconds for the daemon's restart, after which the user sees a message."""
 LONGEST_PAUSE = 1.0
-"""Seconds between two looks for a daemon that went away."""
+"""Seconds between two attempts to reach a lost daemon."""
 
 
 class SessionListener(Protocol):
-    """Who hears of what the daemon says unasked. None of the methods may wait."""
+    """Receiver of the daemon's pushes. None of the methods may wait."""
 
     def pushed(self, change: TaskChanged) -> None:
-        """Take a pushed change; in the connection's thread."""
+        """Handle a pushed change, in the connection's thread."""
 
     def renewed(self, connection: Connection) -> None:
-        """Subscribe again: over another connection, or because changes were missed."""
+        """Renew the subscriptions after a new connection or missed changes."""
 
     def gone(self, error: HetError) -> None:
-        """Give up waiting: the daemon did not come back."""
+        """Stop waiting, because the daemon did not return."""
 
 
 class Session:
-    """Requests and pushes, over one connection after the other.
+    """Requests and pushes over successive connections.
 
     Args:
         path: the daemon's socket.
-        audience: who hears the pushes.
+        audience: receiver of the pushes.
         timeout: seconds to wait for one reply.
-        patience: seconds to wait for a daemon that went away.
+        patience: seconds to wait for a lost daemon.
 
     """
 
@@ -78,11 +77,11 @@ class Session:
 
     @property
     def welcome(self) -> Registered:
-        """What the daemon answered to the last hello."""
+        """The daemon's last reply to a registration."""
         return self.connection().welcome
 
     def request(self, message: Request, then: Then | None = None) -> Any:
-        """Ask, and wait for the reply.
+        """Send a request and wait for the reply.
 
         Args:
             message: the request.
@@ -90,8 +89,8 @@ class Session:
 
         Raises:
             HetError: hetd's refusal, as the matching class.
-            DaemonUnreachableError: no answer, however often it was asked.
-            BusyError: put off again and again, in favour of other users.
+            DaemonUnreachableError: all attempts remained without a reply.
+            BusyError: all attempts were refused because of the rate limit.
 
         """
         message = _keyed(message)
@@ -106,7 +105,7 @@ class Session:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     def _asked(self, message: Request, then: Then | None) -> Any:
-        """Ask, over one connection after the other."""
+        """Send a request over successive connections."""
         silences = losses = 0
         while silences < SILENCES and losses < LOSSES:
             connection = self.connection()
@@ -132,16 +131,16 @@ class Session:
         return f"{self._path}: the daemon gives no answer in {self._timeout:g} s"
 
     def _dated(self, message: Request) -> Request:
-        """Say until when the answer is waited for."""
+        """Set the time until which the caller waits for the reply."""
         if not isinstance(message, Change):
             return message
         expires = time.monotonic() + self._timeout
         return msgspec.structs.replace(message, expires=expires)
 
     def farewell(self, message: Request) -> None:
-        """Ask for something after which the daemon goes away, maybe without a word.
+        """Send a request after which the daemon exits, possibly without a reply.
 
-        One that has gone already needs not be asked.
+        A daemon that has already exited needs no request.
 
         Raises:
             HetError: hetd's refusal, as the matching class.
@@ -154,7 +153,9 @@ class Session:
             asked.result(self._timeout)
 
     def _is_there(self) -> bool:
-        if self._connection is not None:  # without the lock: another may seek a daemon
+        if (
+            self._connection is not None
+        ):  # without the lock: another thread may be reconnecting
             return True
         try:
             probe(self._path)
@@ -163,10 +164,10 @@ class Session:
         return True
 
     def connection(self) -> Connection:
-        """Return the open connection; where it was lost, wait for a new one.
+        """Return the open connection, or wait for a new one if it was lost.
 
         Raises:
-            DaemonUnreachableError: the daemon did not come back.
+            DaemonUnreachableError: the daemon did not return.
 
         """
         with self._lock:
@@ -190,7 +191,7 @@ class Session:
                 self._connection = None
 
     def _lost(self, connection: Connection) -> None:
-        """Take note, in the connection's thread, which must not wait."""
+        """Handle the loss in the connection's thread, which must not wait."""
         restore = threading.Thread(
             target=self._restore, args=(connection,), daemon=True
         )
@@ -225,7 +226,7 @@ class Session:
 
 
 def _keyed(message: Request) -> Request:
-    """Give a change the key by which hetd knows it when it is asked for again."""
+    """Give a change an idempotency key."""
     if not isinstance(message, Change) or message.key:
         return message
     return msgspec.structs.replace(message, key=uuid.uuid4().hex)

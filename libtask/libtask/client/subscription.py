@@ -1,8 +1,8 @@
-"""Watching: the changes of anybody's visible tasks, as an iterator.
+"""Subscriptions: an iterator over the changes of all visible tasks.
 
-Each watch has a connection of its own; closing it ends the subscription. Where changes
-were missed, because their reader was slow or the daemon went away and came back, it
-goes on with how the tasks are now (changes whose `what` is `seen`).
+Each subscription has its own connection; closing it ends the subscription. When changes
+were missed, because the reader was slow or the daemon restarted, it continues with the
+present states of the tasks (changes whose `what` is `seen`).
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 REPLY_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
-"""How long a daemon that went away may take to come back."""
+"""Seconds for a lost daemon to return."""
 PAUSE = 0.1
-"""Seconds between two looks for it."""
+"""Seconds between two attempts to connect."""
 
 
 class Subscription:
-    """What hetd is to tell, over one connection after the other.
+    """A subscription to changes over successive connections.
 
     Args:
         path: the daemon's socket.
-        ids: the tasks; none: all that are visible.
-        sink: called with each change, in a connection's thread; last with the error
+        ids: the tasks; none: all visible ones.
+        sink: called with each change in a connection's thread, and last with the error
             that ended the subscription.
-        progress: whether to tell of progress too.
+        progress: whether to include progress.
 
     Raises:
-        DaemonUnreachableError: nobody answers; says why.
+        DaemonUnreachableError: no daemon answers; gives the reason.
 
     """
 
@@ -58,7 +58,7 @@ class Subscription:
         self._sink = sink
         self._progress = progress
         self._heard = time.time_ns() / 1e9
-        """Time of day of the newest change told: what is older was told as well."""
+        """Time of the newest delivered change; older changes were delivered as well."""
         self._closed = threading.Event()
         self._connection = self._open()
 
@@ -82,10 +82,10 @@ class Subscription:
         self._heard = max(self._heard, change.at)
         self._sink(change)
 
-    # ------------------------------------------------------------ what was missed
+    # ------------------------------------------------------------ missed changes
 
     def _catch_up(self, connection: Connection) -> None:
-        """Ask how the tasks are now; must not wait."""
+        """Request the present states of the tasks; must not wait."""
         pages: list[list[int] | None] = [None]
         if self._ids:
             starts = range(0, len(self._ids), PAGE)
@@ -119,10 +119,10 @@ class Subscription:
         if ids is not None and found.next is not None:
             self._ask_page(connection, ids, found.next)
 
-    # ------------------------------------------------------------ another daemon
+    # ------------------------------------------------------------ reconnection
 
     def _lost(self, _: Connection) -> None:
-        """Take note, in the connection's thread, which must not wait."""
+        """Handle the loss in the connection's thread, which must not wait."""
         threading.Thread(target=self._restore, daemon=True).start()
 
     def _restore(self) -> None:
@@ -150,7 +150,7 @@ class Subscription:
 
 
 class TaskChanges:
-    """Iterator over changes; ends with `close`, or when the daemon stays away."""
+    """Iterator over changes; ends with `close`, or if the daemon does not return."""
 
     def __init__(self, path: Path, ids: Sequence[int], *, progress: bool) -> None:
         self._changes: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -165,7 +165,7 @@ class TaskChanges:
         return self._checked(self._changes.get())
 
     def within(self, seconds: float) -> TaskChanged | None:
-        """Return the next change, or None where there is none within `seconds`."""
+        """Return the next change; None: none arrived within `seconds`."""
         try:
             return self._checked(self._changes.get(timeout=seconds))
         except queue.Empty:

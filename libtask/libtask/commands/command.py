@@ -1,7 +1,7 @@
 """The application `command`: any program as a task.
 
-Clients describe a command with it (`hetctl submit -- CMD`), workers run it. What it is
-told of its place, and what becomes of its exit status, is in docs/how-to/commands.md.
+Clients describe a command with it (`hetctl submit -- CMD`), workers run it. Its variables
+and the meaning of its exit status are documented in docs/how-to/commands.md.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from libtask.messages import Kind
 
 ARGUMENT_BYTES = 64 << 10
-"""Bytes of the words of a command, of all kinds together; longer text belongs in a file."""
+"""Maximum bytes of all words of a command; longer text belongs in a file."""
 LABEL_CHARACTERS = 100
 TOTAL = 1_000_000
-"""Iterations that stand for a whole command."""
+"""Number of iterations that represents a whole command."""
 INTERPRETERS = ("python", "sh", "bash", "dash", "perl", "Rscript", "julia", "node")
 QUOTED = re.compile(r"'[^']*'")
-"""What a shell takes as it stands."""
+"""Text that a shell takes literally."""
 FOR_SHELL = re.compile(r"[|&;<>()$`*?\[#~{}!\n]")
 FIELDS = ("{id}", "{index}", "{name}", "{attempt}", "{resource}")
-"""What stands for something in the names of output files."""
+"""Placeholders in the names of output files."""
 
 
 @dataclass
@@ -42,20 +42,21 @@ class Command(Task):
 
     Attributes:
         argv: the program and its arguments.
-        by_kind: the same for some kinds of resources only, in place of `argv`.
+        by_kind: replaces `argv` for some kinds of resources.
         able: kinds of resources that `argv` can use.
-        script: name of the attachment that is put after the first words of `argv`.
-        words_before: how many words of `argv` come before the script.
-        environment: name of the attachment that holds its variables.
-        folder: of the attachments.
-        name: its label, by which its execution times are learned; empty: the program's.
+        script: name of the attachment to insert into `argv`.
+        words_before: number of words of `argv` before the script.
+        environment: name of the attachment with its variables.
+        folder: folder of the attachments.
+        name: its label, by which execution times are recorded; empty: the program's.
         index: its place in an array.
-        umask: mask of the modes of files that it makes; -1: the worker's.
+        umask: its umask; -1: the worker's.
         output: file of its standard output; empty: the task's log.
         error: file of its standard error; empty: that of the output.
-        stop_signal: number of the signal that asks it to save and leave; 0: it cannot.
-        grace_s: seconds that it has for that.
-        resumable: it has saved whatever its exit status; else 75 (EX_TEMPFAIL) says so.
+        stop_signal: number of the signal on which it saves and exits; 0: it cannot.
+        grace_s: seconds for that.
+        resumable: whether every exit status means that it has saved; else only 75
+            (EX_TEMPFAIL) does.
 
     """
 
@@ -104,7 +105,7 @@ class Command(Task):
 
     @property
     def movable(self) -> bool:
-        """Whether it can save its state and go on elsewhere."""
+        """Whether it can save its state and continue elsewhere."""
         return self.stop_signal > 0 or self.resumable
 
     def described(self) -> dict[str, Any]:
@@ -116,7 +117,7 @@ class Command(Task):
         }
 
     def load(self) -> None:
-        """Read its variables, so that a missing file is told before it starts."""
+        """Read its variables, so that a missing file is reported before its start."""
         self.variables: dict[str, str] | None = None
         if self.environment:
             content = self.attachments.read(self.environment)
@@ -152,7 +153,7 @@ Command.on("fpga")(run)
 
 
 def label_of(words: list[str]) -> str:
-    """Name a command as its user would: by its script, where it has an interpreter."""
+    """Return the label of a command: its script if it has an interpreter, or its program."""
     program = Path(words[0]).name
     if program.rstrip("0123456789.") in INTERPRETERS and len(words) > 1:
         script = words[1]
@@ -162,9 +163,9 @@ def label_of(words: list[str]) -> str:
 
 
 def split(text: str) -> list[str]:
-    """Read a command in one text: words, or, where a shell makes more of it, for that.
+    """Split a command line into words, or pass it to a shell if it uses shell syntax.
 
-    Without a shell between, its signals and exit status are the program's own.
+    Without a shell, signals and the exit status are directly those of the program.
     """
     bare = QUOTED.sub("", text)
     first = bare.split(maxsplit=1)[0] if bare.split() else ""
@@ -174,10 +175,10 @@ def split(text: str) -> list[str]:
 
 
 def _check_size(words: Iterable[str]) -> None:
-    """Refuse what is longer than what hetd keeps with a task.
+    """Check the words of a command.
 
     Raises:
-        ValueError: says what the bound is.
+        ValueError: they are too long or cannot be encoded.
 
     """
     length = 0

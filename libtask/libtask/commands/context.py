@@ -1,7 +1,7 @@
-"""The situation of a command: what its worker tells it, and what it tells its worker.
+"""The context of a command: the state shared by its worker and its implementation.
 
-A command computes outside of the worker's process, so its strips have no end of their
-own: it waits here for its process or for a word of hetd, whatever comes first.
+A command computes outside of the worker's process, so its strips do not end by
+themselves: it waits for its process or for a message from hetd, whichever comes first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def wait_alone(descriptor: int, seconds: float) -> None:
-    """Wait until a descriptor is readable, where there is no hetd to hear."""
+    """Wait until a descriptor is readable, in a program without hetd."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     poll.poll(1000 * seconds)
@@ -23,17 +23,17 @@ def wait_alone(descriptor: int, seconds: float) -> None:
 
 @dataclass(slots=True)
 class CommandContext:
-    """What a worker and the command that it runs know of each other.
+    """State shared by a worker and its running command.
 
     Attributes:
         task: its id.
-        attempt: how often it is started with this.
-        slot: which slot of its resource it has; None: any.
-        wait: waits for a descriptor, or so many seconds, or a word of hetd.
-        signals: to be sent to it, in order.
-        leaving: it is to leave its place.
-        requeue: so that it begins anew, whatever it has saved.
-        left: it has, and is not done.
+        attempt: number of its starts, including this one.
+        slot: the slot of its resource; None: any.
+        wait: waits for a descriptor, a timeout in seconds, or a message from hetd.
+        signals: signals to be sent to it, in order.
+        leaving: whether it must stop and leave its resource.
+        requeue: whether it restarts afterwards, whatever it has saved.
+        left: whether it has left unfinished.
 
     """
 

@@ -1,7 +1,7 @@
-"""What a command is told of its place: variables that runtimes of devices read.
+"""Environment variables of a command that restrict device runtimes to its device.
 
-One processor of a node is the command's, and the others are hidden from it where its
-runtime knows how.
+A command gets one device of the node; the others are hidden from it if its runtime
+supports that.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ THREADS = (
 )
 """Read by OpenMP, and by libraries that start threads without it."""
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "-1"}
-"""As CUDA and ROCm are told that there is no device."""
+"""Values that hide all devices from CUDA and ROCm."""
 
 
 def variables(device: DeviceSpec) -> dict[str, str]:
-    """Return the variables that make a device the only one of its kind in sight."""
+    """Return the variables that make a device the only visible one of its kind."""
     found = dict.fromkeys(THREADS, str(device.threads))
     found |= HIDDEN
     if device.kind == "cpu":
@@ -43,8 +43,8 @@ def variables(device: DeviceSpec) -> dict[str, str]:
 def cores(device: DeviceSpec, slot: int | None) -> set[int] | None:
     """Return the processors of a slot of the CPU; None: any.
 
-    Slots are counted off over the processors that this process may use; where they do
-    not all fit, each may use any.
+    The processors that this process may use are divided among the slots; a slot beyond
+    them may use any.
     """
     if device.kind != "cpu" or slot is None:
         return None
@@ -65,7 +65,7 @@ def _visible(device: DeviceSpec) -> Mapping[str, str]:
 
 
 def _cuda_name(device: DeviceSpec) -> str:
-    """Name a device for CUDA: by its UUID, as indexes depend on what else is visible."""
+    """Name a device for CUDA by its UUID, as indexes depend on the visible devices."""
     each = device.uuid
     if not each:
         return str(device.index)
@@ -74,6 +74,6 @@ def _cuda_name(device: DeviceSpec) -> str:
 
 
 def _drivers(device: DeviceSpec) -> Path:
-    """Return a folder that names the device's OpenCL drivers and no other."""
+    """Return a folder with `.icd` files of only the device's OpenCL drivers."""
     chosen = {f"{number}.icd": path for number, path in enumerate(device.libraries)}
     return icd.write_folder(chosen, icd.cache_folder() / "icd")

@@ -1,7 +1,7 @@
-"""The process of a command: started, signalled, and ended with all that it started.
+"""The process of a command: its start, signals, and end with all descendants.
 
-Its worker is a subreaper, so that nothing that stems from it is lost, whatever session
-or group it made for itself; see `libtask.processes`.
+Its worker is a subreaper, so that every descendant can be found, whatever session or
+group it created; see `libtask.processes`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses of a shell for a command that it cannot start."""
 ENDS_S = 2.0
-"""Seconds for the end of what was killed."""
+"""Seconds for killed processes to exit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a process is started.
+    """The parameters of a process's start.
 
     Attributes:
         words: the program and its arguments.
         environment: all of its variables.
-        umask: mask of the modes of files that it makes; -1: the worker's.
+        umask: its umask; -1: the worker's.
         output: descriptor of its standard output; None: the worker's.
         error: the same of its standard error.
         cores: processors that it may use; None: the worker's.
@@ -50,7 +50,7 @@ class Start:
 
 
 class Process:
-    """A running command, in a session of its own.
+    """A running command in its own session.
 
     Raises:
         CommandFailedError: it cannot be started.
@@ -68,7 +68,7 @@ class Process:
         return self.exit_code
 
     def send(self, number: int) -> None:
-        """Send a signal to its group; what stops or goes on does so with all below it."""
+        """Send a signal to its group; SIGSTOP and SIGCONT also go to all descendants."""
         if self._popen.poll() is not None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -79,16 +79,16 @@ class Process:
                     os.kill(pid, number)
 
     def ask(self, number: int) -> None:
-        """Ask it to leave; it hears that also where it was stopped."""
+        """Send a signal that asks it to exit, and SIGCONT in case it is stopped."""
         self.send(number)
         self.send(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill it with all that it started; does not wait."""
+        """Kill it with all descendants without waiting."""
         kill_with_descendants([self._popen.pid])
 
     def end(self, number: int, seconds: float) -> None:
-        """End it: ask it, wait a while, kill what is left of it."""
+        """Ask it to exit, wait for `seconds`, then kill it with all descendants."""
         deadline = time.monotonic() + seconds
         if self.poll() is None:
             self.ask(number)
@@ -100,20 +100,22 @@ class Process:
                 self._popen.wait(ENDS_S)
 
     def close(self) -> None:
-        """Forget it, and end what it left running."""
+        """Release it and end its remaining descendants."""
         os.close(self.descriptor)
         if self._popen.poll() is None:
             self.kill()
         end_children(ENDS_S)
-        self._popen.returncode = self._popen.poll() or 0  # else it warns that it runs
+        self._popen.returncode = (
+            self._popen.poll() or 0
+        )  # else Popen warns that it still runs
 
 
 def _started(start: Start) -> subprocess.Popen[bytes]:
     before = os.sched_getaffinity(0)
     if start.cores is not None:
-        os.sched_setaffinity(0, start.cores)  # and a child has its parent's
+        os.sched_setaffinity(0, start.cores)  # inherited by the child
     try:
-        return subprocess.Popen(  # noqa: S603  to run what a user names is what this is for
+        return subprocess.Popen(  # noqa: S603  runs users' programs by design
             start.words,
             env=start.environment,
             stdin=subprocess.DEVNULL,
@@ -137,7 +139,7 @@ def _not_started(program: str, error: OSError | ValueError) -> CommandFailedErro
 
 
 def describe(code: int) -> str:
-    """Say how a command ended, in words."""
+    """Describe the exit of a command."""
     if code >= 0:
         return f"exit status {code}"
     try:

@@ -1,4 +1,4 @@
-"""The progress of a command: the last number in a file that it appends to."""
+"""The progress of a command: the last number in a file to which it appends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 LOOKED_AT = 4096
-"""Bytes at the end of the file in which the number is sought."""
+"""Bytes at the end of the file that are searched for the number."""
 NUMBER = re.compile(rb"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
 
 
@@ -17,7 +17,7 @@ class ProgressFile:
     """The file named in HETD_PROGRESS.
 
     Args:
-        path: where it is; the command makes it.
+        path: its path; the command creates it.
 
     """
 
@@ -28,7 +28,7 @@ class ProgressFile:
             path.unlink(missing_ok=True)
 
     def share(self) -> float | None:
-        """Return the share done, 0 to 1, as last said; None: nothing of use was."""
+        """Return the share done, 0 to 1; None: the file has no valid number."""
         found = NUMBER.findall(self._end())
         share = float(found[-1]) if found else None
         return share if share is not None and 0.0 <= share <= 1.0 else None
@@ -38,7 +38,7 @@ class ProgressFile:
             self.path.unlink(missing_ok=True)
 
     def _end(self) -> bytes:
-        """Read the end of the file; of a user's file, whatever it has become."""
+        """Read the end of the file, which the user may have replaced."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(self.path, flags)

@@ -1,7 +1,7 @@
-"""How a worker runs a command: the implementation of the application, for every kind.
+"""The implementation of the application `command`, for every kind of resource.
 
-The generator is driven as any other. It yields when its process has said how far it is,
-when hetd has something to say, and once in a while, so that hetd knows that it is there.
+The generator is driven like any other. It yields when its process has reported progress,
+when a message from hetd has arrived, and periodically as a sign of life.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from libtask.messages import DeviceSpec
 
 SAVED = os.EX_TEMPFAIL
-"""Exit status of a command that has saved its state, and is to be started again."""
+"""Exit status of a command that has saved its state and must be started again."""
 FIRST_BEAT_S = 0.05
 BEAT_S = 1.0
-"""Seconds for which a worker has nothing to say of a command."""
+"""Seconds between two checkpoints of a command without events."""
 CANCEL_S = 2.0
-"""Seconds that a cancelled command has to end by itself; hetd waits for 5."""
+"""Seconds for a cancelled command to exit by itself; hetd waits for 5."""
 
 
 def run(task: Command, device: Any, checkpoint: Any) -> Iterator[None]:
-    """Run the command until it ends, or has left as it was asked to."""
+    """Run the command until it ends, or has left its resource on request."""
     context: CommandContext = checkpoint.context or CommandContext()
     with ExitStack() as stack:
         running = Running(task, device.spec, checkpoint, context, stack)
@@ -43,7 +43,7 @@ def run(task: Command, device: Any, checkpoint: Any) -> Iterator[None]:
         try:
             yield from running.follow()
         except BaseException:
-            # cancelled, or its worker is at its end
+            # cancelled, or its worker exits
             running.process.end(task.stop_signal or signal.SIGTERM, CANCEL_S)
             raise
 
@@ -52,11 +52,11 @@ class Running:
     """One execution of a command.
 
     Args:
-        task: what to run.
-        device: where.
-        checkpoint: where its progress is kept.
-        situation: what its worker tells it.
-        stack: closes what is opened.
+        task: the command.
+        device: its device.
+        checkpoint: holds its progress.
+        context: state shared with its worker.
+        stack: closes its resources.
 
     """
 
@@ -82,7 +82,7 @@ class Running:
         stack.callback(self.process.close)
 
     def follow(self) -> Iterator[None]:
-        """Wait for the end of the process; a checkpoint each time that it is looked at."""
+        """Wait for the end of the process, with a checkpoint after each wait."""
         beat = FIRST_BEAT_S
         while True:
             self._send_signals()
@@ -130,7 +130,7 @@ class Running:
         }
 
     def _open(self, pattern: str, stack: ExitStack) -> int | None:
-        """Open an output file; it goes on where the command has been started before.
+        """Open an output file, in append mode after the first attempt.
 
         Raises:
             InputError: it cannot be opened.
@@ -164,14 +164,14 @@ class Running:
             pattern = pattern.replace(mark, str(value))
         return pattern
 
-    # ------------------------------------------------------------ while it runs
+    # ------------------------------------------------------------ running
 
     def _send_signals(self) -> None:
         while self._situation.signals:
             self.process.send(self._situation.signals.pop(0))
 
     def _heed(self) -> None:
-        """Ask the process to leave, where hetd wants that; kill it when its time is over."""
+        """Ask the process to stop if hetd requested that; kill it after its grace time."""
         if not self._situation.leaving:
             return
         now = time.monotonic()
@@ -186,7 +186,7 @@ class Running:
         share = self._progress.share()
         checkpoint = self._checkpoint
         if share is not None and checkpoint.total:
-            # the last part is that of its end
+            # the last part is accounted at its end
             done = min(int(share * checkpoint.total), checkpoint.total - 1)
             if done > checkpoint.done:
                 checkpoint.advance_to(done)
@@ -194,7 +194,7 @@ class Running:
     # ------------------------------------------------------------ the end
 
     def _conclude(self, code: int) -> None:
-        """Make of an exit status what it means.
+        """Interpret the exit status.
 
         Raises:
             CommandFailedError: the command failed.

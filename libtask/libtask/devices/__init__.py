@@ -1,8 +1,8 @@
-"""Devices: what an implementation computes on.
+"""Devices: the interface on which implementations compute.
 
-One file a driver: `cpu`, `opencl`, `null`. An implementation is handed an open
-device and uses these few methods; everything else (when to synchronise, when to
-stop) is the runtime's business.
+One module per driver: `cpu`, `opencl`, `null`. An implementation receives an open device
+and uses these few methods; the runtime decides everything else (when to synchronise,
+when to stop).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Device(Protocol):
-    """An open device, as every implementation may use it."""
+    """An open device, as implementations use it."""
 
     @property
     def spec(self) -> DeviceSpec:
@@ -28,9 +28,9 @@ class Device(Protocol):
 
     @property
     def pipelined(self) -> bool:
-        """Whether a strip is only enqueued by the call that starts it.
+        """Whether the call that starts a strip only enqueues it.
 
-        The runtime then waits for a strip while the next one is under way.
+        The runtime then waits for a strip while the next one runs.
         """
         ...
 
@@ -46,20 +46,20 @@ class Device(Protocol):
 
     @property
     def copies_out(self) -> int | None:
-        """How often it began to write host arrays; None: they are what strips change."""
+        """Number of writes to host arrays; None: strips change host arrays directly."""
         ...
 
     def resident(
         self, *arrays: NDArray[Any]
     ) -> AbstractContextManager[tuple[Any, ...]]:
-        """Hold `arrays` on the device: in on entering, out again on leaving.
+        """Hold `arrays` on the device: copy in on entering, copy out on leaving.
 
-        Leaving at a preemption copies out too; an error (a lost device) does not.
+        A preemption also copies out; an error (a lost device) does not.
         """
         ...
 
     def inputs(self, *arrays: NDArray[Any]) -> AbstractContextManager[tuple[Any, ...]]:
-        """Hold read-only `arrays` on the device: in on entering, never out."""
+        """Hold read-only `arrays` on the device: copy in on entering, never out."""
         ...
 
     def scratch(self, *arrays: NDArray[Any]) -> AbstractContextManager[tuple[Any, ...]]:
@@ -67,18 +67,18 @@ class Device(Protocol):
         ...
 
     def refresh(self) -> None:
-        """Copy what is resident out to its arrays, in the middle; it stays resident.
+        """Copy resident data to its host arrays for a snapshot; it stays resident.
 
-        For a snapshot. Strips enqueued so far are done before.
+        Waits for the strips enqueued so far.
         """
         ...
 
     def mark(self) -> Callable[[], None]:
-        """Return a wait for all work enqueued so far."""
+        """Return a function that waits for all work enqueued so far."""
         ...
 
     def close(self) -> None:
-        """Give the device back; its memory is free afterwards."""
+        """Close the device and free its memory."""
         ...
 
 
@@ -86,7 +86,7 @@ def open_device(spec: DeviceSpec) -> Device:
     """Open the device that `spec` describes.
 
     Raises:
-        DeviceError: the driver or the device is not there.
+        DeviceError: the driver or the device is absent.
 
     """
     if spec.driver == "opencl":

@@ -1,8 +1,8 @@
-"""The cache of verdicts: what was found out about this machine, one small file each.
+"""The cache of test results about this machine, with one small file per result.
 
-`discovery` keeps there which drivers compute right, kernels which of their variants is the
-fastest here. A key holds all that a verdict depends on; a lost or damaged entry costs the
-time to find it out again, and nothing else.
+`discovery` stores the drivers that compute correctly, kernels store their fastest variant.
+A key covers everything that a result depends on; a lost or damaged entry only costs the
+time to repeat the test.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from libtask.devices.icd import write_atomically
 T = TypeVar("T")
 
 ENTRIES = 200
-"""Files kept in a folder: some for each driver, device, or kernel and size."""
+"""Maximum files in a folder: several for each driver, device, or kernel and size."""
 
 
 class Cache:
-    """Entries in a folder, each written whole or not at all.
+    """Entries in a folder, each written atomically.
 
     Args:
-        folder: where they are kept; made when there is something to keep.
+        folder: the folder; created with the first entry.
 
     """
 
@@ -34,7 +34,7 @@ class Cache:
         self._folder = folder
 
     def get(self, key: str, kind: type[T]) -> T | None:
-        """Read an entry; None: there is none, or it is damaged."""
+        """Read an entry; None: it is missing or damaged."""
         try:
             content = (self._folder / key).read_bytes()
             return msgspec.json.decode(content, type=kind)
@@ -42,7 +42,7 @@ class Cache:
             return None
 
     def put(self, key: str, value: T) -> T:
-        """Keep an entry, and of all the newest; a full disk costs the cache only."""
+        """Write an entry and remove the oldest surplus ones; a full disk is tolerated."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(self._folder / key, msgspec.json.encode(value))
@@ -58,7 +58,7 @@ def key_of(*parts: str) -> str:
 
 
 def cpu_identity() -> str:
-    """Return the lines that tell the model and the features of the first CPU."""
+    """Return the model and the features of the first CPU."""
     with contextlib.suppress(OSError):
         first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
         fields = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")

@@ -1,15 +1,15 @@
-"""The CPU: arrays stay where they are, threads are kept to the task's budget.
+"""The CPU: arrays stay in place, and threads are limited to the task's budget.
 
 Several workers share the CPU, each with the threads of one slot. The libraries that
-start threads (Numba, BLAS, OpenMP, OpenCV) are limited as they appear: this module
-imports none of them, as a worker that never uses Numba should not wait for it.
+start threads (Numba, BLAS, OpenMP, OpenCV) are limited after their import: this module
+imports none of them, so that a worker that never uses Numba does not wait for it.
 
 Numba runs on its `workqueue` layer. Workers are forked, and GNU OpenMP may hang in a
 child; its threads also spin between loops, and steal time from the other slots.
-TBB would do but is not always installed. `workqueue` comes with Numba, starts its
-threads in the worker at first use, and sleeps when idle. Its limit: only one Python
-thread at a time may run parallel Numba code, which is how a worker works. Whoever needs
-another sets NUMBA_THREADING_LAYER.
+TBB would work but is not always installed. `workqueue` comes with Numba, starts its
+threads in the worker at first use, and sleeps when idle. Its limit is that only one
+Python thread at a time may run parallel Numba code, which holds in a worker.
+NUMBA_THREADING_LAYER selects another layer.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class CpuDevice:
-    """Some threads of the CPU.
+    """A number of threads of the CPU.
 
-    The limits last until another budget is set: a worker computes for one task at a
-    time, and opens the device before each.
+    The limits last until another budget is set: a worker runs one task at a time and
+    opens the device before each.
     """
 
     pipelined = False
@@ -61,7 +61,7 @@ class CpuDevice:
         yield arrays
 
     def refresh(self) -> None:
-        pass  # the arrays are where they always were
+        pass  # the arrays are already in place
 
     def mark(self) -> Callable[[], None]:
         # The first strip may have imported a library that is not yet limited.
@@ -85,7 +85,7 @@ def _nothing_to_wait_for() -> None:
 
 def _choose_numba_layer() -> None:
     os.environ.setdefault("NUMBA_THREADING_LAYER", "workqueue")
-    if "numba" in sys.modules:  # it has read the environment already
+    if "numba" in sys.modules:  # it has already read the environment
         import numba
 
         config: Any = numba.config
@@ -95,7 +95,7 @@ def _choose_numba_layer() -> None:
 def _limit_numba(threads: int) -> None:
     import numba
 
-    # The pool has a thread for each CPU of the process; a budget is a share of it.
+    # The pool has a thread for each CPU of the process; a budget is a part of it.
     config: Any = numba.config
     numba.set_num_threads(min(threads, config.NUMBA_NUM_THREADS))
 
@@ -116,8 +116,8 @@ LIMITS: dict[str, Callable[[int], None]] = {
     "numba.np.ufunc.parallel": _limit_numba,
     "cv2": _limit_opencv,
     "numpy": _limit_pools,
-    # These bring a BLAS or an OpenMP of their own, seen only once they are loaded.
+    # These load their own BLAS or OpenMP, which is visible only afterwards.
     "scipy.linalg": _limit_pools,
     "sklearn.utils": _limit_pools,
 }
-"""Imported module -> what keeps its threads to a budget."""
+"""Imported module -> function that limits its threads."""

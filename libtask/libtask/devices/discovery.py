@@ -1,11 +1,11 @@
-"""Discovery: which OpenCL devices there are, and which of them compute right.
+"""Discovery: finds the OpenCL devices and tests which of them compute correctly.
 
-A driver can crash or hang whoever asks it, and one that answers may still be unable to
-compile for this CPU. So each driver is asked in a child process of its own (`probe`),
-and each device runs a self-test in another (`selftest`) before it is used. Where no GPU
-or FPGA is, the first driver that passes emulates one. What was found stays in the user's
-cache until the driver, the CPU, or this package changes. Called by hetd at its start
-and by stand-alone programs; no driver is loaded here.
+A driver can crash or hang its process, and a working driver may still be unable to
+compile for this CPU. So each driver is queried in its own child process (`probe`), and
+each device runs a self-test in another (`selftest`) before it is used. Without a GPU or
+FPGA, the first driver that passes emulates one. Results stay in the user's cache until
+the driver, the CPU, or this package changes. Used by hetd at its start and by
+stand-alone programs; this process loads no driver.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ if TYPE_CHECKING:
 
 PROBE = "libtask.devices.probe"
 SELF_TEST = "libtask.devices.selftest"
-"""Modules that the children run."""
+"""Modules of the child processes."""
 
 ACCELERATORS: tuple[Kind, ...] = ("gpu", "fpga")
 
 DRIVER_S = 40.0
-"""For one answer of a driver: compilers take seconds, on a busy machine many."""
+"""Timeout for one answer of a driver: compilers take seconds, more on a busy machine."""
 
 HANG_DAY_S = 86_400.0
-"""For so long is believed that a driver hangs: it may have been the machine."""
+"""Validity of the result that a driver hangs, which a busy machine may have caused."""
 
 POCL = "Portable Computing Language"
 VENDOR_CPU = "Intel(R) OpenCL"
 OCLGRIND = "Oclgrind"
-"""Checks kernels while it interprets them, and calls itself a GPU; there only if the user
-chose it by OCL_ICD_VENDORS."""
+"""An interpreter that checks kernels and reports itself as a GPU; present only if the user
+selected it by OCL_ICD_VENDORS."""
 FPGA_PLATFORMS = ("fpga", "xilinx")
-"""Parts of platform names: an accelerator of another platform is not an FPGA."""
+"""Parts of names of FPGA platforms: accelerators of other platforms are not FPGAs."""
 
 ENVIRONMENT = (CPU_TARGET, "POCL_DEVICES", "LD_LIBRARY_PATH", "LD_PRELOAD")
-"""Variables that change what a driver does."""
+"""Variables that change the behaviour of a driver."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What came of asking or testing a driver.
+    """The outcome of querying or testing a driver.
 
     Attributes:
-        fault: what went wrong, in the driver's own words; empty: nothing.
+        fault: the driver's own error message; empty: none.
         at: seconds since the epoch.
-        hung: whether it gave no answer.
+        hung: whether it did not answer.
 
     """
 
@@ -78,7 +78,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The devices of a driver, or why it could not be asked."""
+    """The devices of a driver, or the error of the query."""
 
     devices: list[FoundDevice] = []
     verdict: Verdict = Verdict()
@@ -89,9 +89,9 @@ class Offer:
     """A resource of this machine.
 
     Attributes:
-        spec: how it is opened.
-        verdict: of its self-test; with a fault it must not be used.
-        rejected: drivers that failed in its place: "platform: what it said".
+        spec: its device spec.
+        verdict: outcome of its self-test; with a fault it must not be used.
+        rejected: drivers that failed in its place: "platform: error".
 
     """
 
@@ -103,11 +103,11 @@ class Offer:
 def discover_devices(
     timeout_s: float = 2 * DRIVER_S, libraries: Iterable[str] | None = None
 ) -> list[Offer]:
-    """List the GPUs and FPGAs of this machine, real or else emulated ones.
+    """List the GPUs and FPGAs of this machine, real or emulated.
 
     Args:
-        timeout_s: seconds for all; a driver that has no time left did not answer.
-        libraries: drivers to ask; None: all that are installed.
+        timeout_s: total seconds; a driver without time left counts as not answering.
+        libraries: drivers to query; None: all installed ones.
 
     """
     return Discovery(timeout_s).offers(
@@ -116,17 +116,17 @@ def discover_devices(
 
 
 def forget() -> None:
-    """Have every driver asked and tested again."""
+    """Remove all cached results, so that every driver is queried and tested again."""
     for entry in (cache_folder() / "drivers").glob("*"):
         entry.unlink(missing_ok=True)
 
 
 class Discovery:
-    """Asks and tests drivers, each in a child process.
+    """Queries and tests drivers, each in a child process.
 
     Args:
-        timeout_s: seconds for all.
-        folder: where verdicts are kept; None: in the user's cache.
+        timeout_s: total seconds.
+        folder: folder of cached results; None: the user's cache.
 
     """
 
@@ -135,7 +135,7 @@ class Discovery:
         self._cache = Cache(folder or cache_folder() / "drivers")
 
     def offers(self, libraries: Iterable[str]) -> list[Offer]:
-        """Ask these drivers; choose and test what is offered as resources."""
+        """Query these drivers; choose and test their devices as resources."""
         asked = list(libraries)
         with ThreadPoolExecutor(4) as pool:
             listings = list(pool.map(self.listing, asked))
@@ -150,11 +150,11 @@ class Discovery:
     def chosen(
         self, found: Sequence[FoundDevice], silent: Sequence[str] = ()
     ) -> list[Offer]:
-        """Choose and test what of these devices is offered as resources.
+        """Choose and test resources among these devices.
 
         Args:
             found: the devices.
-            silent: drivers that could not be asked, and why: they may lack.
+            silent: drivers that could not be queried, with the error.
 
         """
         wanted = [
@@ -177,9 +177,9 @@ class Discovery:
         ]
 
     def test(self, spec: DeviceSpec) -> Verdict:
-        """Return the verdict on a device: the cached one, or that of a self-test."""
+        """Return the verdict on a device, from the cache or a self-test."""
         key = key_of("device", *_identities(spec.libraries), _described(spec))
-        if not spec.emulated:  # a card that failed may be well after the next boot
+        if not spec.emulated:  # a failed card may work after the next boot
             key = key_of(key, boot_id())
         known = self._cache.get(key, Verdict)
         if known is not None and known.holds:
@@ -187,7 +187,7 @@ class Discovery:
         return self._cache.put(key, self._self_test(spec))
 
     def listing(self, library: str) -> Listing:
-        """Ask a driver for its devices; what cannot come or go is not asked again."""
+        """Query a driver for its devices; fixed devices are cached."""
         key = key_of("driver", *_identities([library]))
         known = self._cache.get(key, Listing)
         if known is not None and known.verdict.holds:
@@ -217,7 +217,7 @@ class Discovery:
             fault = f"{device.platform}: {verdict.fault}"
             if (
                 fault not in rejected
-            ):  # a driver may offer several devices that fail alike
+            ):  # several devices of a driver may fail in the same way
                 rejected.append(fault)
         verdict = Verdict("; ".join(rejected), 0.0, hung=verdict.hung)
         return Offer(_spec(name, kind, candidates[0]), verdict)
@@ -233,7 +233,7 @@ class Discovery:
 
     def _self_test(self, spec: DeviceSpec) -> Verdict:
         verdict, _ = self._run(SELF_TEST, msgspec.json.encode(spec).decode())
-        # the name in front says nothing here
+        # drop the name of the resource
         return msgspec.structs.replace(
             verdict, fault=verdict.fault.removeprefix(f"{spec.name}: ")
         )
@@ -241,7 +241,7 @@ class Discovery:
     def _run(self, module: str, argument: str) -> tuple[Verdict, bytes]:
         """Run a child; return what went wrong and its standard output."""
         left = min(DRIVER_S, self._ends - time.monotonic())
-        # Files, not pipes: what a driver leaves running could hold a pipe open for ever.
+        # Files, not pipes: a process left by a driver could hold a pipe open forever.
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             command = [sys.executable, "-m", module, argument]
             try:
@@ -249,21 +249,21 @@ class Discovery:
             except subprocess.TimeoutExpired:
                 return _verdict(f"no answer in {max(1.0, left):.0f} s", hung=True), b""
             except OSError as error:
-                return _verdict(f"cannot be asked: {error.strerror}", hung=True), b""
+                return _verdict(f"cannot be queried: {error.strerror}", hung=True), b""
             if status == 0:
                 return _verdict(""), _read(output)
             return _verdict(describe_failure(status, _read(errors))), b""
 
 
-# ---------------------------------------------------------------- what is offered
+# ---------------------------------------------------------------- offers
 
 
 def alternatives(kind: Kind, found: Sequence[FoundDevice]) -> list[list[FoundDevice]]:
-    """List the resources of a kind, each with the devices that can be it, best first."""
+    """List the resources of a kind, each with its candidate devices, best first."""
     real = [device for device in found if _is_real(kind, device)]
     if real:
         same: dict[tuple[str, int], list[FoundDevice]] = {}
-        for device in real:  # two drivers may offer one card
+        for device in real:  # two drivers may offer the same card
             same.setdefault((device.device, device.index), []).append(device)
         return list(same.values())
     emulators = [device for device in found if _emulates(device)]
@@ -289,7 +289,7 @@ def _is_fpga(device: FoundDevice) -> bool:
 
 
 def _emulates(device: FoundDevice) -> bool:
-    """Whether a device stands in for another: a CPU, or an emulator of FPGAs."""
+    """Return whether a device emulates another: a CPU, or an emulator of FPGAs."""
     emulator = _is_fpga(device) and "emulation" in device.platform.lower()
     return device.type == "cpu" or device.platform == OCLGRIND or emulator
 
@@ -325,13 +325,13 @@ def _spec(name: str, kind: Kind, device: FoundDevice) -> DeviceSpec:
 
 
 def _nothing(kind: Kind, silent: Sequence[str]) -> Offer:
-    """Tell of a kind for which no driver is left, and why."""
+    """Return an offer for a kind without a working driver, with the reasons."""
     spec = DeviceSpec(f"{kind}0", kind, "opencl", emulated=True)
     return Offer(spec, Verdict("; ".join(silent)))
 
 
 def _with_libraries(spec: DeviceSpec, libraries: list[str]) -> DeviceSpec:
-    """Let a process load the drivers of all resources: a task may move among them."""
+    """Add the drivers of all resources to a spec: a task may move among them."""
     return msgspec.structs.replace(spec, libraries=libraries or spec.libraries)
 
 
@@ -339,7 +339,7 @@ def _with_libraries(spec: DeviceSpec, libraries: list[str]) -> DeviceSpec:
 
 
 def _identities(libraries: Sequence[str]) -> tuple[str, ...]:
-    """Return what changes when drivers, the CPU, or this package do."""
+    """Return values that change when drivers, the CPU, or this package change."""
     variables = [os.environ.get(name, "") for name in ENVIRONMENT]
     package = importlib.metadata.version("hetd")
     every = sorted(libraries) or sorted(drivers().values())
@@ -350,7 +350,7 @@ def _identities(libraries: Sequence[str]) -> tuple[str, ...]:
 def _file_identity(library: str) -> tuple[str, int, int]:
     try:
         known = Path(library).stat()
-    except OSError:  # a bare name, which the linker resolves
+    except OSError:  # a bare name that the linker resolves
         return library, 0, 0
     return library, known.st_size, known.st_mtime_ns
 
@@ -366,7 +366,7 @@ def _described(spec: DeviceSpec) -> str:
 def run_child(
     command: Sequence[str], timeout_s: float, output: IO[bytes], errors: IO[bytes]
 ) -> int:
-    """Run in a process group of its own, which is killed when its time is over.
+    """Run a child in its own process group, which is killed after the timeout.
 
     Raises:
         TimeoutExpired: it did not end in time.
@@ -384,14 +384,14 @@ def run_child(
         return child.wait(timeout_s)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
-        # A child stuck inside a driver cannot be killed; nobody waits for it.
+        # A child stuck inside a driver cannot be killed; do not wait for it.
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(1)
         raise
 
 
 def describe_failure(status: int, errors: bytes) -> str:
-    """Say how a child ended, with the most telling line of what it wrote."""
+    """Describe the exit of a child, with the most informative line of its output."""
     told = telling_line(errors.decode(errors="replace"))
     if status > 0:
         return told.removeprefix("error: ") or f"exit status {status}"
@@ -400,7 +400,7 @@ def describe_failure(status: int, errors: bytes) -> str:
 
 
 def telling_line(text: str) -> str:
-    """Return the first line that names an error, else the last one."""
+    """Return the first line that names an error, or the last line."""
     lines = [" ".join(line.split()) for line in text.split("\n") if line.strip()]
     errors = (line for line in lines if "error" in line.lower())
     return next(errors, lines[-1] if lines else "")[:300]

@@ -1,7 +1,7 @@
-"""OpenCL's error codes, read as errors of libtask.
+"""Conversion of OpenCL's error codes to errors of libtask.
 
-Goes by the code, never by pyopencl's exception class: a lost device surfaces as
-`RuntimeError`, `LogicError` or `MemoryError`, depending on the call that met it.
+It uses the code, not pyopencl's exception class: a lost device appears as
+`RuntimeError`, `LogicError` or `MemoryError`, depending on the failing call.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ OUT_OF_MEMORY = frozenset({-4, -6, -61})
 """MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY, INVALID_BUFFER_SIZE."""
 
 OUT_OF_RESOURCES = -5
-"""Memory, registers, or a device that fell over: drivers use it for all of these."""
+"""Out of memory or registers, or a lost device: drivers use it for all of these."""
 
 LOST = frozenset({-1, -2, -9999, *range(-36, -31)})
-"""No such device, not available, an illegal access on NVIDIA's, and a platform, device,
-context or queue that has become invalid under a running task."""
+"""Device not found or not available, an illegal access on NVIDIA devices, or a platform,
+device, context or queue that has become invalid during a task."""
 
 PROGRAM_FAULTS = frozenset({-3, -11, -15, -17, *range(-72, -29)}) - LOST - OUT_OF_MEMORY
-"""BUILD_PROGRAM_FAILURE and relatives, and every other INVALID_…, of arguments, kernels,
-work sizes: the same call fails again here; the code for another kind may do."""
+"""BUILD_PROGRAM_FAILURE and similar, and every other INVALID_… (arguments, kernels, work
+sizes): the same call fails again here; the code for another kind may work."""
 
 
 @contextmanager
 def opencl_errors(device: str, doing: str) -> Iterator[None]:
-    """Turn pyopencl's errors in the block into ours.
+    """Convert pyopencl's errors in the block to libtask's.
 
     Args:
         device: name of the resource, for the message.
-        doing: what is being done, for the message: "copying in".
+        doing: current action, for the message: "copying in".
 
     """
     import pyopencl
@@ -49,7 +49,7 @@ def opencl_errors(device: str, doing: str) -> Iterator[None]:
 
 
 def read_fault(error: pyopencl.Error, device: str, doing: str) -> DeviceError:
-    """Return our error for one of pyopencl's, in one line."""
+    """Return libtask's error for one of pyopencl's, in one line."""
     code = _code(error)
     where = f"{device}: {_name(code, error)} while {doing}"
     if code in PROGRAM_FAULTS:
@@ -63,7 +63,7 @@ def read_fault(error: pyopencl.Error, device: str, doing: str) -> DeviceError:
 
 
 def _code(error: pyopencl.Error) -> int:
-    # pyopencl raises a few errors of its own making, without a code.
+    # pyopencl raises a few errors of its own without a code.
     try:
         return int(error.code)
     except (AttributeError, IndexError, TypeError):

@@ -1,10 +1,10 @@
-"""OpenCL platforms: tells the loader where the drivers of this machine are.
+"""OpenCL platforms: configures the loader with the drivers of this machine.
 
 Drivers come from three places: Python wheels (PoCL inside pyopencl, the FPGA
 vendor's emulator and CPU runtime), the system (`/etc/OpenCL/vendors`) and, in containers, a bare
-NVIDIA library. The loader reads one folder, so `prepare` makes one with them all.
-Called by whoever is about to make the process's first OpenCL call: the loader looks
-once. Imports no OpenCL itself. What is not installed is simply absent.
+NVIDIA library. The loader reads one folder, so `prepare` creates one with all of them.
+Call it before the process's first OpenCL call: the loader reads the folder once. This
+module does not import OpenCL. Drivers that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 SYSTEM_FOLDERS = (Path("/etc/OpenCL/vendors"), Path(sys.prefix, "etc/OpenCL/vendors"))
-"""The second is where conda puts drivers."""
+"""The second is the folder of conda's drivers."""
 
 NVIDIA_LIBRARY = "libnvidia-opencl.so.1"
 NVIDIA_FOLDERS = (Path("/usr/local/nvidia/lib64"), Path("/usr/lib/wsl/lib"))
-"""Where container runtimes and WSL mount the driver, outside the linker's cache."""
+"""Folders where container runtimes and WSL mount the driver, outside the linker's cache."""
 
 VENDOR_WHEEL = "intel-opencl-rt"
 EMULATOR_LIBRARY = "libintelocl_emu.so"
@@ -56,16 +56,16 @@ compile every kernel of ours."""
 
 
 class _Loader:
-    """Whether the OpenCL loader of this process was pointed at drivers; it looks once."""
+    """Whether the OpenCL loader of this process was configured; it reads its folder once."""
 
     prepared = False
 
 
 def prepare(libraries: Sequence[str] = ()) -> None:
-    """Point the OpenCL loader of this process at drivers; only the first call counts.
+    """Configure the OpenCL loader of this process; only the first call has an effect.
 
     Args:
-        libraries: the drivers to load; empty: every one there is, each once.
+        libraries: the drivers to load; empty: all installed ones, each once.
 
     """
     if _Loader.prepared:
@@ -74,7 +74,7 @@ def prepare(libraries: Sequence[str] = ()) -> None:
     wanted = libraries or _without_second_builds(drivers().values())
     chosen = {f"{number}.icd": path for number, path in enumerate(wanted)}
     _prepare_vendor_runtimes(chosen.values())
-    # PoCL's single-threaded device is the stand-in where no FPGA emulator is.
+    # PoCL's single-threaded device replaces a missing FPGA emulator.
     os.environ.setdefault("POCL_DEVICES", "pthread basic")
     os.environ.setdefault("POCL_CACHE_DIR", str(_folder("pocl")))
     if libraries or "OCL_ICD_VENDORS" not in os.environ:
@@ -84,7 +84,7 @@ def prepare(libraries: Sequence[str] = ()) -> None:
 def drivers() -> dict[str, str]:
     """Find the drivers: `.icd` file name -> the library to load.
 
-    Where the user set OCL_ICD_VENDORS, these are the only ones.
+    If the user set OCL_ICD_VENDORS, only its drivers are used.
     """
     named = os.environ.get("OCL_ICD_VENDORS")
     if named is not None:
@@ -105,12 +105,12 @@ def drivers() -> dict[str, str]:
 
 
 def cpu_target() -> str | None:
-    """Name the CPU for the vendor's runtimes, by the features that CPUID tells.
+    """Name the CPU for the vendor's runtimes by the features in CPUID.
 
-    Left to themselves they take a CPU that is newer than they are for one that it is
-    not, and their compiler aborts the process (seen on an AMD EPYC of family 26).
+    By default they misidentify a CPU that is newer than they are, and their compiler
+    aborts the process (seen on an AMD EPYC of family 26).
     """
-    # numpy asks CPUID, and whether the system saves the wide registers
+    # numpy reads CPUID, and whether the system saves the wide registers
     compiled: Any = importlib.import_module("numpy._core._multiarray_umath")
     features: dict[str, bool] = compiled.__cpu_features__
     return next((target for name, target in CPU_TARGETS if features.get(name)), None)
@@ -130,7 +130,7 @@ def _prepare_vendor_runtimes(libraries: Iterable[str]) -> None:
 
 
 def _drivers_named(place: Path) -> dict[str, str]:
-    """Read the value of OCL_ICD_VENDORS: a folder, an `.icd` file, or a library."""
+    """Find the drivers of OCL_ICD_VENDORS: a folder, an `.icd` file, or a library."""
     if place.is_dir():
         files = {file.name: _first_line(file) for file in sorted(place.glob("*.icd"))}
         return {name: library for name, library in files.items() if library}
@@ -142,8 +142,8 @@ def _drivers_named(place: Path) -> dict[str, str]:
 def write_folder(files: dict[str, str], parent: Path) -> Path:
     """Write the `.icd` files into a folder named by their content.
 
-    Any number of processes may do so at once: each writes what it finds missing, and
-    a file appears whole or not at all.
+    Several processes may do so concurrently: each writes the missing files, and every
+    file appears atomically.
     """
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
     folder = parent / digest[:16]
@@ -155,7 +155,7 @@ def write_folder(files: dict[str, str], parent: Path) -> Path:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that readers see whole or not at all, without waiting for the disk."""
+    """Write a file atomically, without flushing it to disk."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -167,7 +167,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def cache_folder() -> Path:
-    """Return this user's cache folder, or a temporary one where it is not writable.
+    """Return this user's cache folder, or a temporary one if it is not writable.
 
     A service account often has no home directory.
     """
@@ -179,7 +179,7 @@ def cache_folder() -> Path:
 
 @functools.cache
 def _temporary_folder() -> Path:
-    # Not a fixed name: another user could have made it and put his libraries there.
+    # Not a fixed name: another user could have created it with their own libraries.
     return Path(tempfile.mkdtemp(prefix="hetd-"))
 
 

@@ -1,7 +1,7 @@
-"""Null devices: of any kind, without memory or computing of their own.
+"""Null devices of any kind, without memory or computing.
 
-The double for tests of everything above the devices, and the device of the
-`synthetic` application, which replays machines that one does not own.
+They replace real devices in tests, and serve the `synthetic` application, which replays
+other machines.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from libtask.messages import DeviceSpec
 
 REMEMBERED_CALLS = 10_000
-"""A warm worker may use one device for millions of strips."""
+"""Maximum recorded calls: a worker may use one device for millions of strips."""
 
 
 class NullDevice:
-    """Hands out the arrays themselves, and records what was called.
+    """Returns the host arrays themselves, and records the calls.
 
     Attributes:
         calls: names of the latest calls, oldest first: "resident", "leave resident",

@@ -1,8 +1,8 @@
 """OpenCL devices: GPUs, FPGAs, and the emulations of both.
 
 A worker opens one at a time. The queue is in order, so an implementation enqueues a
-strip and returns; only copies and `mark` wait. Buffers are released when their block
-ends, whatever ended it: the next task finds the memory of the device free.
+strip and returns; only copies and `mark` wait. Buffers are released at the end of their
+block in every case, so that the next task finds the device's memory free.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class OpenCLDevice:
     """One open OpenCL device: context, in-order queue, programs.
 
     Attributes:
-        spec: what was asked for.
+        spec: the device spec.
         context: pyopencl context of this one device.
         queue: its in-order command queue.
         transfer_in: seconds spent copying to the device since it was opened.
         transfer_out: the same for copying back.
-        copies_out: how often copying back was begun.
+        copies_out: number of copies back that were started.
 
     Raises:
-        DeviceError: no such device; the text lists those there are.
+        DeviceError: it does not exist; the message lists the existing devices.
 
     """
 
@@ -65,11 +65,11 @@ class OpenCLDevice:
             self.queue = pyopencl.CommandQueue(self.context)
         self._programs = Programs(self.context, spec)
         self._residents: list[tuple[tuple[Any, ...], tuple[pyopencl.Buffer, ...]]] = []
-        """(arrays, buffers) of the `resident` blocks that are open, outermost first."""
+        """(arrays, buffers) of the open `resident` blocks, outermost first."""
 
     @contextmanager
     def resident(self, *arrays: NDArray[Any]) -> Iterator[tuple[pyopencl.Buffer, ...]]:
-        """Hold `arrays` on the device; copy out on leaving, unless by an error."""
+        """Hold `arrays` on the device; copy out on leaving, except after an error."""
         for array in arrays:
             if not array.flags.writeable:
                 text = "a resident array is read-only; copy it, or use `inputs`"
@@ -80,7 +80,7 @@ class OpenCLDevice:
             try:
                 yield buffers
             except GeneratorExit:
-                # Preempted: this is how an implementation is stopped at a checkpoint.
+                # Preempted: the runtime closes the generator to stop it at a checkpoint.
                 self._copy_out(arrays, buffers)
                 raise
             finally:
@@ -89,7 +89,7 @@ class OpenCLDevice:
 
     @contextmanager
     def inputs(self, *arrays: NDArray[Any]) -> Iterator[tuple[pyopencl.Buffer, ...]]:
-        """Hold read-only `arrays` on the device; never copied out."""
+        """Hold read-only `arrays` on the device; never copy them out."""
         with self._held(arrays, pyopencl.mem_flags.READ_ONLY) as buffers:
             self._copy_in(buffers, arrays)
             yield buffers
@@ -101,7 +101,7 @@ class OpenCLDevice:
             yield buffers
 
     def refresh(self) -> None:
-        """Copy what is resident out to its arrays, in the middle; it stays resident."""
+        """Copy resident data to its host arrays; it stays resident."""
         self.copies_out += 1
         for arrays, buffers in self._residents:
             self._copy(zip(arrays, buffers, strict=True), "copying a snapshot out")
@@ -112,13 +112,13 @@ class OpenCLDevice:
         """Return a kernel of an OpenCL file in a Python package; built at first use.
 
         Args:
-            package: Python package that holds the file, e.g. "hetkernels.heat".
+            package: Python package that contains the file, e.g. "hetkernels.heat".
             source: the file, e.g. "gpu.cl".
             name: the kernel, e.g. "heat_steps".
             defines: macros of the program; True is 1, None a bare name.
 
         Raises:
-            ProgramError: it does not compile, or holds no such kernel.
+            ProgramError: it does not compile, or does not contain the kernel.
 
         """
         return self._programs.package(package, source, defines, name).kernel(name)
@@ -133,7 +133,7 @@ class OpenCLDevice:
         return self._programs.text(text, defines)
 
     def compile(self, text: str, **defines: object) -> Program:
-        """Compile a source text for certain, past every cache; nothing is kept.
+        """Compile a source text without using or filling a cache.
 
         Raises:
             ProgramError: it does not compile.
@@ -142,10 +142,10 @@ class OpenCLDevice:
         return self._programs.compile(text, defines)
 
     def mark(self) -> Callable[[], None]:
-        """Return a wait for all work enqueued so far."""
+        """Return a function that waits for all work enqueued so far."""
         with opencl_errors(self.spec.name, "enqueueing a strip"):
             event = pyopencl.enqueue_marker(self.queue)
-            # Without it a driver may hold the strip back until somebody waits.
+            # Without it a driver may delay the strip until the host waits.
             self.queue.flush()
 
         def wait() -> None:
@@ -155,7 +155,7 @@ class OpenCLDevice:
         return wait
 
     def close(self) -> None:
-        """Give the device back; the queue, the context and its programs go with it."""
+        """Close the device with its queue, context and programs."""
         self._settle()
         del self._programs, self.queue, self.context
 
@@ -172,7 +172,7 @@ class OpenCLDevice:
                 for array in arrays:
                     self._check(array)
                     buffers.append(pyopencl.Buffer(self.context, flags, array.nbytes))
-            # Calls that the implementation makes itself are covered here.
+            # Covers the implementation's own calls.
             with opencl_errors(self.spec.name, "running the implementation"):
                 yield tuple(buffers)
         finally:
@@ -194,7 +194,7 @@ class OpenCLDevice:
                 buffer.release()
 
     def _settle(self) -> None:
-        """Let enqueued work end, as memory in use is not freed; a lost device may fail."""
+        """Wait for enqueued work, as memory in use is not freed; a lost device may fail."""
         with contextlib.suppress(pyopencl.Error):
             self.queue.finish()
 
@@ -214,7 +214,7 @@ class OpenCLDevice:
     def _copy(self, pairs: Iterator[tuple[Any, Any]], doing: Doing) -> float:
         """Copy each (to, from) pair; return the seconds of the copies alone."""
         with opencl_errors(self.spec.name, doing), own_page.during(PHASES[doing]):
-            self.queue.finish()  # enqueued strips are no part of the transfer
+            self.queue.finish()  # enqueued strips do not count as transfer
             start = time.perf_counter()
             for target, origin in pairs:
                 pyopencl.enqueue_copy(self.queue, target, origin, is_blocking=True)
@@ -225,7 +225,7 @@ def find(spec: DeviceSpec) -> pyopencl.Device:
     """Return the OpenCL device that `spec` names.
 
     Raises:
-        DeviceError: there is none; the text lists those there are.
+        DeviceError: it does not exist; the message lists the existing devices.
 
     """
     devices = every_device(spec.libraries)
@@ -247,7 +247,7 @@ def every_device(libraries: Sequence[str] = ()) -> list[pyopencl.Device]:
 
     Args:
         libraries: drivers to load, unless this process has loaded others before; empty:
-            every one there is.
+            all installed ones.
 
     """
     prepare(libraries)

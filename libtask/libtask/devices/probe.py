@@ -1,8 +1,8 @@
 """The probe: `python -m libtask.devices.probe [LIBRARY]` prints OpenCL devices as JSON.
 
-LIBRARY is the driver to ask; without it, all there are are asked. Discovery runs it in a
-process of its own, since asking a driver what it has can crash or hang. Only the report goes to standard output; whatever drivers print there is sent to
-standard error.
+LIBRARY is the driver to query; without it, all drivers are queried. Discovery runs it in a
+separate process, because a query can crash or hang. Only the report goes to standard
+output; output of drivers goes to standard error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEVICE_UUID, UUID_BYTES = 0x106A, 16
 
 
 def main() -> None:
-    """Write the report to what standard output was when the process began."""
+    """Write the report to the original standard output."""
     output = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(output, "wb") as file:
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def probe(library: str = "") -> Report:
-    """Ask a driver, or every one, for its devices."""
+    """Query a driver, or all of them, for their devices."""
     seen: Counter[tuple[str, str]] = Counter()
     found = []
     for device in every_device([library] if library else []):
@@ -55,7 +55,7 @@ def _describe(device: pyopencl.Device, index: int, library: str) -> FoundDevice:
 
 
 def _uuid(device: pyopencl.Device) -> str:
-    """Return the UUID of a device; pyopencl does not know how to ask for it."""
+    """Return the UUID of a device, which pyopencl does not support."""
     if "cl_khr_device_uuid" not in device.extensions.split():
         return ""
     loaded = Path("/proc/self/maps").read_text(encoding="utf-8").split()
@@ -77,7 +77,7 @@ def _uuid(device: pyopencl.Device) -> str:
 
 def _type(device: pyopencl.Device) -> DeviceType:
     bits = device.type
-    # First, as simulators say that they are of every type.
+    # First, because simulators report every type.
     if bits & pyopencl.device_type.CPU:
         return "cpu"
     if bits & pyopencl.device_type.GPU:

@@ -1,9 +1,9 @@
-"""OpenCL programs: built once for each device, kept in memory and on disk.
+"""OpenCL programs: built once for each device, cached in memory and on disk.
 
-An entry on disk is the device's own binary, with its digest before it. Whoever finds
-an entry missing, corrupt or refused by the driver builds from source and replaces it;
-no process waits for another. pyopencl's own cache is not used: it takes a lock file,
-which a killed worker leaves behind.
+An entry on disk is the device's binary after its digest. If an entry is missing, corrupt
+or refused by the driver, the program is built from source and the entry replaced;
+processes do not wait for each other. pyopencl's own cache is not used: it needs a lock
+file, which a killed worker leaves behind.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from libtask.messages import DeviceSpec
 
 LOG_LINES = 3
-"""Lines of a build log that an error carries in its text."""
+"""Lines of a build log in the text of an error."""
 EXCERPT_LINES, LINE_CHARACTERS = 15, 200
-"""Of a build log that a traceback shows below it."""
+"""Lines of a build log that a traceback shows below the error."""
 
 DIGEST_BYTES = 32
 
 TEMPORARY_SOURCE = re.compile(r"\S*/tempfile_\w+\.cl:")
-"""How PoCL's logs name the source: a temporary file, gone when the user reads it."""
+"""Name of the source in PoCL's logs: a temporary file that is removed afterwards."""
 
 
 class Program:
-    """A built program; hands out its kernels, each made once.
+    """A built program, with its kernels created once each.
 
     Attributes:
         built: the pyopencl program.
@@ -90,7 +90,7 @@ class Programs:
         Args:
             package: the package, and its file `source`.
             defines: macros.
-            kernel: what is wanted of it, for those who read where this process died.
+            kernel: name of the kernel, for the report of a crash.
 
         """
         options = format_defines(defines)
@@ -115,7 +115,7 @@ class Programs:
         return program
 
     def compile(self, text: str, defines: dict[str, object]) -> Program:
-        """Return the program of a source text, compiled here and now."""
+        """Return the program of a source text, compiled without the cache."""
         built = self._build(text, format_defines(defines), "program text")
         return Program(built, self._spec.name)
 
@@ -127,10 +127,10 @@ class Programs:
         return self._from_source(text, options, f"{package}/{source}")
 
     def _from_board_binary(self, path: Path) -> Program:
-        """Load what the board's own tools built; this configures the board.
+        """Load a prebuilt binary, which configures the board.
 
         Raises:
-            BinaryError: there is no such file, or it is none for this board.
+            BinaryError: the file is missing or is not for this board.
             DeviceError: the board is lost, or another process holds it.
 
         """
@@ -172,7 +172,7 @@ class Programs:
         except OSError:
             return None
         digest, binary = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-        # Drivers crash on damaged binaries, so none is ever handed to them.
+        # Drivers crash on damaged binaries, so the digest is checked first.
         if digest != hashlib.sha256(binary).digest():
             return None
         try:
@@ -203,14 +203,14 @@ class Programs:
         return pyopencl.Program(raw)
 
     def _log_of(self, program: Any) -> str:
-        """Return what the compiler said; a driver in trouble may not even say that."""
+        """Return the compiler's log; empty if the driver fails to provide it."""
         with contextlib.suppress(pyopencl.Error):
             what = pyopencl.program_build_info.LOG
             return str(program.get_build_info(self._device, what))
         return ""
 
     def _keep(self, built: pyopencl.Program, entry: Path) -> None:
-        # A full disk or a driver without binaries costs the cache, not the task.
+        # A full disk or a driver without binaries must not fail the task.
         with contextlib.suppress(OSError, pyopencl.Error):
             binaries: Any = built.get_info(pyopencl.program_info.BINARIES)
             binary = binaries[0]
@@ -219,9 +219,9 @@ class Programs:
 
 
 def _processor() -> tuple[str, ...]:
-    """Return what decides for which processor a driver of the CPU compiles.
+    """Return the properties of the processor for which a driver of the CPU compiles.
 
-    Users' home directories are shared by machines whose devices have the same name.
+    Machines with equal names of devices may share users' home directories.
     """
     target = os.environ.get(CPU_TARGET, "")
     with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as file:
@@ -230,10 +230,10 @@ def _processor() -> tuple[str, ...]:
 
 
 def read_source(package: str, source: str) -> str:
-    """Return the text of an OpenCL file that lies in a Python package.
+    """Return the text of an OpenCL file in a Python package.
 
     Raises:
-        ProgramError: there is no such package or file.
+        ProgramError: the package or file does not exist.
 
     """
     try:
@@ -244,7 +244,7 @@ def read_source(package: str, source: str) -> str:
 
 @contextmanager
 def _quiet_compiler() -> Iterator[None]:
-    # pyopencl warns of any log; some compilers write one at each success.
+    # pyopencl warns of any log, which some compilers write at each success.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pyopencl.CompilerWarning)
         yield
@@ -260,14 +260,14 @@ def format_defines(defines: dict[str, object]) -> list[str]:
 
 
 def summarise(log: str) -> str:
-    """Return the first telling lines of a build log, in one line."""
+    """Return the first informative lines of a build log, in one line."""
     lines = [" ".join(line.split()) for line in _lines(log)]
     errors = [line for line in lines if "error" in line.lower()]
     return " | ".join((errors or lines)[:LOG_LINES])
 
 
 def excerpt(log: str) -> list[str]:
-    """Return a build log from its first error on, as it is, some lines at most."""
+    """Return the lines of a build log from its first error on, up to the maximum."""
     lines = _lines(log)
     errors = [place for place, line in enumerate(lines) if "error" in line.lower()]
     begin = errors[0] if errors else 0

@@ -1,6 +1,6 @@
-"""What the probe reports: the OpenCL devices of a driver, as plain data.
+"""The report of the probe: the OpenCL devices of a driver, as plain data.
 
-Apart from the probe, so that hetd reads a report without loading any driver.
+Separate from the probe, so that hetd decodes a report without loading a driver.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class FoundDevice(msgspec.Struct, frozen=True):
     device: str
     type: DeviceType
     index: int = 0
-    """Which of several devices with the same platform and device name."""
+    """Index among devices with the same platform and device name."""
     library: str = ""
-    """The driver that has it: path or name of a shared library."""
+    """Its driver: path or name of a shared library."""
     version: str = ""
-    """Of the driver, in its own words."""
+    """Version of the driver, as the driver reports it."""
     uuid: str = ""
-    """Of the device, 32 hexadecimal digits (cl_khr_device_uuid); empty: it tells none."""
+    """UUID, 32 hexadecimal digits (cl_khr_device_uuid); empty: not reported."""
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -1,10 +1,11 @@
-"""The self-test: `python -m libtask.devices.selftest SPEC [--forget]` tries a device.
+"""The self-test: `python -m libtask.devices.selftest SPEC [--forget]` tests a device.
 
-SPEC is a `DeviceSpec` as JSON. With --forget, verdicts that discovery keeps are removed. The exit status is 0 where the result is right; else
-one line on standard error says what went wrong. It runs in a process of its own before
-a device is used, and before one is used again that failed: a driver may crash or hang.
+SPEC is a `DeviceSpec` as JSON. With --forget, discovery's cached results are removed.
+The exit status is 0 if the results are correct; else one line on standard error
+describes the error. It runs in a separate process, because a driver may crash or hang,
+before a device is used for the first time or after a failure.
 
-The program compiles afresh each time, and uses what kernels use: rounding, vectors of
+The program is compiled each time and uses the features of kernels: rounding, vectors of
 integers and floats, local memory with barriers, loops of a single work-item, doubles
 where the device has them, several commands in an in-order queue, and events.
 """
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 NUMBERS = 4096
 GROUP = 16
-"""Work-items that share local memory; every device allows as many."""
+"""Work-items that share local memory; every device supports this number."""
 ROUNDS = 8
 
 SOURCE = """
@@ -71,7 +72,7 @@ __kernel void smooth(__global real *line, __global float *values, const int coun
 
 
 def main() -> int:
-    """Test the device that the command line describes; return the exit status."""
+    """Test the device on the command line; return the exit status."""
     try:
         spec = msgspec.json.decode(sys.argv[1], type=DeviceSpec)
         if "--forget" in sys.argv[2:]:
@@ -87,14 +88,14 @@ def test_device(spec: DeviceSpec) -> None:
     """Compute on a device, and check the result.
 
     Raises:
-        DeviceError: it cannot be opened, does not compile, fails, or computes wrong.
+        DeviceError: it cannot be opened, does not compile, fails, or its results are wrong.
 
     """
     device: Any = open_device(spec)
     try:
         if spec.driver == "opencl" and not spec.binaries:
             right = _compute(device)
-        else:  # boards run what was built for them: only copies can be tested
+        else:  # boards need prebuilt programs: only copies can be tested
             right = _copy(device)
     finally:
         device.close()
@@ -110,7 +111,7 @@ def _copy(device: Any) -> bool:
 
 
 def _compute(device: OpenCLDevice) -> bool:
-    """Run every kernel several times; whether all arrays are as expected."""
+    """Run every kernel several times; return whether all arrays are as expected."""
     import pyopencl
 
     values, counts, line = _arrays(device)
@@ -145,7 +146,7 @@ def _arrays(device: OpenCLDevice) -> tuple[NDArray[Any], NDArray[Any], NDArray[A
 
 
 def _expect(values: NDArray[Any], counts: NDArray[Any], line: NDArray[Any]) -> None:
-    """Do what one round of the kernels does, in place."""
+    """Compute the result of one round of the kernels in place."""
     old = values.copy()
     values[:] = np.rint(old * np.float32(0.5)) + np.floor(old) - np.maximum(old, 1)
     counts[:] = np.rint(old).astype(np.int32) * 3 + (counts >> 1)

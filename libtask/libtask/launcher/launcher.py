@@ -91,7 +91,7 @@ class Launcher:
         self._attachments = Attachments(folder / ATTACHMENTS)
         wake = watch()
         self._supervisor = Supervisor(self._on_exit, wake)
-        self._link = Link(socket, self._greeting)
+        self._link = Link(socket, self._registration)
         self._link.wake_on(wake)
 
     def run(self) -> None:
@@ -129,7 +129,7 @@ class Launcher:
         welcome = self._link.welcome
         return welcome.log_bytes if welcome else LOG_BYTES
 
-    def _greeting(self) -> list[Message]:
+    def _registration(self) -> list[Message]:
         workers = self._supervisor.names()
         hello = Register(role="launcher", pid=os.getpid(), workers=workers)
         return [hello, *self._exits.unconfirmed()]

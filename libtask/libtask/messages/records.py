@@ -1,4 +1,4 @@
-"""The parts that messages carry: tasks, checkpoints, segments, resources."""
+"""Records in messages: tasks, checkpoints, segments, resources."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Reason = Annotated[str, msgspec.Meta(max_length=2000)]
-"""A line that is kept with a task."""
+"""A line that is stored with a task."""
 
 
 class DeviceSpec(Record, frozen=True):
-    """How a worker opens a resource: everything it needs to know of it."""
+    """Everything that a worker needs to open a resource."""
 
     name: str
     kind: Kind
@@ -44,22 +44,22 @@ class DeviceSpec(Record, frozen=True):
     device: str = ""
     """OpenCL device name; matched exactly."""
     index: int = 0
-    """Which of several devices with the same name."""
+    """Index among devices with the same name."""
     threads: int = 1
     """CPU threads a task may use."""
     emulated: bool = False
     binaries: dict[str, str] = {}
     """Prebuilt programs of a board: kernel package name -> .aocx/.xclbin path."""
     libraries: list[str] = []
-    """OpenCL drivers that passed their tests, for a process to load; empty: all there are."""
+    """OpenCL drivers that passed their tests, for a process to load; empty: all."""
     version: str = ""
-    """Of its driver, in the driver's own words."""
+    """Version of its driver, as the driver reports it."""
     uuid: str = ""
-    """Of the device, 32 hexadecimal digits, where its driver tells; the same for all its drivers."""
+    """UUID of the device, 32 hexadecimal digits, the same for all its drivers; empty: unknown."""
 
 
 class TaskSpec(Record, frozen=True):
-    """A task as submitted: what to run, and what the scheduler should know."""
+    """A task as submitted: its application, parameters and scheduling options."""
 
     app: TypeText
     """Entry-point name, or `/abs/path/file.py:Class`."""
@@ -69,7 +69,7 @@ class TaskSpec(Record, frozen=True):
     kinds: Annotated[list[Kind], entries(MAX_RESOURCES)] = msgspec.field(
         default_factory=lambda: ["cpu"]
     )
-    """Kinds the app has an implementation for."""
+    """Kinds for which the app has an implementation."""
     work: Amount = 1.0
     """Amount of work, in units the app chooses; same app, twice the work: about twice the time."""
     input_bytes: Whole = 0
@@ -84,86 +84,86 @@ class TaskSpec(Record, frozen=True):
     strip: Whole | None = None
     """Fixed strip size in iterations; None: sized to the target interval."""
     iterations: Whole | None = None
-    """Iterations of its outer loop, where they are known before it is loaded."""
+    """Iterations of its outer loop, if known before it is loaded."""
     name: NameText = ""
     cwd: Text = ""
     deadline_s: float | None = None
-    """Seconds from submission to the deadline; None: it has none."""
+    """Seconds from submission to the deadline; None: none."""
     overrun: Literal["continue", "stop"] = "continue"
-    """What becomes of it at its deadline."""
+    """Action at its deadline."""
     version: Name = ""
-    """A digest of the application's code: with another one, what is known against the
-    application on a resource does not hold any more."""
+    """A digest of the application's code: failures of one version do not count against
+    another."""
     attachments: Annotated[list[Name], entries(MAX_ATTACHMENTS)] = []
-    """Files that its user keeps by content, and that it needs to start; see `attachments`."""
+    """Names of the attachments that it needs to start; see `attachments`."""
     preemptible: bool = True
-    """Whether it may be stopped, to go on elsewhere; else it runs where it began."""
+    """Whether it can be stopped to continue elsewhere."""
     grace_s: Annotated[float, msgspec.Meta(ge=0, le=MAX_GRACE_S)] = 0.0
-    """Seconds that it may take to leave when it is asked to, besides finishing a strip."""
+    """Seconds that it may take to yield, in addition to the current strip."""
 
 
 class TaskEpoch(Record, frozen=True):
-    """A task, and the order by which a worker has it."""
+    """A task, and the epoch of its binding to a worker."""
 
     task: Whole
     epoch: Whole
 
 
 class CheckpointRecord(Record, frozen=True):
-    """The small record of progress between two strips."""
+    """The progress of a task between two strips."""
 
     done: Whole = 0
     total: Whole | None = None
     extra: Annotated[dict[str, Any], packed_in(EXTRA_BYTES)] = {}
-    """What the app itself keeps there (residuals, flags): small plain values."""
+    """The app's own small plain values (residuals, flags)."""
 
 
 class SnapshotSettings(Record, frozen=True):
-    """When workers write snapshots of their tasks."""
+    """Settings for snapshots of tasks."""
 
     mtbf_s: float = 86_400.0
-    """Seconds between two failures of a worker or the machine; 0: write none."""
+    """Mean seconds between failures of a worker or the machine; 0: write no snapshots."""
     minimum_s: float = 10.0
-    """Computing between two snapshots at least, seconds."""
+    """Minimum seconds of computing between two snapshots."""
     low_memory: float = 0.05
-    """Share of the machine's memory: with less available, tasks that wait in a worker
-    are written to disk, and their memory given back; 0: they are kept."""
+    """Fraction of the machine's memory: with less available, tasks that wait in a worker
+    are written to disk and their memory is released; 0: never."""
 
 
 class SnapshotInfo(Record, frozen=True):
-    """A snapshot that was written."""
+    """A snapshot."""
 
     done: int
-    """Iterations that it holds, of `total`."""
+    """Finished iterations in it, of `total`."""
     total: int | None = None
     at: float = 0.0
-    """When (epoch seconds)."""
+    """Time of writing (epoch seconds)."""
     bytes: int = 0
     seconds: float = 0.0
-    """What writing it took, with copying from the device."""
+    """Duration of writing it, including copies from the device."""
 
 
 class LastOutput(Record, frozen=True):
-    """What a worker wrote last before it died, or before its task failed in it."""
+    """The last output of a worker before its death, or before its task failed."""
 
     task: Whole
     epoch: Whole
     reason: Reason
-    """Why and in which phase it ended, with the line that tells most; one line."""
+    """Reason and phase of the end, with the most informative line of output; one line."""
     phase: Reason = ""
     """"while compiling `blur_rows` for fpga0", "in its first strip on cpu"."""
     lines: Annotated[list[Reason], msgspec.Meta(max_length=20)] = []
     """The last lines of the task's output, without control characters."""
     computed: bool = False
-    """Whether a strip of the stretch was finished."""
+    """Whether a strip of the segment was finished."""
     log: str = ""
-    """File that holds all of the output, and which part of it."""
+    """Log file with the whole output, and the task's part of it."""
     log_start: Whole = 0
     log_end: Whole = 0
 
 
 class Segment(Record, frozen=True):
-    """A stretch of a task on one resource. Times are seconds since the epoch."""
+    """An execution of a task on one resource until it yields or ends. Times are epoch seconds."""
 
     resource: str
     start: float
@@ -171,30 +171,30 @@ class Segment(Record, frozen=True):
     seconds: float = 0.0
     """Computing time of the strips, without transfers."""
     strips: int = 0
-    """Strips finished; of a stretch whose worker was lost at least so many."""
+    """Finished strips; a lower bound if the worker was lost."""
     error: str = ""
-    """What ended it, if that was a failure or the loss of its worker."""
+    """The failure or the loss of its worker that ended it; empty: none."""
     computing: float | None = None
-    """When the first strip began, where the worker reported it."""
+    """Start of the first strip, if the worker reported it."""
     computed: float | None = None
-    """When the last strip ended."""
+    """End of the last strip."""
     transfer_in: float = 0.0
     """Seconds copying to the device before the first strip."""
     transfer_out: float = 0.0
     set_up: float = 0.0
-    """Seconds from the order to run to the first strip, without transfers."""
+    """Seconds from the command to run to the first strip, without transfers."""
     rule: str = ""
-    """The rule of the policy that put it there."""
+    """The policy's rule for the placement."""
     stop_ordered: float | None = None
-    """When the task was asked to leave, at its next checkpoint."""
+    """Time of the command to yield at the next checkpoint."""
     stop_rule: str = ""
-    """Why."""
+    """The policy's rule for that command."""
     joules: float | None = None
-    """Energy charged to the task; None: nothing is known of the resource's power."""
+    """Energy charged to the task; None: the resource's power is unknown."""
     measured: bool = False
-    """Whether a meter says so; else it is modelled."""
+    """Whether a meter measured it; else it is modelled."""
     log: str = ""
-    """Log file that holds the output of this stretch."""
+    """Log file with the output of this segment."""
     log_start: int = 0
     log_end: int | None = None
 
@@ -202,26 +202,26 @@ class Segment(Record, frozen=True):
     def failed_attempt(self) -> bool:
         """Whether an error ended it before its first strip was finished.
 
-        Such a stretch is no part of a migration, no busy time and no energy of the task.
+        Such a segment counts neither as a migration nor towards the task's busy time and
+        energy.
         """
         return bool(self.error) and not self.strips
 
     @property
     def proven(self) -> bool:
-        """Whether it has computed something, or ended without an error."""
+        """Whether it finished a strip, or ended without an error."""
         return self.strips > 0 or (self.finish is not None and not self.error)
 
 
 def counted(segments: Iterable[Segment]) -> list[Segment]:
-    """Return the stretches that count as such: those that are no failed attempts."""
+    """Return the segments that are not failed attempts."""
     return [each for each in segments if not each.failed_attempt]
 
 
 def migrations(segments: Sequence[Segment]) -> list[tuple[int, int]]:
-    """Return each migration of a task as the places of the two stretches that it joins.
+    """Return each migration of a task as the indexes of its two segments.
 
-    Failed attempts are left out, and so is a stretch of which it is not known yet
-    whether it becomes one.
+    Failed attempts are left out, as is a segment that may still become one.
     """
     kept = [place for place, each in enumerate(segments) if each.proven]
     return [
@@ -232,7 +232,7 @@ def migrations(segments: Sequence[Segment]) -> list[tuple[int, int]]:
 
 
 class Order(Record, frozen=True):
-    """Something that a user ordered of a task."""
+    """A user's action on a task."""
 
     at: float
     """Seconds since the epoch."""
@@ -241,11 +241,11 @@ class Order(Record, frozen=True):
     by: int
     """Uid."""
     text: str = ""
-    """What exactly: the resource, the new priority, the reason."""
+    """Details: the resource, the new priority, the reason."""
 
 
 class RequeuedTask(Record, frozen=True):
-    """A task that has ended, and the one that repeats it."""
+    """An ended task, and the new task that repeats it."""
 
     old: Whole
     new: Whole
@@ -275,62 +275,62 @@ class TaskInfo(Record, frozen=True):
     after: list[int] = []
     kinds: list[Kind] = []
     joules: float | None = None
-    """Energy of the stretches that have ended; None: not known."""
+    """Energy of the ended segments; None: unknown."""
     measured: bool = False
-    """Whether meters say so; else it is modelled, wholly or in part."""
+    """Whether meters measured it; else it is modelled, wholly or in part."""
     destination: str | None = None
-    """Where a preempted or queued task goes next."""
+    """Next resource of a preempted or queued task."""
     input_bytes: int = 0
     state_bytes: int = 0
     deadline: float | None = None
     """Seconds since the epoch."""
     snapshot: SnapshotInfo | None = None
-    """The newest one."""
+    """The newest snapshot."""
     snapshot_error: str = ""
-    """Why the last one could not be written."""
+    """Why the last snapshot could not be written."""
     at_risk: float = 0.0
-    """Computing since the snapshot, or since the start, seconds."""
+    """Seconds of computing since the snapshot, or since the start."""
     attempts: int = 0
-    """Workers that it lost since it last got further."""
+    """Number of workers that it lost since its last progress."""
     last_output: LastOutput | None = None
-    """Of the last worker that it lost, or in which it failed; in full records."""
+    """Last output of the last worker that it lost or failed in; in full records."""
     exit_code: int | None = None
-    """Of a command that has ended; negative: the signal that ended it."""
+    """Exit status of an ended command; negative: the signal that ended it."""
     warnings: list[str] = []
-    """What of its result is kept in another form."""
+    """Parts of its result that are stored in another form."""
     trace: str = ""
-    """Of the Python code in which it failed; in full records."""
+    """Python traceback of its failure; in full records."""
     suspended: bool = False
-    """Whether it was stopped where it runs, and keeps its place there."""
+    """Whether it is suspended and keeps its resource."""
     expected: dict[str, float] = {}
-    """Seconds that the whole task is now expected to take alone, by resource; in full
-    records, for resources where its application was measured."""
+    """Expected seconds of the whole task alone, by resource; in full records, for
+    resources on which its application was measured."""
     spread: dict[str, float] = {}
     """Relative standard deviation of these times."""
     submission: int = 0
-    """First task of the submission that it belongs to; 0: that is not known."""
+    """First task of its submission; 0: unknown."""
     orders: list[Order] = []
-    """What users ordered of it, the newest of it; in full records."""
+    """The newest actions of users on it; in full records."""
     requeued: int = 0
     """The task that it repeats; 0: none."""
 
 
 class AvoidedPair(Record, frozen=True):
-    """An application of a user that avoids a resource, as it failed there."""
+    """A user's application that avoids a resource after failures there."""
 
     app: str
     resource: str
     owner: str
     failures: int
-    """In a row, without a checkpoint between them."""
+    """Consecutive failures without a checkpoint between them."""
     cause: str
     """`crash`, `hang`, `killed`, `stuck`, `program` or `binary`."""
     reason: str
-    """Of the last failure."""
+    """Reason of the last failure."""
     until: float
-    """When one task may try it (epoch seconds)."""
+    """Time from which one task may try it (epoch seconds)."""
     on_trial: bool = False
-    """That time has come; `task` is the one that may try it, where there is one."""
+    """Whether that time has passed; `task` is the one that tries it, if any."""
     task: int | None = None
     version: str = ""
 
@@ -343,11 +343,11 @@ class DeviceInfo(Record, frozen=True):
     state: Literal["up", "draining", "lost", "unusable"] = "up"
     """Unusable: its driver did not pass the self-test."""
     reason: str = ""
-    """Why it is lost, and when it is tried again; or what its driver said."""
+    """Reason of the loss and time of the next attempt; or the driver's error."""
     rejected: list[str] = []
-    """Drivers that could not be used in its place, each with what it said."""
+    """Drivers that failed in its place, each with its error."""
     testing: bool = False
-    """Whether its self-test is under way."""
+    """Whether its self-test is running."""
     running: list[int] = []
     queued: int = 0
     busy_watts: float = 0.0
@@ -355,50 +355,50 @@ class DeviceInfo(Record, frozen=True):
     link_bytes_per_s: float | None = None
     reconfigure_s: float = 0.0
     shared: bool = False
-    """Its tasks share its speed: each of n takes n times as long as alone."""
+    """Whether its tasks share its speed: each of n takes n times as long as alone."""
     busy_joules: float = 0.0
-    """Drawn since the daemon started while tasks ran; `idle_joules`: while none did."""
+    """Energy since the daemon's start while tasks ran; `idle_joules`: while none did."""
     idle_joules: float = 0.0
     starting_joules: float = 0.0
-    """Drawn by stretches of tasks that have not finished a strip yet: it is not known if
-    they become failed attempts, of which neither energy nor time counts as busy."""
+    """Energy of segments without a finished strip yet: they may become failed attempts,
+    whose energy and time do not count as busy."""
     metered_s: float = 0.0
-    """Seconds over which these were drawn."""
+    """Seconds over which this energy was consumed."""
     busy_s: float = 0.0
-    """Seconds that its slots had tasks since the start, summed up over the slots."""
+    """Busy seconds since the start, summed over the slots."""
     starting_s: float = 0.0
-    """The same of stretches that have not finished a strip yet."""
+    """The same for segments without a finished strip yet."""
     measured: bool = False
-    """Whether a meter says so; else they are modelled."""
+    """Whether a meter measured them; else they are modelled."""
     avoided: list[AvoidedPair] = []
-    """Applications that avoid it: the asker's own, or everybody's for rulers."""
+    """Applications that avoid it: the caller's, or all for administrators."""
 
 
 class Prospect(Record, frozen=True):
-    """What a task has to expect of a resource. Seconds; None: it cannot run there."""
+    """A task's outlook on a resource, in seconds; None: it cannot run there."""
 
     resource: str
     affinity: float = 0.0
-    """To the resource, by the objective of the policy."""
+    """Affinity to the resource by the policy's objective."""
     remaining_s: float | None = None
-    """What is left to do there, alone; `spread_s`: its standard deviation."""
+    """Remaining time there, alone; `spread_s`: its standard deviation."""
     spread_s: float | None = None
     ahead: int = 0
-    """Tasks that it would wait for."""
+    """Number of tasks before it in the queue."""
     wait_s: float | None = None
-    """Until it could start there."""
+    """Time until it could start there."""
     moving_s: float = 0.0
-    """To bring its state there."""
+    """Time to move its state there."""
     finish_s: float | None = None
-    """Until it would be done there."""
+    """Time until it would finish there."""
     confidence: float | None = None
-    """How far to rely on that: 1 wholly, 0 a guess."""
+    """Confidence in the estimate: 1 full, 0 a guess."""
     note: str = ""
     """Why it cannot run there."""
 
 
 class Note(Record, frozen=True):
-    """Something that happened to the node as a whole."""
+    """An event of the node as a whole."""
 
     at: float
     """Seconds since the epoch."""
@@ -409,39 +409,39 @@ class Note(Record, frozen=True):
 
 
 class ConfigValue(Record, frozen=True):
-    """A value of the daemon's configuration that is in force."""
+    """A current value of the daemon's configuration."""
 
     key: str
     """With dots between tables: `limits.user.alice.tasks`, `resource[0].name`."""
     value: Any
     source: str
     """`default`, `file`, `command line`, `operator` (`hetctl policy set`), or `start`: the
-    file says something else by now, which the next start takes up."""
+    file has another value by now, which the next start reads."""
     text: str = ""
-    """More about that."""
+    """Further information."""
 
 
 class SamplePlace(Record, frozen=True):
-    """Where a sample stands in the order of all that is known."""
+    """Position of a sample in the order of all samples."""
 
     type: TypeText
     resource: NameText
     grain: Whole
-    """Step of a logarithmic scale that the amount of work falls on."""
+    """Step of the amount of work on a logarithmic scale."""
 
 
 class Sample(Record, frozen=True):
-    """What is measured of one task type, at one amount of work, on one resource."""
+    """Measurements of one task type, at one amount of work, on one resource."""
 
     type: TypeText
     resource: NameText
     seconds: float
-    """Of a whole task, with set-up and transfers."""
+    """Seconds of a whole task, with set-up and transfers."""
     work: float = 1.0
     spread: float = 0.0
     """Relative standard deviation of `seconds`."""
     count: int = 1
-    """Measurements behind it."""
+    """Number of measurements."""
     setup: float = 0.0
     """The part of `seconds` before the first strip and in transfers."""
     joules: float | None = None

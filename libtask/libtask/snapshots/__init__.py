@@ -1,8 +1,8 @@
 """Snapshots: a task's checkpoint on disk with what its strips changed.
 
-`state` takes a task's attributes apart and puts them back, `file` writes and checks
-one snapshot, `folder` keeps the generations of one task, `pace` says when the next one
-is worth its time. Workers use them; they know nothing of sockets or daemons.
+`state` packs and restores a task's attributes, `file` writes and checks one snapshot,
+`folder` stores the generations of one task, `interval` determines when the next one is
+due. Workers use them; they do not use sockets or daemons.
 """
 
 from libtask.snapshots.file import Identity, Snapshot, SnapshotError

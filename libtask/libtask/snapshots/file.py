@@ -1,13 +1,14 @@
-"""One snapshot in one file: written whole, and believed only if every bit is right.
+"""One snapshot in one file, written atomically and verified by checksums.
 
     magic, version, length and checksum of the header
-    header                                 MessagePack: whose it is, where it stands
-    values, arrays                         as the header says, one after the other
+    header                                 MessagePack: its task, its progress
+    values, arrays                         in the order of the header
     checksum                               128 bits over everything before
 
-The checksum is XXH3: it finds damage, at more than ten times the speed of any disk
-(hashlib's best takes as long as the disk itself). It does not find malice; the file is
-the user's own, in a folder of mode 0700, and a file of another user is refused.
+The checksum is XXH3: it detects damage at more than ten times the speed of any disk
+(hashlib's fastest hash takes as long as the disk itself). It does not detect malicious
+changes; the file is the user's own in a folder of mode 0700, and a file of another user
+is refused.
 """
 
 from __future__ import annotations
@@ -35,28 +36,28 @@ if TYPE_CHECKING:
 MAGIC = b"hetsnap\n"
 VERSION = 1
 PREFIX = struct.Struct("<8sII16s")
-"""Magic, version, length and checksum of the header: it is not read before it is whole."""
+"""Magic, version, length and checksum of the header, which is verified before use."""
 DIGEST_BYTES = 16
 LONGEST_HEADER = 1 << 20
 CHUNK = 4 << 20
-"""Bytes hashed and written at once: they are still in the cache the second time."""
+"""Bytes per step of hashing and writing, so that they stay in the CPU's cache."""
 
 
 class SnapshotError(HetError):
-    """A snapshot cannot be written, or is not what it should be."""
+    """A snapshot cannot be written or is invalid."""
 
     code = "snapshot"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a snapshot belongs to; it serves nobody else.
+    """The task to which a snapshot belongs.
 
     Attributes:
-        name: of the task among all of its user's (`SnapshotFolder`).
+        name: name of the task among those of its user (`SnapshotFolder`).
         task: its id.
         app: its application.
-        version: that application's.
+        version: version of the application.
 
     """
 
@@ -67,7 +68,7 @@ class Identity:
 
 
 class _Array(msgspec.Struct, array_like=True):
-    """How an array lies in the file."""
+    """The layout of an array in the file."""
 
     name: str
     dtype: str
@@ -94,11 +95,11 @@ class Snapshot:
     """A task at a checkpoint.
 
     Attributes:
-        identity: whose it is.
-        epoch: the attempt that got there.
-        written: when, seconds since the epoch.
-        checkpoint: where the task stands.
-        packed: its state there.
+        identity: the task.
+        epoch: the attempt that wrote it.
+        written: time of writing, seconds since the Unix epoch.
+        checkpoint: the task's progress.
+        packed: the task's state.
 
     """
 
@@ -113,13 +114,13 @@ class Snapshot:
 
 
 def write(descriptor: int, snapshot: Snapshot) -> int:
-    """Write a snapshot to an open, empty file, and force it to the disk.
+    """Write a snapshot to an open, empty file and flush it to disk.
 
     Returns:
         Its bytes.
 
     Raises:
-        OSError: no space, over a quota, too large, a broken disk.
+        OSError: the disk is full or broken, or a quota or size limit is exceeded.
 
     """
     digest = xxhash.xxh3_128()
@@ -140,7 +141,7 @@ def _parts(snapshot: Snapshot) -> Iterator[memoryview]:
     yield memoryview(PREFIX.pack(MAGIC, VERSION, len(header), own) + header)
     yield from _chunks(memoryview(snapshot.packed.values))
     for array in snapshot.packed.arrays:
-        # Bytes of any type; a copy only where the array has gaps.
+        # A view of the bytes; a copy only if the array is not contiguous.
         flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         yield from _chunks(memoryview(flat))
 
@@ -182,10 +183,10 @@ def read(descriptor: int, owner: Identity, limit: int) -> Snapshot:
     Args:
         descriptor: the open file.
         owner: the task.
-        limit: bytes that it may have at most.
+        limit: maximum bytes.
 
     Raises:
-        SnapshotError: it is not a whole snapshot of this task; says why.
+        SnapshotError: it is not a valid snapshot of this task; gives the reason.
         OSError: it cannot be read.
 
     """
@@ -206,7 +207,7 @@ def read(descriptor: int, owner: Identity, limit: int) -> Snapshot:
 def _checked_size(descriptor: int, limit: int) -> int:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise SnapshotError("it is no regular file")
+        raise SnapshotError("it is not a regular file")
     if status.st_uid != os.getuid():
         raise SnapshotError(f"it belongs to uid {status.st_uid}")
     if status.st_size > limit:
@@ -217,7 +218,7 @@ def _checked_size(descriptor: int, limit: int) -> int:
 def _read_header(source: _Source) -> _Header:
     magic, version, length, own = PREFIX.unpack(source.take(PREFIX.size))
     if magic != MAGIC:
-        raise SnapshotError("it is no snapshot")
+        raise SnapshotError("it is not a snapshot")
     if version != VERSION:
         raise SnapshotError(f"its format is {version}; this libtask reads {VERSION}")
     if length > LONGEST_HEADER:
@@ -241,7 +242,7 @@ def _check_owner(header: _Header, owner: Identity) -> None:
 
 
 def _check_lengths(header: _Header, size: int, taken: int) -> None:
-    """Compare with the file's size, before memory is taken for what it promises."""
+    """Check the lengths against the file's size before allocating memory."""
     try:
         lengths = [header.values, *(array.bytes() for array in header.arrays)]
     except (TypeError, ValueError, SyntaxError) as error:
@@ -282,7 +283,7 @@ class _Source:
             while done < len(chunk):
                 count = os.readv(self._descriptor, [chunk[done:]])
                 if not count:
-                    raise SnapshotError("it is cut off")
+                    raise SnapshotError("it is truncated")
                 done += count
             self.digest.update(chunk)
         self.taken += len(target)

@@ -1,8 +1,8 @@
-"""The snapshots of one task: two generations in a folder of its user's.
+"""The snapshots of one task: two generations in a folder of its user.
 
-A file appears under its name when it is whole and on the disk, or not at all. Names
-begin with the epoch of the attempt, so that the newest comes last, and so that an
-attempt that was given up, and lives on, writes nothing over its successor's.
+A file gets its name only when it is complete and on disk. Names begin with the epoch of
+the attempt, so that the newest sorts last, and an abandoned attempt that still runs
+cannot overwrite the files of its successor.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NAME = re.compile(r"([0-9a-f]{16})-([0-9]{8})\.snapshot")
 LEFT = re.compile(r"\.?([0-9a-f]{16})-[0-9]{8}\.snapshot\.(?:new|bad)")
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 DRAFT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# a FIFO without a writer must not make us wait
+# do not wait for the writer of a FIFO
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A file that is not used, and why; it is not tried again."""
+    """A rejected file with the reason; it is not tried again."""
 
     file: str
     reason: str
@@ -46,8 +46,8 @@ class SnapshotFolder:
     """The folder of one task's snapshots.
 
     Args:
-        path: the folder; it is made when the first snapshot is written.
-        limit: bytes that a snapshot may have when it is read.
+        path: the folder; created with the first snapshot.
+        limit: maximum bytes of a snapshot to read.
 
     """
 
@@ -58,14 +58,14 @@ class SnapshotFolder:
         self._made = False
 
     def write(self, snapshot: Snapshot) -> int:
-        """Add a snapshot; remove those before the last two.
+        """Write a snapshot; remove all but the last two.
 
         Returns:
             Its bytes.
 
         Raises:
             SnapshotError: it cannot be written, or a newer attempt has taken over. The
-                older ones are what they were.
+                older ones are unchanged.
 
         """
         try:
@@ -73,17 +73,17 @@ class SnapshotFolder:
             with self._opened() as folder:
                 return self._write(folder, snapshot)
         except OSError as error:
-            self._made = False  # it may be gone
+            self._made = False  # it may be missing
             raise SnapshotError(f"{self.path}: {error.strerror}") from error
 
     def newest(
         self, owner: Identity, use: Callable[[Snapshot], None] = lambda _found: None
     ) -> tuple[Snapshot | None, list[Refused]]:
-        """Return the newest snapshot that is good, and what was refused on the way.
+        """Return the newest valid snapshot, and the rejected files.
 
         Args:
             owner: the task.
-            use: puts a snapshot to use; raises `SnapshotError` where it is of none.
+            use: restores a snapshot; raises `SnapshotError` if it is unusable.
 
         """
         refused: list[Refused] = []
@@ -108,7 +108,7 @@ class SnapshotFolder:
         root = self.path.parent
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.mkdir(mode=0o700, exist_ok=True)
-        # Also where they were there: who made them may have died before this.
+        # Also if they existed: their creator may have died before this.
         _force(root.parent)
         _force(root)
         self._made = True
@@ -156,7 +156,7 @@ class SnapshotFolder:
             finally:
                 os.close(descriptor)
             use(found)
-            return found  # noqa: TRY300  what fails in `use` is a bad file, too
+            return found  # noqa: TRY300  a failure in `use` also means a bad file
         except SnapshotError as error:
             reason = str(error)
         except OSError as error:
@@ -165,19 +165,19 @@ class SnapshotFolder:
         return Refused(name, reason)
 
     def _put_aside(self, folder: int, name: str) -> None:
-        """See to it that a bad file is never tried again."""
+        """Rename a bad file, so that it is not tried again."""
         self._refused.add(name)
         with contextlib.suppress(OSError):
             os.rename(name, f"{name}.bad", src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _generations(folder: int) -> list[str]:
-    """List the whole snapshots, oldest first."""
+    """List the complete snapshots, oldest first."""
     return sorted(name for name in os.listdir(folder) if NAME.fullmatch(name))
 
 
 def _clear(folder: int, epoch: int) -> None:
-    """Remove bad files, and what attempts of before were writing when they were killed."""
+    """Remove bad files, and drafts of earlier attempts that were killed."""
     for name in os.listdir(folder):
         left = LEFT.fullmatch(name)
         if left and int(left[1], 16) <= epoch:
@@ -186,7 +186,7 @@ def _clear(folder: int, epoch: int) -> None:
 
 
 def _next_name(known: list[str], epoch: int) -> str:
-    """Name the next snapshot of an attempt.
+    """Return the name of an attempt's next snapshot.
 
     Raises:
         SnapshotError: a newer attempt has written one.
@@ -203,7 +203,7 @@ def _next_name(known: list[str], epoch: int) -> str:
 
 def _write_draft(folder: int, draft: str, snapshot: Snapshot) -> int:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(draft, dir_fd=folder)  # of one that was killed in the middle
+        os.unlink(draft, dir_fd=folder)  # of a killed attempt
     descriptor = os.open(draft, DRAFT_FLAGS, 0o600, dir_fd=folder)
     try:
         return write(descriptor, snapshot)
@@ -212,7 +212,7 @@ def _write_draft(folder: int, draft: str, snapshot: Snapshot) -> int:
 
 
 def _force(path: Path) -> None:
-    """Force the names in a folder to the disk."""
+    """Flush a folder's entries to disk."""
     folder = os.open(path, FOLDER_FLAGS)
     try:
         os.fsync(folder)

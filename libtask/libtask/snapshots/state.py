@@ -1,8 +1,8 @@
-"""A task's state, taken apart for a file: arrays for themselves, the rest pickled.
+"""A task's state, packed for a file: raw arrays, and the other attributes pickled.
 
-Arrays are neither copied nor pickled; they are written from where they lie, and put
-back into the arrays that `load()` has made, so that whoever else refers to those
-(a view, a tuple) sees the state too.
+Arrays are neither copied nor pickled; they are written from their memory, and restored
+into the arrays that `load()` created, so that other references to them (a view, a
+tuple) see the state too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Packed:
     Attributes:
         values: the attributes, pickled, without their arrays.
         arrays: the arrays, in the order of the references in `values`.
-        names: the attribute in which each of them was found first.
+        names: the first attribute that contains each array.
 
     """
 
@@ -37,7 +37,7 @@ class Packed:
 
 
 def pack(task: Task) -> Packed:
-    """Take the state of a task apart; its arrays are referred to, not copied.
+    """Pack the state of a task, with references to its arrays.
 
     Raises:
         Exception: an attribute cannot be pickled (an open file, a lock).
@@ -57,7 +57,7 @@ def pack(task: Task) -> Packed:
 
 
 def put_back(task: Task, packed: Packed) -> None:
-    """Give a task, loaded anew, the state that was packed.
+    """Restore the packed state into a newly loaded task.
 
     Raises:
         Exception: the values cannot be unpickled here.
@@ -71,7 +71,7 @@ def put_back(task: Task, packed: Packed) -> None:
 
 
 def _merged(loaded: Any, saved: Any) -> Any:
-    """Return `saved`, with its arrays copied into those that were loaded."""
+    """Return `saved` with its arrays copied into the loaded ones."""
     if isinstance(loaded, np.ndarray) and isinstance(saved, np.ndarray):
         alike = loaded.shape == saved.shape and loaded.dtype == saved.dtype
         if not alike or not loaded.flags.writeable:
@@ -80,7 +80,7 @@ def _merged(loaded: Any, saved: Any) -> Any:
         return loaded
     if _is_row(loaded) and type(loaded) is type(saved) and len(loaded) == len(saved):
         merged = [_merged(*pair) for pair in zip(loaded, saved, strict=True)]
-        # named tuples take their fields one by one
+        # the constructor of named tuples takes separate fields
         return (
             type(saved)(*merged) if hasattr(saved, "_fields") else type(saved)(merged)
         )
@@ -94,13 +94,13 @@ def _is_row(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether an array is bytes of one simple type, which can be written as it lies."""
+    """Return whether an array has a simple type, so that its bytes can be written."""
     kind = type(value)
     return kind in (np.ndarray, np.memmap) and value.dtype.kind in "biufcmMSU"
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles attributes; instead of an array, its number."""
+    """Pickles attributes, with a number in place of each array."""
 
     def __init__(self, values: io.BytesIO, packed: Packed) -> None:
         super().__init__(values, protocol=5)
@@ -120,7 +120,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickles what `_Pickler` wrote: the user's own file, its checksum verified."""
+    """Unpickles the output of `_Pickler`, after verification of the file's checksum."""
 
     def __init__(self, values: io.BytesIO, arrays: list[NDArray[Any]]) -> None:
         super().__init__(values)

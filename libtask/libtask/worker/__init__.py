@@ -1,1 +1,1 @@
-"""What executes tasks for hetd: workers, and the launcher that makes and watches them."""
+"""The worker: the process that executes tasks for hetd."""

@@ -51,7 +51,7 @@ class Link:
 
     Args:
         path: hetd's socket.
-        greeting: called for each new connection; returns the first messages: the
+        registration: called for each new connection; returns the first messages: the
             registration, then reports that the last connection may not have delivered.
 
     Attributes:
@@ -61,12 +61,12 @@ class Link:
 
     """
 
-    def __init__(self, path: Path, greeting: Callable[[], list[Message]]) -> None:
+    def __init__(self, path: Path, registration: Callable[[], list[Message]]) -> None:
         self.welcome: Registered | None = None
         self.connections = 0
         self.silent_since = time.monotonic()
         self._path = path
-        self._greeting = greeting
+        self._registration = registration
         self._begin_empty()
         self._poller = zmq.Poller()
         self._context = zmq.Context()
@@ -288,7 +288,7 @@ class Link:
         for readable in (self._socket, self._monitor):
             self._poller.register(readable, zmq.POLLIN)
         self._socket.connect(f"ipc://{self._path}")
-        for message in self._greeting():
+        for message in self._registration():
             self.send(message)
 
     def _disconnect(self, linger_ms: int) -> None:

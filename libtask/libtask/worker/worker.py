@@ -125,7 +125,7 @@ class Worker:
         self._output = SegmentOutput(options.log)
         self._measures = NO_STRIPS
         self._lifetime = Lifetime(options)
-        self._link = connect(options.socket, self._greeting)
+        self._link = connect(options.socket, self._registration)
         self._snapshot_writer = SnapshotWriter(self._link, options.snapshots)
 
     def join(self) -> None:
@@ -157,7 +157,7 @@ class Worker:
         self._devices.close()
         self._link.close()
 
-    def _greeting(self) -> list[Message]:
+    def _registration(self) -> list[Message]:
         task, epoch = self._pending_task()
         hello = Register(
             role="worker",

@@ -28,7 +28,7 @@ class SimulatedLink(Link):
         self,
         network: Network,
         process: Process,
-        greeting: Callable[[], list[Message]],
+        registration: Callable[[], list[Message]],
         heard: Callable[[], None],
     ) -> None:
         # not as a socket: what `Link` opens is not there
@@ -37,7 +37,7 @@ class SimulatedLink(Link):
         self.silent_since = network.world.now / SECOND
         self._network = network
         self._process = process
-        self._greeting = greeting
+        self._registration = registration
         self._heard = heard
         self._begin_empty()
         self._connect()
@@ -84,5 +84,5 @@ class SimulatedLink(Link):
     def _connect(self) -> None:
         self.connections += 1
         self._connection = Connection(self._network, self._process, self._heard)
-        for message in self._greeting():
+        for message in self._registration():
             self.send(message)

@@ -74,10 +74,12 @@ class SimulatedLauncher:
         self._records = records
         self._retired = False
         self._busy_at = self._world.now
-        self._link = SimulatedLink(network, self.process, self._greeting, self._wake)
+        self._link = SimulatedLink(
+            network, self.process, self._registration, self._wake
+        )
         self.process.after(TICK, self._tick)
 
-    def _greeting(self) -> list[Message]:
+    def _registration(self) -> list[Message]:
         now = self._world.now
         exits = self._records.exits
         for name, (exited, _) in exits.items():

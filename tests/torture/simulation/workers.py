@@ -187,8 +187,8 @@ class SimulatedWorker(Worker):
         """Whether it has a hetd that knows it."""
         return self._link.welcome is not None
 
-    def _line(self, _path: Path, greeting: Callable[[], list[Message]]) -> Link:
-        return SimulatedLink(self._network, self.process, greeting, self._wake)
+    def _line(self, _path: Path, registration: Callable[[], list[Message]]) -> Link:
+        return SimulatedLink(self._network, self.process, registration, self._wake)
 
     # ------------------------------------------------------------ between tasks
 

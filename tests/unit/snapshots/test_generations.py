@@ -94,7 +94,7 @@ def test_where_it_cannot_be_put_aside_it_is_remembered(
     _, (first,) = folder.newest(OWNER)
     _, (second,) = folder.newest(OWNER)
 
-    assert first.reason == "it is cut off"
+    assert first.reason == "it is truncated"
     assert second.reason == "it was refused before"
 
 

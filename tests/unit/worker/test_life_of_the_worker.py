@@ -151,7 +151,7 @@ def test_nobody_waits_to_tell_what_hetd_has_certainly_heard(
 
     # the hetd that was told ends, and another connection is made
     line.welcome, line.silent_since = None, 1000.0 + connected_s
-    worker._greeting()
+    worker._registration()
     monkeypatch.setattr(worker, "_now", lambda: 1000.0 + connected_s + 61.0)
 
     assert worker._is_unneeded() is leaves
