@@ -175,9 +175,9 @@ def test_only_a_users_own_file_is_read_as_his_log(tmp_path: Path) -> None:
 
     assert _read(log, 0, None) == (b"printed\n", 8)
     for refused in (link, fifo, tmp_path):
-        with pytest.raises(OSError, match=r"symbolic link|no file of uid"):
+        with pytest.raises(OSError, match=r"symbolic link|not a file of uid"):
             logs.opened(refused, os.getuid())
-    with pytest.raises(PermissionError, match="no file of uid"):
+    with pytest.raises(PermissionError, match="not a file of uid"):
         logs.opened(log, os.getuid() + 1)
 
 

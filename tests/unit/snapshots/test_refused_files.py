@@ -132,9 +132,9 @@ def _as_another_users(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (_as_fifo, "no regular file"),
+        (_as_fifo, "not a regular file"),
         (_as_link, os.strerror(errno.ELOOP)),
-        (_as_folder, "no regular file"),
+        (_as_folder, "not a regular file"),
         (_as_huge, "above 1073741824"),
         (_as_another_users, "belongs to uid 12345"),
     ],
