@@ -23,7 +23,7 @@ from hetd.daemon import Serving
 from hetd.devices.discovery import discover, with_verdicts
 from hetd.log import LogWriter
 from hetd.loop import Loop
-from hetd.runtime import EPOCHS, Node
+from hetd.runtime import EPOCHS, Runtime
 from hetd.store import Retention, Store
 from hetd.store.lock import lock
 from hetd.systemd import Notifier, passed_socket, path_of
@@ -138,17 +138,17 @@ def _serve(arguments: argparse.Namespace) -> None:
         router = _router(arguments, config)
         parts.callback(router.close)
         router.self_test()
-        node = _assemble(config, store, router, policy)
-        parts.callback(node.metering.close)
-        _restore(node, origins)
-        log.info("serving %s on %s", ", ".join(node.devices), router.path)
+        runtime = _assemble(config, store, router, policy)
+        parts.callback(runtime.metering.close)
+        _restore(runtime, origins)
+        log.info("serving %s on %s", ", ".join(runtime.devices), router.path)
         poller = Poller(router.socket, store.wake_fd)
-        loop = Loop(router, store, node, poller)
-        router.guard.begin(loop.stop, node.journal.bytes)
-        Serving(loop, node, notifier, lambda: _configuration(origins)).run(poller)
+        loop = Loop(router, store, runtime, poller)
+        router.guard.begin(loop.stop, runtime.journal.bytes)
+        Serving(loop, runtime, notifier, lambda: _configuration(origins)).run(poller)
         if router.guard.exhausted:
             raise HetError(router.guard.exhausted)
-        node.pool.retire_launchers(node.journal.live_of.get)
+        runtime.pool.retire_launchers(runtime.journal.live_of.get)
 
 
 def _policy(config: Config) -> Policy:
@@ -180,16 +180,16 @@ def _configuration(origins: Origins) -> Config:
     return msgspec.structs.replace(config, policy=origins.policy)
 
 
-def _restore(node: Node, origins: Origins) -> None:
+def _restore(runtime: Runtime, origins: Origins) -> None:
     """Take up what was there before the start.
 
     Looking for cyclic garbage among so many new objects, where there is none, would take
     as long as all the rest; later searches leave them out, too.
     """
-    node.origins = origins
+    runtime.origins = origins
     gc.disable()
     try:
-        node.restore()
+        runtime.restore()
     finally:
         gc.enable()
     gc.freeze()
@@ -222,11 +222,11 @@ def _allowance(config: Config) -> Allowance:
     return Allowance(config.connections_per_user, config.memory_mb << 20)
 
 
-def _assemble(config: Config, store: Store, router: Router, policy: Policy) -> Node:
+def _assemble(config: Config, store: Store, router: Router, policy: Policy) -> Runtime:
     estimates = EstimateTable(config.probing)
     for known in store.samples():
         estimates.enter(known)
-    return Node(
+    return Runtime(
         _devices(config),
         config,
         policy,

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from hetd.tasks.operator_settings import Setting
+    from hetd.tasks.operator_settings import OperatorSetting
 
 
 class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -358,7 +358,7 @@ def quotas(table: LimitsTable) -> Quotas:
     return Quotas(everybody, single)
 
 
-class Allowed:
+class UserLimit:
     """One limit, for everybody and for single users.
 
     Args:
@@ -392,10 +392,10 @@ class UserLimits:
     """
 
     def __init__(self, table: LimitsTable) -> None:
-        self.tasks = Allowed(table, "tasks")
-        self.stored = Allowed(table, "stored_mb", MIB)
-        self.unended = Allowed(table, "unended_mb", MIB)
-        self.priority = Allowed(table, "priority")
+        self.tasks = UserLimit(table, "tasks")
+        self.stored = UserLimit(table, "stored_mb", MIB)
+        self.unended = UserLimit(table, "unended_mb", MIB)
+        self.priority = UserLimit(table, "priority")
 
 
 def _users(table: LimitsTable) -> dict[int, UserTable]:
@@ -465,7 +465,7 @@ def log_of_this_process() -> str:
 
 
 def values(
-    config: Config, origins: Origins, setting: Setting | None
+    config: Config, origins: Origins, setting: OperatorSetting | None
 ) -> Iterator[ConfigValue]:
     """Tell every value of the configuration in force, by its key, and its source.
 
@@ -478,7 +478,7 @@ def values(
     said = dict(_flat(origins.document))
     for key, value in _flat(msgspec.to_builtins(config)):
         if key == "policy" and setting is not None:
-            told = f"hetctl policy set, {setting.told()}; configured: {value}"
+            told = f"hetctl policy set, {setting.describe()}; configured: {value}"
             yield ConfigValue(key, setting.policy, "operator", told)
         elif key == "policy" and origins.policy is not None:
             yield ConfigValue(key, value, "command line")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hetd.config import Config
     from hetd.loop import Loop
-    from hetd.runtime import Node
+    from hetd.runtime import Runtime
     from hetd.systemd import Notifier
     from hetd.transport.poller import Poller
     from hetsched.ids import TaskId
@@ -52,10 +52,14 @@ class Serving:
     """
 
     def __init__(
-        self, loop: Loop, node: Node, notifier: Notifier, read: Callable[[], Config]
+        self,
+        loop: Loop,
+        runtime: Runtime,
+        notifier: Notifier,
+        read: Callable[[], Config],
     ) -> None:
         self._loop = loop
-        self._node = node
+        self._runtime = runtime
         self._notifier = notifier
         self._read = read
         self._hung_up = False
@@ -69,24 +73,22 @@ class Serving:
         loop = self._loop
         loop.turn([])  # with what was said while the router tested itself
         self._notifier.ready(self._status())
-        collector = Collector(self._node.clock.now())
+        collector = GarbageCollector(self._runtime.clock.now())
         while loop.running:
             loop.turn(poller.wait(loop.timeout_ms()))
             self._notifier.alive(self._status)
             if self._hung_up:
                 self._reload()
-            collector.look(self._node.clock.now(), len(self._node.journal.live))
+            collector.look(self._runtime.clock.now(), len(self._runtime.journal.live))
         collector.end()
         self._notifier.stopping(MARGIN_S, "stopping")
-        if self._node.config.on_stop == "preempt":
+        if self._runtime.config.on_stop == "preempt":
             self._drain(poller)
         loop.finish()
 
     def _status(self) -> str:
-        live = len(self._node.journal.live)
-        return (
-            f"{live} unended task{'s' * (live != 1)} on {', '.join(self._node.devices)}"
-        )
+        live = len(self._runtime.journal.live)
+        return f"{live} unended task{'s' * (live != 1)} on {', '.join(self._runtime.devices)}"
 
     # ------------------------------------------------------------ signals
 
@@ -123,10 +125,10 @@ class Serving:
         self._notifier.ready(self._status())
 
     def _take_up(self, new: Config) -> None:
-        old = self._node.config
+        old = self._runtime.config
         changed = [name for name in old.__struct_fields__ if _differs(old, new, name)]
         taken = {name: getattr(new, name) for name in changed if name in RELOADABLE}
-        self._node.configure(msgspec.structs.replace(old, **taken))
+        self._runtime.configure(msgspec.structs.replace(old, **taken))
         later = ", ".join(name for name in changed if name not in RELOADABLE)
         log.info(
             "configuration reloaded: %s%s",
@@ -138,14 +140,16 @@ class Serving:
 
     def _drain(self, poller: Poller) -> None:
         """Bring running tasks to a checkpoint and a snapshot, as long as there is time."""
-        node, loop = self._node, self._loop
-        limit = node.config.stop_timeout_s
-        deadline = node.clock.now() + int(limit * SECOND)
+        runtime, loop = self._runtime, self._loop
+        limit = runtime.config.stop_timeout_s
+        deadline = runtime.clock.now() + int(limit * SECOND)
         self._notifier.draining(limit + MARGIN_S, "preempting running tasks")
         log.info("stopping: preempting running tasks, %g s at most", limit)
-        drain = Drain(node)
+        drain = ShutdownDrain(runtime)
         asked = self._signals
-        while drain.left() and node.clock.now() < deadline and self._signals == asked:
+        while (
+            drain.left() and runtime.clock.now() < deadline and self._signals == asked
+        ):
             self._sleep_on()
             loop.turn(poller.wait(min(DRAINING_TURN_MS, loop.timeout_ms())))
             self._notifier.alive(lambda: f"stopping: waiting for {len(drain.left())}")
@@ -160,18 +164,20 @@ def _differs(old: Config, new: Config, name: str) -> bool:
 log = logging.getLogger("hetd")
 
 
-class Drain:
+class ShutdownDrain:
     """The tasks that are not on disk yet as far as they have come."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._awaited = {
-            task.id for task in node.scheduler.system.tasks.values() if _has_begun(task)
+            task.id
+            for task in runtime.scheduler.system.tasks.values()
+            if _has_begun(task)
         }
         self._before: dict[TaskId, SnapshotInfo | None] = {}
         """The snapshot that there was when a newer one was asked for."""
-        node.stopping = True
-        node.happen(e.NodeStopping())
+        runtime.stopping = True
+        runtime.dispatch(e.NodeStopping())
 
     def left(self) -> list[int]:
         """Ask for the snapshots of those that have yielded; return what is awaited."""
@@ -179,7 +185,7 @@ class Drain:
         return sorted(self._awaited)
 
     def _is_done(self, task: TaskId) -> bool:
-        record = self._node.scheduler.system.tasks.get(task)
+        record = self._runtime.scheduler.system.tasks.get(task)
         if record is None or not _has_begun(record):
             return True  # it ended, or has no worker any more
         if record.state is State.RUNNING:
@@ -187,15 +193,15 @@ class Drain:
         return self._is_saved(task)
 
     def _is_saved(self, task: TaskId) -> bool:
-        entry = self._node.journal.live[task]
+        page = self._runtime.journal.live[task]
         if task not in self._before:
-            self._before[task] = entry.snapshot
-            entry.snapshot_error = ""
-            self._node.commands.want_snapshot(task)
-        if entry.snapshot_error:
-            log.warning("task %d: no snapshot: %s", task, entry.snapshot_error)
+            self._before[task] = page.snapshot
+            page.snapshot_error = ""
+            self._runtime.commands.want_snapshot(task)
+        if page.snapshot_error:
+            log.warning("task %d: no snapshot: %s", task, page.snapshot_error)
             return True
-        return entry.snapshot is not self._before[task]
+        return page.snapshot is not self._before[task]
 
 
 def _has_begun(task: TaskRecord) -> bool:
@@ -210,7 +216,7 @@ REST_NS = 60_000_000_000
 """Between two full looks."""
 
 
-class Collector:
+class GarbageCollector:
     """Collects cyclic garbage in place of the interpreter.
 
     Args:

@@ -12,12 +12,12 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import hetd
-from hetd.reports.worker_reports import CrewDesk
+from hetd.reports.worker_reports import WorkerReports
 from hetd.requests import Service
-from hetd.requests.budget import Shares
-from hetd.requests.out_of_space import Shortage
+from hetd.requests.budget import RequestBudget
+from hetd.requests.out_of_space import OutOfSpace
 from hetd.requests.pending import RequestQueue
-from hetd.requests.subscriptions import MOST_WATCHED, MOST_WATCHES, Watchers
+from hetd.requests.subscriptions import MOST_WATCHED, MOST_WATCHES, Subscriptions
 from hetd.transport.outbox import Outbox
 from hetd.transport.poller import WatchedProcess
 from libtask import messages as m
@@ -27,8 +27,8 @@ from libtask.faultpoints import reach
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hetd.requests.pending import UnderWay
-    from hetd.runtime import Node
+    from hetd.requests.pending import PendingRequest
+    from hetd.runtime import Runtime
     from hetd.store import Store
     from hetd.tasks.journal import Journal
     from hetd.transport.poller import Poller
@@ -72,25 +72,25 @@ class Loop:
     """
 
     def __init__(
-        self, router: Router, store: Store, node: Node, poller: Poller
+        self, router: Router, store: Store, runtime: Runtime, poller: Poller
     ) -> None:
         self._router = router
         self._store = store
-        self._node = node
+        self._runtime = runtime
         self._poller = poller
-        self._now = node.clock.now
-        self._journal: Journal = node.journal
-        self._watchers = Watchers()
-        self._journal.is_watched = self._watchers.__bool__
-        self._shares = Shares()
+        self._now = runtime.clock.now
+        self._journal: Journal = runtime.journal
+        self._subscriptions = Subscriptions()
+        self._journal.is_watched = self._subscriptions.__bool__
+        self._budget = RequestBudget()
         self._requests = RequestQueue()
         self._outbox = Outbox()
         router.is_put_off = self._is_not_read
         self._askers: dict[bytes, int] = {}
         """Who is owed an answer: route -> user."""
-        self._service = Service(node, store, self.stop, self._watchers.__len__)
-        self._crew = CrewDesk(node)
-        self._shortage = Shortage(node, store, self._service)
+        self._service = Service(runtime, store, self.stop, self._subscriptions.__len__)
+        self._reports = WorkerReports(runtime)
+        self._out_of_space = OutOfSpace(runtime, store, self._service)
         self.running = True
         self._next_commit = self._ordered = self._next_telling = 0
         self._held_since = 0
@@ -121,14 +121,14 @@ class Loop:
         for watched in ended:
             self._on_exit(watched)
         self._receive()
-        self._node.tick()
-        self._crew.tick(self._now())
+        self._runtime.tick()
+        self._reports.tick(self._now())
         self._carry_on()
-        if self._watchers.lagging and self._now() >= self._next_telling:
+        if self._subscriptions.lagging and self._now() >= self._next_telling:
             self._tell_laggards()
         self._outbox.put(self._committed())
         if self._store.stuck is not None:
-            self._shortage.turn()
+            self._out_of_space.turn()
         elif self._store.idle and not self._may_gather() and not self._may_hold():
             # before the answers leave: the disk is at work meanwhile
             self._commit()
@@ -144,7 +144,7 @@ class Loop:
         for envelope in self._router.receive():
             self._handle(envelope)
             now = self._now()
-            self._shares.charge(envelope.peer.uid, now - then, now)
+            self._budget.charge(envelope.peer.uid, now - then, now)
             then = now
             if now - began > TURN_NS:
                 return
@@ -160,7 +160,7 @@ class Loop:
                 return
             self._step(uid)
             now = self._now()
-            self._shares.charge(uid, now - then, now)
+            self._budget.charge(uid, now - then, now)
             then = now
             if now - began > STEPS_NS:
                 return
@@ -175,7 +175,7 @@ class Loop:
             self._try(envelope.peer, envelope.message)
         self._requests.tidy(uid)
 
-    def _go_on(self, found: UnderWay) -> None:
+    def _go_on(self, found: PendingRequest) -> None:
         """Do one step of a request; answer at its end."""
         reply: m.Message
         try:
@@ -194,9 +194,9 @@ class Loop:
         waited = not self._store.idle
         replies = self._store.committed()
         if waited and self._store.idle:
-            self._service.kept.take_note()
-            self._node.counters.commits += 1
-            self._node.counters.commit_ns += self._now() - self._ordered
+            self._service.storage_quota.apply_removals()
+            self._runtime.counters.commits += 1
+            self._runtime.counters.commit_ns += self._now() - self._ordered
         return replies
 
     def _answer(self) -> None:
@@ -214,7 +214,7 @@ class Loop:
         """Count what answers took to write: a long list costs more than its request."""
         uid, now = self._askers.pop(route, None), self._now()
         if uid is not None:
-            self._shares.charge(uid, now - then, now)
+            self._budget.charge(uid, now - then, now)
         return now
 
     def _tell(self, route: bytes, *messages: m.Message) -> None:
@@ -222,19 +222,19 @@ class Loop:
         if self._router.send(route, *messages):
             return
         if route in self._router.full:
-            self._watchers.lag(route, messages)
+            self._subscriptions.lag(route, messages)
             self._next_telling = self._now() + TELLING_NS
         else:
-            self._watchers.remove(route)
+            self._subscriptions.remove(route)
 
     def _tell_laggards(self) -> None:
         """Tell those who read again how much they have missed."""
         self._next_telling = self._now() + TELLING_NS
-        for route, missed in list(self._watchers.lagging.items()):
+        for route, missed in list(self._subscriptions.lagging.items()):
             if self._router.send(route, m.Lagged(missed)):
-                del self._watchers.lagging[route]
+                del self._subscriptions.lagging[route]
             elif route not in self._router.full:
-                self._watchers.remove(route)
+                self._subscriptions.remove(route)
 
     @property
     def busy(self) -> bool:
@@ -249,9 +249,9 @@ class Loop:
         if any(not self._is_put_off(uid) for uid in self._requests.users()):
             return 0
         if self._requests:  # their users have had their shares for now
-            return self._shares.rest_ms(self._now())
-        longest = LAGGING_MS if self._watchers.lagging else IDLE_MS
-        deadline = self._node.next_deadline()
+            return self._budget.remaining_ms(self._now())
+        longest = LAGGING_MS if self._subscriptions.lagging else IDLE_MS
+        deadline = self._runtime.next_deadline()
         if deadline is None:
             return longest
         return min(longest, max(0, (deadline - self._now()) // 1_000_000 + 1))
@@ -267,7 +267,7 @@ class Loop:
         now = self._now()
         if self._held_since and now - self._held_since >= HOLD_NS:
             return False
-        if self._requests or not self._node.scheduler.system.ends_within(SOON_S):
+        if self._requests or not self._runtime.scheduler.system.ends_within(SOON_S):
             return False
         self._held_since = self._held_since or now
         return True
@@ -279,13 +279,13 @@ class Loop:
             return
         self._ordered = self._now()
         self._next_commit = self._ordered + GATHER_NS
-        told = self._watchers.address(
-            self._journal.changes, self._service.rights.may_rule
+        told = self._subscriptions.address(
+            self._journal.changes, self._service.rights.is_admin
         )
         self._journal.batch.replies.extend(told)
         self._journal.changes.clear()
         batch = self._journal.take_batch()
-        self._service.kept.cut(
+        self._service.storage_quota.cut(
             {row[3] for row in batch.tasks} | {k[0] for k in batch.keys}
         )
         self._store.submit(batch)
@@ -296,7 +296,7 @@ class Loop:
     def _handle(self, envelope: Envelope) -> None:
         peer, message = envelope.peer, envelope.message
         if peer.uid < 0 or isinstance(message, InputError):
-            self._node.counters.refused += 1
+            self._runtime.counters.refused += 1
             text = str(message) if isinstance(message, InputError) else "unknown peer"
             request = message.request if isinstance(message, m.MalformedError) else 0
             self._router.send(peer.route, m.Error(request, "bad-input", text))
@@ -344,7 +344,7 @@ class Loop:
 
     def _is_put_off(self, uid: int) -> bool:
         """Whether a user has had his share of this tenth of a second."""
-        return self._shares.is_used_up(uid, self._now())
+        return self._budget.is_exhausted(uid, self._now())
 
     def _demand_whole(self) -> None:
         """Make sure that what failed has left everything as it has to be.
@@ -353,8 +353,8 @@ class Loop:
             BugError: it has not. What is durable is; hetd is to begin again from that.
 
         """
-        self._node.scheduler.check()
-        known, live = self._node.scheduler.system.tasks, self._journal.live
+        self._runtime.scheduler.check()
+        known, live = self._runtime.scheduler.system.tasks, self._journal.live
         if known.keys() != live.keys():
             odd = sorted(known.keys() ^ live.keys())[:10]
             raise BugError(f"scheduler and journal differ about tasks {odd}")
@@ -369,15 +369,15 @@ class Loop:
             case m.Request():
                 self._ask(peer, message)
             case m.WorkerExited():
-                self._crew.worker_exited(peer, message)
+                self._reports.worker_exited(peer, message)
             case m.AttachmentsHeld():
-                self._crew.attachments_held(peer, message)
+                self._reports.attachments_held(peer, message)
             case m.SnapshotsHeld():
-                self._crew.snapshots.held(peer, message)
+                self._reports.snapshots.held(peer, message)
             case m.Leaving():
-                self._crew.worker_leaves(peer)
+                self._reports.worker_leaves(peer)
             case _:
-                self._crew.report(peer, message)
+                self._reports.report(peer, message)
 
     def _ask(self, peer: Peer, request: m.Request) -> None:
         """Answer a request, or do its first step; the others follow between messages."""
@@ -393,17 +393,17 @@ class Loop:
         self._reply(peer, request, made)
 
     def _on_watch(self, peer: Peer, message: m.Subscribe) -> m.Message:
-        if self._watchers.is_full_for(peer, message):
-            for route in self._watchers.routes_of(peer.uid):
+        if self._subscriptions.is_full_for(peer, message):
+            for route in self._subscriptions.routes_of(peer.uid):
                 # who is gone is known by what cannot be sent
                 self._tell(route, m.Lagged())
-        if self._watchers.is_full_for(peer, message):
+        if self._subscriptions.is_full_for(peer, message):
             text = (
                 f"a user has {MOST_WATCHES} watches at most, of {MOST_WATCHED} tasks; "
                 "watch all, or close some"
             )
             return m.Error(message.request, "bad-input", text)
-        self._watchers.add(peer, message)
+        self._subscriptions.add(peer, message)
         return m.Done(message.request)
 
     def _reply(self, peer: Peer, request: m.Request, reply: m.Message) -> None:
@@ -421,30 +421,30 @@ class Loop:
             text = f"protocol {hello.protocol} is not spoken here; hetd speaks {m.PROTOCOL}"
             self._router.send(peer.route, m.Error(0, "protocol", text))
             return
-        interval = int(self._node.config.interval_ms * 1e6)
-        launcher = self._node.pool.has_launcher(peer.uid)
+        interval = int(self._runtime.config.interval_ms * 1e6)
+        launcher = self._runtime.pool.has_launcher(peer.uid)
         welcome = m.Registered(
             m.PROTOCOL,
             hetd.__version__,
             os.getpid(),
             launcher,
             interval,
-            self._node.config.snapshots.terms(),
-            log_bytes=self._node.config.log_mb << 20,
-            processes=self._node.config.processes_per_user,
-            hung_launcher=self._node.pool.of_user(peer.uid).hung_launcher,
+            self._runtime.config.snapshots.terms(),
+            log_bytes=self._runtime.config.log_mb << 20,
+            processes=self._runtime.config.processes_per_user,
+            hung_launcher=self._runtime.pool.of_user(peer.uid).hung_launcher,
         )
         self._router.send(peer.route, welcome)
         if hello.role == "launcher":
             self._poller.watch(WatchedProcess(peer, None))
-            self._crew.launcher_came(peer, hello.workers)
+            self._reports.launcher_came(peer, hello.workers)
         elif hello.role == "worker" and self._has_room_for(peer, hello):
             self._poller.watch(WatchedProcess(peer, hello.worker))
-            self._crew.worker_came(peer, hello)
+            self._reports.worker_came(peer, hello)
 
     def _has_room_for(self, peer: Peer, hello: m.Register) -> bool:
         """Whether a worker is known, or one more is not too many for one user."""
-        pool, most = self._node.pool, self._node.config.connections_per_user
+        pool, most = self._runtime.pool, self._runtime.config.connections_per_user
         if pool.holds(peer.uid, hello.worker) or len(pool.workers_of(peer.uid)) < most:
             return True
         text = f"a user has {most} workers at most"
@@ -455,6 +455,6 @@ class Loop:
 
     def _on_exit(self, watched: WatchedProcess) -> None:
         if watched.worker is not None:
-            self._crew.process_ended(watched.peer, watched.worker)
+            self._reports.process_ended(watched.peer, watched.worker)
         else:
-            self._crew.launcher_left(watched.peer)
+            self._reports.launcher_left(watched.peer)

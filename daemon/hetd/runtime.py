@@ -1,6 +1,6 @@
 """The node: the scheduler with its journal and its workers; one shell around the core.
 
-`happen(event)` is how everything changes. The loop feeds it what workers report, the
+`dispatch(event)` is how everything changes. The loop feeds it what workers report, the
 service what users ask; it carries the scheduler's actions out.
 """
 
@@ -16,9 +16,15 @@ from hetd.config import Origins, UserLimits, quotas
 from hetd.devices.circuits import Circuits
 from hetd.devices.metering import Metering
 from hetd.devices.meters import Finder
-from hetd.tasks.history_notes import Remarks
-from hetd.tasks.operator_settings import Settings
-from hetd.tasks.recovery import note, resource, restored, submission, wishes
+from hetd.tasks.history_notes import HistoryNotes
+from hetd.tasks.operator_settings import OperatorSettings
+from hetd.tasks.recovery import (
+    note,
+    pending_requests,
+    resource,
+    restored,
+    submission,
+)
 from hetd.workers.commands import Commands
 from hetd.workers.watchdog import Watchdog, kill_group
 from hetsched import actions as a
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
 
     from hetd.config import Config
     from hetd.tasks.journal import Journal
-    from hetd.tasks.page import Entry
+    from hetd.tasks.page import TaskPage
     from hetd.workers.pool import WorkerPool
     from hetsched.actions import Action
     from hetsched.estimates.table import EstimateTable
@@ -54,7 +60,7 @@ EPOCHS = 1 << 32
 """Epochs that one run of the daemon can give out; the next run's are all larger."""
 
 
-class Node:
+class Runtime:
     """Carries out what the scheduler decides.
 
     Args:
@@ -108,8 +114,8 @@ class Node:
         resources = list(self.scheduler.system.resources.values())
         meters = Finder().find(devices) if config.meters else {}
         self.metering = Metering(resources, meters, clock.now())
-        self._remarks = Remarks(self.scheduler.system, journal)
-        self.settings = Settings(journal)
+        self._history = HistoryNotes(self.scheduler.system, journal)
+        self.settings = OperatorSettings(journal)
         self.timer: Nanoseconds | None = None
         self._pending: deque[Sequence[Event]] = deque()
         self._overruns: list[tuple[Nanoseconds, TaskId]] = []
@@ -124,9 +130,9 @@ class Node:
         """Go on with another configuration; what only a start takes up is the same."""
         self.config = config
         self.limits = UserLimits(config.limits)
-        self.happen(e.QuotasChanged(quotas(config.limits)))
+        self.dispatch(e.QuotasChanged(quotas(config.limits)))
 
-    def happen(self, *events: Event) -> None:
+    def dispatch(self, *events: Event) -> None:
         """Tell the scheduler, and do what it wants; also of what follows from that.
 
         Args:
@@ -138,14 +144,14 @@ class Node:
             # Read before any order leaves: no worker may begin before its record says.
             at = self.clock.wall()
             now = self._pending.popleft()
-            self._remarks.happened(now, at)
+            self._history.record_resource_events(now, at)
             self._do_all(self._decide(now), at)
 
     def change_policy(self, policy: Policy) -> None:
         """Let another policy decide from now on."""
         at = self.clock.wall()
         self._do_all(self.scheduler.change_policy(policy, self.clock.now()), at)
-        self.happen()
+        self.dispatch()
 
     def _do_all(self, actions: Sequence[Action], at: float) -> None:
         gathers = self.pool.gather()
@@ -174,33 +180,33 @@ class Node:
         self.settings.tell(self.devices)
         self.circuits.recall()
         resources = frozenset(self.devices)
-        entries = self.journal.restore()
+        pages = self.journal.restore()
         again = [
-            (TaskId(entry.id), wish)
-            for entry in entries
-            for wish in wishes(entry, resources)
+            (TaskId(page.id), wish)
+            for page in pages
+            for wish in pending_requests(page, resources)
         ]
-        before = self.journal.pages(entries)
+        before = self.journal.encoded_pages(pages)
         # Slots and shares of quotas are first of all theirs who have them.
-        entries.sort(key=lambda entry: entry.state != "running")
-        ends = list(self._left_over(entries))
-        self._take_up([self._restoration(entry) for entry in entries], ends)
+        pages.sort(key=lambda page: page.state != "running")
+        ends = list(self._left_over(pages))
+        self._take_up([self._restoration(page) for page in pages], ends)
         self.journal.drop_unchanged(before)
         # What ends now ends those that come after it: all must be there by then.
         for task, wish in again:
-            self.happen(wish)
+            self.dispatch(wish)
             self.keep(task)
 
-    def _left_over(self, entries: Sequence[Entry]) -> Iterator[e.TaskCancelled]:
+    def _left_over(self, pages: Sequence[TaskPage]) -> Iterator[e.TaskCancelled]:
         """End the tasks that were to end with one before them when the daemon stopped."""
-        for entry in entries:
-            if entry.state not in ("waiting", "held"):
+        for page in pages:
+            if page.state not in ("waiting", "held"):
                 continue
-            gone = (task for task in entry.spec.after if task not in self.journal.live)
+            gone = (task for task in page.spec.after if task not in self.journal.live)
             for other in filter(None, map(self.journal.find, gone)):
                 if other.state != "completed":
                     reason = dependency_ended(other.id, other.state)
-                    yield e.TaskCancelled(TaskId(entry.id), reason)
+                    yield e.TaskCancelled(TaskId(page.id), reason)
                     break
 
     def _take_up(
@@ -213,40 +219,40 @@ class Node:
         for action in self.scheduler.take_up(tasks, self.clock.now()):
             self._do(action, at)
         # at once: what waits must not go where it would have to leave again
-        self.happen(
+        self.dispatch(
             *self.watchdog.health.take_out_unusable(self.devices.values()),
             *self.settings.drains(self.devices),
             *ends,
             e.NodeStarted(),
         )
 
-    def _restoration(self, entry: Entry) -> e.TaskSubmitted | e.TaskRestored:
-        submitted = self.submission(entry)
-        self._watch_overrun(entry, submitted)
-        event = restored(entry, submitted)
+    def _restoration(self, page: TaskPage) -> e.TaskSubmitted | e.TaskRestored:
+        submitted = self.submission(page)
+        self._watch_overrun(page, submitted)
+        event = restored(page, submitted)
         if isinstance(event, e.TaskRestored) and event.epoch:
-            self.watchdog.await_return(entry)
+            self.watchdog.await_return(page)
         return event
 
-    def submit(self, entries: Sequence[Entry]) -> None:
+    def submit(self, pages: Sequence[TaskPage]) -> None:
         """Take in new tasks; all are there before the first one is placed."""
-        submitted = [self.submission(entry) for entry in entries]
-        for entry, event in zip(entries, submitted, strict=True):
-            self._watch_overrun(entry, event)
-        self.happen(*submitted)
+        submitted = [self.submission(page) for page in pages]
+        for page, event in zip(pages, submitted, strict=True):
+            self._watch_overrun(page, event)
+        self.dispatch(*submitted)
 
-    def amend_all(self, entries: Sequence[Entry]) -> None:
+    def amend_all(self, pages: Sequence[TaskPage]) -> None:
         """Take up the changed priorities and deadlines of tasks."""
         events = []
-        for entry in entries:
-            task = self.submission(entry)
-            self._watch_overrun(entry, task)
+        for page in pages:
+            task = self.submission(page)
+            self._watch_overrun(page, task)
             events.append(e.TaskAmended(task.task, task.priority, task.deadline))
-        self.happen(*events)
+        self.dispatch(*events)
 
-    def submission(self, entry: Entry) -> e.TaskSubmitted:
+    def submission(self, page: TaskPage) -> e.TaskSubmitted:
         """Tell the scheduler of a task that the journal knows."""
-        return submission(entry, self.config.migration_ms / 1e3, self.clock)
+        return submission(page, self.config.migration_ms / 1e3, self.clock)
 
     def expected(self, spec: m.TaskSpec) -> dict[str, tuple[float, float]]:
         """Seconds that a task is expected to take, and their relative deviation.
@@ -286,40 +292,40 @@ class Node:
         self.metering.tick(now)
         if self.timer is not None and self.timer <= now:
             self.timer = None
-            self.happen(e.TimerFired())
+            self.dispatch(e.TimerFired())
         while self._overruns and self._overruns[0][0] <= now:
             self._stop_overrun(*heappop(self._overruns))
         trial = self.scheduler.next_trial()
         if trial is not None and trial <= now:
-            self.happen(e.TrialDue())
+            self.dispatch(e.TrialDue())
         recall = self.scheduler.next_recall()
         if recall is not None and recall <= now:
-            self.happen(e.TrainOverdue())
+            self.dispatch(e.TrainOverdue())
         self.watchdog.tick(now)
 
-    def _watch_overrun(self, entry: Entry, submitted: e.TaskSubmitted) -> None:
+    def _watch_overrun(self, page: TaskPage, submitted: e.TaskSubmitted) -> None:
         """Note when a task is to stop, if it may not go on after its deadline."""
-        if submitted.deadline is not None and entry.spec.overrun == "stop":
+        if submitted.deadline is not None and page.spec.overrun == "stop":
             heappush(self._overruns, (submitted.deadline, submitted.task))
 
     def _stop_overrun(self, due: Nanoseconds, task: TaskId) -> None:
         record = self.scheduler.system.tasks.get(task)
         if record is not None and record.submitted.deadline == due:  # not amended since
-            entry = self.journal.live[task]
-            after = f"{entry.spec.deadline_s:g} s after submission"
-            self.happen(e.TaskCancelled(task, f"stopped at its deadline, {after}"))
+            page = self.journal.live[task]
+            after = f"{page.spec.deadline_s:g} s after submission"
+            self.dispatch(e.TaskCancelled(task, f"stopped at its deadline, {after}"))
 
     # ------------------------------------------------------------ actions
 
     def _do(self, action: Action, at: float) -> None:
         match action:
             case a.Record():
-                entry = self.journal.live[action.task]
-                self.journal.end_by_error(entry, action, at)
-                self.metering.note(action, entry, self.scheduler.system.now)
+                page = self.journal.live[action.task]
+                self.journal.end_by_error(page, action, at)
+                self.metering.note(action, page, self.scheduler.system.now)
                 self.note(action.task)
                 self.counters.records[action.event] += 1
-                self.journal.record(action, at, self._remarks.rule(action.task))
+                self.journal.record(action, at, self._history.rule(action.task))
             case a.Run() | a.Begin() | a.Stage():
                 self._order(action)
             case a.Preempt() | a.Abort() | a.Recall():
@@ -353,7 +359,7 @@ class Node:
         if isinstance(action, a.Recall):
             self._recall(action)
             return
-        self._remarks.stop(action.task, at)
+        self._history.record_stop(action.task, at)
         if isinstance(action, a.Preempt):
             self.commands.preempt(action)
             return
@@ -382,7 +388,7 @@ class Node:
         """Order another worker what the last one left undone."""
         aborted = self.commands.to_another(task)
         if aborted is not None:
-            self.happen(aborted)
+            self.dispatch(aborted)
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ def test_a_finding_stays_harmless(desk: Desk, role: str, plain: dict[str, Any]) 
     desk.loop.turn([])
 
     assert desk.inlet.answers["Error bug"] == 0
-    desk.node.scheduler.check()
+    desk.runtime.scheduler.check()
 
 
 @pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan, 1e300])
@@ -89,9 +89,9 @@ def test_a_worker_cannot_report_impossible_durations(
     desk: Desk, seconds: float
 ) -> None:
     desk.say(USER, m.Submit(1, [m.TaskSpec("app")]))
-    (entry,) = desk.node.journal.live.values()
+    (page,) = desk.runtime.journal.live.values()
     (role,) = (each for each in WORKERS if desk.tasks_of(USER, each))
-    report = {"t": "Progress", "task": entry.id, "epoch": entry.epoch, "checkpoint": {}}
+    report = {"t": "Progress", "task": page.id, "epoch": page.epoch, "checkpoint": {}}
     more = {"seconds": seconds, "iterations": 1}
     desk.put(USER, role, msgpack.packb(report | more))
 
@@ -129,7 +129,7 @@ def test_a_broken_state_ends_the_daemon(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.say(USER, m.Submit(1, [m.TaskSpec("app")]))
-    _broken_by(monkeypatch, desk, desk.node.journal.live.clear)
+    _broken_by(monkeypatch, desk, desk.runtime.journal.live.clear)
 
     with pytest.raises(BugError, match=r"scheduler and journal differ about tasks \[1"):
         desk.say(USER, m.Devices(1))

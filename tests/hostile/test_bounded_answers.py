@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from hetd.store import Batch, Store
-from hetd.tasks.page import Entry, encode
+from hetd.tasks.page import TaskPage, encode
 from hetsched.estimates.point import Figures
 from libtask import messages as m
 from libtask.client.client import Selection
@@ -48,7 +48,7 @@ def restart(tmp_path: Path) -> Iterator[Callable[..., Shell]]:
         if opened:
             opened[-1].close()
         opened.append(Shell(tmp_path, **fields))
-        opened[-1].node.restore()
+        opened[-1].runtime.restore()
         return opened[-1]
 
     yield start
@@ -87,7 +87,7 @@ def _page(task: int, result: str = "", name: str = "") -> tuple[int, int, bytes,
     owner, now = os.getuid(), 2e9
     spec = m.TaskSpec("app", type="app/1", name=name)
     segments = [m.Segment("cpu", now, now + 1, computed=now + 1, computing=now)]
-    page = Entry(
+    page = TaskPage(
         task,
         owner,
         spec,
@@ -261,7 +261,7 @@ def run_to_its_end(shell: Shell, uid: int, task_type: str) -> None:
     worker = shell.worker(name, uid)
     run = shell.sent.to(name, m.Run)[-1]
     done = m.Finished(run.task, run.epoch, seconds=1.0, iterations=1, strips=1)
-    shell.crew.report(worker, done)
+    shell.reports.report(worker, done)
     assert shell.state(task) == "completed"
 
 
@@ -285,7 +285,7 @@ def test_types_are_told_to_their_owners_and_to_administrators(
     demand()
     shell = restart()
     for known in shell.store.samples():
-        shell.node.estimates.enter(known)
+        shell.runtime.estimates.enter(known)
     demand()
 
 
@@ -304,7 +304,7 @@ def test_priorities_are_bounded_but_for_administrators(shell: Shell) -> None:
 
 def test_a_page_from_before_the_bounds_is_read(shell: Shell) -> None:
     spec = msgspec.structs.replace(a_spec(), name="n" * NAME)
-    page = Entry(1, USER, spec, 1.0, state="held")
+    page = TaskPage(1, USER, spec, 1.0, state="held")
     shell.store.submit(Batch(tasks=[(1, 0, encode(page), USER)]))
     shell.store.flush()
 

@@ -72,7 +72,7 @@ def test_no_message_holds_the_loop_for_long(load: Load) -> None:
             too_long[case.name] = f"{took}, {slowness:.1f} times as slow"
 
     assert too_long == {}
-    load.desk.node.scheduler.check()
+    load.desk.runtime.scheduler.check()
     # and most of them were carried out
     assert answered >= {
         "Submitted",

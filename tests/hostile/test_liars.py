@@ -66,15 +66,15 @@ class Script:
 
     def submit(self, number: int, **fields: int) -> list[int]:
         spec = m.TaskSpec("bad", type="bad", kinds=["cpu"], **fields)  # type: ignore[arg-type]  # numbers all
-        before = {entry.id for entry in self.shared.own(LIAR)}
+        before = {page.id for page in self.shared.own(LIAR)}
         self.shared.say(self.client, m.Submit(1, [spec] * number))
-        return sorted({entry.id for entry in self.shared.own(LIAR)} - before)
+        return sorted({page.id for page in self.shared.own(LIAR)} - before)
 
     def be_launcher(self, *workers: str) -> None:
         self.shared.say(self.launcher, m.Register("launcher", workers=list(workers)))
 
     def claim(self, peer: Peer, name: str, task: int) -> None:
-        epoch = self.shared.node.journal.live[task].epoch
+        epoch = self.shared.runtime.journal.live[task].epoch
         hello = m.Register(
             "worker", worker=name, task=task, epoch=epoch, resource="cpu"
         )
@@ -98,10 +98,10 @@ def script(shared: SharedNode) -> Script:
 
 
 def _all_is_well(shared: SharedNode) -> None:
-    shared.node.scheduler.check()
-    shared.node.pool.check()
-    records = shared.node.scheduler.system.tasks.values()
-    assert list(shared.node.watchdog.neglected(records)) == []
+    shared.runtime.scheduler.check()
+    shared.runtime.pool.check()
+    records = shared.runtime.scheduler.system.tasks.values()
+    assert list(shared.runtime.watchdog.neglected(records)) == []
     assert shared.mail.answers["Error bug"] == 0
 
 
@@ -123,7 +123,7 @@ def test_a_task_that_waits_for_a_worker_cannot_be_claimed(
     for number, peer in enumerate(peers):
         shared.say(peer, m.Register("worker", worker=f"honest{number}"))
         _all_is_well(shared)
-    held = [worker.task for worker in shared.node.pool.workers_of(LIAR)]
+    held = [worker.task for worker in shared.runtime.pool.workers_of(LIAR)]
     assert sorted(task for task in held if task) == tasks
 
 
@@ -143,7 +143,7 @@ def test_a_launcher_that_makes_nothing_holds_a_place_for_a_minute_and_a_half(
     assert shared.own(HONEST) == [], "the honest user's task has run meanwhile"
     script.pass_time(4 * (WORKER_S + SLACK_S))
     assert shared.own(LIAR) == [], "it is not tried for ever"
-    reason = shared.node.journal.find(first[0])
+    reason = shared.runtime.journal.find(first[0])
     assert reason is not None
     assert reason.reason == "no worker came for it in 90 s; 3 attempts are the limit"
 
@@ -190,9 +190,9 @@ def test_the_end_of_a_worker_is_noticed_whatever_its_launcher_says(
     shared.time.seconds += EXIT_S + SLACK_S
     shared.turn()
 
-    (entry,) = shared.own(LIAR)
+    (page,) = shared.own(LIAR)
     reason = "its worker ended, and its launcher did not say how"
-    assert (entry.attempts, entry.reason) == (1, reason)
+    assert (page.attempts, page.reason) == (1, reason)
 
 
 @pytest.mark.parametrize("state_bytes", [0, (1 << 63) - 1])
@@ -204,10 +204,10 @@ def test_a_silent_worker_that_nobody_ends_holds_a_slot_as_long_as_is_documented(
     script.submit(1, state_bytes=state_bytes)
     (cpu,) = (
         each
-        for each in shared.node.scheduler.system.states.values()
+        for each in shared.runtime.scheduler.system.states.values()
         if each.resource.kind == "cpu"
     )
-    copied = shared.node.watchdog.longest_copy_s if state_bytes else 0.0
+    copied = shared.runtime.watchdog.longest_copy_s if state_bytes else 0.0
 
     script.pass_time(600.0 + copied + KILL_S + 2 * SLACK_S)
     assert cpu.slots == SLOTS - 1, "a process that cannot be ended has it"
@@ -246,7 +246,7 @@ def test_a_cancel_frees_the_place_of_a_program_that_does_not_obey(
     (task,) = script.holds()
 
     shared.say(script.client, m.Control(1, "cancel", [task]))
-    script.pass_time(shared.node.config.strip_limit_s + SLACK_S)
+    script.pass_time(shared.runtime.config.strip_limit_s + SLACK_S)
 
     assert shared.own(LIAR) == []
 
@@ -265,11 +265,11 @@ def test_device_errors_of_one_user_end_no_task_of_another(
     shared.say(liar, m.Register("worker", worker="w"))
 
     for task in script.submit(4):
-        epoch = shared.node.journal.live[task].epoch
+        epoch = shared.runtime.journal.live[task].epoch
         shared.say(liar, m.Failed(task, epoch, "it says", "device"))
 
-    (entry,) = shared.own(HONEST)
-    assert (entry.state, entry.attempts) == ("running", 0)
+    (page,) = shared.own(HONEST)
+    assert (page.state, page.attempts) == ("running", 0)
 
 
 def test_a_claim_takes_no_resource_that_the_task_was_not_given(
@@ -279,13 +279,13 @@ def test_a_claim_takes_no_resource_that_the_task_was_not_given(
     worker = script.process("worker")
     shared.say(worker, m.Register("worker", worker="w"))
     (task,) = script.submit(1)
-    epoch = shared.node.journal.live[task].epoch
+    epoch = shared.runtime.journal.live[task].epoch
 
     hello = m.Register("worker", worker="w", task=task, epoch=epoch, resource="gpu0")
     shared.say(script.process("again"), hello)
 
     _all_is_well(shared)
-    record = shared.node.scheduler.system.tasks[task]  # type: ignore[index]  # it is one
+    record = shared.runtime.scheduler.system.tasks[task]  # type: ignore[index]  # it is one
     assert (record.state, record.resource) == ("running", "cpu")
 
 
@@ -298,9 +298,9 @@ def test_the_end_of_a_task_that_was_not_begun_leaves_it_to_somebody(
     for number, peer in enumerate(workers):
         shared.say(peer, m.Register("worker", worker=f"w{number}"))
     for task in script.submit(SLOTS + 1):
-        entry = shared.node.journal.live[task]
+        page = shared.runtime.journal.live[task]
         record = m.CheckpointRecord(1, 2)
-        for epoch in (entry.epoch + 1, entry.epoch):
+        for epoch in (page.epoch + 1, page.epoch):
             message = {
                 "Finished": m.Finished(task, epoch),
                 "Aborted": m.Aborted(task, epoch),

@@ -69,22 +69,22 @@ class EventfulWorld(World):
             preemptible=preemptible,
         )
         self.submitted[event.task] = event
-        self.happen(event)
+        self.dispatch(event)
 
     @precondition(lambda self: self.submitted)
     @rule(pick=PICK)
     def cancel(self, pick: int) -> None:
-        self.happen(e.TaskCancelled(self.any_task(pick)))
+        self.dispatch(e.TaskCancelled(self.any_task(pick)))
 
     @precondition(lambda self: self.submitted)
     @rule(pick=PICK, requeue=st.booleans())
     def hold(self, pick: int, requeue: bool) -> None:  # noqa: FBT001  drawn by name
-        self.happen(e.TaskHeld(self.any_task(pick), requeue))
+        self.dispatch(e.TaskHeld(self.any_task(pick), requeue))
 
     @precondition(lambda self: self.submitted)
     @rule(pick=PICK)
     def release(self, pick: int) -> None:
-        self.happen(e.TaskReleased(self.any_task(pick)))
+        self.dispatch(e.TaskReleased(self.any_task(pick)))
 
     @precondition(lambda self: self.submitted)
     @rule(pick=PICK, where=PICK)
@@ -93,7 +93,7 @@ class EventfulWorld(World):
         kinds = self.submitted[task].kinds
         able = [name for name in RESOURCES if RESOURCES[name].kind in kinds]
         self.pins[task] = able[where % len(able)]
-        self.happen(e.TaskMoved(task, self.pins[task]))
+        self.dispatch(e.TaskMoved(task, self.pins[task]))
 
     @precondition(lambda self: self.submitted)
     @rule(
@@ -103,7 +103,7 @@ class EventfulWorld(World):
     )
     def amend(self, pick: int, priority: int, deadline: float | None) -> None:
         due = None if deadline is None else self.now + int(deadline * SECOND)
-        self.happen(e.TaskAmended(self.any_task(pick), priority, due))
+        self.dispatch(e.TaskAmended(self.any_task(pick), priority, due))
 
     # ------------------------------------------------------------ what workers do
 
@@ -130,7 +130,7 @@ class EventfulWorld(World):
         """Give a task back that has not begun."""
         binding = choose(self.recalled(), pick)
         self.forget(binding)
-        self.happen(e.TaskAborted(binding.task, binding.epoch))
+        self.dispatch(e.TaskAborted(binding.task, binding.epoch))
 
     @precondition(lambda self: self.recalled())
     @rule(pick=PICK)
@@ -147,7 +147,7 @@ class EventfulWorld(World):
         due = self.scheduler.next_recall()
         if due is not None:
             self.now = max(self.now, due)
-            self.happen(e.TrainOverdue())
+            self.dispatch(e.TrainOverdue())
 
     @precondition(lambda self: self.running())
     @rule(pick=PICK, count=st.integers(2, 4))
@@ -162,7 +162,7 @@ class EventfulWorld(World):
             each.behind = None
             self.forget(each)
         self.ending = {each.task for each in train}
-        self.happen(*(e.TaskFinished(each.task, each.epoch) for each in train))
+        self.dispatch(*(e.TaskFinished(each.task, each.epoch) for each in train))
         self.ending = set()
 
     @precondition(lambda self: self.begun())
@@ -175,7 +175,7 @@ class EventfulWorld(World):
             self.pins.pop(binding.task, None)
         self.forget(binding)
         cause: Cause | None = "program" if program else None
-        self.happen(
+        self.dispatch(
             e.TaskFailed(binding.task, binding.epoch, "failed", elsewhere, cause=cause)
         )
 
@@ -185,20 +185,20 @@ class EventfulWorld(World):
         """Give up; mostly, but not only, as asked."""
         binding = choose(self.aborted() or self.running(), pick)
         self.forget(binding)
-        self.happen(e.TaskAborted(binding.task, binding.epoch))
+        self.dispatch(e.TaskAborted(binding.task, binding.epoch))
 
     @precondition(lambda self: self.begun())
     @rule(pick=PICK, hung=st.booleans())
     def lose_worker(self, pick: int, hung: bool) -> None:  # noqa: FBT001  drawn by name
         binding = choose(self.begun(), pick)
         behind = self.losses_behind(binding) if binding.resource is not None else []
-        self.happen(*behind, self.loss(binding, hung=hung))
+        self.dispatch(*behind, self.loss(binding, hung=hung))
 
     @precondition(lambda self: self.running())
     @rule(pick=PICK, cause=st.sampled_from(["crash", "hang", "killed", "stuck"]))
     def crash_worker(self, pick: int, cause: Cause) -> None:
         binding = choose(self.running(), pick)
-        self.happen(*self.losses_behind(binding), self.crash(binding, cause))
+        self.dispatch(*self.losses_behind(binding), self.crash(binding, cause))
 
     @rule()
     def try_what_was_avoided(self) -> None:
@@ -206,11 +206,11 @@ class EventfulWorld(World):
         due = self.scheduler.next_trial()
         if due is not None:
             self.now = max(self.now, due)
-            self.happen(e.TrialDue())
+            self.dispatch(e.TrialDue())
 
     @rule(owner=st.one_of(st.none(), OWNERS), names=st.sets(NAMES))
     def forget_failures(self, owner: int | None, names: set[str]) -> None:
-        self.happen(e.FailuresForgotten(owner, resources=frozenset(names)))
+        self.dispatch(e.FailuresForgotten(owner, resources=frozenset(names)))
 
     @precondition(lambda self: self.on_cpu())
     @rule(pick=PICK)
@@ -220,13 +220,13 @@ class EventfulWorld(World):
         behind = self.losses_behind(binding)
         lost = self.loss(binding, hung=True)
         self.blocked += 1
-        self.happen(*behind, lost, e.SlotsBlocked("cpu", self.blocked, "stuck"))
+        self.dispatch(*behind, lost, e.SlotsBlocked("cpu", self.blocked, "stuck"))
 
     @precondition(lambda self: self.blocked)
     @rule()
     def give_a_slot_back(self) -> None:
         self.blocked -= 1
-        self.happen(e.SlotsBlocked("cpu", self.blocked))
+        self.dispatch(e.SlotsBlocked("cpu", self.blocked))
 
     @precondition(lambda self: self.begun())
     @rule(pick=PICK)
@@ -240,14 +240,14 @@ class EventfulWorld(World):
         binding = choose(self.waiting(), pick)
         self.snapshot(binding)
         self.forget(binding)
-        self.happen(e.TaskParked(binding.task, binding.epoch))
+        self.dispatch(e.TaskParked(binding.task, binding.epoch))
 
     @precondition(lambda self: self.just_begun())
     @rule(pick=PICK)
     def park_while_told_to_go_on(self, pick: int) -> None:
         binding = choose(self.just_begun(), pick)
         self.forget(binding)
-        self.happen(e.TaskParked(binding.task, binding.epoch))
+        self.dispatch(e.TaskParked(binding.task, binding.epoch))
 
     @precondition(lambda self: self.just_begun())
     @rule(pick=PICK)
@@ -257,7 +257,7 @@ class EventfulWorld(World):
         self.kept[binding.task] = pick % (len(binding.strips) + 1)
         binding.strips = list(range(self.kept[binding.task]))
         resumed = e.TaskResumed(binding.task, binding.epoch, binding.progress)
-        self.happen(resumed)
+        self.dispatch(resumed)
 
     @precondition(lambda self: self.past)
     @rule(pick=PICK, kind=st.integers(0, 9))
@@ -277,7 +277,7 @@ class EventfulWorld(World):
             e.TaskParked(task, epoch),
         ]
         before = self.recorded[task]
-        self.happen(late[kind])
+        self.dispatch(late[kind])
         assert self.recorded[task].state == before.state
 
     # ------------------------------------------------------------ what resources do
@@ -285,7 +285,7 @@ class EventfulWorld(World):
     @rule(name=NAMES)
     def lose_resource(self, name: str) -> None:
         self.unusable.add(name)
-        self.happen(e.ResourceLost(name, "fell off the bus"))
+        self.dispatch(e.ResourceLost(name, "fell off the bus"))
         for binding in list(self.bindings.values()):
             if name in (binding.resource, binding.behind):
                 self.forget(binding)
@@ -293,33 +293,33 @@ class EventfulWorld(World):
     @rule(name=NAMES)
     def return_resource(self, name: str) -> None:
         self.unusable.discard(name)
-        self.happen(e.ResourceReturned(name))
+        self.dispatch(e.ResourceReturned(name))
 
     @rule(name=NAMES)
     def recover_resource(self, name: str) -> None:
         """Let a lost resource work again: a drained one stays so."""
         if not self.scheduler.system.states[name].draining:
             self.unusable.discard(name)
-        self.happen(e.ResourceRecovered(name))
+        self.dispatch(e.ResourceRecovered(name))
 
     @rule(name=NAMES)
     def drain_resource(self, name: str) -> None:
         self.unusable.add(name)
-        self.happen(e.ResourceDrained(name))
+        self.dispatch(e.ResourceDrained(name))
 
     # ------------------------------------------------------------ what launchers do
 
     @rule(owner=OWNERS)
     def leave_unattended(self, owner: int) -> None:
         self.unattended.add(owner)
-        self.happen(e.OwnerUnattended(owner))
+        self.dispatch(e.OwnerUnattended(owner))
 
     @precondition(lambda self: self.unattended)
     @rule(pick=PICK)
     def attend_again(self, pick: int) -> None:
         owner = choose(sorted(self.unattended), pick)
         self.unattended.remove(owner)
-        self.happen(e.OwnerAttended(owner))
+        self.dispatch(e.OwnerAttended(owner))
 
     # ------------------------------------------------------------ what else happens
 
@@ -333,9 +333,9 @@ class EventfulWorld(World):
     def fire_timer(self) -> None:
         self.now = max(self.now, self.timer or 0)
         self.timer = None
-        self.happen(e.TimerFired())
+        self.dispatch(e.TimerFired())
 
     @rule(name=st.sampled_from(list(POLICIES)))
     def change_policy(self, name: str) -> None:
-        self.happen(make_policy(name, {}))
-        self.happen(make_policy(self.policy, {}))
+        self.dispatch(make_policy(name, {}))
+        self.dispatch(make_policy(self.policy, {}))

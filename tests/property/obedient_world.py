@@ -95,7 +95,7 @@ class World(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ steps
 
-    def happen(self, *events: Event | Policy) -> None:
+    def dispatch(self, *events: Event | Policy) -> None:
         self.now += 1_000
         actions = handled(self.scheduler, events, self.now)
         self.history.append((events, self.now, actions))
@@ -297,7 +297,7 @@ class World(RuleBasedStateMachine):
     def snapshot(self, binding: Binding) -> None:
         self.kept[binding.task] = len(binding.strips)
         taken = e.SnapshotTaken(binding.task, binding.epoch, binding.progress)
-        self.happen(taken)
+        self.dispatch(taken)
 
     def strip(self, binding: Binding) -> None:
         binding.strips.append(len(binding.strips))
@@ -305,12 +305,12 @@ class World(RuleBasedStateMachine):
         done = e.StripsDone(
             binding.task, binding.epoch, binding.progress, 1 / STRIPS, 0.5
         )
-        self.happen(done)
+        self.dispatch(done)
 
     def finish_binding(self, binding: Binding) -> None:
         binding.strips.extend(range(len(binding.strips), STRIPS))
         self.forget(binding)
-        self.happen(e.TaskFinished(binding.task, binding.epoch))
+        self.dispatch(e.TaskFinished(binding.task, binding.epoch))
         # a cancel that was acknowledged wins
         expected = "cancelled" if binding.aborted else "completed"
         assert self.recorded[binding.task].state == expected
@@ -321,7 +321,7 @@ class World(RuleBasedStateMachine):
         assert resource is not None
         if binding.aborted:
             self.forget(binding)
-        self.happen(e.TaskYielded(binding.task, binding.epoch, binding.progress))
+        self.dispatch(e.TaskYielded(binding.task, binding.epoch, binding.progress))
 
     def any_task(self, pick: int) -> TaskId:
         task: TaskId = choose(list(self.submitted), pick)

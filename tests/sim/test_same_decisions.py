@@ -1,7 +1,7 @@
 """The same events, the same decisions: the daemon's node beside the simulator.
 
 The simulator plays the world. Whatever it tells its scheduler, and when, is told to a
-real `Node` too, with a real journal and a pool that only notes the orders. Specifications,
+real `Runtime` too, with a real journal and a pool that only notes the orders. Specifications,
 estimates and resources reach the node by its own ways.
 """
 
@@ -15,7 +15,7 @@ import pytest
 from builders import estimates
 from hetd.clock import Clock
 from hetd.config import Config
-from hetd.runtime import Node
+from hetd.runtime import Runtime
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetsched import actions as a
@@ -148,7 +148,7 @@ class PlayedNode:
         self.pool = NotingPool()
         self.journal = Journal(store)
         self._strips = {kind.name: kind.strips for kind in scenario.types}
-        self.node = Node(
+        self.runtime = Runtime(
             [_device(resource) for resource in scenario.resources],
             CONFIG,
             make_policy(policy, {}),
@@ -162,8 +162,8 @@ class PlayedNode:
     def orders(self, events: list[Event], now: Nanoseconds) -> list[Order]:
         """Tell the node; return what it tells the workers."""
         self.now = now
-        self.node.happen(*(self._as_submitted(event) for event in events))
-        self.node.scheduler.check()
+        self.runtime.dispatch(*(self._as_submitted(event) for event in events))
+        self.runtime.scheduler.check()
         return self.pool.take()
 
     def _as_submitted(self, event: Event) -> Event:
@@ -178,7 +178,7 @@ class PlayedNode:
             strip=1,
             iterations=self._strips[event.type],
         )
-        return self.node.submission(self.journal.admit(spec, 0, 0.0, b""))
+        return self.runtime.submission(self.journal.admit(spec, 0, 0.0, b""))
 
 
 def _device(resource: Any) -> m.DeviceInfo:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from hetd.loop import Loop
-from hetd.requests.idempotency import Once
+from hetd.requests.idempotency import IdempotencyKeys
 from hetd.requests.permissions import Permissions
-from hetd.requests.subscriptions import Watchers
+from hetd.requests.subscriptions import Subscriptions
 from hetd.tasks import journal as journal_module
 from hetd.tasks.journal import Journal
-from hetd.tasks.operator_settings import Settings
+from hetd.tasks.operator_settings import OperatorSettings
 from hetsched.state import Ledger
 from hetsched.tasks import State
 from libtask import messages as m
@@ -41,17 +41,19 @@ def reply_before_the_commit(patch: Patch) -> None:
 
 
 def lose_idempotency_keys_at_a_restart(patch: Patch) -> None:
-    remember = Once.remember
+    remember = IdempotencyKeys.remember
 
-    def in_memory(once: Once, uid: int, request: m.Change, reply: m.Request) -> None:
+    def in_memory(
+        once: IdempotencyKeys, uid: int, request: m.Change, reply: m.Request
+    ) -> None:
         remember(once, uid, request, reply)
-        once._node.journal.batch.keys.clear()
+        once._runtime.journal.batch.keys.clear()
 
-    patch.setattr(Once, "remember", in_memory)
+    patch.setattr(IdempotencyKeys, "remember", in_memory)
 
 
 def repeat_a_change_that_was_made(patch: Patch) -> None:
-    patch.setattr(Once, "_find", lambda _once, _uid, _key: None)
+    patch.setattr(IdempotencyKeys, "_find", lambda _once, _uid, _key: None)
 
 
 def give_task_ids_again_after_a_restart(patch: Patch) -> None:
@@ -73,21 +75,23 @@ def list_the_tasks_of_all_users(patch: Patch) -> None:
 
 
 def tell_all_watchers_of_all_tasks(patch: Patch) -> None:
-    patch.setattr(Watchers, "_interested", lambda watchers, *_: [*watchers._watches])
+    patch.setattr(
+        Subscriptions, "_interested", lambda watchers, *_: [*watchers._watches]
+    )
 
 
 def lose_drains_at_a_restart(patch: Patch) -> None:
-    def drain(settings: Settings, resource: str, setting: Any) -> None:
+    def drain(settings: OperatorSettings, resource: str, setting: Any) -> None:
         settings.drained.setdefault(resource, setting)
 
-    patch.setattr(Settings, "drain", drain)
+    patch.setattr(OperatorSettings, "drain", drain)
 
 
 def lose_the_chosen_policy_at_a_restart(patch: Patch) -> None:
-    def choose(settings: Settings, setting: Any) -> None:
+    def choose(settings: OperatorSettings, setting: Any) -> None:
         settings.policy = setting
 
-    patch.setattr(Settings, "choose", choose)
+    patch.setattr(OperatorSettings, "choose", choose)
 
 
 def run_dependents_of_failed_tasks(patch: Patch) -> None:

@@ -27,7 +27,7 @@ import msgspec
 
 from hetd.config import Config
 from hetd.loop import Loop
-from hetd.runtime import EPOCHS, Node
+from hetd.runtime import EPOCHS, Runtime
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.poller import Poller
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hetd.tasks.page import Entry
+    from hetd.tasks.page import TaskPage
     from hetd.transport.poller import WatchedProcess
 
 DEVICES = [
@@ -146,7 +146,7 @@ class Desk:
     def __init__(self, folder: Path, policy: str = "affinity") -> None:
         self.inlet = Inlet()
         self.store = Store(folder / "hetd.db")
-        self.node = Node(
+        self.runtime = Runtime(
             DEVICES,
             Config(policy=policy, meters=False),
             make_policy(policy, {}),
@@ -157,8 +157,8 @@ class Desk:
             # a hostile message must not make the fuzzer kill processes
             kill=lambda _pid: None,
         )
-        self.node.watchdog.health.try_device = GoodTrial
-        self.loop = Loop(self.inlet, self.store, self.node, NoPoller())
+        self.runtime.watchdog.health.try_device = GoodTrial
+        self.loop = Loop(self.inlet, self.store, self.runtime, NoPoller())
         self.tidy()
 
     def tidy(self) -> None:
@@ -167,7 +167,7 @@ class Desk:
             self.say(uid, m.Register("launcher"), "launcher")
             for name in WORKERS:
                 self.say(uid, m.Register("worker", worker=name), name)
-        live = self.node.journal.live
+        live = self.runtime.journal.live
         if len(live) > PATIENCE_TASKS:
             self.say(ADMIN, m.Control(0, "cancel", list(live)[: m.MAX_IDS]))
 
@@ -176,12 +176,12 @@ class Desk:
         self.put(uid, role, m.encode(message))
         self.loop.turn([])
 
-    def tasks_of(self, uid: int, role: str) -> list[Entry]:
+    def tasks_of(self, uid: int, role: str) -> list[TaskPage]:
         """Find the live tasks of a user; or those that one of the user's workers holds."""
-        own = [each for each in self.node.journal.live.values() if each.owner == uid]
+        own = [each for each in self.runtime.journal.live.values() if each.owner == uid]
         if role not in WORKERS:
             return own
-        route, pool = _route(uid, role), self.node.pool
+        route, pool = _route(uid, role), self.runtime.pool
         return [each for each in own if pool.holder(each.id, route)]
 
     def put(self, uid: int, role: str, frame: bytes) -> None:
@@ -237,7 +237,7 @@ def _some_cases(desk: Desk, chance: random.Random, count: int, found: Findings) 
             found.bugs.append((frame, "called a bug by the daemon"))
         found.cases += 1
     try:
-        desk.node.scheduler.check()
+        desk.runtime.scheduler.check()
     except Exception as error:  # noqa: BLE001  whatever it is, it is a finding
         found.bugs.append((b"", f"invariant: {error}"))
     desk.tidy()
@@ -278,16 +278,16 @@ def a_case(desk: Desk, chance: random.Random, uid: int) -> tuple[str, bytes]:
     return role, _broken(packed, chance) if chance.random() < 0.1 else packed
 
 
-def _aim(plain: dict[str, Any], chance: random.Random, own: list[Entry]) -> None:
+def _aim(plain: dict[str, Any], chance: random.Random, own: list[TaskPage]) -> None:
     """Let a message be of tasks that there are, and of their present epochs."""
     if not own:
         return
-    entry = chance.choice(own)
+    page = chance.choice(own)
     for name in ("task", "id"):
         if name in plain:
-            plain[name] = entry.id
+            plain[name] = page.id
     if "epoch" in plain:
-        plain["epoch"] = entry.epoch
+        plain["epoch"] = page.epoch
     if plain.get("ids"):
         plain["ids"] = [chance.choice(own).id for _ in range(chance.randint(1, 4))]
 

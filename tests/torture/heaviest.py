@@ -33,7 +33,7 @@ from typing import (
 import msgpack
 import msgspec
 
-from hetd.daemon import Collector
+from hetd.daemon import GarbageCollector
 from hetd.requests.resources import MOST_NOTES
 from libtask import messages as m
 from libtask.errors import InputError
@@ -42,7 +42,7 @@ from torture.bodies import ADMIN, USERS, WORKERS, Desk
 if TYPE_CHECKING:
     import argparse
 
-    from hetd.tasks.page import Entry
+    from hetd.tasks.page import TaskPage
 
 USER = USERS[0]
 KINDS: tuple[type[m.Message], ...] = get_args(m.ToDaemon)
@@ -312,7 +312,7 @@ class Load:
         policy: str = "finish-time",
     ) -> None:
         self.desk = Desk(folder, policy)
-        self._collector = Collector(self.desk.node.clock.now())
+        self._collector = GarbageCollector(self.desk.runtime.clock.now())
         self._submit([m.TaskSpec("app", {"data": "x" * LARGE}, hold=True)] * 2 * large)
         first = list(self._live)
         self.settle(USER, m.Control(0, "cancel", first[large:]))
@@ -353,12 +353,12 @@ class Load:
         self.settle(USER, m.Submit(0, chunk))
 
     @property
-    def _live(self) -> dict[int, Entry]:
-        return self.desk.node.journal.live
+    def _live(self) -> dict[int, TaskPage]:
+        return self.desk.runtime.journal.live
 
     def _forget_recent(self) -> None:
         """Let what has ended be on disk alone."""
-        self.desk.node.journal._recent.clear()
+        self.desk.runtime.journal._recent.clear()
 
     def settle(self, uid: int, request: m.Request) -> None:
         """Ask, and turn until all is done."""
@@ -372,7 +372,7 @@ class Load:
         while len(took) < MOST_TURNS:
             begin = time.thread_time()
             loop.turn([])
-            self._collector.look(self.desk.node.clock.now(), len(self._live))
+            self._collector.look(self.desk.runtime.clock.now(), len(self._live))
             took.append(time.thread_time() - begin)
             if not store.idle:  # the disk is not what is measured
                 select.select([store.wake_fd], [], [], 1.0)

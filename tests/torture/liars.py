@@ -20,7 +20,7 @@ from hetd.clock import Clock
 from hetd.config import Config
 from hetd.loop import Loop
 from hetd.reports.worker_reports import EXIT_S
-from hetd.runtime import EPOCHS, Node
+from hetd.runtime import EPOCHS, Runtime
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.poller import Poller, WatchedProcess
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from hetd.tasks.page import Entry
+    from hetd.tasks.page import TaskPage
     from hetsched.tasks import TaskRecord
 
 LIAR, HONEST = 1000, 2000
@@ -120,7 +120,7 @@ class SharedNode:
         self.mail = Mail()
         self.processes = Processes()
         self.store = Store(folder / "hetd.db")
-        self.node = Node(
+        self.runtime = Runtime(
             DEVICES,
             CONFIG,
             make_policy("affinity", {}),
@@ -132,8 +132,8 @@ class SharedNode:
             kill=self.processes.end,
             started_at=self.processes.started_at,
         )
-        self.node.watchdog.health.try_device = GoodTrial
-        self.loop = Loop(self.mail, self.store, self.node, self.processes)
+        self.runtime.watchdog.health.try_device = GoodTrial
+        self.loop = Loop(self.mail, self.store, self.runtime, self.processes)
 
     def turn(self) -> None:
         ended, self.processes.ended = self.processes.ended, []
@@ -144,12 +144,12 @@ class SharedNode:
         self.mail.put(peer, m.encode(message))
         self.turn()
 
-    def own(self, uid: int) -> list[Entry]:
-        live = self.node.journal.live.values()
-        return [entry for entry in live if entry.owner == uid]
+    def own(self, uid: int) -> list[TaskPage]:
+        live = self.runtime.journal.live.values()
+        return [page for page in live if page.owner == uid]
 
     def running(self, uid: int) -> list[TaskRecord]:
-        states = self.node.scheduler.system.states.values()
+        states = self.runtime.scheduler.system.states.values()
         running = [record for state in states for record in state.running.values()]
         return [record for record in running if record.submitted.owner == uid]
 
@@ -282,7 +282,7 @@ class Liar:
         for peer in self._peers:
             self._shared.processes.end(peer.pid)
         self._peers.clear()
-        ids = [entry.id for entry in self._shared.own(LIAR)]
+        ids = [page.id for page in self._shared.own(LIAR)]
         self._shared.turn()
         if ids:
             admin = Peer(b"admin", ADMIN, 1)
@@ -305,7 +305,7 @@ class Liar:
 
     def _name(self) -> str:
         """Return a name of a worker: asked for, known, made up, or another user's."""
-        pool = self._shared.node.pool
+        pool = self._shared.runtime.pool
         crew = pool.of_user(LIAR)
         known = [worker.name for worker in pool.workers_of(LIAR)]
         names = [*sorted(crew.starting), *sorted(crew.overdue), *known, "x", "y"]
@@ -315,14 +315,14 @@ class Liar:
     def _claim(self) -> tuple[int | None, int]:
         """Return a task to claim, and an epoch: right, old, or made up."""
         chance = self._chance
-        live = list(self._shared.node.journal.live.values())
+        live = list(self._shared.runtime.journal.live.values())
         own = self._shared.own(LIAR)
-        entries = own if own and chance.random() < 0.9 else live
-        if not entries or chance.random() < 0.3:
+        pages = own if own and chance.random() < 0.9 else live
+        if not pages or chance.random() < 0.3:
             return None, 0
-        entry = chance.choice(entries)
+        page = chance.choice(pages)
         lie = chance.choice((0, 0, 0, 0, -1, 1, EPOCHS))
-        return entry.id, entry.epoch + lie
+        return page.id, page.epoch + lie
 
     def _say(self, peer: Peer, message: m.Message) -> None:
         self._shared.say(peer, message)
@@ -383,7 +383,7 @@ class Liar:
         self._say(self._holder(task) or self._peer(), message)
 
     def _holder(self, task: int) -> Peer | None:
-        worker = self._shared.node.pool.worker_of(task)
+        worker = self._shared.runtime.pool.worker_of(task)
         found = [peer for peer in self._peers if worker and peer.route == worker.route]
         return found[0] if found else None
 
@@ -438,15 +438,15 @@ class Judge:
 
     def look(self) -> list[str]:
         """Return what is wrong."""
-        node = self._shared.node
+        runtime = self._shared.runtime
         wrong = []
-        for check in (node.scheduler.check, node.pool.check):
+        for check in (runtime.scheduler.check, runtime.pool.check):
             try:
                 check()
             except Exception as error:  # noqa: BLE001  whatever it is, it is a finding
                 wrong.append(f"{type(error).__name__}: {error}")
-        records = node.scheduler.system.tasks.values()
-        wrong += node.watchdog.neglected(records)
+        records = runtime.scheduler.system.tasks.values()
+        wrong += runtime.watchdog.neglected(records)
         wrong += self._harm(self._shared.own(HONEST))
         bugs = self._shared.mail.answers["Error bug"]
         if bugs:
@@ -454,12 +454,12 @@ class Judge:
         wrong += self._overstays()
         return wrong
 
-    def _harm(self, entries: Iterable[Entry]) -> list[str]:
+    def _harm(self, pages: Iterable[TaskPage]) -> list[str]:
         """Report tasks of the honest user that have lost something."""
         return [
-            f"honest task {entry.id} lost a worker: {entry.reason}"
-            for entry in entries
-            if entry.attempts or entry.reason
+            f"honest task {page.id} lost a worker: {page.reason}"
+            for page in pages
+            if page.attempts or page.reason
         ]
 
     def _overstays(self) -> list[str]:
@@ -471,7 +471,7 @@ class Judge:
         for record in self._shared.running(LIAR):
             key = (record.id, record.epoch, record.since)
             place = self._places[key] = before.get(key) or Place(now)
-            served = self._shared.node.pool.worker_of(record.id) is not None
+            served = self._shared.runtime.pool.worker_of(record.id) is not None
             if served:
                 place.unserved = None
             elif place.unserved is None:
@@ -484,7 +484,7 @@ class Judge:
 
     def _fruitless(self, record: TaskRecord, place: Place, passed: float) -> list[str]:
         """Report a task that gets slot after slot without progress."""
-        task, config = record.id, self._shared.node.config
+        task, config = record.id, self._shared.runtime.config
         if record.furthest > self._furthest.get(task, 0.0) or place.reported:
             self._furthest[task] = record.furthest
             self._held[task] = 0
@@ -492,18 +492,18 @@ class Judge:
         most = (config.attempts + 1) * (config.setup_limit_s + KILL_S + SLACK_S)
         if (
             self._held[task] > most
-            and not self._shared.node.journal.live[task].spec.state_bytes
+            and not self._shared.runtime.journal.live[task].spec.state_bytes
         ):
             return [f"task {task} has had slots for {self._held[task]} s for nothing"]
         return []
 
     def _overstay(self, task: int, place: Place, now: float) -> list[str]:
-        limits = self._shared.node.config
+        limits = self._shared.runtime.config
         if place.unserved is not None and now - place.unserved > WORKER_S + SLACK_S:
             return [f"task {task} has had a slot and no worker for too long"]
-        entry = self._shared.node.journal.live[task]
+        page = self._shared.runtime.journal.live[task]
         most = limits.setup_limit_s + KILL_S + EXIT_S + WORKER_S + SLACK_S
-        silent = not place.reported and not entry.spec.state_bytes
+        silent = not place.reported and not page.spec.state_bytes
         if silent and now - place.since > most:
             return [f"task {task} has had a slot without a report for too long"]
         return []
@@ -560,7 +560,7 @@ def _silence(shared: SharedNode, honest: HonestUser, judge: Judge) -> list[str]:
 
 
 def _is_free(shared: SharedNode) -> bool:
-    states = shared.node.scheduler.system.states.values()
+    states = shared.runtime.scheduler.system.states.values()
     whole = all(s.up and s.slots == s.resource.slots for s in states)
     idle = not shared.running(LIAR)
     return whole and idle and not shared.own(HONEST)

@@ -8,9 +8,9 @@ import msgspec
 
 from hetd.clock import SYSTEM_CLOCK, Clock
 from hetd.config import Config
-from hetd.reports.worker_reports import CrewDesk
+from hetd.reports.worker_reports import WorkerReports
 from hetd.requests import Service
-from hetd.runtime import EPOCHS, Node
+from hetd.runtime import EPOCHS, Runtime
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.router import Peer
@@ -91,7 +91,7 @@ class Shell:
         self.store = Store(folder / "hetd.db")
         self.pool = WorkerPool(self.sent.send, str(self.store.incarnation))
         self.journal = Journal(self.store)
-        self.node = Node(
+        self.runtime = Runtime(
             devices,
             msgspec.structs.replace(CONFIG, **fields),
             make_policy("affinity", {}),
@@ -105,9 +105,9 @@ class Shell:
         )
         self.stopped: list[bool] = []
         self.service = Service(
-            self.node, self.store, lambda: self.stopped.append(True), lambda: 0
+            self.runtime, self.store, lambda: self.stopped.append(True), lambda: 0
         )
-        self.crew = CrewDesk(self.node)
+        self.reports = WorkerReports(self.runtime)
 
     def close(self) -> None:
         self.store.close()
@@ -134,22 +134,22 @@ class Shell:
         return answer
 
     def state(self, task: int) -> str:
-        entry = self.journal.find(task)
-        assert entry is not None
-        return entry.state
+        page = self.journal.find(task)
+        assert page is not None
+        return page.state
 
     # ------------------------------------------------------------ what processes do
 
     def launcher(self, uid: int = USER, pid: int = 77) -> Peer:
         """Let a user's launcher come."""
         peer = a_peer(f"launcher{uid}", uid, pid)
-        self.crew.launcher_came(peer)
+        self.reports.launcher_came(peer)
         return peer
 
     def worker(self, name: str, uid: int = USER, **fields: Any) -> Peer:
         """Let a worker come, by a route of the same name unless told otherwise."""
         peer = a_peer(fields.pop("route", name), uid)
-        self.crew.worker_came(peer, m.Register("worker", worker=name, **fields))
+        self.reports.worker_came(peer, m.Register("worker", worker=name, **fields))
         return peer
 
     def run_of(self, name: str) -> m.Run:
@@ -159,4 +159,4 @@ class Shell:
 
     def finish(self, name: str, run: m.Run | m.Stage, **fields: Any) -> None:
         finished = m.Finished(run.task, run.epoch, **fields)
-        self.crew.report(a_peer(name), finished)
+        self.reports.report(a_peer(name), finished)

@@ -56,7 +56,7 @@ def _crash(
     (task,) = shell.submit(a_spec(**{**ON_GPU, **fields}), uid=uid)
     assert shell.run_of(name).device.name == "gpu0"
     exited = m.WorkerExited(name, status, ABORTED)
-    shell.crew.worker_exited(a_peer(f"launcher{uid}", uid), exited)
+    shell.reports.worker_exited(a_peer(f"launcher{uid}", uid), exited)
     return task
 
 
@@ -68,9 +68,9 @@ def _avoided(shell: Shell, uid: int = USER) -> list[m.AvoidedPair]:
 
 
 def _reason(shell: Shell, task: int) -> str:
-    entry = shell.journal.find(task)
-    assert entry is not None
-    return entry.reason or ""
+    page = shell.journal.find(task)
+    assert page is not None
+    return page.reason or ""
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_crash_on_the_only_resource_fails_after_one_attempt(running: Shell) ->
     (pair,) = _avoided(running)
     assert (pair.app, pair.resource, pair.owner) == ("heat", "gpu0", f"uid:{USER}")
     assert (pair.failures, pair.cause, pair.reason) == (1, "crash", ABORTED)
-    assert pair.until == pytest.approx(running.node.clock.wall() + 60, rel=1e-9)
+    assert pair.until == pytest.approx(running.runtime.clock.wall() + 60, rel=1e-9)
 
 
 def test_the_next_task_of_that_user_goes_elsewhere_and_another_users_does_not(
@@ -125,7 +125,7 @@ def test_a_failed_compile_keeps_the_next_task_away(running: Shell) -> None:
     run = running.run_of("w")
     failed = m.Failed(run.task, run.epoch, "does not compile: line 3", "program")
 
-    running.crew.report(a_peer("w"), failed)
+    running.reports.report(a_peer("w"), failed)
 
     (pair,) = _avoided(running)
     assert (pair.cause, pair.reason) == ("program", "does not compile: line 3")
@@ -136,7 +136,7 @@ def test_failures_of_the_input_say_nothing_of_the_resource(running: Shell) -> No
     running.submit(a_spec(**ON_GPU))
     run = running.run_of("w")
 
-    running.crew.report(a_peer("w"), m.Failed(run.task, run.epoch, "no such file"))
+    running.reports.report(a_peer("w"), m.Failed(run.task, run.epoch, "no such file"))
 
     assert _avoided(running) == []
 
@@ -210,7 +210,7 @@ def test_one_task_tries_it_in_time(shell: Shell, hands: Hands) -> None:
     assert device_of(shell).running == []
 
     hands.seconds += 61.0
-    shell.node.tick()
+    shell.runtime.tick()
 
     (pair,) = _avoided(shell)
     assert pair.on_trial
@@ -230,7 +230,7 @@ def after(tmp_path: Path, hands: Hands) -> Iterator[Callable[[], Shell]]:
         shells[-1].close()
         hands.seconds += 10.0
         shells.append(Shell(tmp_path, hands.clock()))
-        shells[-1].node.restore()
+        shells[-1].runtime.restore()
         return shells[-1]
 
     yield start
@@ -242,7 +242,7 @@ def test_it_is_known_after_a_restart(after: Callable[[], Shell]) -> None:
 
     (pair,) = _avoided(shell)
     assert (pair.app, pair.failures, pair.reason) == ("heat", 1, ABORTED)
-    assert pair.until == pytest.approx(shell.node.clock.wall() + 50, rel=1e-9)
+    assert pair.until == pytest.approx(shell.runtime.clock.wall() + 50, rel=1e-9)
     shell.ask(m.DeleteSamples(1, key="k"), uid=0)
     assert _avoided(after()) == []
 
@@ -255,7 +255,7 @@ def test_a_clock_that_was_put_back_prolongs_nothing(
     shell = after()
 
     (pair,) = _avoided(shell)
-    assert pair.until == pytest.approx(shell.node.clock.wall() + 86_400, rel=1e-9)
+    assert pair.until == pytest.approx(shell.runtime.clock.wall() + 86_400, rel=1e-9)
 
 
 def test_another_release_of_hetd_brings_other_programs(
@@ -296,10 +296,10 @@ def test_two_programs_of_the_box_take_a_device_out_of_use(
     trials.outcomes = [""]
     for _ in range(2):
         hands.seconds += FIRST_PAUSE_S
-        shell.node.tick()
+        shell.runtime.tick()
     assert device_of(shell).state == "up"
     assert {pair.on_trial for pair in _avoided(shell)} == {False}
-    shell.node.tick()
+    shell.runtime.tick()
     assert {pair.on_trial for pair in _avoided(shell)} == {True}
 
 
@@ -333,9 +333,9 @@ def test_hangs_of_users_own_programs_say_nothing_of_the_device(
         shell.worker(name)
         shell.submit(a_spec(**{**ON_GPU, "app": app}))
         hands.seconds += 1000.0
-        shell.node.tick()
+        shell.runtime.tick()
         exited = m.WorkerExited(name, -15, "killed by signal 15: no strip was finished")
-        shell.crew.worker_exited(a_peer(f"launcher{USER}"), exited)
+        shell.reports.worker_exited(a_peer(f"launcher{USER}"), exited)
 
     assert device_of(shell).state == state
     assert msgspec.structs.asdict(_avoided(shell)[0])["cause"] == "hang"

@@ -43,12 +43,12 @@ def test_a_deadline_holds_through_jumps_of_the_time_of_day(
     (task,) = shell.submit(a_spec(deadline_s=50.0, overrun="stop"))
 
     hands.wall += jump
-    shell.node.tick()
+    shell.runtime.tick()
     hands.pass_time(49.0)
-    shell.node.tick()
+    shell.runtime.tick()
     before = shell.state(task)
     hands.pass_time(2.0)
-    shell.node.tick()
+    shell.runtime.tick()
 
     assert (before, shell.state(task)) == ("running", "cancelled")
     shell.close()
@@ -64,8 +64,8 @@ def test_tasks_keep_their_order_when_time_goes_back(tmp_path: Path) -> None:
     shell.close()
 
     again = Shell(tmp_path, hands.clock())
-    again.node.restore()
-    queue = again.node.scheduler.system.queue("gpu0")
+    again.runtime.restore()
+    queue = again.runtime.scheduler.system.queue("gpu0")
 
     assert [task.id for task in queue] == [*first, *second][1:]
     again.close()
@@ -78,19 +78,19 @@ def test_no_time_is_negative_when_the_time_of_day_is_put_back(tmp_path: Path) ->
     hands.wall -= HOUR
     shell.worker("w")
     run = shell.run_of("w")
-    entry = shell.journal.live[task]
+    page = shell.journal.live[task]
     record = m.CheckpointRecord(1, 2)
     began = hands.wall
     report = m.Progress(task, run.epoch, record, 0.1, 1, started=began)
-    shell.crew.report(a_peer("w"), report)
+    shell.reports.report(a_peer("w"), report)
     hands.wall -= HOUR
     shell.finish("w", run, ended=hands.wall)
 
-    (segment,) = entry.segments
-    assert entry.started is not None
+    (segment,) = page.segments
+    assert page.started is not None
     assert segment.computing is not None
     assert segment.finish is not None
-    assert entry.finished is not None
-    assert entry.submitted <= entry.started <= segment.computing
-    assert segment.start <= segment.finish <= entry.finished
+    assert page.finished is not None
+    assert page.submitted <= page.started <= segment.computing
+    assert segment.start <= segment.finish <= page.finished
     shell.close()

@@ -25,7 +25,7 @@ class Watched:
     def __init__(self, folder: Path) -> None:
         self.desk = Desk(folder)
         self.desk.loop.finish()
-        self.now = self.desk.node.clock.now()
+        self.now = self.desk.runtime.clock.now()
         self.story: list[str] = []
         self.runs: list[m.Run] = []
         self._submit = self.desk.store.submit
@@ -34,7 +34,7 @@ class Watched:
         store: Any = self.desk.store
         store.submit = self._commit
         loop._router = self
-        self.desk.node.pool._send = self.send
+        self.desk.runtime.pool._send = self.send
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.desk.inlet, name)  # it stands before the router
@@ -47,8 +47,8 @@ class Watched:
         return True
 
     def submit(self, tasks: int = 1, *, seconds: float = SHORT_S) -> None:
-        self.desk.node.estimates.learn("app", "cpu", seconds, 1.0)
-        self.desk.node.estimates.learn("app", "gpu0", 1.0, 1.0)
+        self.desk.runtime.estimates.learn("app", "cpu", seconds, 1.0)
+        self.desk.runtime.estimates.learn("app", "gpu0", 1.0, 1.0)
         self.desk.say(USER, m.Submit(1, [m.TaskSpec("app")] * tasks))
 
     def finish(self) -> None:

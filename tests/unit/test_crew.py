@@ -30,12 +30,12 @@ def _progress(run: m.Run, done: int, total: int = 10, **fields: float) -> m.Prog
 
 def test_a_task_from_its_order_to_its_result(shell: Shell) -> None:
     task, run = _running(shell)
-    peer, began = a_peer("w"), shell.node.clock.wall()
+    peer, began = a_peer("w"), shell.runtime.clock.wall()
 
-    shell.crew.report(peer, _progress(run, 4, started=began, transfer_in=0.5))
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert entry.progress == 0.4
+    shell.reports.report(peer, _progress(run, 4, started=began, transfer_in=0.5))
+    page = shell.journal.find(task)
+    assert page is not None
+    assert page.progress == 0.4
     shell.finish("w", run, result={"a": 1}, seconds=2.0, strips=3, log="L", log_end=9)
 
     info = shell.ask(m.ListTasks(1, ids=[task], detail=True)).tasks[0]
@@ -53,10 +53,10 @@ def test_reports_of_others_and_of_old_epochs_do_not_count(shell: Shell) -> None:
     shell.worker("thief", OTHER)
     finished = m.Finished(task, run.epoch, result="mine")
 
-    shell.crew.report(a_peer("thief", OTHER), finished)
-    shell.crew.report(a_peer("nobody"), finished)
-    shell.crew.report(a_peer("w"), m.Finished(task, run.epoch - 1))
-    shell.crew.report(a_peer("w"), m.Finished(task + 1, run.epoch))
+    shell.reports.report(a_peer("thief", OTHER), finished)
+    shell.reports.report(a_peer("nobody"), finished)
+    shell.reports.report(a_peer("w"), m.Finished(task, run.epoch - 1))
+    shell.reports.report(a_peer("w"), m.Finished(task + 1, run.epoch))
 
     assert shell.state(task) == "running"
 
@@ -69,21 +69,21 @@ def test_a_yielded_task_goes_on_where_it_was_sent(shell: Shell) -> None:
     yielded = m.Yielded(
         task, run.epoch, m.CheckpointRecord(5, 10), seconds=1.0, iterations=5, strips=2
     )
-    shell.crew.report(a_peer("w"), yielded)
+    shell.reports.report(a_peer("w"), yielded)
 
     first, second = shell.sent.to("w", m.Run)
     assert (preempt.task, preempt.epoch) == (task, run.epoch)
     assert (first.device.name, second.device.name) == ("cpu", "gpu0")
     assert second.spec is None, "the worker still holds it"
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert [(s.resource, s.strips) for s in entry.segments] == [("cpu", 2), ("gpu0", 0)]
-    assert (entry.migrations, entry.progress) == (0, 0.5), "it may fail there yet"
+    page = shell.journal.find(task)
+    assert page is not None
+    assert [(s.resource, s.strips) for s in page.segments] == [("cpu", 2), ("gpu0", 0)]
+    assert (page.migrations, page.progress) == (0, 0.5), "it may fail there yet"
     progress = m.Progress(
         task, run.epoch, m.CheckpointRecord(6, 10), 0.5, 1, started=1.0
     )
-    shell.crew.report(a_peer("w"), progress)
-    assert (entry.migrations, shell.journal.migrations) == (1, 1)
+    shell.reports.report(a_peer("w"), progress)
+    assert (page.migrations, shell.journal.migrations) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_only_a_devices_failure_is_tried_elsewhere(
 ) -> None:
     task, run = _running(shell)
 
-    shell.crew.report(a_peer("w"), m.Failed(task, run.epoch, "it broke", code))
+    shell.reports.report(a_peer("w"), m.Failed(task, run.epoch, "it broke", code))
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert (entry.state, entry.reason) == (state, "it broke")
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.state, page.reason) == (state, "it broke")
     places = [order.device.name for order in shell.sent.to("w", m.Run)]
     assert places == (["cpu"] if state == "failed" else ["cpu", "gpu0"])
 
@@ -117,12 +117,12 @@ def test_a_task_whose_worker_left_runs_anew_until_its_attempts_are_spent(
         shell.worker(name)
         assert shell.state(task) == "running"
         exited = m.WorkerExited(name, -9, "killed by signal 9 (SIGKILL)")
-        shell.crew.worker_exited(a_peer("launcher1000"), exited)
+        shell.reports.worker_exited(a_peer("launcher1000"), exited)
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert entry.state == "failed"
-    assert entry.reason == "killed by signal 9 (SIGKILL); 3 attempts are the limit"
+    page = shell.journal.find(task)
+    assert page is not None
+    assert page.state == "failed"
+    assert page.reason == "killed by signal 9 (SIGKILL); 3 attempts are the limit"
 
 
 def test_what_a_lost_worker_wrote_last_is_kept_with_its_task(shell: Shell) -> None:
@@ -140,12 +140,12 @@ def test_what_a_lost_worker_wrote_last_is_kept_with_its_task(shell: Shell) -> No
     )
     exited = m.WorkerExited("w", -6, "killed by signal 6 (SIGABRT)", last=last)
 
-    shell.crew.worker_exited(launcher, exited)
+    shell.reports.worker_exited(launcher, exited)
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert (entry.reason, entry.last_output) == (last.reason, last)
-    segment = entry.segments[0]
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.reason, page.last_output) == (last.reason, last)
+    segment = page.segments[0]
     assert segment.finish is not None
     assert (segment.error, segment.failed_attempt) == (last.reason, True)
     assert (segment.log, segment.log_start, segment.log_end) == ("/logs/w.log", 5, 15)
@@ -157,12 +157,12 @@ def test_what_a_lost_worker_wrote_of_another_task_is_not_kept(shell: Shell) -> N
     of_before = m.LastOutput(task, run.epoch - 1, "killed by signal 6: of another")
     exited = m.WorkerExited("w", -6, "killed by signal 6 (SIGABRT)", last=of_before)
 
-    shell.crew.worker_exited(launcher, exited)
+    shell.reports.worker_exited(launcher, exited)
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert (entry.reason, entry.last_output) == ("killed by signal 6 (SIGABRT)", None)
-    assert entry.segments[0].error == "killed by signal 6 (SIGABRT)"
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.reason, page.last_output) == ("killed by signal 6 (SIGABRT)", None)
+    assert page.segments[0].error == "killed by signal 6 (SIGABRT)"
 
 
 def test_a_lost_worker_that_computed_was_no_failed_attempt(shell: Shell) -> None:
@@ -170,16 +170,16 @@ def test_a_lost_worker_that_computed_was_no_failed_attempt(shell: Shell) -> None
     task, run = _running(shell)
     for done, started in ((3, 1.0), (5, None)):
         checkpoint = m.CheckpointRecord(done, 10)
-        shell.crew.report(
+        shell.reports.report(
             a_peer("w"),
             m.Progress(task, run.epoch, checkpoint, 0.5, 1, 2, started=started),
         )
 
-    shell.crew.worker_exited(launcher, m.WorkerExited("w", -9))
+    shell.reports.worker_exited(launcher, m.WorkerExited("w", -9))
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    lost = entry.segments[0]
+    page = shell.journal.find(task)
+    assert page is not None
+    lost = page.segments[0]
     assert (lost.strips, lost.seconds, lost.failed_attempt) == (4, 1.0, False)
 
 
@@ -190,27 +190,27 @@ def test_a_strip_that_was_not_reported_is_known_of_the_workers_page(
     task, run = _running(shell)
     last = m.LastOutput(task, run.epoch, "killed", computed=True)
 
-    shell.crew.worker_exited(launcher, m.WorkerExited("w", -9, "killed", last=last))
+    shell.reports.worker_exited(launcher, m.WorkerExited("w", -9, "killed", last=last))
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert (entry.segments[0].strips, entry.segments[0].failed_attempt) == (1, False)
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.segments[0].strips, page.segments[0].failed_attempt) == (1, False)
 
 
 def test_a_failure_elsewhere_is_no_migration(shell: Shell) -> None:
     task, run = _running(shell)
 
-    shell.crew.report(a_peer("w"), m.Failed(task, run.epoch, "no such", "device"))
+    shell.reports.report(a_peer("w"), m.Failed(task, run.epoch, "no such", "device"))
     (_, second) = shell.sent.to("w", m.Run)
     finished = m.Finished(task, second.epoch, strips=3, iterations=3, seconds=1.0)
-    shell.crew.report(a_peer("w"), finished)
+    shell.reports.report(a_peer("w"), finished)
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert [s.failed_attempt for s in entry.segments] == [True, False]
-    assert entry.segments[0].resource != entry.segments[1].resource
-    assert (entry.migrations, shell.journal.migrations) == (0, 0)
-    assert entry.segments[0].joules is None
+    page = shell.journal.find(task)
+    assert page is not None
+    assert [s.failed_attempt for s in page.segments] == [True, False]
+    assert page.segments[0].resource != page.segments[1].resource
+    assert (page.migrations, shell.journal.migrations) == (0, 0)
+    assert page.segments[0].joules is None
 
 
 def test_workers_that_never_come_up_are_not_made_for_ever(shell: Shell) -> None:
@@ -218,7 +218,7 @@ def test_workers_that_never_come_up_are_not_made_for_ever(shell: Shell) -> None:
     (task,) = shell.submit(a_spec())
 
     for attempt in (1, 2, 3):
-        shell.crew.worker_exited(
+        shell.reports.worker_exited(
             launcher, m.WorkerExited(f"1-{attempt}", 1, "no memory")
         )
 
@@ -230,7 +230,7 @@ def test_workers_that_never_come_up_are_not_made_for_ever(shell: Shell) -> None:
 def test_a_launcher_speaks_for_its_own_users_workers_only(shell: Shell) -> None:
     task, _ = _running(shell)
 
-    shell.crew.worker_exited(a_peer("x", OTHER), m.WorkerExited("w", -9))
+    shell.reports.worker_exited(a_peer("x", OTHER), m.WorkerExited("w", -9))
 
     assert shell.state(task) == "running"
     assert shell.pool.holder(task, b"w")
@@ -240,11 +240,11 @@ def test_a_program_of_its_own_that_ends_fails_its_task(shell: Shell) -> None:
     shell.worker("own", own=True)
     (task,) = shell.submit(a_spec(), worker="own")
 
-    shell.crew.worker_left(USER, "own", "its worker ended")
+    shell.reports.worker_left(USER, "own", "its worker ended")
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert (entry.state, entry.reason) == ("failed", "its program ended")
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.state, page.reason) == ("failed", "its program ended")
 
 
 def test_tasks_that_wait_for_a_launcher_that_left_wait_for_the_next(
@@ -253,7 +253,7 @@ def test_tasks_that_wait_for_a_launcher_that_left_wait_for_the_next(
     launcher = shell.launcher()
     (task,) = shell.submit(a_spec())
 
-    shell.crew.launcher_left(launcher)
+    shell.reports.launcher_left(launcher)
     shell.launcher(pid=78)
     shell.worker("1-2")
 
@@ -265,16 +265,16 @@ def test_why_a_task_was_run_again_is_no_reason_of_its_good_end(shell: Shell) -> 
     (task,) = shell.submit(a_spec())
     shell.worker("1-1")
     exited = m.WorkerExited("1-1", -9, "killed by signal 9 (SIGKILL)")
-    shell.crew.worker_exited(a_peer("launcher1000"), exited)
+    shell.reports.worker_exited(a_peer("launcher1000"), exited)
     assert shell.journal.live[task].reason == exited.reason
 
     shell.worker("1-2")
     shell.finish("1-2", shell.run_of("1-2"))
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert (entry.state, entry.reason) == ("completed", None)
-    assert [segment.stop_rule for segment in entry.segments] == [exited.reason, ""]
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.state, page.reason) == ("completed", None)
+    assert [segment.stop_rule for segment in page.segments] == [exited.reason, ""]
 
 
 # ---------------------------------------------------------------- greetings
@@ -284,7 +284,7 @@ def test_a_worker_keeps_its_task_over_a_new_connection(shell: Shell) -> None:
     task, run = _running(shell)
 
     shell.worker("w", route="again", task=task, epoch=run.epoch)
-    shell.crew.report(a_peer("again"), m.Finished(task, run.epoch))
+    shell.reports.report(a_peer("again"), m.Finished(task, run.epoch))
 
     assert shell.state(task) == "completed"
 
@@ -306,8 +306,8 @@ def test_a_worker_that_missed_the_order_to_run_gets_it_again(shell: Shell) -> No
     task, run = _running(shell)
     peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
 
-    shell.crew.report(peer, m.Ready(task, run.epoch))
-    shell.crew.report(peer, m.Ready(task, run.epoch))
+    shell.reports.report(peer, m.Ready(task, run.epoch))
+    shell.reports.report(peer, m.Ready(task, run.epoch))
 
     assert shell.sent.to("again", m.Run) == [m.Run(task, run.epoch, run.device)]
 
@@ -317,18 +317,18 @@ def _moved(shell: Shell) -> tuple[int, m.Run, m.Yielded]:
     task, run = _running(shell, resources=["cpu"])
     shell.ask(m.Migrate(1, task, "gpu0"))
     record = m.CheckpointRecord(5, 10)
-    began = shell.node.clock.wall()
+    began = shell.runtime.clock.wall()
     yielded = m.Yielded(
         task, run.epoch, record, seconds=1.0, iterations=5, strips=2, ended=began
     )
-    shell.crew.report(a_peer("w"), yielded)
+    shell.reports.report(a_peer("w"), yielded)
     return task, run, yielded
 
 
 def _stretches(shell: Shell, task: int) -> list[tuple[str, int, bool]]:
-    entry = shell.journal.find(task)
-    assert entry is not None
-    return [(s.resource, s.strips, s.finish is None) for s in entry.segments]
+    page = shell.journal.find(task)
+    assert page is not None
+    return [(s.resource, s.strips, s.finish is None) for s in page.segments]
 
 
 def test_a_yield_that_is_told_again_ends_no_other_stretch(shell: Shell) -> None:
@@ -336,10 +336,10 @@ def test_a_yield_that_is_told_again_ends_no_other_stretch(shell: Shell) -> None:
 
     # the order to go on was lost with the connection
     peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
-    shell.crew.report(peer, yielded)
+    shell.reports.report(peer, yielded)
 
     assert _stretches(shell, task) == [("cpu", 2, False), ("gpu0", 0, True)]
-    device = shell.node.devices["gpu0"].spec
+    device = shell.runtime.devices["gpu0"].spec
     assert shell.sent.to("again", m.Run) == [m.Run(task, run.epoch, device, attempt=2)]
 
 
@@ -348,15 +348,15 @@ def test_a_yield_that_is_told_again_is_known_though_the_clock_was_put_back(
 ) -> None:
     task, run = _running(shell, resources=["cpu"])
     shell.ask(m.Migrate(1, task, "gpu0"))
-    later = shell.node.clock.wall() + 3600.0
+    later = shell.runtime.clock.wall() + 3600.0
     record = m.CheckpointRecord(5, 10)
     yielded = m.Yielded(
         task, run.epoch, record, seconds=1.0, iterations=5, strips=2, ended=later
     )
-    shell.crew.report(a_peer("w"), yielded)
+    shell.reports.report(a_peer("w"), yielded)
 
     peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
-    shell.crew.report(peer, yielded)
+    shell.reports.report(peer, yielded)
 
     assert _stretches(shell, task) == [("cpu", 2, False), ("gpu0", 0, True)]
 
@@ -366,7 +366,7 @@ def test_a_repeated_yield_does_not_lose_the_next_order_to_stop(shell: Shell) -> 
     shell.ask(m.Migrate(2, task, "cpu"))
 
     peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
-    shell.crew.report(peer, yielded)
+    shell.reports.report(peer, yielded)
 
     told = [type(message) for route, message in shell.sent.messages if route == "again"]
     assert told[-2:] == [m.Run, m.Preempt]
@@ -376,7 +376,7 @@ def test_a_yield_told_for_the_first_time_after_a_greeting_counts(shell: Shell) -
     task, run, yielded = _moved(shell)
     peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
 
-    later = shell.node.clock.wall()
+    later = shell.runtime.clock.wall()
     again = m.Yielded(
         task,
         run.epoch,
@@ -386,7 +386,7 @@ def test_a_yield_told_for_the_first_time_after_a_greeting_counts(shell: Shell) -
         strips=1,
         ended=later,
     )
-    shell.crew.report(peer, again)
+    shell.reports.report(peer, again)
 
     assert _stretches(shell, task)[:2] == [("cpu", 2, False), ("gpu0", 1, False)]
     assert yielded.checkpoint != again.checkpoint
@@ -406,7 +406,7 @@ def test_an_outdated_task_is_given_up_and_its_successor_stays(shell: Shell) -> N
     task, run = _running(shell)
     shell.worker("late", task=task, epoch=run.epoch - 1)
 
-    shell.crew.report(a_peer("w"), m.Finished(task, run.epoch))
+    shell.reports.report(a_peer("w"), m.Finished(task, run.epoch))
 
     assert shell.sent.to("late", m.Abort) == [m.Abort(task, run.epoch - 1)]
     assert shell.state(task) == "completed"
@@ -416,7 +416,7 @@ def test_nobody_gets_another_users_task_by_claiming_to_hold_it(shell: Shell) -> 
     task, run = _running(shell)
 
     shell.worker("thief", OTHER, task=task, epoch=run.epoch)
-    shell.crew.report(a_peer("thief", OTHER), m.Finished(task, run.epoch))
+    shell.reports.report(a_peer("thief", OTHER), m.Finished(task, run.epoch))
 
     assert shell.state(task) == "running"
     assert shell.pool.holder(task, b"w")
@@ -430,10 +430,10 @@ def test_what_a_worker_gave_up_before_does_not_part_it_from_the_same_task_anew(
     shell.worker("w", route="again", task=task, epoch=run.epoch - 1)
     aborted = m.Aborted(task, run.epoch - 1)
 
-    shell.crew.report(a_peer("again"), aborted)
+    shell.reports.report(a_peer("again"), aborted)
     (anew,) = shell.sent.to("again", m.Run)
-    shell.crew.report(a_peer("again"), aborted)
-    shell.crew.report(a_peer("again"), m.Finished(task, anew.epoch, result=1))
+    shell.reports.report(a_peer("again"), aborted)
+    shell.reports.report(a_peer("again"), m.Finished(task, anew.epoch, result=1))
 
     assert anew.epoch > run.epoch
     assert shell.state(task) == "completed"
@@ -444,12 +444,12 @@ def test_what_a_cancelled_task_computed_is_kept(shell: Shell) -> None:
     shell.ask(m.Control(1, "cancel", [task]))
 
     told = m.Aborted(task, run.epoch, seconds=2.5, strips=7, transfer_in=0.5)
-    shell.crew.report(a_peer("w"), told)
+    shell.reports.report(a_peer("w"), told)
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    (segment,) = entry.segments
-    assert entry.state == "cancelled"
+    page = shell.journal.find(task)
+    assert page is not None
+    (segment,) = page.segments
+    assert page.state == "cancelled"
     assert (segment.seconds, segment.strips, segment.transfer_in) == (2.5, 7, 0.5)
 
 
@@ -465,9 +465,9 @@ def test_an_acknowledged_cancel_wins_over_the_last_strip(
     else:
         code = "task-failed" if ends == "failed" else "device"
         failed = m.Failed(task, run.epoch, "it broke", code)
-        shell.crew.report(a_peer("w"), failed)
+        shell.reports.report(a_peer("w"), failed)
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert (entry.state, entry.result) == ("cancelled", None)
-    assert entry.reason == "cancelled by its owner"
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.state, page.result) == ("cancelled", None)
+    assert page.reason == "cancelled by its owner"

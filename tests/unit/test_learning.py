@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from builders import a_resource, a_task
-from hetd.reports.calibration import Learner
+from hetd.reports.calibration import Calibration
 from hetd.store import Batch
-from hetd.tasks.page import Entry
+from hetd.tasks.page import TaskPage
 from hetsched import events as e
 from hetsched.estimates.table import EstimateTable
 from hetsched.ids import TaskId
@@ -32,9 +32,9 @@ class Running:
         self.submitted = a_task(1, "heat/64", work=100.0)
         self.scheduler.handle(self.submitted, 0)
         self.task = self.scheduler.system.tasks[self.submitted.task]
-        self.entry = Entry(1, 0, m.TaskSpec("heat"), 0.0)
-        self.entry.checkpoint = m.CheckpointRecord(50, total)
-        self.entry.segments = [m.Segment("cpu", 0.0)]
+        self.page = TaskPage(1, 0, m.TaskSpec("heat"), 0.0)
+        self.page.checkpoint = m.CheckpointRecord(50, total)
+        self.page.segments = [m.Segment("cpu", 0.0)]
         node: Any = SimpleNamespace(
             scheduler=self.scheduler,
             estimates=self.table,
@@ -43,15 +43,15 @@ class Running:
             ),
             forget_dropped=lambda: None,
         )
-        self.learner = Learner(node)
+        self.learner = Calibration(node)
 
     def progress(self, seconds: float, **fields: Any) -> None:
-        report = m.Progress(1, 1, self.entry.checkpoint, seconds, 10, **fields)
-        self.learner.progressed(self.entry, report)
+        report = m.Progress(1, 1, self.page.checkpoint, seconds, 10, **fields)
+        self.learner.progressed(self.page, report)
 
     def finish(self, seconds: float, iterations: int = 100, **fields: Any) -> None:
         report = m.Finished(1, 1, seconds=seconds, iterations=iterations, **fields)
-        self.learner.finished(self.entry, report)
+        self.learner.finished(self.page, report)
 
     def known(self) -> list[Any]:
         return [(each.seconds, each.setup) for each in self.table.figures()]
@@ -78,7 +78,7 @@ def test_set_up_and_transfers_stand_apart_from_strips() -> None:
 
 def test_the_last_stretch_of_a_moved_task_tells_of_its_own_share() -> None:
     running = Running()
-    running.entry.segments = [m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0)]
+    running.page.segments = [m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0)]
 
     running.finish(1.0, iterations=50)
 
@@ -104,7 +104,7 @@ def test_the_first_report_may_hold_a_compilation() -> None:
 
 def test_a_share_that_cannot_be_told_teaches_nothing() -> None:
     running = Running(total=None)
-    running.entry.segments = [m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0)]
+    running.page.segments = [m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0)]
 
     running.progress(0.1)
     running.finish(1.0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetd.store import Batch
-from hetd.tasks.page import Entry, encode
+from hetd.tasks.page import TaskPage, encode
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_spec
 
@@ -26,7 +26,7 @@ EACH = 10
 def shell(tmp_path: Path) -> Iterator[Shell]:
     first = Shell(tmp_path)
     ended = [
-        Entry(n, USER if n in MINE else OTHER, a_spec(), n, state="completed")
+        TaskPage(n, USER if n in MINE else OTHER, a_spec(), n, state="completed")
         for n in range(1, HISTORY + 1)
     ]
     pages = [(each.id, 9, encode(each), each.owner) for each in ended]
@@ -34,7 +34,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     first.store.flush()
     first.close()
     again = Shell(tmp_path)
-    again.node.restore()
+    again.runtime.restore()
     yield again
     again.close()
 

@@ -45,9 +45,9 @@ def test_a_segment_begins_before_its_order_leaves(shell: Shell) -> None:
 
     (task,) = shell.submit(a_spec())
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert before <= entry.segments[0].start <= left[0]
+    page = shell.journal.find(task)
+    assert page is not None
+    assert before <= page.segments[0].start <= left[0]
 
 
 def test_a_cancelled_task_that_no_worker_has_yet_ends_at_once(shell: Shell) -> None:
@@ -71,37 +71,37 @@ def test_a_cancelled_task_without_a_checkpoint_costs_its_worker(shell: Shell) ->
     shell.ask(m.Control(1, "cancel", [task]))
     assert shell.state(task) == "running"
 
-    shell.node.tick()
+    shell.runtime.tick()
 
     (kill,) = shell.sent.to("launcher1000", m.KillWorker)
     assert kill.name == "1-1"
-    shell.crew.worker_exited(launcher, m.WorkerExited("1-1", -15))
+    shell.reports.worker_exited(launcher, m.WorkerExited("1-1", -15))
     assert shell.state(task) == "cancelled"
 
 
 def test_a_worker_without_a_launcher_is_killed_by_the_daemon(
     shell: Shell,
 ) -> None:
-    shell.crew.worker_came(
+    shell.reports.worker_came(
         a_peer("w", pid=4242), m.Register("worker", pid=1, worker="w")
     )
     (task,) = shell.submit(a_spec())
 
     shell.ask(m.Control(1, "cancel", [task]))
-    shell.node.tick()
+    shell.runtime.tick()
 
     assert shell.killed == [4242], "the pid that the kernel tells"
 
 
 def test_a_pid_that_is_another_process_by_now_is_not_killed(shell: Shell) -> None:
-    shell.crew.worker_came(
+    shell.reports.worker_came(
         a_peer("w", pid=4242), m.Register("worker", pid=1, worker="w")
     )
     (task,) = shell.submit(a_spec())
     shell.starts[4242] = 77
 
     shell.ask(m.Control(1, "cancel", [task]))
-    shell.node.tick()
+    shell.runtime.tick()
 
     assert shell.killed == []
 
@@ -112,7 +112,7 @@ def test_a_program_of_its_own_is_never_killed(shell: Shell) -> None:
     (task,) = shell.submit(a_spec(), worker="own")
 
     shell.ask(m.Control(1, "cancel", [task]))
-    shell.node.tick()
+    shell.runtime.tick()
 
     assert shell.sent.to("launcher1000", m.KillWorker) == []
     assert shell.killed == []
@@ -126,8 +126,8 @@ def test_a_task_that_obeyed_in_time_costs_nothing(shell: Shell) -> None:
     run = shell.run_of("1-1")
     shell.ask(m.Control(1, "cancel", [task]))
 
-    shell.crew.report(a_peer("1-1"), m.Aborted(task, run.epoch))
-    shell.node.tick()
+    shell.reports.report(a_peer("1-1"), m.Aborted(task, run.epoch))
+    shell.runtime.tick()
 
     assert shell.state(task) == "cancelled"
     assert shell.sent.to("launcher1000", m.KillWorker) == []
@@ -139,14 +139,14 @@ def test_the_nearer_of_two_deadlines_counts(restart: Callable[..., Shell]) -> No
     first.submit(a_spec(resources=["cpu"]))
     first.commit()
     shell = restart(restore_grace_s=500.0)
-    shell.node.restore()
-    far = shell.node.next_deadline()
+    shell.runtime.restore()
+    far = shell.runtime.next_deadline()
     shell.worker("x")
     (task,) = shell.submit(a_spec(resources=["gpu0"]))
 
     shell.ask(m.Control(1, "cancel", [task]))
 
-    near = shell.node.next_deadline()
+    near = shell.runtime.next_deadline()
     assert far is not None
     assert near is not None
     assert near < far
@@ -163,15 +163,15 @@ def test_a_running_task_is_waited_for(restart: Callable[..., Shell]) -> None:
     first.commit()
 
     shell = restart()
-    shell.node.restore()
+    shell.runtime.restore()
     shell.worker("w", task=task, epoch=run.epoch)
-    shell.node.tick()
+    shell.runtime.tick()
     shell.finish("w", run, result=1)
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert (entry.state, entry.result) == ("completed", 1)
-    assert len(entry.segments) == 1
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.state, page.result) == ("completed", 1)
+    assert len(page.segments) == 1
 
 
 def test_a_running_task_whose_worker_stays_away_runs_anew(
@@ -184,11 +184,11 @@ def test_a_running_task_whose_worker_stays_away_runs_anew(
     first.commit()
 
     shell = restart()
-    shell.node.restore()
+    shell.runtime.restore()
     shell.starts[1] = 0  # its process is gone
     shell.worker("other")
     assert shell.sent.to("other", m.Run) == []
-    shell.node.tick()
+    shell.runtime.tick()
 
     run = shell.run_of("other")
     assert run.task == task
@@ -208,9 +208,9 @@ def test_a_worker_that_only_loaded_its_task_is_told_to_run(
     first.commit()
 
     shell = restart()
-    shell.node.restore()
+    shell.runtime.restore()
     peer = shell.worker("w", task=task, epoch=run.epoch)
-    shell.crew.report(peer, m.Ready(task, run.epoch))
+    shell.reports.report(peer, m.Ready(task, run.epoch))
 
     assert shell.sent.to("w", m.Run) == [m.Run(task, run.epoch, run.device)]
 
@@ -223,7 +223,7 @@ def test_waiting_and_held_tasks_are_so_after_a_restart(
     first.commit()
 
     shell = restart()
-    shell.node.restore()
+    shell.runtime.restore()
 
     assert [shell.state(task) for task in ids] == ["held", "waiting", "running"]
     shell.ask(m.Control(1, "release", ids[:1]))
@@ -239,7 +239,7 @@ def test_what_was_not_committed_was_never_accepted(
     first.submit(a_spec())
 
     shell = restart()
-    shell.node.restore()
+    shell.runtime.restore()
 
     assert [info.id for info in shell.ask(m.ListTasks(1)).tasks] == [1]
     assert shell.submit(a_spec()) == [2]

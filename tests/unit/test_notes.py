@@ -29,7 +29,7 @@ def test_what_rulers_and_devices_do_is_kept(shell: Shell) -> None:
     shell.ask(m.Policies(1, set="finish-time", parameters={"caution": 3}), RULER)
     shell.ask(m.Drain(1, "gpu0", on=True), RULER)
     shell.ask(m.Drain(1, "gpu0", on=False), RULER)
-    shell.node.happen(e.ResourceLost("gpu0", "fell off the bus"))
+    shell.runtime.dispatch(e.ResourceLost("gpu0", "fell off the bus"))
 
     by = f", by uid {RULER}"
     assert told(shell) == [
@@ -56,7 +56,7 @@ def test_only_the_newest_are_kept(
 ) -> None:
     monkeypatch.setattr(rows, "NOTES_KEPT", 3)
     for number in range(5):
-        shell.journal.note(float(number), "policy-set", None, str(number))
+        shell.journal.record_note(float(number), "policy-set", None, str(number))
         shell.commit()
 
     assert [text for _, _, text in told(shell)] == ["2", "3", "4"]

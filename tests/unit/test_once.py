@@ -111,7 +111,7 @@ def test_what_an_operator_set_is_known_after_a_restart(
     before.commit()
 
     after = restart()
-    after.node.restore()
+    after.runtime.restore()
     after.ask(m.Policies(2, set="affinity"), RULER)
     after.ask(m.Drain(2, "gpu0", on=False), RULER)
 
@@ -119,7 +119,7 @@ def test_what_an_operator_set_is_known_after_a_restart(
     assert after.ask(change, RULER) == told
     assert after.ask(drain, RULER) == m.Done(1)
     assert after.ask(m.Policies(3)).name == "affinity"
-    assert not after.node.scheduler.system.states["gpu0"].draining
+    assert not after.runtime.scheduler.system.states["gpu0"].draining
 
 
 def test_asking_for_the_policy_leaves_no_key(shell: Shell) -> None:
@@ -143,7 +143,7 @@ def test_a_change_that_a_restart_undoes_is_made_again(
 
 
 def test_a_request_that_nobody_waits_for_is_refused(shell: Shell) -> None:
-    now = shell.node.clock.now() / 1e9
+    now = shell.runtime.clock.now() / 1e9
 
     error = shell.error(m.Submit(1, [a_spec()], key="k", expires=now - 2))
 
@@ -185,4 +185,4 @@ def test_keys_kept_in_memory_are_bounded(
         shell.commit()
 
     assert [shell.ask(change).ids for change in changes] == [[1], [2], [3], [4]]
-    assert len(shell.service._once._answers) == 2
+    assert len(shell.service._idempotency._answers) == 2

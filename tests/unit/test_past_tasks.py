@@ -43,9 +43,9 @@ def test_a_task_is_submitted_again_with_all_that_was_said_of_it(shell: Shell) ->
     reply = shell.ask(m.Requeue(1, [old]))
 
     assert reply == m.Submitted(1, [2], launcher=False)
-    entry = shell.journal.live[2]
-    assert (entry.spec, entry.requeued, entry.submission) == (spec, old, 2)
-    assert [(order.what, order.text) for order in entry.orders] == [
+    page = shell.journal.live[2]
+    assert (page.spec, page.requeued, page.submission) == (spec, old, 2)
+    assert [(order.what, order.text) for order in page.orders] == [
         ("requeue", "of task 1")
     ]
     assert shell.state(old) == "cancelled"
@@ -127,11 +127,11 @@ def test_what_is_forgotten_is_gone(shell: Shell, restart: Callable[..., Shell]) 
     assert listed(shell) == [2]
     assert shell.error(m.ListTasks(1, ids=[3])).text == "no task 3"
     shell.commit()
-    shell.service.kept.take_note()
+    shell.service.storage_quota.apply_removals()
     assert listed(shell) == [2]
     assert 0 < shell.journal.usage.pages[USER] < kept
     again = restart()
-    again.node.restore()
+    again.runtime.restore()
     assert listed(again) == [2]
     assert again.journal.usage.pages[USER] == shell.journal.usage.pages[USER]
     assert again.submit(a_spec()) == [max(ids) + 1]
@@ -144,7 +144,7 @@ def test_what_ended_this_moment_is_forgotten_too(shell: Shell) -> None:
 
     assert listed(shell) == []
     shell.commit()
-    shell.service.kept.take_note()
+    shell.service.storage_quota.apply_removals()
     assert listed(shell) == []
     assert shell.journal.usage.pages[USER] == 0
 
@@ -167,7 +167,7 @@ def aged(restart: Callable[..., Shell]) -> Shell:
     """Tasks 1 to 3 ended at 1000, 2000, 3000 s; 4 waits, 5 is another user's."""
     shell = restart()
     now = [0.0]
-    shell.node.clock = replace(shell.node.clock, wall=lambda: now[0])
+    shell.runtime.clock = replace(shell.runtime.clock, wall=lambda: now[0])
     shell.submit(*[a_spec(hold=True)] * 4)
     shell.submit(a_spec(hold=True), uid=OTHER)
     for task in (1, 2, 3):

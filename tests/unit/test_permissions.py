@@ -14,7 +14,7 @@ import pytest
 
 from hetd.config import Config, LimitsTable
 from hetd.requests.permissions import groups_of
-from hetd.requests.subscriptions import Watchers
+from hetd.requests.subscriptions import Subscriptions
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
 
@@ -103,8 +103,8 @@ def test_administrators_may_do_all(shell: Shell, request_: m.Request) -> None:
 def test_without_a_group_of_administrators_there_are_none(
     shell: Shell, request_: m.Request
 ) -> None:
-    config = shell.node.config
-    shell.node.config = msgspec.structs.replace(config, admin_group="")
+    config = shell.runtime.config
+    shell.runtime.config = msgspec.structs.replace(config, admin_group="")
 
     error = shell.error(request_, ADMIN)
 
@@ -119,11 +119,11 @@ def test_a_listing_holds_nothing_of_others(shell: Shell) -> None:
 
 
 def test_watchers_hear_nothing_of_others(shell: Shell) -> None:
-    watchers = Watchers()
+    watchers = Subscriptions()
     for uid in (USER, OTHER, ADMIN):
         watchers.add(a_peer(str(uid), uid), m.Subscribe(1))
 
-    told = list(watchers.address(shell.journal.changes, shell.service.rights.may_rule))
+    told = list(watchers.address(shell.journal.changes, shell.service.rights.is_admin))
 
     assert {route for route, _ in told} >= {b"1000", b"3000"}
     assert b"2000" not in {route for route, _ in told}
@@ -132,7 +132,7 @@ def test_watchers_hear_nothing_of_others(shell: Shell) -> None:
 def test_groups_are_asked_for_once_a_minute(shell: Shell) -> None:
     asked: list[int] = []
     now = [0]
-    shell.node.clock = replace(shell.node.clock, now=lambda: now[0])
+    shell.runtime.clock = replace(shell.runtime.clock, now=lambda: now[0])
 
     def groups(uid: int) -> frozenset[str]:
         asked.append(uid)
@@ -141,7 +141,7 @@ def test_groups_are_asked_for_once_a_minute(shell: Shell) -> None:
     shell.service.rights._groups = groups
     answers = []
     for now[0] in (0, 59 * 10**9, 61 * 10**9):
-        answers.append(shell.service.rights.may_rule(OTHER))
+        answers.append(shell.service.rights.is_admin(OTHER))
 
     assert asked == [OTHER, OTHER]
     assert answers == [True, True, False]
@@ -205,7 +205,7 @@ def test_tasks_count_after_a_restart(limited: Callable[..., Shell]) -> None:
     shell.submit(a_spec(hold=True))
     shell.commit()
     again = limited(tasks=1)
-    again.node.restore()
+    again.runtime.restore()
 
     assert again.error(m.Submit(1, [a_spec()])).code == "not-allowed"
 
@@ -215,8 +215,8 @@ def test_a_limit_of_running_tasks_is_taken_up(limited: Callable[..., Shell]) -> 
     first, second = shell.submit(a_spec(), a_spec())
     waits = shell.ask(m.Explain(1, second))
 
-    shell.node.configure(Config())
+    shell.runtime.configure(Config())
 
     assert shell.state(first) == "running"
-    assert waits.why.startswith("waits until others of its owner end")
+    assert waits.why.startswith("waits until other tasks of its owner end")
     assert shell.state(second) == "running"

@@ -167,7 +167,7 @@ def start(tmp_path: Path, site: Path) -> Iterator[Callable[..., Shell]]:
     def made(**fields: Any) -> Shell:
         shell = Shell(tmp_path, **fields)
         shells.append(shell)
-        shell.node.restore()
+        shell.runtime.restore()
         return shell
 
     yield made

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hetd.requests.pending import MOST_WAITING, SMALL
-from hetd.requests.slices import SLICE, carried_out
+from hetd.requests.slices import SLICE, run_to_end
 from libtask import messages as m
 from system.private_daemon import eventually
 from torture.bodies import ADMIN, USERS, Desk
@@ -57,7 +57,7 @@ def test_a_request_that_a_crash_interrupts_is_carried_out_when_it_is_repeated(
     shell.commit()
 
     again = restart()
-    again.node.restore()
+    again.runtime.restore()
     some = {task for task in ids if _is_done(again, task, request_)}
     answer = again.ask(request_)
     request_.ids.clear()
@@ -73,19 +73,19 @@ def test_a_request_that_a_crash_interrupts_is_carried_out_when_it_is_repeated(
 
 
 def _is_done(shell: Shell, task: int, request: Any) -> bool:
-    entry = shell.journal.find(task)
-    assert entry is not None
+    page = shell.journal.find(task)
+    assert page is not None
     if isinstance(request, m.Amend):
-        return entry.spec.priority == 7
+        return page.spec.priority == 7
     if request.verb == "cancel":
-        return entry.state == "cancelled"
-    return entry.state != "held"
+        return page.state == "cancelled"
+    return page.state != "held"
 
 
 def test_one_look_of_the_policy_for_each_slice(shell: Shell) -> None:
     ids = held(shell)
-    before = shell.node.counters.decided
-    policy: Any = shell.node.scheduler.policy
+    before = shell.runtime.counters.decided
+    policy: Any = shell.runtime.scheduler.policy
     looks: list[object] = []
 
     class Counting:
@@ -95,12 +95,12 @@ def test_one_look_of_the_policy_for_each_slice(shell: Shell) -> None:
             looks.append(given[0])
             return policy.react(*given)
 
-    shell.node.scheduler.policy = Counting()
+    shell.runtime.scheduler.policy = Counting()
 
     shell.ask(m.Control(1, "cancel", ids))
 
     assert len(looks) == -(-MANY // SLICE)
-    assert shell.node.counters.decided - before == MANY
+    assert shell.runtime.counters.decided - before == MANY
 
 
 def test_a_refused_request_has_changed_nothing(shell: Shell) -> None:
@@ -129,7 +129,7 @@ def test_a_submit_is_made_whole_though_it_is_checked_bit_by_bit(
     assert len(shell.journal.live) == MANY
 
     shell.ask(m.Control(1, "cancel", ids[-1:]))  # one that it comes after
-    answer = carried_out(work)
+    answer = run_to_end(work)
 
     assert isinstance(answer, m.Error)
     assert answer.text == f"task {ids[-1]}, which it comes after, ended as cancelled"
@@ -148,13 +148,13 @@ def test_dependents_that_a_crash_left_are_ended_by_the_next_start(
     assert left
 
     again = restart()
-    again.node.restore()
+    again.runtime.restore()
 
     reason = f"task {head}, which it comes after, ended as cancelled"
     for task in left:
-        entry = again.journal.find(task)
-        assert entry is not None
-        assert (entry.state, entry.reason) == ("cancelled", reason)
+        page = again.journal.find(task)
+        assert page is not None
+        assert (page.state, page.reason) == ("cancelled", reason)
 
 
 # ---------------------------------------------------------------- in the loop
@@ -168,7 +168,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def live(desk: Desk, uid: int) -> list[int]:
-    return list(desk.node.journal.live_of.get(uid, ()))
+    return list(desk.runtime.journal.live_of.get(uid, ()))
 
 
 def put_off(desk: Desk) -> int:
@@ -178,13 +178,13 @@ def put_off(desk: Desk) -> int:
 def turn_until_done(desk: Desk) -> None:
     def is_done() -> bool:
         desk.loop.turn([])
-        return not desk.loop.busy and desk.store.idle and not desk.node.journal.dirty
+        return not desk.loop.busy and desk.store.idle and not desk.runtime.journal.dirty
 
     eventually(is_done, "the end of all requests")
 
 
 def test_others_are_served_between_slices(desk: Desk) -> None:
-    desk.loop._shares.is_used_up = lambda *_: False  # type: ignore[method-assign]  # it is not about time
+    desk.loop._budget.is_exhausted = lambda *_: False  # type: ignore[method-assign]  # it is not about time
     for uid in (ANN, BEN):
         desk.say(uid, m.Submit(1, [m.TaskSpec("app", hold=True)] * 500))
         desk.say(uid, m.Submit(1, [m.TaskSpec("app", hold=True)] * 500))
@@ -209,14 +209,14 @@ def test_what_a_user_asks_next_waits_for_the_request_under_way(desk: Desk) -> No
     desk.put(ANN, "other", m.encode(m.Control(3, "release", ids[-1:])))
     turn_until_done(desk)
 
-    entry = desk.node.journal.find(ids[-1])
-    assert entry is not None
-    assert entry.state == "cancelled"
+    page = desk.runtime.journal.find(ids[-1])
+    assert page is not None
+    assert page.state == "cancelled"
     assert desk.inlet.answers["Done"] == 2
 
 
 def test_no_more_than_so_many_requests_wait(desk: Desk) -> None:
-    desk.loop._shares.is_used_up = lambda *_: False  # type: ignore[method-assign]  # it is not about time
+    desk.loop._budget.is_exhausted = lambda *_: False  # type: ignore[method-assign]  # it is not about time
     desk.say(ANN, m.Submit(1, [m.TaskSpec("app", hold=True)] * 500))
     desk.put(ANN, "client", m.encode(m.Control(2, "cancel", live(desk, ANN))))
     for number in range(MOST_WAITING + 7):
@@ -233,7 +233,7 @@ def test_no_more_than_so_many_requests_wait(desk: Desk) -> None:
 
 def test_a_share_binds_within_a_request(desk: Desk) -> None:
     used_up: set[int] = set()
-    desk.loop._shares.is_used_up = lambda uid, now: uid in used_up  # type: ignore[method-assign]  # as the test says
+    desk.loop._budget.is_exhausted = lambda uid, now: uid in used_up  # type: ignore[method-assign]  # as the test says
     desk.say(ANN, m.Submit(1, [m.TaskSpec("app", hold=True)] * 500))
     desk.put(ANN, "client", m.encode(m.Control(2, "cancel", live(desk, ANN))))
     desk.loop.turn([])
@@ -261,7 +261,7 @@ def test_a_request_fails_by_a_bug_and_the_others_do_not(
         raise KeyError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(desk.node, "happen", fail)
+        patch.setattr(desk.runtime, "dispatch", fail)
         turn_until_done(desk)
     desk.say(ADMIN, m.Devices(1))
     turn_until_done(desk)

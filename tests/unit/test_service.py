@@ -139,7 +139,7 @@ def test_pages_go_on_over_other_users_tasks(restart: Callable[[], Shell]) -> Non
     first.ask(m.Control(1, "cancel", list(range(4, 24))), OTHER)
     first.commit()
     shell = restart()  # ended tasks are now on disk alone
-    shell.node.restore()
+    shell.runtime.restore()
 
     page = shell.ask(m.ListTasks(1, limit=3)).tasks
     rest = shell.ask(m.ListTasks(1, limit=3, before=page[-1].id)).tasks

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hetd.tasks.operator_settings import Setting
+from hetd.tasks.operator_settings import OperatorSetting
 from hetsched.ids import TaskId
 from libtask import messages as m
 from unit.daemon_shell import DEVICES, Shell, a_peer, a_spec
@@ -29,7 +29,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Shell]]:
     def made(**fields: Any) -> Shell:
         shell = Shell(tmp_path, **fields)
         shells.append(shell)
-        shell.node.restore()
+        shell.runtime.restore()
         return shell
 
     yield made
@@ -106,7 +106,7 @@ def test_what_ran_on_a_drained_resource_is_to_leave_after_a_start(
     peer = after.worker("w", task=task, epoch=run.epoch, resource=there)
     assert after.sent.to("w", m.Preempt)[-1] == m.Preempt(task, run.epoch)
     record = m.CheckpointRecord(1, 2)
-    after.crew.report(peer, m.Yielded(task, run.epoch, record))
+    after.reports.report(peer, m.Yielded(task, run.epoch, record))
 
     (onward,) = after.sent.to("w", m.Run)
     assert onward.device.name != there
@@ -125,7 +125,7 @@ def test_a_task_that_a_worker_is_found_with_leaves_a_drained_resource(
     run = before.run_of("w")
     drain(before, "gpu0")
     yielded = m.Yielded(task, run.epoch, m.CheckpointRecord(1, 2))
-    before.crew.report(a_peer("w"), yielded)
+    before.reports.report(a_peer("w"), yielded)
     before.commit()
     assert (run.device.name, before.state(task)) == ("gpu0", "preempted")
 
@@ -133,7 +133,7 @@ def test_a_task_that_a_worker_is_found_with_leaves_a_drained_resource(
     after = start()
     after.worker("w", task=task, epoch=run.epoch, resource="gpu0")
 
-    record = after.node.scheduler.system.tasks[TaskId(task)]
+    record = after.runtime.scheduler.system.tasks[TaskId(task)]
     assert (record.resource, record.preempting) == ("gpu0", True)
     assert after.sent.to("w", m.Preempt) == [m.Preempt(task, run.epoch)] * 2
 
@@ -232,7 +232,7 @@ def test_a_policy_that_is_no_more_is_ignored_with_one_warning(
     complaint: str,
 ) -> None:
     before = start()
-    setting = Setting(RULER, 1e9, name, parameters)
+    setting = OperatorSetting(RULER, 1e9, name, parameters)
     before.journal.batch.settings["policy", ""] = msgspec.msgpack.encode(setting)
     before.commit()
 

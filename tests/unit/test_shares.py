@@ -1,4 +1,4 @@
-"""Shares of the loop's time: alone a user may have all, among others his part."""
+"""RequestBudget of the loop's time: alone a user may have all, among others his part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgpack
 import pytest
 import zmq
 
-from hetd.requests.budget import WINDOW_NS, Shares
+from hetd.requests.budget import WINDOW_NS, RequestBudget
 from hetd.transport import router as module
 from libtask import messages as m
 from torture.bodies import USERS, Desk
@@ -22,31 +22,31 @@ GREEDY, MODEST = USERS
 
 
 def test_a_user_alone_may_have_everything() -> None:
-    shares = Shares()
+    shares = RequestBudget()
     shares.charge(GREEDY, 10 * WINDOW_NS, now=1)
 
-    assert not shares.is_used_up(GREEDY, now=2)
+    assert not shares.is_exhausted(GREEDY, now=2)
 
 
 def test_among_others_he_has_his_part_and_no_more() -> None:
-    shares = Shares()
+    shares = RequestBudget()
     shares.charge(GREEDY, WINDOW_NS // 2 + 1, now=1)
     shares.charge(MODEST, 1000, now=2)
 
-    assert shares.is_used_up(GREEDY, now=3)
-    assert not shares.is_used_up(MODEST, now=3)
+    assert shares.is_exhausted(GREEDY, now=3)
+    assert not shares.is_exhausted(MODEST, now=3)
 
 
 def test_each_window_begins_anew_and_knows_who_was_there() -> None:
-    shares = Shares()
+    shares = RequestBudget()
     for uid in (GREEDY, MODEST):
         shares.charge(uid, WINDOW_NS, now=1)
     after = WINDOW_NS + 1
 
-    assert not shares.is_used_up(GREEDY, now=after)
+    assert not shares.is_exhausted(GREEDY, now=after)
     shares.charge(GREEDY, WINDOW_NS, now=after)
     # the other has said nothing yet in this window, but he may
-    assert shares.is_used_up(GREEDY, now=after + 1)
+    assert shares.is_exhausted(GREEDY, now=after + 1)
 
 
 # ---------------------------------------------------------------- in the loop
@@ -60,10 +60,10 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_who_has_had_his_share_is_put_off_and_the_other_is_served(desk: Desk) -> None:
-    now = desk.node.clock.now()
+    now = desk.runtime.clock.now()
     for uid, spent in ((GREEDY, WINDOW_NS), (MODEST, 1)):
-        desk.loop._shares.charge(uid, spent, now)
-    desk.loop._shares._ends = now + 1000 * WINDOW_NS
+        desk.loop._budget.charge(uid, spent, now)
+    desk.loop._budget._ends = now + 1000 * WINDOW_NS
 
     desk.say(GREEDY, m.Policies(1))
     desk.say(MODEST, m.Policies(2))
@@ -130,13 +130,13 @@ def test_what_an_answer_takes_to_write_counts_too(
 ) -> None:
     charged: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        desk.loop._shares, "charge", lambda uid, spent, _: charged.append((uid, spent))
+        desk.loop._budget, "charge", lambda uid, spent, _: charged.append((uid, spent))
     )
     real = desk.inlet.send
 
     def slow(*frames: Any) -> bool:
-        later = desk.node.clock.now() + WINDOW_NS
-        while desk.node.clock.now() < later:
+        later = desk.runtime.clock.now() + WINDOW_NS
+        while desk.runtime.clock.now() < later:
             pass  # as the encoding of a long list
         return real(*frames)
 
@@ -150,16 +150,16 @@ def test_what_an_answer_takes_to_write_counts_too(
 
 def test_reports_of_workers_are_never_put_off(desk: Desk) -> None:
     desk.say(GREEDY, m.Submit(1, [m.TaskSpec("app")]))
-    (entry,) = desk.node.journal.live.values()
+    (page,) = desk.runtime.journal.live.values()
     (role,) = (each for each in ("w1", "w2", "w3") if desk.tasks_of(GREEDY, each))
-    now = desk.node.clock.now()
+    now = desk.runtime.clock.now()
     for uid, spent in ((GREEDY, WINDOW_NS), (MODEST, 1)):
-        desk.loop._shares.charge(uid, spent, now)
-    desk.loop._shares._ends = now + 1000 * WINDOW_NS
+        desk.loop._budget.charge(uid, spent, now)
+    desk.loop._budget._ends = now + 1000 * WINDOW_NS
 
-    desk.say(GREEDY, m.Finished(entry.id, entry.epoch), role)
+    desk.say(GREEDY, m.Finished(page.id, page.epoch), role)
 
-    assert entry.state == "completed"
+    assert page.state == "completed"
 
 
 def test_a_turn_ends_when_it_has_taken_long_and_loses_nothing(

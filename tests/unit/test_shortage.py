@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.requests.out_of_space import REASON, Shortage
+from hetd.requests.out_of_space import REASON, OutOfSpace
 from libtask import messages as m
 from unit.daemon_shell import USER, Shell, a_peer, a_spec
 
@@ -57,7 +57,7 @@ def test_tasks_that_do_not_fit_are_refused_and_the_rest_is_written(
     accepted = _submit(shell, "k")
     shell.ask(m.Control(2, "cancel", [old]))
     told = _commit(shell)
-    Shortage(shell.node, shell.store, shell.service).turn()
+    OutOfSpace(shell.runtime, shell.store, shell.service).turn()
     replies = shell.store.flush()
 
     assert isinstance(accepted, m.Submitted)
@@ -75,7 +75,7 @@ def test_a_refused_submit_may_be_tried_again_with_its_key(shell: Shell) -> None:
     _fill(shell)
     first = _submit(shell, "k")
     _commit(shell)
-    Shortage(shell.node, shell.store, shell.service).turn()
+    OutOfSpace(shell.runtime, shell.store, shell.service).turn()
     shell.store.flush()
     shell.store._writer.execute("PRAGMA max_page_count = 1000000")
     shell.store.shortage = None  # as the next look finds
@@ -87,7 +87,7 @@ def test_a_refused_submit_may_be_tried_again_with_its_key(shell: Shell) -> None:
     assert isinstance(second, m.Submitted)
     assert told == second
     assert first.ids != second.ids
-    assert [entry.id for entry in shell.journal.live.values()] == second.ids
+    assert [page.id for page in shell.journal.live.values()] == second.ids
 
 
 def test_new_tasks_are_refused_at_the_door_and_the_rest_is_not(shell: Shell) -> None:
@@ -116,12 +116,12 @@ def test_a_submit_that_was_taken_is_answered_again_also_without_room(
 
 def test_watchers_of_a_long_shortage_are_not_told_of_progress(shell: Shell) -> None:
     (task,) = shell.submit(a_spec(hold=True))
-    entry = shell.journal.live[task]
+    page = shell.journal.live[task]
     shell.journal.changes.clear()
     for _ in range(1001):
-        shell.journal.tell(entry, "progress", 0.0)
-    shell.journal.tell(entry, "held", 0.0)
+        shell.journal.publish(page, "progress", 0.0)
+    shell.journal.publish(page, "held", 0.0)
 
-    Shortage(shell.node, shell.store, shell.service).turn()
+    OutOfSpace(shell.runtime, shell.store, shell.service).turn()
 
     assert [change.what for _, change in shell.journal.changes] == ["held"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from hetd.tasks.page import Entry
+    from hetd.tasks.page import TaskPage
 
     Restart = Callable[[], Shell]
 
@@ -28,7 +28,7 @@ def restart(tmp_path: Path) -> Iterator[Restart]:
             shells[-1].commit()
             shells[-1].close()
         shells.append(Shell(tmp_path))
-        shells[-1].node.restore()
+        shells[-1].runtime.restore()
         return shells[-1]
 
     yield start
@@ -46,18 +46,18 @@ def running(shell: Shell, worker: str = "w", **fields: Any) -> m.Run:
     return shell.run_of(worker)
 
 
-def entry_of(shell: Shell, task: int) -> Entry:
-    entry = shell.journal.find(task)
-    assert entry is not None
-    return entry
+def entry_of(shell: Shell, task: int) -> TaskPage:
+    page = shell.journal.find(task)
+    assert page is not None
+    return page
 
 
 def record_of(shell: Shell, task: int) -> Any:
-    return shell.node.scheduler.system.tasks[task]  # type: ignore[index]  # ids are numbers
+    return shell.runtime.scheduler.system.tasks[task]  # type: ignore[index]  # ids are numbers
 
 
 def report(shell: Shell, worker: str, message: Any) -> None:
-    shell.crew.report(a_peer(worker), message)
+    shell.reports.report(a_peer(worker), message)
 
 
 def snapshot(
@@ -89,7 +89,7 @@ def test_what_a_snapshot_holds_survives_the_worker(shell: Shell) -> None:
     progress(shell, run, 4)
     snapshot(shell, run, 4, at=9.0, bytes=77, seconds=0.25)
     progress(shell, run, 6)
-    shell.crew.worker_left(USER, "w", "killed")
+    shell.reports.worker_left(USER, "w", "killed")
     shell.worker("v")
     again = shell.run_of("v")
 
@@ -108,10 +108,10 @@ def test_a_snapshot_that_failed_leaves_the_older_one(shell: Shell) -> None:
     progress(shell, run, 6)
     snapshot(shell, run, 6, error="No space left on device")
 
-    entry = entry_of(shell, run.task)
-    assert entry.snapshot is not None
-    assert (entry.snapshot.done, entry.at_risk) == (4, 0.7)
-    assert entry.snapshot_error == "No space left on device"
+    page = entry_of(shell, run.task)
+    assert page.snapshot is not None
+    assert (page.snapshot.done, page.at_risk) == (4, 0.7)
+    assert page.snapshot_error == "No space left on device"
 
 
 def test_a_task_goes_on_from_where_its_worker_could(
@@ -120,14 +120,14 @@ def test_a_task_goes_on_from_where_its_worker_could(
     run = running(shell)
     progress(shell, run, 6)
     snapshot(shell, run, 6)
-    shell.crew.worker_left(USER, "w", "killed")
+    shell.reports.worker_left(USER, "w", "killed")
     shell.worker("v")
     again = shell.run_of("v")
     older = m.CheckpointRecord(3, 10)
     report(shell, "v", m.Resumed(run.task, again.epoch, older, ["x: it is cut off"]))
 
-    entry = entry_of(shell, run.task)
-    assert (entry.progress, entry.refused) == (0.3, 1)
+    page = entry_of(shell, run.task)
+    assert (page.progress, page.refused) == (0.3, 1)
     assert record_of(shell, run.task).progress == 0.3
     assert caplog.messages == [
         f"task {run.task}: a snapshot is not used: x: it is cut off"
@@ -136,7 +136,7 @@ def test_a_task_goes_on_from_where_its_worker_could(
 
 def test_a_snapshot_of_an_old_attempt_counts_for_nothing(shell: Shell) -> None:
     run = running(shell)
-    shell.crew.worker_left(USER, "w", "killed")
+    shell.reports.worker_left(USER, "w", "killed")
     shell.worker("v")
 
     snapshot(shell, run, 9)
@@ -148,14 +148,16 @@ def test_progress_gives_all_attempts_back(shell: Shell) -> None:
     run = running(shell)
     for number in range(5):
         worker = f"w{number}"
-        shell.crew.worker_left(USER, "w" if not number else f"w{number - 1}", "killed")
+        shell.reports.worker_left(
+            USER, "w" if not number else f"w{number - 1}", "killed"
+        )
         shell.worker(worker)
         run = shell.run_of(worker)
         if number < 3:
             progress(shell, run, number + 1, worker)
         assert entry_of(shell, run.task).state == "running"
 
-    shell.crew.worker_left(USER, "w4", "killed")
+    shell.reports.worker_left(USER, "w4", "killed")
     assert entry_of(shell, run.task).reason == "killed; 3 attempts are the limit"
 
 
@@ -168,7 +170,7 @@ def test_launchers_drop_the_snapshots_of_ended_tasks_of_their_user(
     launcher = a_peer("launcher")
     names = [run.snapshots, ended.snapshots, f"{run.task}-0", theirs, "no name", "9-9"]
 
-    shell.crew.snapshots.held(launcher, m.SnapshotsHeld(names))
+    shell.reports.snapshots.held(launcher, m.SnapshotsHeld(names))
 
     ((route, drop),) = [
         reply
@@ -239,7 +241,7 @@ def test_a_held_task_stays_with_its_worker_over_a_restart(restart: Restart) -> N
     shell = restart()
     peer = shell.worker("w", task=run.task, epoch=run.epoch)
     yielded = m.Yielded(run.task, run.epoch, m.CheckpointRecord(5, 10))
-    shell.crew.report(peer, yielded)
+    shell.reports.report(peer, yielded)
     assert shell.state(run.task) == "held"
     shell.ask(m.Control(1, "release", [run.task]))
 
@@ -252,11 +254,11 @@ def test_a_preempted_task_is_ordered_once_its_worker_greets(restart: Restart) ->
     run = preempted(restart())
 
     shell = restart()
-    shell.crew.worker_left(USER, "x", "killed")
-    shell.node.tick()
+    shell.reports.worker_left(USER, "x", "killed")
+    shell.runtime.tick()
     peer = shell.worker("w", task=run.task, epoch=run.epoch)
     yielded = m.Yielded(run.task, run.epoch, m.CheckpointRecord(5, 10))
-    shell.crew.report(peer, yielded)
+    shell.reports.report(peer, yielded)
 
     orders = shell.sent.to("w", m.Run)
     places = [order.device.name for order in orders if order.task == run.task]
@@ -272,14 +274,14 @@ def test_a_task_whose_worker_is_gone_after_a_restart_goes_on_from_its_snapshot(
 
     shell = restart()
     shell.starts[1] = 0  # its process is gone
-    shell.node.tick()
+    shell.runtime.tick()
     shell.ask(m.Control(1, "release", [run.task]))
     shell.worker("v")
 
     order = shell.run_of("v")
     assert (order.task, order.resume) == (run.task, True)
-    entry = entry_of(shell, run.task)
-    assert (entry.progress, entry.attempts) == (0.5, 1)
+    page = entry_of(shell, run.task)
+    assert (page.progress, page.attempts) == (0.5, 1)
 
 
 def test_what_was_acknowledged_is_followed_after_a_restart(restart: Restart) -> None:
@@ -322,7 +324,7 @@ def test_a_worker_that_runs_by_an_order_never_recorded_is_believed(
         "running",
         "cpu",
     )
-    shell.crew.report(peer, m.Finished(run.task, run.epoch, result="right"))
+    shell.reports.report(peer, m.Finished(run.task, run.epoch, result="right"))
 
     assert entry_of(shell, run.task).result == "right"
 
@@ -350,11 +352,11 @@ def test_a_task_found_running_whose_release_was_not_recorded_is_held_again(
     peer = shell.worker("w", task=run.task, epoch=run.epoch, resource="gpu0")
     assert shell.sent.to("w", m.Preempt) == [m.Preempt(run.task, run.epoch)]
     if finished:
-        shell.crew.report(peer, m.Finished(run.task, run.epoch, result="right"))
+        shell.reports.report(peer, m.Finished(run.task, run.epoch, result="right"))
     else:
         yield_(shell, run, 7)
 
-    entry = entry_of(shell, run.task)
-    assert (entry.state, entry.progress) == (
+    page = entry_of(shell, run.task)
+    assert (page.state, page.progress) == (
         ("completed", 1.0) if finished else ("held", 0.7)
     )

@@ -17,8 +17,8 @@ CPU = {"kinds": ["cpu"], "resources": ["cpu"]}
 
 def a_train(shell: Shell, tasks: int = 6) -> list[m.Run]:
     """Let worker "w" have a train; the other slot runs one task that takes long."""
-    shell.node.estimates.learn("long", "cpu", 1.0, 1.0)
-    shell.node.estimates.learn("app", "cpu", 1e-4, 1.0)
+    shell.runtime.estimates.learn("long", "cpu", 1.0, 1.0)
+    shell.runtime.estimates.learn("app", "cpu", 1e-4, 1.0)
     shell.worker("other")
     shell.submit(a_spec(**{**CPU, "app": "long"}))
     shell.worker("w")
@@ -28,11 +28,11 @@ def a_train(shell: Shell, tasks: int = 6) -> list[m.Run]:
 
 def report(shell: Shell, *runs: m.Run, ended: float = 0.0) -> None:
     ends = [m.Finished(each.task, each.epoch, ended=ended, strips=1) for each in runs]
-    shell.crew.report(a_peer("w"), m.Reports(ends))
+    shell.reports.report(a_peer("w"), m.Reports(ends))
 
 
 def attempts(shell: Shell, runs: list[m.Run]) -> list[int]:
-    tasks = shell.node.scheduler.system.tasks
+    tasks = shell.runtime.scheduler.system.tasks
     return [tasks[each.task].attempts for each in runs]  # type: ignore[index]  # an id
 
 
@@ -48,12 +48,12 @@ def test_one_worker_gets_several_short_tasks_as_one_message(shell: Shell) -> Non
 
 def test_reports_of_several_tasks_end_them_at_one_instant(shell: Shell) -> None:
     runs = a_train(shell)
-    handled = shell.node.counters.decided
+    handled = shell.runtime.counters.decided
 
     report(shell, *runs)
 
     assert {shell.state(run.task) for run in runs} == {"completed"}
-    assert shell.node.counters.decided == handled + len(runs)
+    assert shell.runtime.counters.decided == handled + len(runs)
     # the next train, in the same worker
     assert len(shell.sent.to("w", m.Run)) > len(runs)
     shell.pool.check()
@@ -63,8 +63,8 @@ def test_the_stretches_of_a_train_do_not_overlap(shell: Shell) -> None:
     runs = a_train(shell)
     report(shell, *runs)
 
-    entries = [shell.journal.find(run.task) for run in runs]
-    stretches = [each.segments[0] for each in entries if each is not None]
+    pages = [shell.journal.find(run.task) for run in runs]
+    stretches = [each.segments[0] for each in pages if each is not None]
     assert len(stretches) == len(runs)
     for before, after in pairwise(stretches):
         assert before.finish is not None
@@ -79,15 +79,15 @@ def test_what_is_told_together_is_kept_as_what_is_told_alone(shell: Shell) -> No
         for number, each in enumerate(runs)
     ]
 
-    shell.crew.report(a_peer("w"), m.Reports(ends))
+    shell.reports.report(a_peer("w"), m.Reports(ends))
 
-    entries = [shell.journal.find(run.task) for run in runs]
-    kept = [(e.result, e.exit_code, e.warnings) for e in entries if e is not None]
+    pages = [shell.journal.find(run.task) for run in runs]
+    kept = [(e.result, e.exit_code, e.warnings) for e in pages if e is not None]
     assert kept == [(number, 0, ["odd"]) for number in range(len(runs))]
 
 
 def test_commands_go_alone(shell: Shell) -> None:
-    shell.node.estimates.learn("true", "cpu", 1e-4, 1.0)
+    shell.runtime.estimates.learn("true", "cpu", 1e-4, 1.0)
     shell.worker("w")
     spec = a_spec(**{**CPU, "app": "command", "type": "true"})
     shell.submit(*[spec] * 6)
@@ -100,26 +100,26 @@ def test_what_begins_though_it_was_asked_back_has_its_stretch(
     shell: Shell, end: type[m.Finished | m.Aborted]
 ) -> None:
     runs = a_train(shell)
-    scheduler = shell.node.scheduler
+    scheduler = shell.runtime.scheduler
     scheduler.ledger.recall(scheduler.system.tasks[TaskId(runs[1].task)])
     report(shell, runs[0])
     task, epoch = runs[1].task, runs[1].epoch
-    entry = shell.journal.live[task]
-    assert not entry.segments
+    page = shell.journal.live[task]
+    assert not page.segments
     if end is m.Aborted:
-        shell.node.happen(e.TaskCancelled(TaskId(task)))
+        shell.runtime.dispatch(e.TaskCancelled(TaskId(task)))
 
-    shell.crew.report(a_peer("w"), end(task, epoch, strips=3, log="its log"))
+    shell.reports.report(a_peer("w"), end(task, epoch, strips=3, log="its log"))
 
-    (stretch,) = entry.segments
+    (stretch,) = page.segments
     assert (stretch.strips, stretch.log) == (3, "its log")
-    assert entry.state == ("cancelled" if end is m.Aborted else "completed")
+    assert page.state == ("cancelled" if end is m.Aborted else "completed")
     shell.pool.check()
 
 
 def test_a_task_behind_others_is_watched_from_when_it_begins(shell: Shell) -> None:
     runs = a_train(shell)
-    deadlines = shell.node.watchdog._deadlines
+    deadlines = shell.runtime.watchdog._deadlines
 
     before = [deadlines.watches(r.task, r.epoch) for r in runs]  # type: ignore[arg-type]  # an id
     report(shell, runs[0])
@@ -131,7 +131,7 @@ def test_a_task_behind_others_is_watched_from_when_it_begins(shell: Shell) -> No
 def test_who_leaves_gives_back_what_it_has_not_begun(shell: Shell) -> None:
     runs = a_train(shell)
 
-    shell.crew.worker_leaves(a_peer("w"))
+    shell.reports.worker_leaves(a_peer("w"))
 
     assert attempts(shell, runs) == [0, 0, 0]
     assert not any(shell.pool.holder(run.task, b"w") for run in runs)
@@ -146,7 +146,7 @@ def test_a_lost_worker_costs_an_attempt_the_task_that_it_ran(
     ran = runs[place]
     last = m.LastOutput(task=ran.task, epoch=ran.epoch, reason="it crashed")
 
-    shell.crew.worker_left(1000, "w", "it crashed", last=last)
+    shell.reports.worker_left(1000, "w", "it crashed", last=last)
 
     expected = [0, 0, 0]
     expected[place] = 1
@@ -171,16 +171,16 @@ def test_a_worker_that_comes_again_keeps_what_it_ended_and_drops_the_rest(
 
 def test_a_start_lets_wait_what_was_behind_others(shell: Shell) -> None:
     runs = a_train(shell)
-    entries = [shell.journal.live[run.task] for run in runs]
+    pages = [shell.journal.live[run.task] for run in runs]
 
-    events = [restored(each, shell.node.submission(each)) for each in entries]
+    events = [restored(each, shell.runtime.submission(each)) for each in pages]
 
     assert isinstance(events[0], e.TaskRestored)
     assert all(isinstance(each, e.TaskSubmitted) for each in events[1:])
 
 
 def test_a_train_without_a_worker_gets_one_worker(shell: Shell) -> None:
-    shell.node.estimates.learn("app", "cpu", 1e-4, 1.0)
+    shell.runtime.estimates.learn("app", "cpu", 1e-4, 1.0)
     shell.launcher()
     tasks = shell.submit(*[a_spec(**CPU)] * 6)
     (order,) = shell.sent.to("launcher1000", m.StartWorkers)[:1]
@@ -194,13 +194,13 @@ def test_a_train_without_a_worker_gets_one_worker(shell: Shell) -> None:
 
 
 def test_a_launcher_that_leaves_costs_what_follows_no_attempt(shell: Shell) -> None:
-    shell.node.estimates.learn("app", "cpu", 1e-4, 1.0)
+    shell.runtime.estimates.learn("app", "cpu", 1e-4, 1.0)
     peer = shell.launcher()
     shell.submit(*[a_spec(**CPU)] * 6)
 
-    shell.crew.launcher_left(peer)
+    shell.reports.launcher_left(peer)
 
-    records = shell.node.scheduler.system.tasks.values()
+    records = shell.runtime.scheduler.system.tasks.values()
     assert all(record.attempts == 0 for record in records)
     shell.pool.check()
-    shell.node.scheduler.check()
+    shell.runtime.scheduler.check()

@@ -27,7 +27,7 @@ def restart(tmp_path: Path) -> Iterator[Callable[..., Shell]]:
         if opened:
             opened[-1].close()
         opened.append(Shell(tmp_path, limits=LimitsTable(**limits)))
-        opened[-1].node.restore()
+        opened[-1].runtime.restore()
         return opened[-1]
 
     yield start
@@ -37,10 +37,12 @@ def restart(tmp_path: Path) -> Iterator[Callable[..., Shell]]:
 def commit(shell: Shell) -> None:
     """Commit as the loop does, with what is to leave."""
     batch = shell.journal.take_batch()
-    shell.service.kept.cut({row[3] for row in batch.tasks} | {k[0] for k in batch.keys})
+    shell.service.storage_quota.cut(
+        {row[3] for row in batch.tasks} | {k[0] for k in batch.keys}
+    )
     shell.store.submit(batch)
     shell.store.flush()
-    shell.service.kept.take_note()
+    shell.service.storage_quota.apply_removals()
 
 
 def a_large_spec(size: int = 100_000, **fields: Any) -> m.TaskSpec:

@@ -1,4 +1,4 @@
-"""Watchers: who is told what, and who lags."""
+"""Subscriptions: who is told what, and who lags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hetd.requests.subscriptions import MOST_WATCHES, Watchers
+from hetd.requests.subscriptions import MOST_WATCHES, Subscriptions
 from hetd.transport.router import Peer
 from libtask import messages as m
 from torture.bodies import USERS, Desk
@@ -20,17 +20,17 @@ USER = USERS[0]
 
 
 def a_change(task: int = 1) -> tuple[Any, m.TaskChanged]:
-    entry = SimpleNamespace(owner=USER, submitter=b"")
-    return entry, m.TaskChanged(task, "running", 1.0)
+    page = SimpleNamespace(owner=USER, submitter=b"")
+    return page, m.TaskChanged(task, "running", 1.0)
 
 
-def addressed(watchers: Watchers) -> list[bytes]:
+def addressed(watchers: Subscriptions) -> list[bytes]:
     told = watchers.address([a_change()], lambda _: False)
     return [route for route, _ in told]
 
 
 def test_who_lags_is_not_told_and_what_he_misses_is_counted() -> None:
-    watchers = Watchers()
+    watchers = Subscriptions()
     for route in (b"quick", b"slow"):
         watchers.add(Peer(route, USER, 1), m.Subscribe(1))
     assert addressed(watchers) == [b"quick", b"slow"]
@@ -42,7 +42,7 @@ def test_who_lags_is_not_told_and_what_he_misses_is_counted() -> None:
 
 
 def test_an_answer_that_found_no_room_is_no_change_that_was_missed() -> None:
-    watchers = Watchers()
+    watchers = Subscriptions()
 
     watchers.lag(b"asker", [m.Done(1)])
 
@@ -123,13 +123,13 @@ def test_a_watcher_that_is_gone_is_forgotten(desk: Desk, pipes: Pipes) -> None:
     desk.say(USER, m.Subscribe(1), "slow")
     pipes.stuck.add(_route("slow"))
     _change(desk)
-    assert len(desk.loop._watchers) == 1
+    assert len(desk.loop._subscriptions) == 1
 
     pipes.gone.add(_route("slow"))
     desk.loop.turn([])
 
-    assert len(desk.loop._watchers) == 0
-    assert desk.loop._watchers.lagging == {}
+    assert len(desk.loop._subscriptions) == 0
+    assert desk.loop._subscriptions.lagging == {}
 
 
 def test_a_user_has_so_many_watches_those_of_the_gone_left_out(

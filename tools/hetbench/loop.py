@@ -22,7 +22,7 @@ from hetbench.noop import Noop
 from hetbench.resources import CPU_ONLY
 from hetd.config import read_config
 from hetd.loop import Loop
-from hetd.runtime import Node
+from hetd.runtime import Runtime
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.router import Envelope, Peer
@@ -92,7 +92,7 @@ class Replay:
         self.router = router
         self.store = Store(folder / "hetd.db")
         poller: Any = NoPoller()
-        self.node = Node(
+        self.runtime = Runtime(
             [each.device_info() for each in config.resource],
             config,
             make_policy(policy, {}),
@@ -101,8 +101,8 @@ class Replay:
             WorkerPool(router.send, prefix="1"),
             first_epoch=1 << 32,
         )
-        self.node.restore()
-        self.loop = Loop(router, self.store, self.node, poller)
+        self.runtime.restore()
+        self.loop = Loop(router, self.store, self.runtime, poller)
         self.spent_ns = self.turns = self._requests = 0
         self._spec = describe(Noop(), name_of(Noop), Options())
         self._client = self._peer("client")
@@ -113,7 +113,7 @@ class Replay:
 
     def through(self, tasks: int, at_once: int) -> None:
         """Run a number of tasks, submitted in groups, until all are durable."""
-        before = self.node.journal.counts["completed"]
+        before = self.runtime.journal.counts["completed"]
         for _ in range(tasks // at_once):
             self._requests += 1
             key, expires = f"{self._requests:032x}", time.monotonic() + 100
@@ -122,9 +122,9 @@ class Replay:
             self._say(self._client, submit)
             self.turn()
         while (
-            self.node.journal.counts["completed"] - before < tasks
+            self.runtime.journal.counts["completed"] - before < tasks
             or not self.store.idle
-            or self.node.journal.dirty
+            or self.runtime.journal.dirty
         ):
             self._wait()
             self.turn()
@@ -204,7 +204,7 @@ def run() -> list[dict[str, Any]]:
 def _row(case: str, replay: Replay, tasks: int, at_once: int) -> dict[str, Any]:
     """Measure a case; it and the loop that it is compared with take turns."""
     spent, ratios = [], []
-    commits, turns = replay.node.counters.commits, replay.turns
+    commits, turns = replay.runtime.counters.commits, replay.turns
     frames = replay.router.frames
     for _ in range(ROUNDS):
         base = calibrate()
@@ -224,6 +224,6 @@ def _row(case: str, replay: Replay, tasks: int, at_once: int) -> dict[str, Any]:
         "least": round(min(spent), 1),
         "calibration_steps": round(statistics.median(ratios)),
         "turns": round((replay.turns - turns) / done, 3),
-        "commits": round((replay.node.counters.commits - commits) / done, 4),
+        "commits": round((replay.runtime.counters.commits - commits) / done, 4),
         "frames_sent": round((replay.router.frames - frames) / done, 2),
     }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetd.devices.meter import Meter
-    from hetd.tasks.page import Entry
+    from hetd.tasks.page import TaskPage
     from hetsched.actions import Record
     from hetsched.ids import Nanoseconds
     from hetsched.system import Resource
@@ -38,13 +38,13 @@ class Metering:
         self._book = EnergyBook(resources, meters, now, _tell_lost)
         self._due = now + LONGEST
 
-    def note(self, record: Record, entry: Entry, now: Nanoseconds) -> None:
+    def note(self, record: Record, page: TaskPage, now: Nanoseconds) -> None:
         """Process a change of state, before the journal does."""
         if record.state is State.RUNNING:
             if record.event in ("dispatched", "restored", "found"):
                 self._book.begin(record.task, record.resource or "", now)
-        elif entry.state == "running":
-            self._end(entry, now)
+        elif page.state == "running":
+            self._end(page, now)
 
     def used(self, task: int, cpu_seconds: float) -> None:
         """Add the processor seconds of strips that a worker reports."""
@@ -79,14 +79,14 @@ class Metering:
         """Close the meters."""
         self._book.close()
 
-    def _end(self, entry: Entry, now: Nanoseconds) -> None:
-        failed = bool(entry.segments) and entry.segments[-1].failed_attempt
-        charge = self._book.end(entry.id, now, failed=failed)
-        if charge is not None and entry.segments:
+    def _end(self, page: TaskPage, now: Nanoseconds) -> None:
+        failed = bool(page.segments) and page.segments[-1].failed_attempt
+        charge = self._book.end(page.id, now, failed=failed)
+        if charge is not None and page.segments:
             last = msgspec.structs.replace(
-                entry.segments[-1], joules=charge.joules, measured=charge.measured
+                page.segments[-1], joules=charge.joules, measured=charge.measured
             )
-            entry.segments[-1] = last
+            page.segments[-1] = last
 
 
 def _tell_lost(name: str, reason: str) -> None:

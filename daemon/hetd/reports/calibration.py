@@ -14,8 +14,8 @@ from hetsched.system import SECOND
 from libtask.messages import counted
 
 if TYPE_CHECKING:
-    from hetd.runtime import Node
-    from hetd.tasks.page import Entry
+    from hetd.runtime import Runtime
+    from hetd.tasks.page import TaskPage
     from hetsched.estimates.table import News
     from hetsched.system import Resource
     from hetsched.tasks import TaskRecord
@@ -38,16 +38,16 @@ those of microseconds always do, and a series remembers no more."""
 SAMPLED = 16
 
 
-class Learner:
+class Calibration:
     """Corrects the estimates by what workers report."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
-    def progressed(self, entry: Entry, message: m.Progress) -> None:
+    def progressed(self, page: TaskPage, message: m.Progress) -> None:
         """Learn from strips on the way, but for the first: it may hold a compilation."""
         total = message.checkpoint.total
-        found = self._running(entry)
+        found = self._running(page)
         if found is None or not total or message.seconds < WORTH_LEARNING_S:
             return
         record, resource = found
@@ -58,10 +58,10 @@ class Learner:
         if share > 0:
             self._observe(record, resource, message.seconds / share, None)
 
-    def finished(self, entry: Entry, message: m.Finished) -> None:
+    def finished(self, page: TaskPage, message: m.Finished) -> None:
         """Learn from the last stretch of a task, before the scheduler forgets it."""
-        found = self._running(entry)
-        share = _share(entry, message)
+        found = self._running(page)
+        share = _share(page, message)
         if found is None or not share:
             return
         record, resource = found
@@ -77,7 +77,7 @@ class Learner:
         self, record: TaskRecord, resource: Resource, computing: float
     ) -> bool:
         """Whether a short stretch tells nothing new."""
-        estimates = self._node.estimates
+        estimates = self._runtime.estimates
         count = estimates.count(record.row, resource)
         if count < SURE:
             return False
@@ -90,26 +90,26 @@ class Learner:
         self, record: TaskRecord, resource: Resource, computing: float
     ) -> None:
         """Tell of an application's first measurement on a resource what it cost."""
-        estimates = self._node.estimates
+        estimates = self._runtime.estimates
         if estimates.knows_app(record.row, resource):
             return
         text = (
             "probed %s on %s: takes %.3g s, expected were %.3g s; the try took %.3g s"
         )
         expected = estimates.seconds(record.row, resource)
-        took = (self._node.clock.now() - record.since) / SECOND
+        took = (self._runtime.clock.now() - record.since) / SECOND
         log.info(text, record.row.type, resource.name, computing, expected, took)
 
     def _sharing(self, resource: Resource) -> int:
         """How many times longer than alone strips take there at the moment."""
         if not resource.shared:
             return 1
-        running = self._node.scheduler.system.states[resource.name].running
+        running = self._runtime.scheduler.system.states[resource.name].running
         return max(1, len(running))
 
-    def _running(self, entry: Entry) -> tuple[TaskRecord, Resource] | None:
-        system = self._node.scheduler.system
-        record = system.tasks.get(TaskId(entry.id))
+    def _running(self, page: TaskPage) -> tuple[TaskRecord, Resource] | None:
+        system = self._runtime.scheduler.system
+        record = system.tasks.get(TaskId(page.id))
         if record is None or record.resource is None:
             return None
         return record, system.resources[record.resource]
@@ -122,13 +122,13 @@ class Learner:
         setup: float | None,
     ) -> None:
         alone = computing / self._sharing(resource)
-        if self._node.estimates.curiosity < 1:
+        if self._runtime.estimates.curiosity < 1:
             self._tell_probe(record, resource, alone)
-        news = self._node.estimates.observe(record.row, resource, alone, setup)
+        news = self._runtime.estimates.observe(record.row, resource, alone, setup)
         if news.keep is not None:
-            self._node.journal.batch.keep(news.keep)
-            self._node.forget_dropped()
-        self._node.journal.measured(record.row.type, record.submitted.owner)
+            self._runtime.journal.batch.keep(news.keep)
+            self._runtime.forget_dropped()
+        self._runtime.journal.measured(record.row.type, record.submitted.owner)
         if news.drift is not None:
             _tell_drift(record, resource, news)
 
@@ -139,12 +139,12 @@ def _is_sampled(task: TaskId) -> bool:
     return mixed < (1 << 32) // SAMPLED
 
 
-def _share(entry: Entry, message: m.Finished) -> float:
+def _share(page: TaskPage, message: m.Finished) -> float:
     """Share of the whole task that the last stretch was; 0: cannot be told."""
-    total = entry.checkpoint.total
+    total = page.checkpoint.total
     if message.iterations == 0:
         return 0.0
-    if len(counted(entry.segments)) == 1:
+    if len(counted(page.segments)) == 1:
         return 1.0
     return min(1.0, message.iterations / total) if total else 0.0
 

@@ -14,72 +14,72 @@ from hetsched.ids import TaskId
 from libtask import messages as m
 
 if TYPE_CHECKING:
-    from hetd.runtime import Node
-    from hetd.tasks.page import Entry
+    from hetd.runtime import Runtime
+    from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
 
 log = logging.getLogger("hetd")
 
 
-class SnapshotDesk:
+class SnapshotReports:
     """Takes what workers and launchers say of snapshots."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self.refused = 0
         """Snapshots that were bad, or of something else."""
 
-    def taken(self, entry: Entry, message: m.SnapshotTaken) -> None:
+    def taken(self, page: TaskPage, message: m.SnapshotTaken) -> None:
         """Note a snapshot, or why there is none."""
-        entry.snapshot_error = message.error
+        page.snapshot_error = message.error
         if not message.error:
             stands = message.checkpoint
-            entry.snapshot = m.SnapshotInfo(
+            page.snapshot = m.SnapshotInfo(
                 stands.done, stands.total, message.at, message.bytes, message.seconds
             )
-            entry.at_risk = 0.0
+            page.at_risk = 0.0
             if stands.done:
-                event = e.SnapshotTaken(TaskId(entry.id), message.epoch, entry.kept)
-                self._node.happen(event)
-        self._tell(entry, "snapshot-failed" if message.error else "snapshot")
+                event = e.SnapshotTaken(TaskId(page.id), message.epoch, page.kept)
+                self._runtime.dispatch(event)
+        self._tell(page, "snapshot-failed" if message.error else "snapshot")
 
-    def resumed(self, entry: Entry, message: m.Resumed) -> None:
+    def resumed(self, page: TaskPage, message: m.Resumed) -> None:
         """Note where a task goes on that was loaded anew."""
         for refused in message.refused:
             self.refused += 1
-            log.warning("task %d: a snapshot is not used: %s", entry.id, refused)
-        entry.refused += len(message.refused)
-        entry.checkpoint = message.checkpoint
-        entry.at_risk = 0.0
+            log.warning("task %d: a snapshot is not used: %s", page.id, refused)
+        page.refused += len(message.refused)
+        page.checkpoint = message.checkpoint
+        page.at_risk = 0.0
         if message.checkpoint.done == 0:
-            entry.snapshot = None  # none was good
-        event = e.TaskResumed(TaskId(entry.id), message.epoch, entry.progress)
-        self._node.happen(event)
-        self._tell(entry, "resumed")
+            page.snapshot = None  # none was good
+        event = e.TaskResumed(TaskId(page.id), message.epoch, page.progress)
+        self._runtime.dispatch(event)
+        self._tell(page, "resumed")
 
-    def parked(self, entry: Entry, message: m.Parked) -> None:
+    def parked(self, page: TaskPage, message: m.Parked) -> None:
         """Note that a task which waits has no worker any more."""
-        self._node.pool.release(entry.id)
-        self._node.happen(e.TaskParked(TaskId(entry.id), message.epoch))
-        entry.in_worker = False
-        self._tell(entry, "parked")
+        self._runtime.pool.release(page.id)
+        self._runtime.dispatch(e.TaskParked(TaskId(page.id), message.epoch))
+        page.in_worker = False
+        self._tell(page, "parked")
 
     def held(self, peer: Peer, message: m.SnapshotsHeld) -> None:
         """Have a launcher remove the snapshots of tasks that have ended, once that is durable."""
-        journal = self._node.journal
+        journal = self._runtime.journal
         owned = {
-            entry.snapshots_name
+            page.snapshots_name
             for name in message.names
-            if (entry := journal.live.get(_task(name))) and entry.owner == peer.uid
+            if (page := journal.live.get(_task(name))) and page.owner == peer.uid
         }
         ended = [name for name in message.names if name not in owned]
         if ended:
             journal.batch.replies.append((peer.route, m.DropSnapshots(ended)))
 
-    def _tell(self, entry: Entry, event: str) -> None:
-        if entry.id in self._node.journal.live:
-            self._node.journal.save(entry)
-            self._node.journal.tell(entry, event, self._node.clock.wall())
+    def _tell(self, page: TaskPage, event: str) -> None:
+        if page.id in self._runtime.journal.live:
+            self._runtime.journal.save(page)
+            self._runtime.journal.publish(page, event, self._runtime.clock.wall())
 
 
 def _task(name: str) -> int:

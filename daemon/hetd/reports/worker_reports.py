@@ -11,8 +11,8 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from hetd.devices.circuits import cause_of_exit, programs_of_the_box
-from hetd.reports.calibration import Learner
-from hetd.reports.snapshots import SnapshotDesk
+from hetd.reports.calibration import Calibration
+from hetd.reports.snapshots import SnapshotReports
 from hetd.workers.watchdog import ASKS
 from hetsched import events as e
 from hetsched.ids import TaskId
@@ -23,8 +23,8 @@ from libtask import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hetd.runtime import Node
-    from hetd.tasks.page import Entry
+    from hetd.runtime import Runtime
+    from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
     from hetsched.events import Cause
     from hetsched.ids import Nanoseconds
@@ -43,15 +43,15 @@ LASTING: dict[str, Cause] = {"program": "program", "binary": "binary"}
 """Codes of failures that the next task of the application would have there, too."""
 
 
-class CrewDesk:
+class WorkerReports:
     """Takes the messages of launchers and workers."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._wall = node.clock.wall
-        self._learner = Learner(node)
-        self.snapshots = SnapshotDesk(node)
-        self._handlers: dict[type, Callable[[Entry, Any], None]] = {
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._wall = runtime.clock.wall
+        self._learner = Calibration(runtime)
+        self.snapshots = SnapshotReports(runtime)
+        self._handlers: dict[type, Callable[[TaskPage, Any], None]] = {
             m.Ready: self._on_ready,
             m.Progress: self._on_progress,
             m.Yielded: self._on_yielded,
@@ -69,21 +69,21 @@ class CrewDesk:
 
     def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
         """Take in a launcher, and the names of the workers that it has."""
-        self._node.pool.launcher_came(peer, workers)
-        self._node.watchdog.readmit(peer.uid)
+        self._runtime.pool.launcher_came(peer, workers)
+        self._runtime.watchdog.readmit(peer.uid)
 
     def launcher_left(self, peer: Peer) -> None:
         """Give up the tasks for which no worker can come any more."""
-        for task in reversed(self._node.pool.launcher_left(peer)):
-            begun = not self._node.watchdog.excuse(TaskId(task))
+        for task in reversed(self._runtime.pool.launcher_left(peer)):
+            begun = not self._runtime.watchdog.excuse(TaskId(task))
             self._lose(task, "its launcher ended", begun=begun)
         for _, uid, name, pid in list(self._ended_processes):
-            if not self._node.pool.supervised(uid, name):  # nobody is to say how
+            if not self._runtime.pool.supervised(uid, name):  # nobody is to say how
                 self._give_up(uid, name, pid, "its worker ended")
 
     def worker_came(self, peer: Peer, hello: m.Register) -> None:
         """Take in a worker, and what it still holds from before a restart."""
-        pool = self._node.pool
+        pool = self._runtime.pool
         before = pool.worker_at(peer.route)
         if before is not None and before.name != hello.worker:
             # a connection is one worker's
@@ -99,31 +99,33 @@ class CrewDesk:
             self._greeted.add(record.id)
             if hello.resource and expected:
                 found = e.TaskFound(record.id, record.epoch, hello.resource)
-                self._node.happen(found, *self._node.settings.drains([hello.resource]))
-            self._node.commands.repeat_stop(record)
-        self._node.watchdog.readmit(peer.uid)
+                self._runtime.dispatch(
+                    found, *self._runtime.settings.drains([hello.resource])
+                )
+            self._runtime.commands.repeat_stop(record)
+        self._runtime.watchdog.readmit(peer.uid)
 
     def _held(
         self, peer: Peer, hello: m.Register, task: int, epoch: int
     ) -> TaskRecord | None:
         """Find a task that a worker says it holds, or has ended, if it is to keep it."""
-        entry = self._node.journal.live.get(task)
-        if entry is None or entry.owner != peer.uid:
+        page = self._runtime.journal.live.get(task)
+        if page is None or page.owner != peer.uid:
             return None
-        if not self._node.pool.may_claim(entry.id, peer.uid, hello):
+        if not self._runtime.pool.may_claim(page.id, peer.uid, hello):
             return None
-        return self._node.scheduler.ledger.current(TaskId(entry.id), epoch)
+        return self._runtime.scheduler.ledger.current(TaskId(page.id), epoch)
 
     def process_ended(self, peer: Peer, name: str) -> None:
         """Take note of the end of a worker's process; its launcher may say how it was.
 
         That comes when nothing of the worker is left, be it a while later.
         """
-        worker = self._node.pool.worker_of_name(peer.uid, name)
+        worker = self._runtime.pool.worker_of_name(peer.uid, name)
         if worker is None or worker.pid != peer.pid:
             return  # the name is another process's by now
-        if self._node.pool.supervised(peer.uid, name):
-            due = self._node.clock.now() + int(EXIT_S * SECOND)
+        if self._runtime.pool.supervised(peer.uid, name):
+            due = self._runtime.clock.now() + int(EXIT_S * SECOND)
             heappush(self._ended_processes, (due, peer.uid, name, peer.pid))
         else:
             self.worker_left(peer.uid, name, "its worker ended")
@@ -138,7 +140,7 @@ class CrewDesk:
             )
 
     def _give_up(self, uid: int, name: str, pid: int, reason: str) -> None:
-        worker = self._node.pool.worker_of_name(uid, name)
+        worker = self._runtime.pool.worker_of_name(uid, name)
         if worker is not None and worker.pid == pid:
             self.worker_left(uid, name, reason)
 
@@ -159,18 +161,18 @@ class CrewDesk:
             last: what it wrote last, and of which task.
 
         """
-        worker = self._node.pool.worker_left(uid, name)
-        self._node.watchdog.worker_freed(uid, name)
+        worker = self._runtime.pool.worker_left(uid, name)
+        self._runtime.watchdog.worker_freed(uid, name)
         if worker is None or worker.task is None:
             return
         running = worker.task
         if last is not None and last.task in worker.behind:
             running = last.task
-        record = self._node.scheduler.system.tasks.get(TaskId(running))
+        record = self._runtime.scheduler.system.tasks.get(TaskId(running))
         if worker.own and record is not None:
             # nobody but that program can run it
             failed = e.TaskFailed(record.id, record.epoch, "its program ended")
-            self._node.happen(failed)
+            self._runtime.dispatch(failed)
         else:
             if record is not None and last is not None and _is_of(record, last):
                 self._keep_last_output(record, last)
@@ -203,15 +205,15 @@ class CrewDesk:
 
     def worker_exited(self, peer: Peer, message: m.WorkerExited) -> None:
         """Believe a launcher about the workers of its own user."""
-        if not self._node.pool.holds(peer.uid, message.name):
+        if not self._runtime.pool.holds(peer.uid, message.name):
             return
-        self._node.pool.of_user(peer.uid).record_activity()
-        self._node.watchdog.readmit(peer.uid)
+        self._runtime.pool.of_user(peer.uid).record_activity()
+        self._runtime.watchdog.readmit(peer.uid)
         reason = message.reason or f"its worker exited with status {message.status}"
         if not message.started:
             self._not_started(peer.uid, message.name, reason)
             return
-        task = self._node.pool.failed_to_start(peer.uid, message.name)
+        task = self._runtime.pool.failed_to_start(peer.uid, message.name)
         if task is not None:
             # counts as an attempt: a worker that never comes up must not be made forever
             self._lose(task, reason)
@@ -220,13 +222,13 @@ class CrewDesk:
 
     def _keep_last_output(self, record: TaskRecord, last: m.LastOutput) -> None:
         """Keep with a task what its worker wrote last before it was lost."""
-        journal = self._node.journal
-        entry = journal.live[record.id]
-        entry.last_output = last
-        if record.state is State.RUNNING and entry.segments:
-            strips = max(entry.segments[-1].strips, int(last.computed))
+        journal = self._runtime.journal
+        page = journal.live[record.id]
+        page.last_output = last
+        if record.state is State.RUNNING and page.segments:
+            strips = max(page.segments[-1].strips, int(last.computed))
             journal.close_segment(
-                entry,
+                page,
                 self._wall(),
                 error=last.reason,
                 strips=strips,
@@ -234,17 +236,17 @@ class CrewDesk:
                 log_start=last.log_start,
                 log_end=last.log_end,
             )
-        journal.save(entry)
+        journal.save(page)
 
     def _not_started(self, uid: int, name: str, reason: str) -> None:
         """Ask again later for a worker for which the system had no process."""
-        pool, watchdog = self._node.pool, self._node.watchdog
+        pool, watchdog = self._runtime.pool, self._runtime.watchdog
         times = pool.not_started(uid, name)
         waiting = pool.waiting(uid)
         if not times or not waiting:
             return
         for task in waiting:
-            self._node.journal.live[task].reason = reason
+            self._runtime.journal.live[task].reason = reason
         log.warning("uid %d: %s", uid, reason)
         if times % ASKS == 0:
             # Not for ever: the resource that it has been given may serve others.
@@ -253,23 +255,23 @@ class CrewDesk:
 
     def attachments_held(self, peer: Peer, message: m.AttachmentsHeld) -> None:
         """Have a launcher remove the attachments that no task of its user needs."""
-        needed = self._node.journal.attachments
+        needed = self._runtime.journal.attachments
         spare = [name for name in message.names if (peer.uid, name) not in needed]
         if spare:
-            replies = self._node.journal.batch.replies
+            replies = self._runtime.journal.batch.replies
             replies.append((peer.route, m.DropAttachments(spare)))
 
     def worker_leaves(self, peer: Peer) -> None:
         """Give another worker what this one was ordered when it had decided to leave."""
-        tasks = self._node.pool.stop_assigning(peer.route)
-        self._node.watchdog.await_exit(peer.route)
+        tasks = self._runtime.pool.stop_assigning(peer.route)
+        self._runtime.watchdog.await_exit(peer.route)
         for other in reversed(tasks[1:]):
             self._lose(other, "its worker took no further order", begun=False)
         if not tasks:
             return
         task = tasks[0]
-        if self._node.watchdog.excuse(TaskId(task)):
-            self._node.order_again(TaskId(task))
+        if self._runtime.watchdog.excuse(TaskId(task)):
+            self._runtime.order_again(TaskId(task))
         else:
             self._lose(task, "its worker took no further order")
 
@@ -291,12 +293,12 @@ class CrewDesk:
             ran: whether it is known that it had begun, ordered behind others or not.
 
         """
-        record = self._node.scheduler.system.tasks.get(TaskId(task))
-        self._node.pool.release(task)
+        record = self._runtime.scheduler.system.tasks.get(TaskId(task))
+        self._runtime.pool.release(task)
         self._greeted.discard(task)
         if record is not None and record.bound:
             begun = begun and (ran or not record.unbegun)
-            hung = begun and self._node.watchdog.take_hung(record.id)
+            hung = begun and self._runtime.watchdog.take_hung(record.id)
             lost = e.WorkerLost(
                 record.id,
                 record.epoch,
@@ -305,7 +307,7 @@ class CrewDesk:
                 begun=begun,
                 cause="hang" if hung else cause if begun else None,
             )
-            self._node.happen(lost, *self._hung_device(record, reason, hung=hung))
+            self._runtime.dispatch(lost, *self._hung_device(record, reason, hung=hung))
 
     def _hung_device(
         self, record: TaskRecord, reason: str, *, hung: bool
@@ -319,29 +321,29 @@ class CrewDesk:
             return []
         if record.submitted.app not in programs_of_the_box():
             return []
-        if self._node.devices[resource].spec.kind == "cpu":
+        if self._runtime.devices[resource].spec.kind == "cpu":
             return []
-        return self._node.watchdog.device_failed(resource, f"a task hung: {reason}")
+        return self._runtime.watchdog.device_failed(resource, f"a task hung: {reason}")
 
     # ------------------------------------------------------------ reports
 
     def report(self, peer: Peer, message: Report) -> None:
         """Take a worker's report of the task that it holds."""
-        node = self._node
+        runtime = self._runtime
         if isinstance(message, m.Aborted):
             self._on_aborted(peer, message)
             return
         if isinstance(message, m.Reports):
             self._on_reports(peer, message)
             return
-        entry = node.journal.live.get(message.task)
-        held = node.pool.holder(message.task, peer.route)
-        if entry is None or not held or entry.epoch != message.epoch:
+        page = runtime.journal.live.get(message.task)
+        held = runtime.pool.holder(message.task, peer.route)
+        if page is None or not held or page.epoch != message.epoch:
             return
-        if not self._heal(entry, message):
-            self._note_begun(entry)
-            self._handlers[type(message)](entry, message)
-            self._demand_worker(entry.id, message.epoch)
+        if not self._heal(page, message):
+            self._note_begun(page)
+            self._handlers[type(message)](page, message)
+            self._demand_worker(page.id, message.epoch)
 
     def _demand_worker(self, task: int, epoch: int) -> None:
         """Give up a task whose worker has told of an end that cannot be.
@@ -349,76 +351,76 @@ class CrewDesk:
         As that of a task which it was not told to run: the scheduler takes no note of
         it, and the worker has the task no more.
         """
-        pool = self._node.pool
+        pool = self._runtime.pool
         if pool.worker_of(task) is not None or pool.waits(task):
             return
-        if self._node.scheduler.ledger.current(TaskId(task), epoch) is not None:
+        if self._runtime.scheduler.ledger.current(TaskId(task), epoch) is not None:
             self._lose(task, "its worker told of an end that cannot be")
 
-    def _heal(self, entry: Entry, message: Report) -> bool:
+    def _heal(self, page: TaskPage, message: Report) -> bool:
         """Repeat the order to run to a worker that missed it before it greeted us.
 
         Returns:
             whether the report was taken before, and this is the worker's repetition.
 
         """
-        if entry.id not in self._greeted:
+        if page.id not in self._greeted:
             return False
-        self._greeted.remove(entry.id)
-        repeated = isinstance(message, m.Yielded) and _is_taken(entry, message)
-        record = self._node.scheduler.system.tasks[TaskId(entry.id)]
+        self._greeted.remove(page.id)
+        repeated = isinstance(message, m.Yielded) and _is_taken(page, message)
+        record = self._runtime.scheduler.system.tasks[TaskId(page.id)]
         if (repeated or isinstance(message, m.Ready)) and record.cancelling is None:
-            self._node.commands.repeat_run(record)
+            self._runtime.commands.repeat_run(record)
             # a worker that waits hears no `Preempt`
-            self._node.commands.repeat_stop(record)
+            self._runtime.commands.repeat_stop(record)
         return repeated
 
     def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
-        entry = self._node.journal.live.get(message.task)
-        if entry is not None and entry.epoch != message.epoch:
+        page = self._runtime.journal.live.get(message.task)
+        if page is not None and page.epoch != message.epoch:
             # It gave up what it held before; maybe it has the same task anew by now.
             held = False
         else:
-            held = self._node.pool.holder(message.task, peer.route)
+            held = self._runtime.pool.holder(message.task, peer.route)
         if held:
-            if entry is not None and message.strips:
-                self._note_begun(entry)
-                self._close_segment(entry, message, None)
-            self._node.pool.release(message.task)
-            self._node.happen(e.TaskAborted(TaskId(message.task), message.epoch))
+            if page is not None and message.strips:
+                self._note_begun(page)
+                self._close_segment(page, message, None)
+            self._runtime.pool.release(message.task)
+            self._runtime.dispatch(e.TaskAborted(TaskId(message.task), message.epoch))
         else:
-            worker = self._node.pool.aborted(peer.route, message.task)
+            worker = self._runtime.pool.aborted(peer.route, message.task)
             if worker is not None:
-                self._node.watchdog.worker_freed(worker.uid, worker.name)
+                self._runtime.watchdog.worker_freed(worker.uid, worker.name)
 
-    def _on_ready(self, entry: Entry, message: m.Ready) -> None:
-        self._node.happen(e.TaskReady(TaskId(entry.id), message.epoch))
+    def _on_ready(self, page: TaskPage, message: m.Ready) -> None:
+        self._runtime.dispatch(e.TaskReady(TaskId(page.id), message.epoch))
 
-    def _on_progress(self, entry: Entry, message: m.Progress) -> None:
-        task = TaskId(entry.id)
-        entry.checkpoint = message.checkpoint
-        entry.checkpoint_at = self._wall()
-        entry.at_risk = message.at_risk
-        self._note_strips(entry, message)
+    def _on_progress(self, page: TaskPage, message: m.Progress) -> None:
+        task = TaskId(page.id)
+        page.checkpoint = message.checkpoint
+        page.checkpoint_at = self._wall()
+        page.at_risk = message.at_risk
+        self._note_strips(page, message)
         if message.started is not None:
-            self._node.happen(e.TaskStarted(task, message.epoch))
-        self._node.watchdog.progressed(entry, message)
-        self._learner.progressed(entry, message)
-        self._node.metering.used(task, message.cpu_seconds)
+            self._runtime.dispatch(e.TaskStarted(task, message.epoch))
+        self._runtime.watchdog.progressed(page, message)
+        self._learner.progressed(page, message)
+        self._runtime.metering.used(task, message.cpu_seconds)
         share = message.iterations / (
             message.checkpoint.total or message.iterations or 1
         )
-        done = e.StripsDone(task, message.epoch, entry.progress, share, message.seconds)
-        self._node.happen(done)
-        self._node.journal.tell(entry, "progress", self._wall())
+        done = e.StripsDone(task, message.epoch, page.progress, share, message.seconds)
+        self._runtime.dispatch(done)
+        self._runtime.journal.publish(page, "progress", self._wall())
 
-    def _note_strips(self, entry: Entry, message: m.Progress) -> None:
+    def _note_strips(self, page: TaskPage, message: m.Progress) -> None:
         """Add the strips to the open segment: if the worker is lost, nobody else tells."""
-        open_segment = self._node.journal.open_segment
+        open_segment = self._runtime.journal.open_segment
         if message.started is not None:
             # the first report, or the first to a new hetd: it tells of all strips
             open_segment(
-                entry,
+                page,
                 computing=message.started,
                 transfer_in=message.transfer_in,
                 strips=message.strips,
@@ -426,82 +428,82 @@ class CrewDesk:
                 log=message.log,
                 log_start=message.log_start,
             )
-        elif entry.segments:
-            last = entry.segments[-1]
+        elif page.segments:
+            last = page.segments[-1]
             strips, seconds = (
                 last.strips + message.strips,
                 last.seconds + message.seconds,
             )
-            open_segment(entry, strips=strips, seconds=seconds)
+            open_segment(page, strips=strips, seconds=seconds)
 
-    def _on_yielded(self, entry: Entry, message: m.Yielded) -> None:
-        entry.checkpoint = message.checkpoint
-        entry.checkpoint_at = self._wall()
-        entry.at_risk = message.at_risk
-        self._close_segment(entry, message, message.last_strip or None)
-        task = TaskId(entry.id)
-        self._node.happen(e.TaskYielded(task, message.epoch, entry.progress))
+    def _on_yielded(self, page: TaskPage, message: m.Yielded) -> None:
+        page.checkpoint = message.checkpoint
+        page.checkpoint_at = self._wall()
+        page.at_risk = message.at_risk
+        self._close_segment(page, message, message.last_strip or None)
+        task = TaskId(page.id)
+        self._runtime.dispatch(e.TaskYielded(task, message.epoch, page.progress))
 
-    def _on_finished(self, entry: Entry, message: m.Finished) -> None:
-        self._take_ends([(entry, message)])
+    def _on_finished(self, page: TaskPage, message: m.Finished) -> None:
+        self._take_ends([(page, message)])
 
     def _on_reports(self, peer: Peer, message: m.Reports) -> None:
         """Take in the ends of several tasks as of one instant."""
         ended = self._take_ends(self._held_ones(peer, message))
-        for entry in ended:
-            self._demand_worker(entry.id, entry.epoch)
+        for page in ended:
+            self._demand_worker(page.id, page.epoch)
 
     def _held_ones(
         self, peer: Peer, message: m.Reports
-    ) -> Iterator[tuple[Entry, m.Finished]]:
+    ) -> Iterator[tuple[TaskPage, m.Finished]]:
         """Find the tasks that end by this; those that a worker has not are left out."""
         for report in message.reports:
-            entry = self._node.journal.live.get(report.task)
-            held = self._node.pool.holder(report.task, peer.route)
-            if entry is not None and held and entry.epoch == report.epoch:
-                self._greeted.discard(entry.id)
-                yield entry, report
+            page = self._runtime.journal.live.get(report.task)
+            held = self._runtime.pool.holder(report.task, peer.route)
+            if page is not None and held and page.epoch == report.epoch:
+                self._greeted.discard(page.id)
+                yield page, report
 
-    def _take_ends(self, ends: Iterable[tuple[Entry, m.Finished]]) -> list[Entry]:
+    def _take_ends(self, ends: Iterable[tuple[TaskPage, m.Finished]]) -> list[TaskPage]:
         """Take in how tasks ended, one after the other; return which they are."""
         events: list[e.Event] = []
-        done: list[tuple[Entry, float]] = []
-        for entry, message in ends:
-            self._begin_late(entry, done[-1][1] if done else self._wall())
-            entry.result = message.result
-            entry.exit_code = message.exit_code
-            entry.warnings = message.warnings
-            done.append((entry, self._close_segment(entry, message, None)))
-            self._learner.finished(entry, message)
-            self._node.pool.release(entry.id)
-            events.append(e.TaskFinished(TaskId(entry.id), message.epoch))
+        done: list[tuple[TaskPage, float]] = []
+        for page, message in ends:
+            self._begin_late(page, done[-1][1] if done else self._wall())
+            page.result = message.result
+            page.exit_code = message.exit_code
+            page.warnings = message.warnings
+            done.append((page, self._close_segment(page, message, None)))
+            self._learner.finished(page, message)
+            self._runtime.pool.release(page.id)
+            events.append(e.TaskFinished(TaskId(page.id), message.epoch))
         if not events:
             return []
-        self._node.happen(*events)
-        for entry, ended in done:
-            if entry.finished is not None:  # perhaps while no daemon was there
-                entry.finished = ended
-        return [entry for entry, _ in done]
+        self._runtime.dispatch(*events)
+        for page, ended in done:
+            if page.finished is not None:  # perhaps while no daemon was there
+                page.finished = ended
+        return [page for page, _ in done]
 
-    def _begin_late(self, entry: Entry, at: float) -> None:
+    def _begin_late(self, page: TaskPage, at: float) -> None:
         """Enter the beginning of a task that ran behind others, as the one before ended."""
-        record = self._node.scheduler.system.tasks.get(TaskId(entry.id))
+        record = self._runtime.scheduler.system.tasks.get(TaskId(page.id))
         if record is not None and record.unbegun:
-            self._node.journal.begin_segment(entry, at, record.rule)
+            self._runtime.journal.begin_segment(page, at, record.rule)
 
-    def _note_begun(self, entry: Entry) -> None:
+    def _note_begun(self, page: TaskPage) -> None:
         """Tell the scheduler that a task has begun which it takes to be behind others.
 
         Its stretch is entered by that; then comes what the worker says of it.
         """
-        record = self._node.scheduler.system.tasks.get(TaskId(entry.id))
+        record = self._runtime.scheduler.system.tasks.get(TaskId(page.id))
         if record is not None and record.unbegun:
-            self._node.happen(e.TaskStarted(record.id, record.epoch))
+            self._runtime.dispatch(e.TaskStarted(record.id, record.epoch))
 
-    def _on_failed(self, entry: Entry, message: m.Failed) -> None:
-        self._node.journal.close_segment(
-            entry,
-            self._ended(entry, message.ended),
+    def _on_failed(self, page: TaskPage, message: m.Failed) -> None:
+        self._runtime.journal.close_segment(
+            page,
+            self._ended(page, message.ended),
             error=message.error,
             strips=message.strips,
             seconds=message.seconds,
@@ -509,45 +511,45 @@ class CrewDesk:
             log_start=message.log_start,
             log_end=message.log_end,
         )
-        entry.last_output = message.last
-        entry.trace = message.trace[-LONGEST_TRACE:]
-        entry.exit_code = message.exit_code
-        self._node.pool.release(entry.id)
+        page.last_output = message.last
+        page.trace = message.trace[-LONGEST_TRACE:]
+        page.exit_code = message.exit_code
+        self._runtime.pool.release(page.id)
         failed = e.TaskFailed(
-            TaskId(entry.id),
+            TaskId(page.id),
             message.epoch,
             message.error,
             elsewhere=message.code in ELSEWHERE,
             whole_kind=message.code == "program",
             cause=LASTING.get(message.code),
         )
-        self._node.happen(failed, *self._device_errors(entry, message))
+        self._runtime.dispatch(failed, *self._device_errors(page, message))
 
-    def _device_errors(self, entry: Entry, message: m.Failed) -> list[e.Event]:
+    def _device_errors(self, page: TaskPage, message: m.Failed) -> list[e.Event]:
         """Count the error against the resource where it may be the device's fault."""
-        if message.code != "device" or entry.resource is None:
+        if message.code != "device" or page.resource is None:
             return []
-        if self._serves_others(entry.resource, entry.owner):
+        if self._serves_others(page.resource, page.owner):
             return []  # they do not complain: a user alone does not end their tasks
-        return self._node.watchdog.device_failed(entry.resource, message.error)
+        return self._runtime.watchdog.device_failed(page.resource, message.error)
 
     def _serves_others(self, resource: str, uid: int) -> bool:
         """Whether tasks of other users run on a resource, too."""
-        running = self._node.scheduler.system.states[resource].running.values()
+        running = self._runtime.scheduler.system.states[resource].running.values()
         return any(record.submitted.owner != uid for record in running)
 
     # ------------------------------------------------------------ steps
 
     def _close_segment(
-        self, entry: Entry, message: m.SegmentTotals, last_strip: float | None
+        self, page: TaskPage, message: m.SegmentTotals, last_strip: float | None
     ) -> float:
         """Close it with what the worker says of it; return when it ended."""
-        self._node.metering.used_in_all(entry.id, message.cpu_seconds)
-        if message.strips and entry.resource is not None:
-            self._node.watchdog.health.worked(entry.resource)
-        ended = self._ended(entry, message.ended)
-        self._node.journal.close_segment(
-            entry,
+        self._runtime.metering.used_in_all(page.id, message.cpu_seconds)
+        if message.strips and page.resource is not None:
+            self._runtime.watchdog.health.worked(page.resource)
+        ended = self._ended(page, message.ended)
+        self._runtime.journal.close_segment(
+            page,
             ended,
             computed=last_strip or ended,
             seconds=message.seconds,
@@ -561,9 +563,9 @@ class CrewDesk:
         )
         return ended
 
-    def _ended(self, entry: Entry, told: float) -> float:
+    def _ended(self, page: TaskPage, told: float) -> float:
         """Return when a stretch ended: as its worker says, within what is possible."""
-        began = entry.segments[-1].start if entry.segments else entry.submitted
+        began = page.segments[-1].start if page.segments else page.submitted
         now = self._wall()
         # the time of day may have been put back since it began
         return max(began, min(now, told)) if told else max(began, now)
@@ -574,22 +576,22 @@ def _is_of(record: TaskRecord, last: m.LastOutput) -> bool:
     return (record.id, record.epoch) == (last.task, last.epoch)
 
 
-def _is_taken(entry: Entry, message: m.Yielded) -> bool:
+def _is_taken(page: TaskPage, message: m.Yielded) -> bool:
     """Whether a stretch has begun since the yield that a worker tells of.
 
     The clock alone does not tell: the time of day may have been put back. So it counts,
     too, whether the stretch before was as the worker says.
     """
-    if not entry.segments or entry.segments[-1].finish is not None:
+    if not page.segments or page.segments[-1].finish is not None:
         return False
-    if message.checkpoint != entry.checkpoint:
+    if message.checkpoint != page.checkpoint:
         return False
     told = (message.strips, message.seconds, message.log_end)
     same = message.strips > 0 and any(
         told == (before.strips, before.seconds, before.log_end)
-        for before in entry.segments[-2:-1]
+        for before in page.segments[-2:-1]
     )
-    return same or 0 < message.ended <= entry.segments[-1].start
+    return same or 0 < message.ended <= page.segments[-1].start
 
 
 Report = (

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from hetd.requests.ended_tasks import PastDesk
-from hetd.requests.idempotency import Once
-from hetd.requests.listing import ListDesk
-from hetd.requests.models import ModelDesk
+from hetd.requests.ended_tasks import EndedTaskRequests
+from hetd.requests.idempotency import IdempotencyKeys
+from hetd.requests.listing import ListRequests
+from hetd.requests.models import ModelRequests
 from hetd.requests.permissions import Permissions
-from hetd.requests.resources import NodeDesk
-from hetd.requests.slices import Work, carried_out
-from hetd.requests.status import StatusDesk
-from hetd.requests.storage_quota import Bytes
-from hetd.requests.submit import SubmissionDesk
-from hetd.requests.tasks import TaskDesk
-from hetd.requests.usage import UsageDesk
+from hetd.requests.resources import NodeRequests
+from hetd.requests.slices import Steps, run_to_end
+from hetd.requests.status import StatusRequests
+from hetd.requests.storage_quota import StorageQuota
+from hetd.requests.submit import SubmitRequests
+from hetd.requests.tasks import TaskRequests
+from hetd.requests.usage import UsageRequests
 from hetd.store import StoreFullError
 from libtask import messages as m
 from libtask.errors import BugError, DaemonUnreachableError, HetError
@@ -29,7 +29,7 @@ from libtask.errors import BugError, DaemonUnreachableError, HetError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hetd.runtime import Node
+    from hetd.runtime import Runtime
     from hetd.store import Store
     from hetd.transport.router import Peer
 
@@ -45,28 +45,28 @@ class Service:
 
     def __init__(
         self,
-        node: Node,
+        runtime: Runtime,
         store: Store,
         stop: Callable[[], None],
         watchers: Callable[[], int],
     ) -> None:
-        self._node = node
-        self.kept = Bytes(node, store)
-        self.rights = Permissions(node)
-        self._once = Once(node, store)
-        self.forget = self._once.forget
+        self._runtime = runtime
+        self.storage_quota = StorageQuota(runtime, store)
+        self.rights = Permissions(runtime)
+        self._idempotency = IdempotencyKeys(runtime, store)
+        self.forget = self._idempotency.forget
         self._store = store
-        tasks = TaskDesk(node, self.rights)
-        submission = SubmissionDesk(node, self.rights, self.kept)
-        past = PastDesk(node, self.rights, submission)
-        status = StatusDesk(node, store, self.rights, watchers)
-        models = ModelDesk(node, self.rights)
-        whole = NodeDesk(node, store, self.rights, stop)
+        tasks = TaskRequests(runtime, self.rights)
+        submission = SubmitRequests(runtime, self.rights, self.storage_quota)
+        past = EndedTaskRequests(runtime, self.rights, submission)
+        status = StatusRequests(runtime, store, self.rights, watchers)
+        models = ModelRequests(runtime, self.rights)
+        whole = NodeRequests(runtime, store, self.rights, stop)
         self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
             m.Submit: submission.submit,
             m.Requeue: past.requeue,
             m.DeleteTasks: past.forget,
-            m.ListTasks: ListDesk(node, self.rights).list_tasks,
+            m.ListTasks: ListRequests(runtime, self.rights).list_tasks,
             m.Explain: tasks.explain,
             m.Control: tasks.control,
             m.Amend: tasks.amend,
@@ -82,15 +82,15 @@ class Service:
             m.AddSamples: models.learn,
             m.Models: models.models,
             m.DeleteSamples: models.forget,
-            m.Usage: UsageDesk(node, self.rights).usage,
+            m.Usage: UsageRequests(runtime, self.rights).usage,
         }
 
     def answer(self, peer: Peer, request: m.Request) -> m.Request:
         """Do what is asked, all at once; return the reply, or the error in its place."""
         made = self.begin(peer, request)
-        return carried_out(made) if isinstance(made, Generator) else made
+        return run_to_end(made) if isinstance(made, Generator) else made
 
-    def begin(self, peer: Peer, request: m.Request) -> m.Request | Work:
+    def begin(self, peer: Peer, request: m.Request) -> m.Request | Steps:
         """Begin with what is asked.
 
         Returns:
@@ -100,11 +100,11 @@ class Service:
         try:
             if isinstance(request, m.Change):
                 self._demand_staying()
-                known = self._once.recall(peer.uid, request)
+                known = self._idempotency.recall(peer.uid, request)
                 if known is not None:
                     return known
                 self._demand_room(request)
-            made: m.Request | Work = self._handlers[type(request)](peer, request)
+            made: m.Request | Steps = self._handlers[type(request)](peer, request)
             if isinstance(made, Generator):
                 return self._carry_on(peer, request, made)
             self._remember(peer, request, made)
@@ -114,7 +114,7 @@ class Service:
             return m.Error(request.request, error.code, str(error))
         return made
 
-    def _carry_on(self, peer: Peer, request: m.Request, work: Work) -> Work:
+    def _carry_on(self, peer: Peer, request: m.Request, work: Steps) -> Steps:
         """Do what is left of a request; what is refused is so before the first change."""
         try:
             reply = yield from work
@@ -126,7 +126,7 @@ class Service:
         return reply
 
     def _demand_staying(self) -> None:
-        if self._node.stopping:
+        if self._runtime.stopping:
             raise DaemonUnreachableError("hetd is stopping; ask when it is back")
 
     def _demand_room(self, request: m.Change) -> None:
@@ -142,4 +142,4 @@ class Service:
     def _remember(self, peer: Peer, request: m.Request, reply: m.Request) -> None:
         """Keep the answer to a change, to be given when it is asked for again."""
         if isinstance(request, m.Change):
-            self._once.remember(peer.uid, request, reply)
+            self._idempotency.remember(peer.uid, request, reply)

@@ -1,4 +1,4 @@
-"""Shares: how much of the loop's time each user has had.
+"""RequestBudget: how much of the loop's time each user has had.
 
 A user alone may have all of it. Where others want something too, who has had more than
 his share of a tenth of a second is put off until the next, so that nobody waits longer
@@ -10,7 +10,7 @@ from __future__ import annotations
 WINDOW_NS = 100_000_000
 
 
-class Shares:
+class RequestBudget:
     """The users of the present window of time, and the one before it."""
 
     def __init__(self) -> None:
@@ -26,11 +26,11 @@ class Shares:
             self._ends = now + WINDOW_NS
         self._spent[uid] = self._spent.get(uid, 0) + spent
 
-    def rest_ms(self, now: int) -> int:
+    def remaining_ms(self, now: int) -> int:
         """Tell how long the present window lasts, in whole milliseconds, at least 1."""
         return max(1, (self._ends - now) // 1_000_000 + 1)
 
-    def is_used_up(self, uid: int, now: int) -> bool:
+    def is_exhausted(self, uid: int, now: int) -> bool:
         """Whether a user has had his share, and is not the only one."""
         if now >= self._ends:
             return False

@@ -1,4 +1,4 @@
-"""Once: a change that is asked for again is answered as it was at first, not made again.
+"""IdempotencyKeys: a change that is asked for again is answered as it was at first, not made again.
 
 A client that gets no answer cannot know whether it was heard, so it asks again with
 the same key. Keys belong to their users. A key that comes with another request is the
@@ -18,7 +18,7 @@ from libtask import messages as m
 from libtask.errors import ConflictError, ExpiredError, InputError
 
 if TYPE_CHECKING:
-    from hetd.runtime import Node
+    from hetd.runtime import Runtime
     from hetd.store import Store
 
 KEYS = 20_000
@@ -31,13 +31,13 @@ PASSING = (m.Stop,)
 forgotten with it."""
 
 
-class Once:
+class IdempotencyKeys:
     """Remembers the answers to changes by their idempotency keys."""
 
-    def __init__(self, node: Node, store: Store) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime, store: Store) -> None:
+        self._runtime = runtime
         self._store = store
-        clock = node.clock
+        clock = runtime.clock
         self._born = clock.wall() - clock.now() / SECOND
         """The time of day at the zero of the monotonic clock, as it was at the start."""
         self._answers: OrderedDict[tuple[int, str], tuple[bytes, bytes]] = OrderedDict()
@@ -65,7 +65,7 @@ class Once:
         reply = m.decode_from_daemon(answer)
         assert isinstance(reply, m.Request)  # noqa: S101  we encoded it ourselves
         if isinstance(reply, m.Submitted):  # that may have changed meanwhile
-            here = self._node.pool.has_launcher(uid)
+            here = self._runtime.pool.has_launcher(uid)
             reply = msgspec.structs.replace(reply, launcher=here)
         return msgspec.structs.replace(reply, request=request.request)
 
@@ -79,10 +79,10 @@ class Once:
         self._bytes += len(answer)
         if _lasts(request):
             # not by a time of day that jumps: a key's age says when it is forgotten
-            at = int(self._born + self._node.clock.now() / SECOND)
+            at = int(self._born + self._runtime.clock.now() / SECOND)
             row = (uid, request.key, digest, answer, at)
-            self._node.journal.batch.keys.append(row)
-            self._node.journal.usage.answers[uid] += len(answer)
+            self._runtime.journal.batch.keys.append(row)
+            self._runtime.journal.usage.answers[uid] += len(answer)
         # what is not committed yet cannot be read from the store
         while self._has_too_many and self._store.idle:
             _, (_, old) = self._answers.popitem(last=False)
@@ -97,7 +97,7 @@ class Once:
         known = self._answers.pop((uid, key), None)
         if known is not None:
             self._bytes -= len(known[1])
-            self._node.journal.usage.answers[uid] -= len(known[1])
+            self._runtime.journal.usage.answers[uid] -= len(known[1])
 
     def _find(self, uid: int, key: str) -> tuple[bytes, bytes] | None:
         return self._answers.get((uid, key)) or self._store.key(uid, key)
@@ -106,7 +106,7 @@ class Once:
         """Refuse what was held up on its way for too long: its sender gave it up."""
         if request.expires is None:
             return
-        late = self._node.clock.now() / SECOND - request.expires
+        late = self._runtime.clock.now() / SECOND - request.expires
         if late > 0:
             raise ExpiredError(f"the request came {late:.1f} s after its deadline")
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetd.requests.pages import Page
-from hetd.requests.slices import LOOKS, Reading, slices
+from hetd.requests.pages import AnswerPage
+from hetd.requests.slices import LOOKS, ReadBudget, chunks
 from libtask import messages as m
 from libtask.errors import InputError
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hetd.requests.permissions import Permissions
-    from hetd.requests.slices import Work
-    from hetd.runtime import Node
-    from hetd.tasks.page import Entry
+    from hetd.requests.slices import Steps
+    from hetd.runtime import Runtime
+    from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
 
 COUNTED = 10_000
@@ -27,14 +27,14 @@ Expected = dict[Any, dict[str, tuple[float, float]]]
 """What tasks are expected to take; asked once for tasks that are alike."""
 
 
-class ListDesk:
+class ListRequests:
     """Lists and counts tasks."""
 
-    def __init__(self, node: Node, rights: Permissions) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime, rights: Permissions) -> None:
+        self._runtime = runtime
         self._rights = rights
 
-    def list_tasks(self, peer: Peer, request: m.ListTasks) -> Work:
+    def list_tasks(self, peer: Peer, request: m.ListTasks) -> Steps:
         if not 0 < request.limit <= m.MAX_IDS:
             text = f"limit: expected 1 to {m.MAX_IDS}, got {request.limit}"
             raise InputError(text)
@@ -42,27 +42,29 @@ class ListDesk:
             return self._count(peer, request)
         return self._page(peer, request)
 
-    def _page(self, peer: Peer, request: m.ListTasks) -> Work:
-        journal = self._node.journal
-        page: Page[m.TaskInfo] = Page(request.limit)
+    def _page(self, peer: Peer, request: m.ListTasks) -> Steps:
+        journal = self._runtime.journal
+        answer: AnswerPage[m.TaskInfo] = AnswerPage(request.limit)
         expected: Expected = {}
         following: int | None = None
         doubtful = journal.doubtful()
-        for entry in self._candidates(peer, request):
-            if entry is None:
+        for page in self._candidates(peer, request):
+            if page is None:
                 yield
                 doubtful = journal.doubtful()
                 continue
-            told = journal.certain(entry, doubtful)
+            told = journal.certain(page, doubtful)
             if told is None or not _fits(told, request):
                 continue
             info = self._described(told, expected, detail=request.detail)
-            if not page.take(info):
-                following = page.parts[-1].id
+            if not answer.take(info):
+                following = answer.parts[-1].id
                 break
-        return m.TaskList(request.request, page.parts, len(journal.live), following)
+        return m.TaskList(request.request, answer.parts, len(journal.live), following)
 
-    def _candidates(self, peer: Peer, request: m.ListTasks) -> Iterator[Entry | None]:
+    def _candidates(
+        self, peer: Peer, request: m.ListTasks
+    ) -> Iterator[TaskPage | None]:
         """Find the tasks to list, newest first; None: others may be served now."""
         owner = self._owner(peer, request)
         if request.ids is not None:
@@ -79,16 +81,16 @@ class ListDesk:
     def _owner(self, peer: Peer, request: m.ListTasks) -> int | None:
         """Say whose tasks are listed; None: everybody's."""
         if request.user is not None and request.user != peer.uid:
-            self._rights.demand_rule(peer)
+            self._rights.require_admin(peer)
             return request.user
         mine = request.mine or request.user is not None
         return self._rights.whose(peer, mine=mine)
 
-    def _those(self, peer: Peer, request: m.ListTasks) -> Iterator[Entry | None]:
+    def _those(self, peer: Peer, request: m.ListTasks) -> Iterator[TaskPage | None]:
         before = request.before
         wanted = request.ids or ()
         ids = {task for task in wanted if before is None or task < before}
-        reading = Reading(self._node.journal)
+        reading = ReadBudget(self._runtime.journal)
         for task in sorted(ids, reverse=True):
             yield self._rights.own(peer, task)
             if reading.is_enough():
@@ -98,31 +100,33 @@ class ListDesk:
         """Find what ended since some time; None: it is too much to look at once."""
         if request.since is None:
             return None
-        return self._node.journal.ended_since(request.since, COUNTED)
+        return self._runtime.journal.ended_since(request.since, COUNTED)
 
     def _known(
         self, before: int | None, owner: int | None, ended: list[int]
-    ) -> Iterator[Entry | None]:
+    ) -> Iterator[TaskPage | None]:
         """Find tasks that have not ended, and these that have, newest first."""
-        journal = self._node.journal
-        reading = Reading(journal)
+        journal = self._runtime.journal
+        reading = ReadBudget(journal)
         while tasks := journal.newest_of(before, LOOKS, owner, ended):
             for task in tasks:
                 before = task
-                entry = journal.find(task)
-                if entry is not None and owner in (None, entry.owner):
-                    yield entry
+                page = journal.find(task)
+                if page is not None and owner in (None, page.owner):
+                    yield page
                 if reading.is_enough():
                     yield None
 
-    def _newest(self, before: int | None, owner: int | None) -> Iterator[Entry | None]:
-        reading = Reading(self._node.journal)
+    def _newest(
+        self, before: int | None, owner: int | None
+    ) -> Iterator[TaskPage | None]:
+        reading = ReadBudget(self._runtime.journal)
         there_is_more = True
         while there_is_more:
             there_is_more = False
-            for entry in self._node.journal.newest(before, LOOKS, owner):
-                before = entry.id
-                yield entry
+            for page in self._runtime.journal.newest(before, LOOKS, owner):
+                before = page.id
+                yield page
                 there_is_more = reading.is_enough()
                 if there_is_more:  # what is read from the store must not stay open
                     break
@@ -130,16 +134,16 @@ class ListDesk:
                 yield None
 
     def _described(
-        self, entry: Entry, expected: Expected, *, detail: bool
+        self, page: TaskPage, expected: Expected, *, detail: bool
     ) -> m.TaskInfo:
         """Describe a task; in full, with what it is expected to take."""
-        info = entry.info(detail=detail)
+        info = page.info(detail=detail)
         if not detail:
             return info
-        spec = entry.spec
+        spec = page.spec
         alike = (spec.type, spec.app, spec.work, *spec.kinds, *spec.resources)
         if alike not in expected:
-            expected[alike] = self._node.expected(spec)
+            expected[alike] = self._runtime.expected(spec)
         known = expected[alike]
         return msgspec.structs.replace(
             info,
@@ -149,7 +153,7 @@ class ListDesk:
 
     # ------------------------------------------------------------ count
 
-    def _count(self, peer: Peer, request: m.ListTasks) -> Work:
+    def _count(self, peer: Peer, request: m.ListTasks) -> Steps:
         """Count what would be listed; where any state will do, without reading pages."""
         owner = self._owner(peer, request)
         simple = not request.states and request.since is None and request.ids is None
@@ -162,13 +166,13 @@ class ListDesk:
         for some in counting:
             count += some
             yield
-        live = len(self._node.journal.live)
+        live = len(self._runtime.journal.live)
         return m.TaskList(request.request, [], live, count=count)
 
     def _count_all(self, before: int | None, owner: int | None) -> Iterator[int]:
-        journal = self._node.journal
+        journal = self._runtime.journal
         live = journal.live if owner is None else journal.live_of.get(owner, {})
-        for some in slices(list(live), COUNTED):
+        for some in chunks(list(live), COUNTED):
             yield sum(before is None or task < before for task in some)
         owners = [owner] if owner is not None else journal.usage.owners()
         for each in owners:
@@ -176,12 +180,12 @@ class ListDesk:
 
     def _count_fitting(self, peer: Peer, request: m.ListTasks) -> Iterator[int]:
         count = 0
-        for entry in self._candidates(peer, request):
-            if entry is None:
+        for page in self._candidates(peer, request):
+            if page is None:
                 yield count
                 count = 0
             else:
-                count += _fits(entry, request)
+                count += _fits(page, request)
         yield count
 
 
@@ -189,10 +193,10 @@ def _is_live_only(request: m.ListTasks) -> bool:
     return bool(request.states) and not m.ENDED & set(request.states)
 
 
-def _fits(entry: Entry, request: m.ListTasks) -> bool:
+def _fits(page: TaskPage, request: m.ListTasks) -> bool:
     """Whether a task is in one of the states, and of the time, that are asked for."""
-    if request.states and entry.state not in request.states:
+    if request.states and page.state not in request.states:
         return False
-    if request.since is None or entry.state not in m.ENDED:
+    if request.since is None or page.state not in m.ENDED:
         return True
-    return (entry.finished or entry.submitted) >= request.since
+    return (page.finished or page.submitted) >= request.since

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hetd.devices.circuits import MOST_TOLD
-from hetd.requests.pages import Page
+from hetd.requests.pages import AnswerPage
 from hetd.requests.resources import resource_named
-from hetd.requests.slices import LOOKS, slices
+from hetd.requests.slices import LOOKS, chunks
 from hetsched import events as e
 from hetsched.estimates.point import Figures, refuse_nonsense
 from hetsched.estimates.table import application
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from hetd.requests.permissions import Permissions
-    from hetd.requests.slices import Work
-    from hetd.runtime import Node
+    from hetd.requests.slices import Steps
+    from hetd.runtime import Runtime
     from hetd.transport.router import Peer
     from hetsched.breaker import Pair
     from hetsched.estimates.point import Key
@@ -42,44 +42,44 @@ def installed_applications() -> frozenset[str]:
     return frozenset(each.name for each in entry_points(group=GROUP))
 
 
-class ModelDesk:
+class ModelRequests:
     """Answers what users ask of the estimates.
 
     What was measured of a type is shown to users whose tasks were measured, and to
     administrators; that of installed applications to everybody.
     """
 
-    def __init__(self, node: Node, rights: Permissions) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime, rights: Permissions) -> None:
+        self._runtime = runtime
         self._rights = rights
         self._installed = installed_applications()
 
-    def learn(self, peer: Peer, request: m.AddSamples) -> Work:
-        self._rights.demand_rule(peer)
+    def learn(self, peer: Peer, request: m.AddSamples) -> Steps:
+        self._rights.require_admin(peer)
         for sample in request.samples:
-            resource_named(self._node, sample.resource)
+            resource_named(self._runtime, sample.resource)
         learnt = [Figures(*msgspec.structs.astuple(each)) for each in request.samples]
         for known in learnt:
             refuse_nonsense(known)
-        for number, some in enumerate(slices(learnt)):
+        for number, some in enumerate(chunks(learnt)):
             if number:
                 yield
             for known in some:
-                self._node.journal.batch.keep(self._node.estimates.enter(known))
-            self._node.forget_dropped()
+                self._runtime.journal.batch.keep(self._runtime.estimates.enter(known))
+            self._runtime.forget_dropped()
         return m.Done(request.request)
 
-    def models(self, peer: Peer, request: m.Models) -> Work:
+    def models(self, peer: Peer, request: m.Models) -> Steps:
         if not 0 < request.limit <= m.MAX_SAMPLES:
             text = f"limit: expected 1 to {m.MAX_SAMPLES}, got {request.limit}"
             raise InputError(text)
-        page: Page[m.Sample] = Page(request.limit)
+        page: AnswerPage[m.Sample] = AnswerPage(request.limit)
         place = request.after
         last = (place.type, place.resource, place.grain) if place else None
         following: m.SamplePlace | None = None
         hidden = 0
         while following is None:
-            keys = self._node.estimates.keys_after(last, LOOKS)
+            keys = self._runtime.estimates.keys_after(last, LOOKS)
             for key in keys:
                 if not self._is_shown(peer, key[0]):
                     hidden += 1
@@ -91,7 +91,7 @@ class ModelDesk:
                 break
             yield
         owner = self._rights.whose(peer, mine=False)
-        avoided = self._node.circuits.told(owner) if request.after is None else []
+        avoided = self._runtime.circuits.told(owner) if request.after is None else []
         return m.ModelList(
             request.request, page.parts, following, hidden, avoided=avoided
         )
@@ -99,18 +99,18 @@ class ModelDesk:
     def _is_shown(self, peer: Peer, task_type: str) -> bool:
         if application(task_type) in self._installed:
             return True
-        measurers = self._node.journal.measurers.get(task_type, ())
-        return peer.uid in measurers or self._rights.may_rule(peer.uid)
+        measurers = self._runtime.journal.measurers.get(task_type, ())
+        return peer.uid in measurers or self._rights.is_admin(peer.uid)
 
     def _sample(self, key: Key) -> m.Sample:
-        return m.Sample(*astuple(self._node.estimates.figures_of(key)))
+        return m.Sample(*astuple(self._runtime.estimates.figures_of(key)))
 
-    def forget(self, peer: Peer, request: m.DeleteSamples) -> Work:
+    def forget(self, peer: Peer, request: m.DeleteSamples) -> Steps:
         """Forget times and failures; users who are no administrators, failures of theirs."""
         avoided = self._own_failures(peer, request)
         count = 0
-        if not avoided or self._rights.may_rule(peer.uid):
-            self._rights.demand_rule(peer)
+        if not avoided or self._rights.is_admin(peer.uid):
+            self._rights.require_admin(peer)
             count = yield from self._forget_samples(request)
         gone: list[m.AvoidedPair] = []
         while avoided:
@@ -124,7 +124,7 @@ class ModelDesk:
         names, resources = set(request.names), set(request.resources)
         last: Key | None = None
         count = 0
-        while keys := self._node.estimates.keys_after(last, LOOKS):
+        while keys := self._runtime.estimates.keys_after(last, LOOKS):
             last = keys[-1]
             chosen = [
                 key
@@ -133,8 +133,8 @@ class ModelDesk:
                 and (not resources or key[1] in resources)
             ]
             count += len(chosen)
-            self._node.estimates.forget(chosen)
-            self._node.forget_dropped()
+            self._runtime.estimates.forget(chosen)
+            self._runtime.forget_dropped()
             if len(keys) == LOOKS:
                 yield
         return count
@@ -150,10 +150,10 @@ class ModelDesk:
             named = not names or bool({pair.app, short_name(pair.app)} & names)
             return named and (not resources or pair.resource in resources)
 
-        return self._node.circuits.told(owner, chosen)
+        return self._runtime.circuits.told(owner, chosen)
 
     def _forget_failures(self, peer: Peer, avoided: list[m.AvoidedPair]) -> None:
         apps = frozenset(each.app for each in avoided)
         resources = frozenset(each.resource for each in avoided)
         owner = self._rights.whose(peer, mine=False)
-        self._node.happen(e.FailuresForgotten(owner, apps, resources))
+        self._runtime.dispatch(e.FailuresForgotten(owner, apps, resources))

@@ -1,4 +1,4 @@
-"""Shortage: what the daemon does while its store has no room.
+"""OutOfSpace: what the daemon does while its store has no room.
 
 New tasks are refused, also those that came with the batch that did not fit any more.
 The rest of that batch, the ends of running tasks above all, is written into the room
@@ -18,7 +18,7 @@ from libtask import messages as m
 
 if TYPE_CHECKING:
     from hetd.requests import Service
-    from hetd.runtime import Node
+    from hetd.runtime import Runtime
     from hetd.store import Batch, Store
 
 log = logging.getLogger("hetd")
@@ -28,11 +28,11 @@ CHANGES = 1000
 REASON = "the disk of hetd's store is full"
 
 
-class Shortage:
+class OutOfSpace:
     """Takes back what was promised to nobody yet."""
 
-    def __init__(self, node: Node, store: Store, service: Service) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime, store: Store, service: Service) -> None:
+        self._runtime = runtime
         self._store = store
         self._service = service
         self._reduced: Batch | None = None
@@ -44,7 +44,7 @@ class Shortage:
             self._reduced = batch
             self._refuse_new(batch)
             self._store.retry()
-        changes = self._node.journal.changes
+        changes = self._runtime.journal.changes
         if len(changes) > CHANGES:
             changes[:] = [each for each in changes if each[1].what != "progress"]
 
@@ -60,7 +60,7 @@ class Shortage:
             if not (isinstance(message, m.TaskChanged) and message.id in ids)
         ]
         self._cancel(ids)
-        self._node.journal.forget(ids)
+        self._runtime.journal.forget(ids)
 
     def _forgotten(
         self, row: tuple[int, str, bytes, bytes, int], ids: set[int]
@@ -73,10 +73,10 @@ class Shortage:
         return refused
 
     def _cancel(self, ids: set[int]) -> None:
-        live = self._node.journal.live
+        live = self._runtime.journal.live
         for task in sorted(ids):
             if task in live:  # cancelling one may have ended another
-                self._node.happen(e.TaskCancelled(TaskId(task), REASON))
+                self._runtime.dispatch(e.TaskCancelled(TaskId(task), REASON))
 
 
 def _names(message: Any, ids: set[int]) -> bool:

@@ -21,7 +21,7 @@ PAGE_BYTES = MAX_FRAME
 Part = TypeVar("Part", bound="Record")
 
 
-class Page(Generic[Part]):
+class AnswerPage(Generic[Part]):
     """One page of an answer.
 
     Args:

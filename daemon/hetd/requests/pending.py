@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hetd.requests.slices import Work
+    from hetd.requests.slices import Steps
     from hetd.transport.router import Envelope, Peer
     from libtask import messages as m
 
@@ -25,19 +25,19 @@ SMALL = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
+class PendingRequest:
     """A request of which something is left to do."""
 
     peer: Peer
     request: m.Request
-    work: Work
+    work: Steps
 
 
 @dataclass(slots=True)
-class Line:
+class UserQueue:
     """What one user has asked: the request under way, and those behind it, in order."""
 
-    first: UnderWay | None = None
+    first: PendingRequest | None = None
     waiting: deque[Envelope] = field(default_factory=deque)
 
 
@@ -45,7 +45,7 @@ class RequestQueue:
     """The users who have a request under way, or others that wait behind one."""
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[int, Line] = OrderedDict()
+        self._lines: OrderedDict[int, UserQueue] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -53,10 +53,10 @@ class RequestQueue:
     def users(self) -> Iterator[int]:
         return iter(self._lines)
 
-    def add(self, peer: Peer, request: m.Request, work: Work) -> None:
+    def add(self, peer: Peer, request: m.Request, work: Steps) -> None:
         """Take in a request of which something is left to do."""
-        line = self._lines.setdefault(peer.uid, Line())
-        line.first = UnderWay(peer, request, work)
+        line = self._lines.setdefault(peer.uid, UserQueue())
+        line.first = PendingRequest(peer, request, work)
 
     def holds_back(self, uid: int) -> bool:
         """Whether what a user asks has to wait."""
@@ -77,7 +77,7 @@ class RequestQueue:
             self._lines.move_to_end(found)
         return found
 
-    def line(self, uid: int) -> Line:
+    def line(self, uid: int) -> UserQueue:
         return self._lines[uid]
 
     def end(self, uid: int) -> None:

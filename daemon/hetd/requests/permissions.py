@@ -18,8 +18,8 @@ from libtask.errors import NotAllowedError, NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hetd.runtime import Node
-    from hetd.tasks.page import Entry
+    from hetd.runtime import Runtime
+    from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
 
 BELIEVED_NS = 60 * SECOND
@@ -63,34 +63,34 @@ class Permissions:
     """
 
     def __init__(
-        self, node: Node, groups: Callable[[int], frozenset[str]] = groups_of
+        self, runtime: Runtime, groups: Callable[[int], frozenset[str]] = groups_of
     ) -> None:
-        self._node = node
+        self._runtime = runtime
         self._groups = groups
         self._believed: dict[int, tuple[int, frozenset[str]]] = {}
 
-    def may_rule(self, uid: int) -> bool:
+    def is_admin(self, uid: int) -> bool:
         """Whether this user may touch what is not his own."""
         if uid in (0, os.getuid()):
             return True
-        group = self._node.config.admin_group
+        group = self._runtime.config.admin_group
         return bool(group) and group in self._known_groups(uid)
 
-    def demand_rule(self, peer: Peer) -> None:
+    def require_admin(self, peer: Peer) -> None:
         """Refuse who may not rule.
 
         Raises:
             NotAllowedError: who asks is no ruler.
 
         """
-        if not self.may_rule(peer.uid):
-            group = self._node.config.admin_group
+        if not self.is_admin(peer.uid):
+            group = self._runtime.config.admin_group
             members = f", and members of {group}," if group else ""
             raise NotAllowedError(
                 f"only root and the daemon's own user{members} may do that"
             )
 
-    def own(self, peer: Peer, task: int) -> Entry:
+    def own(self, peer: Peer, task: int) -> TaskPage:
         """Find a task that the peer may touch.
 
         Raises:
@@ -98,36 +98,36 @@ class Permissions:
             NotAllowedError: it is another user's.
 
         """
-        entry = self._node.journal.find(task)
-        if entry is None:
+        page = self._runtime.journal.find(task)
+        if page is None:
             raise NotFoundError(f"no task {task}")
-        if not self.may_see(peer, entry):
+        if not self.may_see(peer, page):
             raise NotAllowedError(f"task {task} is another user's")
-        return entry
+        return page
 
-    def demand_own(self, peer: Peer, task: int) -> None:
+    def require_own(self, peer: Peer, task: int) -> None:
         """Refuse a task that the peer may not touch; does not read its page.
 
         Raises:
             NotFoundError, NotAllowedError: as for `own`.
 
         """
-        owner = self._node.journal.owner_of(task)
+        owner = self._runtime.journal.owner_of(task)
         if owner is None:
             raise NotFoundError(f"no task {task}")
-        if owner != peer.uid and not self.may_rule(peer.uid):
+        if owner != peer.uid and not self.is_admin(peer.uid):
             raise NotAllowedError(f"task {task} is another user's")
 
-    def may_see(self, peer: Peer, entry: Entry) -> bool:
+    def may_see(self, peer: Peer, page: TaskPage) -> bool:
         """Whether a task is the peer's; a ruler sees all."""
-        return entry.owner == peer.uid or self.may_rule(peer.uid)
+        return page.owner == peer.uid or self.is_admin(peer.uid)
 
     def whose(self, peer: Peer, *, mine: bool) -> int | None:
         """Say whose tasks a listing for the peer has; None: everybody's."""
-        return None if self.may_rule(peer.uid) and not mine else peer.uid
+        return None if self.is_admin(peer.uid) and not mine else peer.uid
 
     def _known_groups(self, uid: int) -> frozenset[str]:
-        now = self._node.clock.now()
+        now = self._runtime.clock.now()
         until, groups = self._believed.get(uid, (now, frozenset()))
         if until <= now:
             if len(self._believed) >= MOST_BELIEVED:

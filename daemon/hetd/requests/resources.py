@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetd.tasks.operator_settings import Setting
+from hetd.tasks.operator_settings import OperatorSetting
 from hetsched import events as e
 from hetsched.policies import (
     all_policies,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hetd.requests.permissions import Permissions
-    from hetd.runtime import Node
+    from hetd.runtime import Runtime
     from hetd.store import Store
     from hetd.transport.router import Peer
 
@@ -32,7 +32,7 @@ MOST_NOTES = 2000
 """Notes in one answer; their texts are short."""
 
 
-class NodeDesk:
+class NodeRequests:
     """Answers what users ask of the node.
 
     Args:
@@ -41,9 +41,13 @@ class NodeDesk:
     """
 
     def __init__(
-        self, node: Node, store: Store, rights: Permissions, stop: Callable[[], None]
+        self,
+        runtime: Runtime,
+        store: Store,
+        rights: Permissions,
+        stop: Callable[[], None],
     ) -> None:
-        self._node = node
+        self._runtime = runtime
         self._store = store
         self._rights = rights
         self._stop = stop
@@ -51,26 +55,26 @@ class NodeDesk:
     def devices(self, peer: Peer, request: m.Devices) -> m.Message:
         return m.DeviceList(
             request.request,
-            [self._device_info(peer, name) for name in self._node.devices],
+            [self._device_info(peer, name) for name in self._runtime.devices],
         )
 
     def _device_info(self, peer: Peer, name: str) -> m.DeviceInfo:
-        state = self._node.scheduler.system.states[name]
+        state = self._runtime.scheduler.system.states[name]
         lost = not (state.up and state.slots)
         condition = "lost" if lost else "draining" if state.draining else "up"
-        health = self._node.watchdog.health
+        health = self._runtime.watchdog.health
         if health.unusable(name):
             condition = "unusable"
         return msgspec.structs.replace(
-            self._node.metering.describe(
-                self._node.devices[name], self._node.clock.now()
+            self._runtime.metering.describe(
+                self._runtime.devices[name], self._runtime.clock.now()
             ),
             state=condition,
             reason=self._reason(name),
             testing=health.testing(name),
             running=list(state.running),
             queued=len(state.queue),
-            avoided=self._node.circuits.told(
+            avoided=self._runtime.circuits.told(
                 self._rights.whose(peer, mine=False),
                 lambda pair: pair.resource == name,
             ),
@@ -78,46 +82,50 @@ class NodeDesk:
 
     def _reason(self, name: str) -> str:
         """Say why a resource takes no tasks; empty: it does."""
-        drained = self._node.settings.drained.get(name)
-        why = [self._node.watchdog.health.reason(name)]
+        drained = self._runtime.settings.drained.get(name)
+        why = [self._runtime.watchdog.health.reason(name)]
         if drained is not None:
             why.append(
-                f"drained {drained.told()}; `hetctl resume {name}` gives it back"
+                f"drained {drained.describe()}; `hetctl resume {name}` gives it back"
             )
         return "; ".join(filter(None, why))
 
     def occupy(self, peer: Peer, request: m.Drain) -> m.Message:
-        self._rights.demand_rule(peer)
+        self._rights.require_admin(peer)
         name = request.resource
         if request.on:
-            self._drain(peer, resource_named(self._node, name).spec.name)
-        elif name in self._node.settings.drained and name not in self._node.devices:
-            self._node.settings.resume(name)
+            self._drain(peer, resource_named(self._runtime, name).spec.name)
+        elif (
+            name in self._runtime.settings.drained and name not in self._runtime.devices
+        ):
+            self._runtime.settings.resume(name)
         else:
-            self._give_back(resource_named(self._node, name).spec.name)
+            self._give_back(resource_named(self._runtime, name).spec.name)
         return m.Done(request.request)
 
     def _drain(self, peer: Peer, name: str) -> None:
-        self._node.settings.drain(name, Setting(peer.uid, self._node.clock.wall()))
-        self._node.happen(e.ResourceDrained(name))
+        self._runtime.settings.drain(
+            name, OperatorSetting(peer.uid, self._runtime.clock.wall())
+        )
+        self._runtime.dispatch(e.ResourceDrained(name))
         self._note(peer, "drained", f"{name} is drained", name)
 
     def _give_back(self, name: str) -> None:
-        self._node.settings.resume(name)
-        self._node.watchdog.health.trust(name)
-        self._node.happen(e.ResourceReturned(name))
+        self._runtime.settings.resume(name)
+        self._runtime.watchdog.health.trust(name)
+        self._runtime.dispatch(e.ResourceReturned(name))
 
     def test(self, peer: Peer, request: m.TestDevices) -> m.Message:
         """Begin self-tests: of the named resources, or of all with a driver to test."""
-        self._rights.demand_rule(peer)
+        self._rights.require_admin(peer)
         every = [
             name
-            for name, device in self._node.devices.items()
+            for name, device in self._runtime.devices.items()
             if device.spec.driver == "opencl"
         ]
-        wanted = [resource_named(self._node, name) for name in request.resources]
+        wanted = [resource_named(self._runtime, name) for name in request.resources]
         for name in [device.spec.name for device in wanted] or every:
-            self._node.watchdog.health.test(name, self._node.clock.now())
+            self._runtime.watchdog.health.test(name, self._runtime.clock.now())
         return m.Done(request.request)
 
     def policies(self, peer: Peer, request: m.Policies) -> m.Message:
@@ -127,34 +135,34 @@ class NodeDesk:
             self._set_policy(peer, request.set, request.parameters)
         elif request.configured:
             self._configured_policy(peer)
-        policy, setting = self._node.scheduler.policy, self._node.settings.policy
+        policy, setting = self._runtime.scheduler.policy, self._runtime.settings.policy
         known = all_policies()
         return m.PolicyInfo(
             request.request,
-            policy_name(self._node),
+            policy_name(self._runtime),
             parameters_of(policy),
             {name: describe_policy(kind) for name, kind in known.items()},
-            set=setting.told() if setting is not None else "",
-            configured=self._node.config.policy,
+            set=setting.describe() if setting is not None else "",
+            configured=self._runtime.config.policy,
             packages={name: package_of(name) for name in known},
         )
 
     def _set_policy(self, peer: Peer, name: str, parameters: dict[str, Any]) -> None:
-        self._rights.demand_rule(peer)
+        self._rights.require_admin(peer)
         policy = make_policy(name, parameters)
-        now = self._node.clock.wall()
-        self._node.settings.choose(Setting(peer.uid, now, name, parameters))
-        self._node.change_policy(policy)
+        now = self._runtime.clock.wall()
+        self._runtime.settings.choose(OperatorSetting(peer.uid, now, name, parameters))
+        self._runtime.change_policy(policy)
         told = ", ".join(f"{key}={value}" for key, value in parameters.items())
         text = f"policy {name}" + (f" with {told}" if told else "")
         self._note(peer, "policy-set", text)
 
     def _configured_policy(self, peer: Peer) -> None:
-        self._rights.demand_rule(peer)
-        config = self._node.config
+        self._rights.require_admin(peer)
+        config = self._runtime.config
         policy = make_policy(config.policy, config.policy_parameters)
-        self._node.settings.choose_configured()
-        self._node.change_policy(policy)
+        self._runtime.settings.choose_configured()
+        self._runtime.change_policy(policy)
         self._note(peer, "policy-set", f"policy {config.policy}, the configured one")
 
     def notes(self, peer: Peer, request: m.Notes) -> m.Message:
@@ -168,31 +176,33 @@ class NodeDesk:
     ) -> None:
         """Keep what a user did to the node; who it was is for those who read it."""
         told = f"{text}, by uid {peer.uid}"
-        self._node.journal.note(self._node.clock.wall(), what, resource, told)
+        self._runtime.journal.record_note(
+            self._runtime.clock.wall(), what, resource, told
+        )
 
     def stop(self, peer: Peer, request: m.Stop) -> m.Message:
-        self._rights.demand_rule(peer)
+        self._rights.require_admin(peer)
         self._stop()
         return m.Done(request.request)
 
 
-def resource_named(node: Node, name: str) -> m.DeviceInfo:
+def resource_named(runtime: Runtime, name: str) -> m.DeviceInfo:
     """Find a resource of the node.
 
     Raises:
         NotFoundError: there is none of that name.
 
     """
-    device = node.devices.get(name)
+    device = runtime.devices.get(name)
     if device is None:
-        near = difflib.get_close_matches(name, node.devices, 1)
+        near = difflib.get_close_matches(name, runtime.devices, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        offered = ", ".join(node.devices)
+        offered = ", ".join(runtime.devices)
         raise NotFoundError(f"no resource {name!r}; there are: {offered}{hint}")
     return device
 
 
-def policy_name(node: Node) -> str:
+def policy_name(runtime: Runtime) -> str:
     """Name the policy in force."""
-    kind = type(node.scheduler.policy)
+    kind = type(runtime.scheduler.policy)
     return next(name for name, known in all_policies().items() if known is kind)

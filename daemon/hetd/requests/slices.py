@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hetd.tasks.journal import Journal
 
-Work: TypeAlias = Generator[None, None, m.Request]
+Steps: TypeAlias = Generator[None, None, m.Request]
 """What is left to do of a request; each step takes some milliseconds at most."""
 
 SLICE = 100
@@ -31,14 +31,14 @@ STEP_BYTES = 512 << 10
 Item = TypeVar("Item")
 
 
-def slices(items: Iterable[Item], size: int = SLICE) -> Iterator[list[Item]]:
+def chunks(items: Iterable[Item], size: int = SLICE) -> Iterator[list[Item]]:
     """Cut into lists of so many."""
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
 
 
-def carried_out(work: Work) -> m.Request:
+def run_to_end(work: Steps) -> m.Request:
     """Do all that is left to do of a request; return its reply."""
     while True:
         try:
@@ -48,7 +48,7 @@ def carried_out(work: Work) -> m.Request:
             return reply
 
 
-class Reading:
+class ReadBudget:
     """Tells when a step has read enough from the disk.
 
     Args:
@@ -71,7 +71,7 @@ class Reading:
         return True
 
 
-def slices_of_pages(journal: Journal, tasks: Iterable[int]) -> Iterator[list[int]]:
+def page_chunks(journal: Journal, tasks: Iterable[int]) -> Iterator[list[int]]:
     """Cut tasks that are to be changed into slices, by their number and their bytes."""
     some: list[int] = []
     size = 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hetd.requests.permissions import Permissions
-    from hetd.runtime import Node
+    from hetd.runtime import Runtime
     from hetd.store import Store
     from hetd.transport.router import Peer
 
@@ -27,7 +27,7 @@ USERS = "limits.user."
 """Begins the keys of single users' limits."""
 
 
-class StatusDesk:
+class StatusRequests:
     """Answers who watches the daemon over time.
 
     Args:
@@ -37,43 +37,43 @@ class StatusDesk:
 
     def __init__(
         self,
-        node: Node,
+        runtime: Runtime,
         store: Store,
         rights: Permissions,
         watchers: Callable[[], int],
     ) -> None:
-        self._node = node
+        self._runtime = runtime
         self._rights = rights
         self._store = store
         self._watchers = watchers
-        self._started = node.clock.wall()
+        self._started = runtime.clock.wall()
 
     def config(self, peer: Peer, request: m.ShowConfig) -> m.Message:
         """Tell what is in force; limits of others, who is no ruler may not see."""
-        node = self._node
-        found = values(node.config, node.origins, node.settings.policy)
-        if not self._rights.may_rule(peer.uid):
+        runtime = self._runtime
+        found = values(runtime.config, runtime.origins, runtime.settings.policy)
+        if not self._rights.is_admin(peer.uid):
             mine = tuple(f"{USERS}{name}." for name in names_of(peer.uid))
             found = (
                 each
                 for each in found
                 if not each.key.startswith(USERS) or each.key.startswith(mine)
             )
-        file = node.origins.file
+        file = runtime.origins.file
         return m.ConfigInfo(request.request, list(found), str(file or ""))
 
     def status(self, peer: Peer, request: m.Status) -> m.Message:
-        counters, pool = self._node.counters, self._node.pool
-        origins = self._node.origins
+        counters, pool = self._runtime.counters, self._runtime.pool
+        origins = self._runtime.origins
         return m.StatusInfo(
             request.request,
             version=hetd.__version__,
             pid=os.getpid(),
-            policy=policy_name(self._node),
+            policy=policy_name(self._runtime),
             started=self._started,
-            tasks=dict(self._node.journal.counts),
+            tasks=dict(self._runtime.journal.counts),
             records=dict(counters.records),
-            migrations=self._node.journal.migrations,
+            migrations=self._runtime.journal.migrations,
             decided=counters.decided,
             deciding_s=counters.deciding_ns / SECOND,
             commits=counters.commits,

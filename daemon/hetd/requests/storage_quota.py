@@ -11,7 +11,7 @@ from libtask.errors import BusyError, NotAllowedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hetd.runtime import Node
+    from hetd.runtime import Runtime
     from hetd.store import Store
     from libtask.messages import TaskSpec
 
@@ -24,18 +24,18 @@ AHEAD = 1.25
 """Factor by which a user may be ahead of the cutting before submits are put off."""
 
 
-class Bytes:
+class StorageQuota:
     """Keeps every user within the bytes that he may have.
 
     Called with every commit, and before tasks are taken in.
     """
 
-    def __init__(self, node: Node, store: Store) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime, store: Store) -> None:
+        self._runtime = runtime
         self._store = store
-        self._usage = node.journal.usage
+        self._usage = runtime.journal.usage
 
-    def demand_room(self, owner: int, specs: Sequence[TaskSpec]) -> None:
+    def require_room(self, owner: int, specs: Sequence[TaskSpec]) -> None:
         """Refuse tasks for which their owner has no room.
 
         Raises:
@@ -43,7 +43,7 @@ class Bytes:
 
         """
         size = sum(len(msgspec.msgpack.encode(spec)) for spec in specs)
-        limit = self._node.limits.unended.of(owner)
+        limit = self._runtime.limits.unended.of(owner)
         has = self._usage.unended[owner]
         if limit is not None and has + size > limit:
             raise NotAllowedError(
@@ -51,14 +51,14 @@ class Bytes:
                 f"{has / MIB:.1f}: no room for {size / MIB:.1f} MiB more; wait until "
                 f"some end, or pass large inputs in files"
             )
-        stored = self._node.limits.stored.of(owner)
+        stored = self._runtime.limits.stored.of(owner)
         if stored is not None and self._usage.total(owner) > AHEAD * stored + MIB:
             raise BusyError("your history is being cut; ask again in a moment")
 
     def cut(self, owners: Iterable[int]) -> None:
         """Have the oldest go of what users have too much of."""
         for owner in owners:
-            limit = self._node.limits.stored.of(owner)
+            limit = self._runtime.limits.stored.of(owner)
             if limit is None:
                 continue
             answers = self._usage.answers[owner] - limit // ANSWERS
@@ -68,8 +68,8 @@ class Bytes:
                 history = min(tasks + slack, self._usage.history(owner))
                 self._store.trim(owner, history if tasks > 0 else 0, answers)
 
-    def take_note(self) -> None:
+    def apply_removals(self) -> None:
         """Take note of what the store has removed, and see whether it was enough."""
         for removed in self._store.freed():
-            self._node.journal.take_note(removed)
+            self._runtime.journal.apply_removals(removed)
             self.cut(removed.tasks | removed.keys)

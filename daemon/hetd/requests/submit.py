@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hetd.requests.resources import resource_named
-from hetd.requests.slices import Reading
+from hetd.requests.slices import ReadBudget
 from libtask import messages as m
 from libtask.errors import InputError, NotAllowedError
 from libtask.faultpoints import reach
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetd.requests.permissions import Permissions
-    from hetd.requests.slices import Work
-    from hetd.requests.storage_quota import Bytes
-    from hetd.runtime import Node
-    from hetd.tasks.page import Entry
+    from hetd.requests.slices import Steps
+    from hetd.requests.storage_quota import StorageQuota
+    from hetd.runtime import Runtime
+    from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
 
 
@@ -28,24 +28,26 @@ LATEST = 1e10
 """Seconds to the latest deadline that can be told in nanoseconds: three centuries."""
 
 
-class SubmissionDesk:
+class SubmitRequests:
     """Takes in new tasks, all of a request or none.
 
     They are checked bit by bit, and taken in at once: a request that is interrupted by a
     crash has made all of its tasks, or none.
     """
 
-    def __init__(self, node: Node, rights: Permissions, kept: Bytes) -> None:
-        self._node = node
+    def __init__(
+        self, runtime: Runtime, rights: Permissions, quota: StorageQuota
+    ) -> None:
+        self._runtime = runtime
         self._rights = rights
-        self._kept = kept
+        self._quota = quota
 
-    def submit(self, peer: Peer, request: m.Submit) -> Work:
+    def submit(self, peer: Peer, request: m.Submit) -> Steps:
         _refuse_dependencies(request.tasks)
-        reading = Reading(self._node.journal)
+        reading = ReadBudget(self._runtime.journal)
         completed: set[int] = set()
         if request.part_of:
-            self._rights.demand_own(peer, request.part_of)
+            self._rights.require_own(peer, request.part_of)
         for position, spec in enumerate(request.tasks):
             self._check(peer, spec)
             for other in spec.after:
@@ -54,26 +56,24 @@ class SubmissionDesk:
                     yield
         self._demand_room(peer.uid, request.tasks)
         # from here on nothing is between what is looked at and what is done
-        launcher = self._node.pool.has_launcher(peer.uid)
+        launcher = self._runtime.pool.has_launcher(peer.uid)
         if request.worker:
             self._demand_free(peer, request)
-        first = self._node.journal.next_id()
+        first = self._runtime.journal.next_id()
         specs = [
             self._anchored(spec, first + position, completed)
             for position, spec in enumerate(request.tasks)
         ]
         submission = request.part_of or first
-        entries = [
-            self._admit(peer, spec, request.worker, submission) for spec in specs
-        ]
+        pages = [self._admit(peer, spec, request.worker, submission) for spec in specs]
         reach("submit.admitted")
-        self._node.submit(entries)
-        ids = [entry.id for entry in entries]
+        self._runtime.submit(pages)
+        ids = [page.id for page in pages]
         return m.Submitted(request.request, ids, launcher)
 
     def _demand_free(self, peer: Peer, request: m.Submit) -> None:
         """Refuse a program's submit that it cannot run by itself."""
-        if not self._node.pool.free(peer.uid, request.worker):
+        if not self._runtime.pool.free(peer.uid, request.worker):
             raise InputError(f"worker {request.worker!r} is not here or has a task")
         if len(request.tasks) != 1:
             raise InputError(
@@ -81,48 +81,48 @@ class SubmissionDesk:
             )
 
     def again(
-        self, peer: Peer, ended: Sequence[Entry], request: m.Requeue
-    ) -> list[Entry]:
+        self, peer: Peer, ended: Sequence[TaskPage], request: m.Requeue
+    ) -> list[TaskPage]:
         """Take in tasks that have ended as new ones; all, or none.
 
         Raises:
             InputError, NotAllowedError: as for a submit.
 
         """
-        specs = [self._spec_again(entry, request) for entry in ended]
+        specs = [self._spec_again(page, request) for page in ended]
         for spec in specs:
             self._check(peer, spec)
         by_owner: dict[int, list[m.TaskSpec]] = {}
-        for entry, spec in zip(ended, specs, strict=True):
-            by_owner.setdefault(entry.owner, []).append(spec)
+        for page, spec in zip(ended, specs, strict=True):
+            by_owner.setdefault(page.owner, []).append(spec)
         for owner, some in by_owner.items():
             self._demand_room(owner, some)
-        first = self._node.journal.next_id()
+        first = self._runtime.journal.next_id()
         renamed = {each.old: each.new for each in request.done} | {
-            entry.id: first + position for position, entry in enumerate(ended)
+            page.id: first + position for position, page in enumerate(ended)
         }
         made = []
-        for entry, spec in zip(ended, specs, strict=True):
+        for page, spec in zip(ended, specs, strict=True):
             after = [renamed.get(task, task) for task in spec.after]
             wanted = msgspec.structs.replace(spec, after=after)
-            made.append(self._repeat(peer, entry, wanted, first))
-        self._node.submit(made)
+            made.append(self._repeat(peer, page, wanted, first))
+        self._runtime.submit(made)
         return made
 
     def _repeat(
-        self, peer: Peer, ended: Entry, spec: m.TaskSpec, submission: int
-    ) -> Entry:
+        self, peer: Peer, ended: TaskPage, spec: m.TaskSpec, submission: int
+    ) -> TaskPage:
         """Open a page for a task that repeats one; the order says which."""
-        now = self._node.clock.wall()
+        now = self._runtime.clock.wall()
         route = peer.route if ended.owner == peer.uid else b""
-        entry = self._node.journal.admit(spec, ended.owner, now, route)
-        entry.submission = submission
-        entry.requeued = ended.id
+        page = self._runtime.journal.admit(spec, ended.owner, now, route)
+        page.submission = submission
+        page.requeued = ended.id
         order = m.Order(now, "requeue", peer.uid, f"of task {ended.id}")
-        self._node.journal.ordered(entry, order)
-        return entry
+        self._runtime.journal.record_order(page, order)
+        return page
 
-    def _spec_again(self, ended: Entry, request: m.Requeue) -> m.TaskSpec:
+    def _spec_again(self, ended: TaskPage, request: m.Requeue) -> m.TaskSpec:
         """Describe a task that has ended as it is submitted again; it is not held.
 
         Raises:
@@ -130,10 +130,10 @@ class SubmissionDesk:
 
         """
         again = {*request.ids, *(each.old for each in request.done)}
-        live = self._node.journal.live
+        live = self._runtime.journal.live
         after = [task for task in ended.spec.after if task in again or task in live]
         for task in ended.spec.after:
-            other = None if task in after else self._node.journal.find(task)
+            other = None if task in after else self._runtime.journal.find(task)
             if other is not None and other.state != "completed":
                 raise InputError(
                     f"task {ended.id} comes after task {task}, which ended as "
@@ -143,41 +143,41 @@ class SubmissionDesk:
 
     def _demand_room(self, owner: int, specs: Sequence[m.TaskSpec]) -> None:
         """Refuse what exceeds the limits of tasks, and of bytes, that a user may have."""
-        limit = self._node.limits.tasks.of(owner)
-        has = len(self._node.journal.live_of.get(owner, ()))
+        limit = self._runtime.limits.tasks.of(owner)
+        has = len(self._runtime.journal.live_of.get(owner, ()))
         if limit is not None and has + len(specs) > limit:
             raise NotAllowedError(
                 f"you may have {limit} unended tasks and have {has}: no room for "
                 f"{len(specs)} more; wait until some end, or ask for a higher limit"
             )
-        self._kept.demand_room(owner, specs)
+        self._quota.require_room(owner, specs)
 
     def _admit(
         self, peer: Peer, spec: m.TaskSpec, worker: str, submission: int
-    ) -> Entry:
-        now = self._node.clock.wall()
-        entry = self._node.journal.admit(spec, peer.uid, now, peer.route)
-        entry.submission = submission
+    ) -> TaskPage:
+        now = self._runtime.clock.wall()
+        page = self._runtime.journal.admit(spec, peer.uid, now, peer.route)
+        page.submission = submission
         if spec.hold:
-            order = m.Order(entry.submitted, "hold", peer.uid, "at its submission")
-            self._node.journal.ordered(entry, order)
+            order = m.Order(page.submitted, "hold", peer.uid, "at its submission")
+            self._runtime.journal.record_order(page, order)
         if worker:
-            self._node.pool.reserve(peer.uid, worker, entry.id)
-        return entry
+            self._runtime.pool.reserve(peer.uid, worker, page.id)
+        return page
 
     def _check(self, peer: Peer, spec: m.TaskSpec) -> None:
         """Refuse a task that can never run."""
         refuse_deadline(spec.deadline_s)
-        if not self._rights.may_rule(peer.uid):
-            refuse_priority(spec.priority, self._node.limits.priority.of(peer.uid))
+        if not self._rights.is_admin(peer.uid):
+            refuse_priority(spec.priority, self._runtime.limits.priority.of(peer.uid))
         if not 0 <= spec.work < math.inf:
             raise InputError(f"work: expected a finite amount, got {spec.work:g}")
         for name in spec.resources:
-            resource_named(self._node, name)
-        if not any(_can_run(spec, device) for device in self._node.devices.values()):
+            resource_named(self._runtime, name)
+        if not any(_can_run(spec, device) for device in self._runtime.devices.values()):
             offered = ", ".join(
                 f"{name} ({device.spec.kind})"
-                for name, device in self._node.devices.items()
+                for name, device in self._runtime.devices.items()
             )
             allowed = f" on {', '.join(spec.resources)}" if spec.resources else ""
             raise InputError(
@@ -195,9 +195,9 @@ class SubmissionDesk:
                     f"after: {other} is before the first task of the submit"
                 )
             return
-        entry = self._rights.own(peer, other)
-        _demand_promising(entry)
-        if entry.state == "completed":
+        page = self._rights.own(peer, other)
+        _demand_promising(page)
+        if page.state == "completed":
             completed.add(other)
 
     def _anchored(self, spec: m.TaskSpec, task: int, completed: set[int]) -> m.TaskSpec:
@@ -209,22 +209,20 @@ class SubmissionDesk:
             for other in spec.after
             if other not in completed
         ]
-        live = self._node.journal.live
+        live = self._runtime.journal.live
         for other in after:
             if (
                 other < task and other not in live
             ):  # it has ended since it was looked up
-                entry = self._node.journal.find(other)
-                if entry is not None:
-                    _demand_promising(entry)
+                page = self._runtime.journal.find(other)
+                if page is not None:
+                    _demand_promising(page)
         return msgspec.structs.replace(spec, after=after)
 
 
-def _demand_promising(entry: Entry) -> None:
-    if entry.state in m.ENDED - {"completed"}:
-        raise InputError(
-            f"task {entry.id}, which it comes after, ended as {entry.state}"
-        )
+def _demand_promising(page: TaskPage) -> None:
+    if page.state in m.ENDED - {"completed"}:
+        raise InputError(f"task {page.id}, which it comes after, ended as {page.state}")
 
 
 def _refuse_dependencies(specs: Sequence[m.TaskSpec]) -> None:

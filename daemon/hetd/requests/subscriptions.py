@@ -1,4 +1,4 @@
-"""Watchers: who is told of which changes."""
+"""Subscriptions: who is told of which changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from libtask.messages import ENDED, TaskChanged
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hetd.tasks.page import Entry
+    from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
     from libtask.messages import Message, Subscribe
 
@@ -20,7 +20,7 @@ MOST_WATCHED = 100_000
 """Ids of tasks in all of a user's watches."""
 
 
-class Watchers:
+class Subscriptions:
     """The connections that asked to be told, and what each wants to know."""
 
     def __init__(self) -> None:
@@ -69,17 +69,17 @@ class Watchers:
 
     def address(
         self,
-        changes: Iterable[tuple[Entry, TaskChanged]],
-        may_rule: Callable[[int], bool],
+        changes: Iterable[tuple[TaskPage, TaskChanged]],
+        is_admin: Callable[[int], bool],
     ) -> Iterator[tuple[bytes, Message]]:
         """Address each change; who lags is not told, and misses one more.
 
         Args:
             changes: what happened, in order.
-            may_rule: whether a uid may see every task.
+            is_admin: whether a uid may see every task.
 
         """
-        for route, change in self._addressed(changes, may_rule):
+        for route, change in self._addressed(changes, is_admin):
             if route in self.lagging:
                 self.lagging[route] += 1
             else:
@@ -87,26 +87,26 @@ class Watchers:
 
     def _addressed(
         self,
-        changes: Iterable[tuple[Entry, TaskChanged]],
-        may_rule: Callable[[int], bool],
+        changes: Iterable[tuple[TaskPage, TaskChanged]],
+        is_admin: Callable[[int], bool],
     ) -> Iterator[tuple[bytes, TaskChanged]]:
         """Address each change: to who submitted the task, at its end, and to watchers."""
-        rulers = [uid for uid in self._routes if may_rule(uid)]
-        for entry, change in changes:
+        admins = [uid for uid in self._routes if is_admin(uid)]
+        for page, change in changes:
             told = False
-            for route in self._interested(entry.owner, rulers):
+            for route in self._interested(page.owner, admins):
                 _, watch, ids = self._watches[route]
                 if watch.ids is not None and change.id not in ids:
                     continue
                 if watch.progress or change.what != "progress":
-                    told = told or route == entry.submitter
+                    told = told or route == page.submitter
                     yield route, change
-            if change.state in ENDED and entry.submitter and not told:
-                yield entry.submitter, change
+            if change.state in ENDED and page.submitter and not told:
+                yield page.submitter, change
 
-    def _interested(self, owner: int, rulers: list[int]) -> Iterator[bytes]:
+    def _interested(self, owner: int, admins: list[int]) -> Iterator[bytes]:
         """Iterate over the connections that may hear of a user's tasks."""
         yield from self._routes.get(owner, ())
-        for uid in rulers:
+        for uid in admins:
             if uid != owner:
                 yield from self._routes.get(uid, ())

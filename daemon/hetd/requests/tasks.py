@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hetd.requests.resources import policy_name, resource_named
-from hetd.requests.slices import LOOKS, slices, slices_of_pages
+from hetd.requests.slices import LOOKS, chunks, page_chunks
 from hetd.requests.submit import refuse_deadline, refuse_priority
 from hetsched import events as e
 from hetsched.ids import TaskId
@@ -22,41 +22,41 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from hetd.requests.permissions import Permissions
-    from hetd.requests.slices import Work
-    from hetd.runtime import Node
-    from hetd.tasks.page import Entry
+    from hetd.requests.slices import Steps
+    from hetd.runtime import Runtime
+    from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
     from hetsched.planning.explain import Prospect
     from hetsched.tasks import TaskRecord
 
 
-class TaskDesk:
+class TaskRequests:
     """Answers what users ask of their tasks."""
 
-    def __init__(self, node: Node, rights: Permissions) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime, rights: Permissions) -> None:
+        self._runtime = runtime
         self._rights = rights
 
     # ------------------------------------------------------------ explain
 
     def explain(self, peer: Peer, request: m.Explain) -> m.Explained:
-        entry = self._rights.own(peer, request.id)
-        system = self._node.scheduler.system
-        record = system.tasks.get(TaskId(entry.id))
+        page = self._rights.own(peer, request.id)
+        system = self._runtime.scheduler.system
+        record = system.tasks.get(TaskId(page.id))
         if record is None:
-            passive = "been " if entry.state in ("cancelled", "dropped") else ""
-            because = f": {entry.reason}" if entry.reason else ""
-            why = f"has {passive}{entry.state}{because}"
+            passive = "been " if page.state in ("cancelled", "dropped") else ""
+            because = f": {page.reason}" if page.reason else ""
+            why = f"has {passive}{page.state}{because}"
             return m.Explained(
-                request.request, entry.id, entry.state, why, resource=entry.resource
+                request.request, page.id, page.state, why, resource=page.resource
             )
         found = explain(system, record)
         return m.Explained(
             request.request,
-            entry.id,
-            entry.state,
+            page.id,
+            page.state,
             found.why + self._lack_of_worker(record),
-            policy_name(self._node),
+            policy_name(self._runtime),
             found.rule,
             system.objective,
             record.resource,
@@ -65,7 +65,7 @@ class TaskDesk:
 
     def _lack_of_worker(self, record: TaskRecord) -> str:
         """Say that a task lacks but a worker, and why that may take long."""
-        pool, system = self._node.pool, self._node.scheduler.system
+        pool, system = self._runtime.pool, self._runtime.scheduler.system
         owner = record.submitted.owner
         kept_out = owner in system.unattended and record in system.outside.get(
             owner, ()
@@ -82,7 +82,7 @@ class TaskDesk:
         return waits
 
     def _prospect(self, record: TaskRecord, each: Prospect) -> m.Prospect:
-        resource = self._node.scheduler.system.resources[each.resource]
+        resource = self._runtime.scheduler.system.resources[each.resource]
         possible = not each.note
         return m.Prospect(
             each.resource,
@@ -93,23 +93,25 @@ class TaskDesk:
             each.wait if possible else None,
             each.moving,
             each.finish if possible else None,
-            self._node.estimates.confidence(record.row, resource) if possible else None,
+            self._runtime.estimates.confidence(record.row, resource)
+            if possible
+            else None,
             self._note(each),
         )
 
     def _note(self, each: Prospect) -> str:
         """Say why a task cannot run there; of a lost resource also why it is lost."""
-        reason = self._node.watchdog.health.reason(each.resource)
+        reason = self._runtime.watchdog.health.reason(each.resource)
         lost = each.note == RESOURCE_LOST and reason
         return f"{each.note}: {reason}" if lost else each.note
 
     # ------------------------------------------------------------ change
 
-    def control(self, peer: Peer, request: m.Control) -> Work:
+    def control(self, peer: Peer, request: m.Control) -> Steps:
         _refuse_odd(request)
         ids = yield from self._own_ids(peer, request.ids)
-        live = [task for task in ids if task in self._node.journal.live]
-        for number, some in enumerate(slices_of_pages(self._node.journal, live)):
+        live = [task for task in ids if task in self._runtime.journal.live]
+        for number, some in enumerate(page_chunks(self._runtime.journal, live)):
             if number:
                 yield
             self._control(peer, request, some)
@@ -117,21 +119,21 @@ class TaskDesk:
 
     def _control(self, peer: Peer, request: m.Control, tasks: Sequence[int]) -> None:
         # those before them may have been cancelled meanwhile, and they with them
-        live = [TaskId(task) for task in tasks if task in self._node.journal.live]
+        live = [TaskId(task) for task in tasks if task in self._runtime.journal.live]
         for task in live:
             self._ordered(peer, task, request.verb, request.reason)
         if request.verb == "snapshot":
             for task in live:
-                self._node.commands.want_snapshot(task)
+                self._runtime.commands.want_snapshot(task)
             return
         if request.verb == "signal":
             for task in live:
-                self._node.commands.pass_signal(task, request.signal)
+                self._runtime.commands.pass_signal(task, request.signal)
             return
         event = self._event_of(peer, request)
-        self._node.happen(*map(event, live))
+        self._runtime.dispatch(*map(event, live))
         for task in live:
-            self._node.keep(task)
+            self._runtime.keep(task)
 
     def _event_of(self, peer: Peer, request: m.Control) -> Callable[[TaskId], e.Event]:
         """Return what makes the event that a verb is for a task."""
@@ -147,7 +149,7 @@ class TaskDesk:
         """Say why tasks are cancelled, and by whom where it is not their owner."""
 
         def cancelled(task: TaskId) -> e.TaskCancelled:
-            own = self._node.journal.live[task].owner == peer.uid
+            own = self._runtime.journal.live[task].owner == peer.uid
             who = "its owner" if own else f"uid {peer.uid}"
             because = f": {reason}" if reason else ""
             return e.TaskCancelled(task, f"cancelled by {who}{because}")
@@ -156,30 +158,30 @@ class TaskDesk:
 
     def _ordered(self, peer: Peer, task: int, what: str, text: str = "") -> None:
         """Keep with a task what was ordered of it, and by whom."""
-        order = m.Order(self._node.clock.wall(), what, peer.uid, text)
-        self._node.journal.ordered(self._node.journal.live[task], order)
+        order = m.Order(self._runtime.clock.wall(), what, peer.uid, text)
+        self._runtime.journal.record_order(self._runtime.journal.live[task], order)
 
-    def amend(self, peer: Peer, request: m.Amend) -> Work:
+    def amend(self, peer: Peer, request: m.Amend) -> Steps:
         refuse_deadline(request.deadline_s)
         if request.priority is not None:
             self._demand_priority(peer, request.priority)
         ids = yield from self._own_ids(peer, request.ids)
-        live = [task for task in ids if task in self._node.journal.live]
-        for number, some in enumerate(slices_of_pages(self._node.journal, live)):
+        live = [task for task in ids if task in self._runtime.journal.live]
+        for number, some in enumerate(page_chunks(self._runtime.journal, live)):
             if number:
                 yield
             self._amend(peer, some, request)
         return m.Done(request.request, live)
 
     def _amend(self, peer: Peer, tasks: Sequence[int], request: m.Amend) -> None:
-        live = self._node.journal.live
-        entries = [live[task] for task in tasks if task in live]
-        for entry in entries:
-            entry.spec = self._amended(entry, request)
-            self._ordered(peer, entry.id, "set", _told(request))
-        self._node.amend_all(entries)
+        live = self._runtime.journal.live
+        pages = [live[task] for task in tasks if task in live]
+        for page in pages:
+            page.spec = self._amended(page, request)
+            self._ordered(peer, page.id, "set", _told(request))
+        self._runtime.amend_all(pages)
 
-    def _amended(self, entry: Entry, request: m.Amend) -> m.TaskSpec:
+    def _amended(self, page: TaskPage, request: m.Amend) -> m.TaskSpec:
         """Return the description of a task as its user wants it from now on."""
         wanted: dict[str, Any] = {}
         if request.priority is not None:
@@ -187,48 +189,48 @@ class TaskDesk:
         if request.no_deadline:
             wanted["deadline_s"] = None
         elif request.deadline_s is not None:
-            passed = self._node.clock.wall() - entry.submitted
+            passed = self._runtime.clock.wall() - page.submitted
             wanted["deadline_s"] = passed + request.deadline_s
-        return msgspec.structs.replace(entry.spec, **wanted)
+        return msgspec.structs.replace(page.spec, **wanted)
 
     def _own_ids(
         self, peer: Peer, ids: Sequence[int]
     ) -> Generator[None, None, list[int]]:
         """Return the tasks that a request names, each once; refuse those of others."""
         once = list(dict.fromkeys(ids))
-        for number, some in enumerate(slices(once, LOOKS)):
+        for number, some in enumerate(chunks(once, LOOKS)):
             if number:
                 yield
             for task in some:
-                self._rights.demand_own(peer, task)
+                self._rights.require_own(peer, task)
         return once
 
     def _demand_priority(self, peer: Peer, priority: int) -> None:
-        if not self._rights.may_rule(peer.uid):
-            refuse_priority(priority, self._node.limits.priority.of(peer.uid))
+        if not self._rights.is_admin(peer.uid):
+            refuse_priority(priority, self._runtime.limits.priority.of(peer.uid))
 
     def migrate(self, peer: Peer, request: m.Migrate) -> m.Message:
-        entry = self._rights.own(peer, request.id)
-        device = resource_named(self._node, request.resource)
-        if request.id not in self._node.journal.live:
-            raise InputError(f"task {request.id} is {entry.state}; it cannot be moved")
-        if device.spec.kind not in entry.spec.kinds:
+        page = self._rights.own(peer, request.id)
+        device = resource_named(self._runtime, request.resource)
+        if request.id not in self._runtime.journal.live:
+            raise InputError(f"task {request.id} is {page.state}; it cannot be moved")
+        if device.spec.kind not in page.spec.kinds:
             raise InputError(
-                f"task {request.id} cannot run on {request.resource}: {entry.spec.app} "
-                f"has implementations for {', '.join(entry.spec.kinds)}"
+                f"task {request.id} cannot run on {request.resource}: {page.spec.app} "
+                f"has implementations for {', '.join(page.spec.kinds)}"
             )
-        _demand_movable(entry)
+        _demand_movable(page)
         self._ordered(peer, request.id, "migrate", f"to {request.resource}")
-        self._node.happen(e.TaskMoved(TaskId(request.id), request.resource))
-        self._node.keep(TaskId(request.id))
+        self._runtime.dispatch(e.TaskMoved(TaskId(request.id), request.resource))
+        self._runtime.keep(TaskId(request.id))
         return m.Done(request.request, [request.id])
 
 
-def _demand_movable(entry: Entry) -> None:
+def _demand_movable(page: TaskPage) -> None:
     """Refuse to move what runs and cannot save its state."""
-    if entry.state == "running" and not entry.spec.preemptible:
+    if page.state == "running" and not page.spec.preemptible:
         raise InputError(
-            f"task {entry.id} runs on {entry.resource} and cannot save its state: `hetctl "
+            f"task {page.id} runs on {page.resource} and cannot save its state: `hetctl "
             "hold --requeue` stops it, and it begins anew where you move and release it"
         )
 

@@ -4,39 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hetd.requests.slices import slices
+from hetd.requests.slices import chunks
 from libtask import messages as m
 
 if TYPE_CHECKING:
     from hetd.requests.permissions import Permissions
-    from hetd.requests.slices import Work
-    from hetd.runtime import Node
-    from hetd.tasks.page import Entry
+    from hetd.requests.slices import Steps
+    from hetd.runtime import Runtime
+    from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
 
 LOOKED_AT = 5000
 """Tasks that one step looks at: a look costs next to nothing."""
 
 
-class UsageDesk:
+class UsageRequests:
     """Answers users who ask what they use."""
 
-    def __init__(self, node: Node, rights: Permissions) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime, rights: Permissions) -> None:
+        self._runtime = runtime
         self._rights = rights
 
-    def usage(self, peer: Peer, request: m.Usage) -> Work:
+    def usage(self, peer: Peer, request: m.Usage) -> Steps:
         uid = peer.uid if request.user is None else request.user
         if uid != peer.uid:
-            self._rights.demand_rule(peer)
+            self._rights.require_admin(peer)
         snapshots = logs = 0
-        live = self._node.journal.live_of.get(uid, {})
-        for number, some in enumerate(slices(list(live.values()), LOOKED_AT)):
+        live = self._runtime.journal.live_of.get(uid, {})
+        for number, some in enumerate(chunks(list(live.values()), LOOKED_AT)):
             if number:
                 yield
             snapshots += sum(each.snapshot.bytes for each in some if each.snapshot)
             logs += sum(map(_logged, some))
-        usage, limits = self._node.journal.usage, self._node.limits
+        usage, limits = self._runtime.journal.usage, self._runtime.limits
         return m.UsageInfo(
             request.request,
             user=uid,
@@ -53,10 +53,10 @@ class UsageDesk:
         )
 
 
-def _logged(entry: Entry) -> int:
+def _logged(page: TaskPage) -> int:
     """Sum up what a task has written into logs, in stretches that are over."""
     return sum(
         max(0, each.log_end - each.log_start)
-        for each in entry.segments
+        for each in page.segments
         if each.log_end is not None
     )

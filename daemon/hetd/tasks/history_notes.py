@@ -1,4 +1,4 @@
-"""Remarks: what is kept for users of decisions, besides where tasks are.
+"""HistoryNotes: what is kept for users of decisions, besides where tasks are.
 
 Which rule put a task where it runs, when and why it was asked to leave, and when a
 resource went and came back. Called by the node, before orders leave.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hetsched.tasks import TaskRecord
 
 
-class Remarks:
+class HistoryNotes:
     """Writes into the journal what the scheduler knows and does not record."""
 
     def __init__(self, system: System, journal: Journal) -> None:
@@ -33,29 +33,29 @@ class Remarks:
         record = self._system.tasks.get(task)
         return record.rule if record is not None else ""
 
-    def stop(self, task: TaskId, at: float) -> None:
+    def record_stop(self, task: TaskId, at: float) -> None:
         """Note in the open stretch of a running task that it is to leave, and why."""
         record = self._system.tasks.get(task)
         if record is not None and record.state is State.RUNNING:
-            entry, why = self._journal.live[task], self._why(record)
-            self._journal.open_segment(entry, stop_ordered=at, stop_rule=why)
-            self._journal.save(entry)
+            page, why = self._journal.live[task], self._why(record)
+            self._journal.open_segment(page, stop_ordered=at, stop_rule=why)
+            self._journal.save(page)
 
-    def happened(self, events: Sequence[Event], at: float) -> None:
+    def record_resource_events(self, events: Sequence[Event], at: float) -> None:
         """Note what became of resources."""
         for event in events:
             if isinstance(event, e.ResourceLost):
                 text = f"{event.resource} is lost: {event.reason}"
-                self._journal.note(at, "lost", event.resource, text)
+                self._journal.record_note(at, "lost", event.resource, text)
             elif isinstance(event, e.SlotsBlocked):
                 text = event.reason or "all slots can be used again"
                 what = "lost" if event.slots else "returned"
-                self._journal.note(
+                self._journal.record_note(
                     at, what, event.resource, f"{event.resource}: {text}"
                 )
             elif isinstance(event, e.ResourceReturned):
                 text = f"{event.resource} takes tasks again"
-                self._journal.note(at, "returned", event.resource, text)
+                self._journal.record_note(at, "returned", event.resource, text)
 
     def _why(self, task: TaskRecord) -> str:
         if task.cancelling is not None:

@@ -19,13 +19,13 @@ from hetd.store import Batch
 from hetd.tasks.page import (
     MOST_ORDERS,
     MOST_SEGMENTS,
-    Entry,
+    TaskPage,
     decode,
     encode,
     ended_at,
     merged,
 )
-from hetd.tasks.usage import Usage
+from hetd.tasks.usage import StorageUsage
 from hetsched.tasks import State
 from libtask.messages import ENDED, Segment, TaskChanged
 
@@ -49,8 +49,8 @@ BYTES_PER_BYTE, BYTES_PER_TASK = 4, 8192
 and tables that go with a live task. Rather too much than too little."""
 
 
-class Sizes:
-    """Sizes of pages, and their sum."""
+class PageSizes:
+    """PageSizes of pages, and their sum."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -72,8 +72,8 @@ class Journal:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.live: dict[int, Entry] = {}
-        self.live_of: dict[int, dict[int, Entry]] = {}
+        self.live: dict[int, TaskPage] = {}
+        self.live_of: dict[int, dict[int, TaskPage]] = {}
         """uid -> those of `live` that are that user's."""
         self.attachments: Counter[tuple[int, str]] = Counter()
         """(uid, name of an attachment) -> how many of `live` need it."""
@@ -81,35 +81,35 @@ class Journal:
         """State -> tasks in it; of the states in which tasks end: since the start."""
         self.migrations = 0
         """Of all tasks, since the start."""
-        self._recent: OrderedDict[int, Entry] = OrderedDict()
+        self._recent: OrderedDict[int, TaskPage] = OrderedDict()
         self._next = store.last_id() + 1
         self.batch = Batch()
-        self._unsaved: dict[int, Entry] = {}
+        self._unsaved: dict[int, TaskPage] = {}
         self._refused: set[int] = set()
         self._going: set[int] = set()
         """Tasks that are removed with the next commit, or the one under way."""
         self._begun: set[int] = set()
         """Tasks whose stretch was entered before the scheduler knew that it began."""
-        self._live_bytes, self._ended_bytes = Sizes(), Sizes()
-        self.usage = Usage(store.usage())
+        self._live_bytes, self._ended_bytes = PageSizes(), PageSizes()
+        self.usage = StorageUsage(store.usage())
         self.measurers = store.measurers()
         """Task type -> users whose tasks of it were measured: they see what is known."""
         self.bytes_read = 0
         """Of pages on disk, since the start: it tells what a step has cost."""
-        self.changes: list[tuple[Entry, TaskChanged]] = []
+        self.changes: list[tuple[TaskPage, TaskChanged]] = []
         """What the watchers have not been told yet."""
         self.is_watched: Callable[[], bool] = lambda: True
         """Whether anybody watches; else only the ends of tasks are told, to submitters."""
 
     # ------------------------------------------------------------ finding
 
-    def find(self, task: int) -> Entry | None:
+    def find(self, task: int) -> TaskPage | None:
         if task in self._going:
             return None
-        entry = self.live.get(task) or self._recent.get(task)
-        if entry is None and 0 < task < self._next:
-            entry = self._on_disk(task)
-        return entry
+        page = self.live.get(task) or self._recent.get(task)
+        if page is None and 0 < task < self._next:
+            page = self._on_disk(task)
+        return page
 
     def doubtful(self) -> AbstractSet[int]:
         """Return the tasks whose pages may not be told as they are: the disk is full."""
@@ -118,17 +118,17 @@ class Journal:
             return self._refused
         return self._refused | self._unsaved.keys() | {row[0] for row in stuck.tasks}
 
-    def certain(self, entry: Entry, doubtful: AbstractSet[int]) -> Entry | None:
+    def certain(self, page: TaskPage, doubtful: AbstractSet[int]) -> TaskPage | None:
         """Return a page as it may be told: as it is on disk, where it is doubtful."""
-        return self._on_disk(entry.id) if entry.id in doubtful else entry
+        return self._on_disk(page.id) if page.id in doubtful else page
 
     def owner_of(self, task: int) -> int | None:
         """Tell whose a task is, without reading its page; None: there is no such task."""
         if task in self._going:
             return None
-        entry = self.live.get(task) or self._recent.get(task)
-        if entry is not None:
-            return entry.owner
+        page = self.live.get(task) or self._recent.get(task)
+        if page is not None:
+            return page.owner
         return self._store.owner(task) if 0 < task < self._next else None
 
     def page_bytes(self, task: int) -> int:
@@ -137,17 +137,17 @@ class Journal:
             return self._live_bytes.of(task)
         return self._store.page_bytes(task)
 
-    def _on_disk(self, task: int) -> Entry | None:
+    def _on_disk(self, task: int) -> TaskPage | None:
         stored = self._store.task(task)
         return self._decoded(stored) if stored is not None else None
 
-    def _decoded(self, page: bytes) -> Entry:
-        self.bytes_read += len(page)
-        return decode(page)
+    def _decoded(self, encoded: bytes) -> TaskPage:
+        self.bytes_read += len(encoded)
+        return decode(encoded)
 
     def newest(
         self, before: int | None, most: int, owner: int | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[TaskPage]:
         """Iterate over the newest tasks with smaller ids than `before`.
 
         Each is read when it is asked for, as pages may be large.
@@ -164,8 +164,8 @@ class Journal:
         live = islice((task for task in reversed(unended) if task < top), most)
         recent = (
             task
-            for task, entry in self._recent.items()
-            if task < top and owner in (None, entry.owner)
+            for task, page in self._recent.items()
+            if task < top and owner in (None, page.owner)
         )
         known = sorted({*live, *heapq.nlargest(most, recent)}, reverse=True)
         with closing(self._store.ended(top, most, owner)) as stored:
@@ -173,11 +173,11 @@ class Journal:
 
     def _merged(
         self, known: list[int], stored: Iterator[tuple[int, bytes]]
-    ) -> Iterator[Entry]:
+    ) -> Iterator[TaskPage]:
         """Merge tasks in memory and on disk, newest first; what is in both comes once."""
         waiting = iter(known)
         task = next(waiting, 0)
-        for number, page in stored:
+        for number, encoded in stored:
             while task > number:
                 yield from self._in_memory(task)
                 task = next(waiting, 0)
@@ -185,12 +185,12 @@ class Journal:
                 task = next(waiting, 0)
             found = self.live.get(number) or self._recent.get(number)
             if number not in self._going:
-                yield found or self._decoded(page)
+                yield found or self._decoded(encoded)
         while task:
             yield from self._in_memory(task)
             task = next(waiting, 0)
 
-    def _in_memory(self, task: int) -> Iterator[Entry]:
+    def _in_memory(self, task: int) -> Iterator[TaskPage]:
         found = self.live.get(task) or self._recent.get(task)
         if found is not None and task not in self._going:
             yield found
@@ -207,7 +207,7 @@ class Journal:
         if len(stored) > most:
             return None
         recent = [
-            task for task, entry in self._recent.items() if (entry.finished or at) >= at
+            task for task, page in self._recent.items() if (page.finished or at) >= at
         ]
         return sorted({*stored, *recent}, reverse=True)
 
@@ -238,30 +238,30 @@ class Journal:
                 return
             yield count
 
-    def restore(self) -> list[Entry]:
+    def restore(self) -> list[TaskPage]:
         """Read the tasks that had not ended when the daemon stopped."""
         stored = self._store.unfinished()
-        entries = [decode(page) for page in stored]
-        for entry, page in zip(entries, stored, strict=True):
-            self._live_bytes.put(entry.id, len(page))
-            self.usage.unended[entry.owner] += len(page)
-            entry.submitter = b""  # that connection is no more
-            self.live[entry.id] = entry
-            self.live_of.setdefault(entry.owner, {})[entry.id] = entry
-            names = entry.spec.attachments
-            self.attachments.update((entry.owner, name) for name in names)
-        self.counts.update(entry.state for entry in entries)
-        return entries
+        pages = [decode(encoded) for encoded in stored]
+        for page, encoded in zip(pages, stored, strict=True):
+            self._live_bytes.put(page.id, len(encoded))
+            self.usage.unended[page.owner] += len(encoded)
+            page.submitter = b""  # that connection is no more
+            self.live[page.id] = page
+            self.live_of.setdefault(page.owner, {})[page.id] = page
+            names = page.spec.attachments
+            self.attachments.update((page.owner, name) for name in names)
+        self.counts.update(page.state for page in pages)
+        return pages
 
-    def pages(self, entries: Iterable[Entry]) -> dict[int, bytes]:
+    def encoded_pages(self, pages: Iterable[TaskPage]) -> dict[int, bytes]:
         """Return pages as they would be written now."""
-        return {entry.id: encode(entry) for entry in entries}
+        return {page.id: encode(page) for page in pages}
 
     def drop_unchanged(self, before: dict[int, bytes]) -> None:
         """Leave out what has not changed from being written; nobody watches yet."""
-        for task, page in before.items():
-            entry = self._unsaved.get(task)
-            if entry is not None and encode(entry) == page:
+        for task, encoded in before.items():
+            page = self._unsaved.get(task)
+            if page is not None and encode(page) == encoded:
                 del self._unsaved[task]
         self.changes.clear()
 
@@ -275,100 +275,104 @@ class Journal:
 
     # ------------------------------------------------------------ writing
 
-    def admit(self, spec: TaskSpec, owner: int, now: float, submitter: bytes) -> Entry:
+    def admit(
+        self, spec: TaskSpec, owner: int, now: float, submitter: bytes
+    ) -> TaskPage:
         """Open a page for a new task."""
-        entry = Entry(self._next, owner, spec, now, submitter=submitter)
+        page = TaskPage(self._next, owner, spec, now, submitter=submitter)
         self._next += 1
-        self.live[entry.id] = entry
-        self.live_of.setdefault(owner, {})[entry.id] = entry
+        self.live[page.id] = page
+        self.live_of.setdefault(owner, {})[page.id] = page
         self.attachments.update((owner, name) for name in spec.attachments)
-        self.counts[entry.state] += 1
-        self.save(entry)
-        return entry
+        self.counts[page.state] += 1
+        self.save(page)
+        return page
 
     def next_id(self) -> int:
         return self._next
 
-    def ordered(self, entry: Entry, order: Order) -> None:
+    def record_order(self, page: TaskPage, order: Order) -> None:
         """Keep what a user ordered of a task, and tell of it."""
-        entry.orders = [*entry.orders, order][-MOST_ORDERS:]
-        self.save(entry)
-        self.tell(entry, order.what, order.at, order)
+        page.orders = [*page.orders, order][-MOST_ORDERS:]
+        self.save(page)
+        self.publish(page, order.what, order.at, order)
 
     def remove(self, task: int) -> None:
         """Remove an ended task with the next commit; it is not found from now on."""
         self._going.add(task)
         self.batch.removed.append(task)
 
-    def save(self, entry: Entry) -> None:
+    def save(self, page: TaskPage) -> None:
         """Write the page with the next commit."""
-        if entry.id not in self._refused:
-            self._unsaved[entry.id] = entry
+        if page.id not in self._refused:
+            self._unsaved[page.id] = page
 
     def record(self, record: Record, now: float, rule: str = "") -> None:
         """Take in a change of state; `rule`: the one that put it where it runs now."""
-        entry = self.live[record.task]
-        now = max(now, _latest(entry))
-        self.counts[entry.state] -= 1
-        entry.state = record.state.value
-        self.counts[entry.state] += 1
-        entry.resource = record.resource
-        entry.reason = record.reason or entry.reason
+        page = self.live[record.task]
+        now = max(now, _latest(page))
+        self.counts[page.state] -= 1
+        page.state = record.state.value
+        self.counts[page.state] += 1
+        page.resource = record.resource
+        page.reason = record.reason or page.reason
         if record.event in ("dispatched", "found"):
-            if entry.id in self._begun:
-                self._begun.remove(entry.id)
+            if page.id in self._begun:
+                self._begun.remove(page.id)
             else:
-                self._start_segment(entry, record.resource or "", now, rule)
-        elif entry.state in ENDED:
-            self._end(entry, now)
-            if entry.state == "completed":
-                entry.reason = None  # why it was run again, perhaps: that is over
+                self._start_segment(page, record.resource or "", now, rule)
+        elif page.state in ENDED:
+            self._end(page, now)
+            if page.state == "completed":
+                page.reason = None  # why it was run again, perhaps: that is over
             else:
-                entry.result = (
+                page.result = (
                     None  # that of a task which was cancelled in its last strip
                 )
         elif record.event == "retried":
-            _explain_loss(entry, record.reason or "")
-            entry.fall_back()
-        self.save(entry)
-        self.tell(entry, record.event, now)
+            _explain_loss(page, record.reason or "")
+            page.fall_back()
+        self.save(page)
+        self.publish(page, record.event, now)
 
-    def tell(
-        self, entry: Entry, event: str, now: float, order: Order | None = None
+    def publish(
+        self, page: TaskPage, event: str, now: float, order: Order | None = None
     ) -> None:
         """Note a change, or an order, for the watchers, where one of them hears of it."""
-        if entry.id in self._refused:
+        if page.id in self._refused:
             return
-        ends = bool(entry.submitter) and entry.state in ENDED
+        ends = bool(page.submitter) and page.state in ENDED
         if not ends and not self.is_watched():
             return
         changed = TaskChanged(
-            id=entry.id,
-            state=entry.state,
+            id=page.id,
+            state=page.state,
             at=now,
-            resource=entry.resource,
-            progress=entry.progress,
-            reason=entry.reason if order is None else order.text or None,
-            result=entry.result,
+            resource=page.resource,
+            progress=page.progress,
+            reason=page.reason if order is None else order.text or None,
+            result=page.result,
             what=event,
-            type=entry.spec.type,
-            last_output=entry.last_output if entry.state == "failed" else None,
-            trace=entry.trace if entry.state == "failed" else "",
+            type=page.spec.type,
+            last_output=page.last_output if page.state == "failed" else None,
+            trace=page.trace if page.state == "failed" else "",
             by="" if order is None else f"uid:{order.by}",
         )
-        self.changes.append((entry, changed))
+        self.changes.append((page, changed))
 
     def forget(self, tasks: set[int]) -> None:
         """Leave nothing of tasks that were never written, but of those that still run."""
         self._refused |= tasks  # what still runs of them is neither written nor told of
         for task in tasks:
             self._unsaved.pop(task, None)
-            entry = self._recent.pop(task, None) or self.live.get(task)
-            if entry is not None:
-                self._count(entry, 0)
+            page = self._recent.pop(task, None) or self.live.get(task)
+            if page is not None:
+                self._count(page, 0)
         self.changes[:] = [each for each in self.changes if each[0].id not in tasks]
 
-    def note(self, at: float, what: str, resource: str | None, text: str) -> None:
+    def record_note(
+        self, at: float, what: str, resource: str | None, text: str
+    ) -> None:
         """Keep what happened to the node as a whole."""
         self.batch.notes.append((at, what, resource, text))
 
@@ -379,36 +383,36 @@ class Journal:
             owners.add(owner)
             self.batch.measurers.add((task_type, owner))
 
-    def close_segment(self, entry: Entry, now: float, **known: Any) -> None:
+    def close_segment(self, page: TaskPage, now: float, **known: Any) -> None:
         """End the open segment with what the worker reported of it."""
-        if entry.segments and entry.segments[-1].finish is None:
-            last = entry.segments[-1]
+        if page.segments and page.segments[-1].finish is None:
+            last = page.segments[-1]
             finish = max(now, last.start)
             if known.get("computed") is not None:
                 known["computed"] = min(max(known["computed"], last.start), finish)
             last = msgspec.structs.replace(last, finish=finish, **known)
-            self._replace_last(entry, last)
+            self._replace_last(page, last)
 
-    def begin_segment(self, entry: Entry, now: float, rule: str) -> None:
+    def begin_segment(self, page: TaskPage, now: float, rule: str) -> None:
         """Enter the stretch of a task that began behind others, and has ended by now."""
-        self._start_segment(entry, entry.resource or "", max(now, _latest(entry)), rule)
-        self._begun.add(entry.id)
+        self._start_segment(page, page.resource or "", max(now, _latest(page)), rule)
+        self._begun.add(page.id)
 
-    def end_by_error(self, entry: Entry, record: Record, now: float) -> None:
+    def end_by_error(self, page: TaskPage, record: Record, now: float) -> None:
         """End the open segment of a task that failed, or lost its worker.
 
         To be called before `record`, and before the energy of the segment is charged.
         """
         if record.event == "retried" or record.state is State.FAILED:
-            self.close_segment(entry, now, error=record.reason or "it failed")
+            self.close_segment(page, now, error=record.reason or "it failed")
 
-    def open_segment(self, entry: Entry, **known: Any) -> None:
+    def open_segment(self, page: TaskPage, **known: Any) -> None:
         """Complete the open segment with what the worker reports on the way."""
-        if entry.segments and entry.segments[-1].finish is None:
-            last = entry.segments[-1]
+        if page.segments and page.segments[-1].finish is None:
+            last = page.segments[-1]
             if known.get("computing") is not None:
                 known["computing"] = max(known["computing"], last.start)
-            self._replace_last(entry, msgspec.structs.replace(last, **known))
+            self._replace_last(page, msgspec.structs.replace(last, **known))
 
     def forget_oldest(self) -> None:
         """Keep the memory bounded; called once a turn, after the commit is under way."""
@@ -432,22 +436,22 @@ class Journal:
         However often a task changed in a turn, its page is written once.
         """
         batch, self.batch = self.batch, Batch()
-        for entry in self._unsaved.values():
-            page = encode(entry)
-            batch.tasks.append((entry.id, ended_at(entry), page, entry.owner))
-            batch.grown[entry.id] = self._count(entry, len(page))
+        for page in self._unsaved.values():
+            encoded = encode(page)
+            batch.tasks.append((page.id, ended_at(page), encoded, page.owner))
+            batch.grown[page.id] = self._count(page, len(encoded))
         self._unsaved.clear()
         return batch
 
-    def _count(self, entry: Entry, size: int) -> int:
+    def _count(self, page: TaskPage, size: int) -> int:
         """Count a page as so many bytes from now on; return by how many it has grown."""
-        task, owner = entry.id, entry.owner
+        task, owner = page.id, page.owner
         before, of_ended = self._live_bytes.of(task), self._ended_bytes.of(task)
         self.usage.unended[owner] -= before
         grown = size - before - of_ended
         self.usage.pages[owner] += grown
         self._live_bytes.drop(task)
-        if entry.state in ENDED:
+        if page.state in ENDED:
             self._ended_bytes.put(task, size)
             if not size:
                 self._ended_bytes.drop(task)
@@ -456,62 +460,62 @@ class Journal:
             self.usage.unended[owner] += size
         return grown
 
-    def take_note(self, removed: Removed) -> None:
+    def apply_removals(self, removed: Removed) -> None:
         """Forget what the store has removed of the past."""
-        self.usage.take_away(removed)
+        self.usage.subtract(removed)
         self._going.difference_update(removed.ids)
         for task in removed.ids:
             if self._recent.pop(task, None) is not None:
                 self._ended_bytes.drop(task)
 
     def _start_segment(
-        self, entry: Entry, resource: str, now: float, rule: str
+        self, page: TaskPage, resource: str, now: float, rule: str
     ) -> None:
-        if entry.started is None:
-            entry.started = now
-        self.close_segment(entry, now)
-        before = entry.segments
+        if page.started is None:
+            page.started = now
+        self.close_segment(page, now)
+        before = page.segments
         if len(before) >= MOST_SEGMENTS:
             before = [merged(*before[:2]), *before[2:]]
-        entry.segments = [*before, Segment(resource, now, rule=rule)]
+        page.segments = [*before, Segment(resource, now, rule=rule)]
 
-    def _replace_last(self, entry: Entry, known: Segment) -> None:
+    def _replace_last(self, page: TaskPage, known: Segment) -> None:
         """Complete the last segment; count the migration that it is, once that is known."""
-        if known.proven and not entry.segments[-1].proven:
-            earlier = (each for each in reversed(entry.segments[:-1]) if each.proven)
+        if known.proven and not page.segments[-1].proven:
+            earlier = (each for each in reversed(page.segments[:-1]) if each.proven)
             before = next(earlier, known)
             if before.resource != known.resource:
-                entry.migrations += 1
+                page.migrations += 1
                 self.migrations += 1
-        entry.segments[-1] = known
+        page.segments[-1] = known
 
-    def _end(self, entry: Entry, now: float) -> None:
-        entry.finished = now
-        entry.holder = None  # nobody asks any more; pages are kept for long
-        entry.at_risk = 0.0
-        self.close_segment(entry, now)
-        del self.live[entry.id]
-        del self.live_of[entry.owner][entry.id]
-        for name in entry.spec.attachments:
-            self.attachments[entry.owner, name] -= 1
-            if not self.attachments[entry.owner, name]:
-                del self.attachments[entry.owner, name]
-        self._recent[entry.id] = entry
+    def _end(self, page: TaskPage, now: float) -> None:
+        page.finished = now
+        page.holder = None  # nobody asks any more; pages are kept for long
+        page.at_risk = 0.0
+        self.close_segment(page, now)
+        del self.live[page.id]
+        del self.live_of[page.owner][page.id]
+        for name in page.spec.attachments:
+            self.attachments[page.owner, name] -= 1
+            if not self.attachments[page.owner, name]:
+                del self.attachments[page.owner, name]
+        self._recent[page.id] = page
 
 
-def _explain_loss(entry: Entry, reason: str) -> None:
+def _explain_loss(page: TaskPage, reason: str) -> None:
     """Keep with its last stretch why a task is run again: that outlives its good end."""
-    if entry.segments and not entry.segments[-1].stop_rule:
-        last = msgspec.structs.replace(entry.segments[-1], stop_rule=reason)
-        entry.segments = [*entry.segments[:-1], last]
+    if page.segments and not page.segments[-1].stop_rule:
+        last = msgspec.structs.replace(page.segments[-1], stop_rule=reason)
+        page.segments = [*page.segments[:-1], last]
 
 
-def _latest(entry: Entry) -> float:
+def _latest(page: TaskPage) -> float:
     """Return the latest moment that a page names: what comes later is no earlier.
 
     The time of day may be put back while a task waits or runs.
     """
-    last = entry.segments[-1] if entry.segments else None
+    last = page.segments[-1] if page.segments else None
     if last is None:
-        return entry.submitted
+        return page.submitted
     return last.start if last.finish is None else last.finish

@@ -1,4 +1,4 @@
-"""Settings: what operators have set, in force until they set something else.
+"""OperatorSettings: what operators have set, in force until they set something else.
 
 Drained resources and the policy are kept in the store, so that neither a crash nor an
 upgrade puts a broken board back into use. What is not there any more, be it a resource
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hetd")
 
 
-class Setting(msgspec.Struct, frozen=True):
+class OperatorSetting(msgspec.Struct, frozen=True):
     """Something that an operator has set.
 
     Attributes:
@@ -42,16 +42,16 @@ class Setting(msgspec.Struct, frozen=True):
     policy: str = ""
     parameters: dict[str, Any] = {}
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Say who set it, and when."""
         return f"by uid {self.by} on {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Setting).decode
+_decode = msgspec.msgpack.Decoder(OperatorSetting).decode
 
 
-class Settings:
+class OperatorSettings:
     """What operators have set.
 
     Attributes:
@@ -62,12 +62,12 @@ class Settings:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self.drained: dict[str, Setting] = {}
-        self.policy: Setting | None = None
+        self.drained: dict[str, OperatorSetting] = {}
+        self.policy: OperatorSetting | None = None
 
     # ------------------------------------------------------------ while hetd runs
 
-    def drain(self, resource: str, setting: Setting) -> None:
+    def drain(self, resource: str, setting: OperatorSetting) -> None:
         """Keep a resource drained; who did so first stays known."""
         if resource not in self.drained:
             self.drained[resource] = setting
@@ -78,7 +78,7 @@ class Settings:
         self.drained.pop(resource, None)
         self._journal.batch.settings["drained", resource] = None
 
-    def choose(self, setting: Setting) -> None:
+    def choose(self, setting: OperatorSetting) -> None:
         """Keep a policy in force."""
         self.policy = setting
         self._journal.batch.settings["policy", ""] = _encode(setting)
@@ -109,10 +109,10 @@ class Settings:
             policy = make_policy(setting.policy, setting.parameters)
         except HetError as error:
             text = "the policy set %s is not in force: %s; the configured one is"
-            log.warning(text, setting.told(), error)
+            log.warning(text, setting.describe(), error)
             self.policy = None
             return None
-        log.info("policy %s, set %s, is in force", setting.policy, setting.told())
+        log.info("policy %s, set %s, is in force", setting.policy, setting.describe())
         return policy
 
     def drains(self, here: Container[str]) -> Iterator[e.ResourceDrained]:
@@ -123,7 +123,7 @@ class Settings:
         """Say in the log what is drained at the start."""
         for name, setting in self.drained.items():
             if name in here:
-                log.info("%s is drained, %s", name, setting.told())
+                log.info("%s is drained, %s", name, setting.describe())
             else:
                 text = "%s, drained %s, is not here; it is drained when it is back"
-                log.warning(text, name, setting.told())
+                log.warning(text, name, setting.describe())

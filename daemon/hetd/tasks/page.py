@@ -1,4 +1,4 @@
-"""Entry: what is known of one task, as its page in the journal holds it.
+"""TaskPage: what is known of one task, as its page in the journal holds it.
 
 Read by all that has to do with tasks; `journal` keeps the pages, on disk too.
 """
@@ -28,7 +28,7 @@ MOST_SEGMENTS = 1000
 """Stretches that a page has; of a task that moves more often the oldest are one."""
 
 
-class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
+class HoldingProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     """The process that holds a task."""
 
     name: str
@@ -40,7 +40,7 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether it is a program of the user's own, and no launcher's worker."""
 
 
-class Entry(msgspec.Struct, omit_defaults=True):
+class TaskPage(msgspec.Struct, omit_defaults=True):
     """A task's page in the journal. All times are seconds since the epoch."""
 
     id: int
@@ -60,7 +60,7 @@ class Entry(msgspec.Struct, omit_defaults=True):
     result: Any = None
     destination: str | None = None
     submitter: bytes = b""
-    holder: Holder | None = None
+    holder: HoldingProcess | None = None
     """The last process that it was given to."""
     snapshot: SnapshotInfo | None = None
     snapshot_error: str = ""
@@ -193,13 +193,13 @@ def merged(first: Segment, second: Segment) -> Segment:
     )
 
 
-def ended_at(entry: Entry) -> int:
+def ended_at(page: TaskPage) -> int:
     """Tell when a task ended, in whole seconds since the epoch; 0: it has not."""
-    return max(1, int(entry.finished or 0)) if entry.state in ENDED else 0
+    return max(1, int(page.finished or 0)) if page.state in ENDED else 0
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Entry).decode
+decode = msgspec.msgpack.Decoder(TaskPage).decode
 
 
 def _legible(params: dict[str, Any]) -> dict[str, Any]:

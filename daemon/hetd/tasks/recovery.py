@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hetd.clock import Clock
-    from hetd.tasks.page import Entry
+    from hetd.tasks.page import TaskPage
     from hetsched.ids import Nanoseconds
     from hetsched.tasks import TaskRecord
     from libtask import messages as m
@@ -32,61 +32,61 @@ WAITS = frozenset({"preempted", "held"})
 
 
 def restored(
-    entry: Entry, submitted: e.TaskSubmitted
+    page: TaskPage, submitted: e.TaskSubmitted
 ) -> e.TaskSubmitted | e.TaskRestored:
     """Describe a task as it was when the daemon stopped."""
-    if submitted.hold != (entry.state == "held"):
+    if submitted.hold != (page.state == "held"):
         submitted = structs.replace(submitted, hold=not submitted.hold)
-    where = (entry.resource or "") if _ran(entry) else None
-    epoch = entry.epoch if where is not None or entry.in_worker else 0
-    if not (epoch or entry.kept or entry.attempts or entry.failures):
+    where = (page.resource or "") if _ran(page) else None
+    epoch = page.epoch if where is not None or page.in_worker else 0
+    if not (epoch or page.kept or page.attempts or page.failures):
         return submitted
-    last = entry.segments[-1] if entry.segments else None
+    last = page.segments[-1] if page.segments else None
     return e.TaskRestored(
         submitted,
         where,
         epoch,
-        progress=entry.progress if epoch else entry.kept,
-        kept=entry.kept,
-        attempts=entry.attempts,
-        failures=entry.failures,
-        excluded=entry.excluded,
+        progress=page.progress if epoch else page.kept,
+        kept=page.kept,
+        attempts=page.attempts,
+        failures=page.failures,
+        excluded=page.excluded,
         checkpointed=last is not None and last.computing is not None,
     )
 
 
-def _ran(entry: Entry) -> bool:
+def _ran(page: TaskPage) -> bool:
     """Whether a worker may run a task; one ordered behind others has dropped it."""
-    last = entry.segments[-1] if entry.segments else None
-    return entry.state == "running" and last is not None and last.finish is None
+    last = page.segments[-1] if page.segments else None
+    return page.state == "running" and last is not None and last.finish is None
 
 
-def wishes(entry: Entry, resources: frozenset[str]) -> Iterator[e.Event]:
+def pending_requests(page: TaskPage, resources: frozenset[str]) -> Iterator[e.Event]:
     """Say again what was wanted of a task.
 
     Args:
-        entry: what the journal knows of it.
+        page: what the journal knows of it.
         resources: those that there are.
 
     """
-    task = TaskId(entry.id)
-    if entry.pinned is not None and entry.pinned in resources:
-        yield e.TaskMoved(task, entry.pinned)
-    if entry.holding:
-        yield e.TaskHeld(task, entry.requeuing)
-    if entry.cancelling is not None:
-        yield e.TaskCancelled(task, entry.cancelling)
+    task = TaskId(page.id)
+    if page.pinned is not None and page.pinned in resources:
+        yield e.TaskMoved(task, page.pinned)
+    if page.holding:
+        yield e.TaskHeld(task, page.requeuing)
+    if page.cancelling is not None:
+        yield e.TaskCancelled(task, page.cancelling)
 
 
-def note(entry: Entry, record: TaskRecord) -> None:
+def note(page: TaskPage, record: TaskRecord) -> None:
     """Note in the journal what restoring needs and no change of state tells."""
-    entry.pinned = record.pinned
-    entry.holding = record.holding
-    entry.suspended, entry.requeuing = record.suspended, record.requeuing
-    entry.cancelling = record.cancelling
-    entry.attempts = record.attempts
-    entry.failures, entry.excluded = record.failures, record.excluded
-    entry.in_worker = record.bound and record.state.value in WAITS
+    page.pinned = record.pinned
+    page.holding = record.holding
+    page.suspended, page.requeuing = record.suspended, record.requeuing
+    page.cancelling = record.cancelling
+    page.attempts = record.attempts
+    page.failures, page.excluded = record.failures, record.excluded
+    page.in_worker = record.bound and record.state.value in WAITS
 
 
 COMMAND = "command"
@@ -98,31 +98,31 @@ WEIGHTY = 8192
 """Bytes of parameters that take as long to write as all else of a change."""
 
 
-def submission(entry: Entry, migration_s: float, clock: Clock) -> e.TaskSubmitted:
+def submission(page: TaskPage, migration_s: float, clock: Clock) -> e.TaskSubmitted:
     """Describe a task to the scheduler.
 
     Args:
-        entry: what the journal knows of it.
+        page: what the journal knows of it.
         migration_s: seconds that a move takes besides copying.
         clock: the daemon's; deadlines are told by its monotonic part.
 
     """
-    spec = entry.spec
+    spec = page.spec
     return e.TaskSubmitted(
-        task=TaskId(entry.id),
+        task=TaskId(page.id),
         type=spec.type or spec.app,
         kinds=_one_set(tuple(spec.kinds)),
-        owner=entry.owner,
+        owner=page.owner,
         resources=_one_set(tuple(spec.resources)),
         priority=spec.priority,
         after=cast("tuple[TaskId, ...]", tuple(spec.after)),
-        hold=spec.hold or entry.state == "held",
+        hold=spec.hold or page.state == "held",
         work=spec.work,
         input_bytes=spec.input_bytes,
         state_bytes=spec.state_bytes,
-        deadline=_deadline(entry, clock),
+        deadline=_deadline(page, clock),
         strips=_strips(spec),
-        served=entry.holder is not None and entry.holder.own,
+        served=page.holder is not None and page.holder.own,
         migration_s=migration_s,
         app=_application(spec),
         version=spec.version,
@@ -145,11 +145,11 @@ def _one_set(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _deadline(entry: Entry, clock: Clock) -> Nanoseconds | None:
+def _deadline(page: TaskPage, clock: Clock) -> Nanoseconds | None:
     """Tell by the monotonic clock when a task is due."""
-    if entry.deadline is None:
+    if page.deadline is None:
         return None
-    return clock.now() + int((entry.deadline - clock.wall()) * SECOND)
+    return clock.now() + int((page.deadline - clock.wall()) * SECOND)
 
 
 def _strips(spec: m.TaskSpec) -> int | None:

@@ -1,4 +1,4 @@
-"""Usage: the bytes that hetd keeps for each user, in memory and on disk.
+"""StorageUsage: the bytes that hetd keeps for each user, in memory and on disk.
 
 A page is counted as it is encoded. The store keeps the sums up with every commit; this
 is the same in memory, so that a submit can be refused before anything is written. Kept
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hetd.store import Removed
 
 
-class Usage:
+class StorageUsage:
     """Bytes by uid.
 
     Attributes:
@@ -43,7 +43,7 @@ class Usage:
         """Return the bytes of a user's ended tasks."""
         return max(0, self.pages[owner] - self.unended[owner])
 
-    def take_away(self, removed: Removed) -> None:
+    def subtract(self, removed: Removed) -> None:
         """Take note of what the store has removed."""
         self.pages.subtract(removed.tasks)
         self.answers.subtract(removed.keys)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hetd.tasks.journal import Journal
-    from hetd.tasks.page import Entry
+    from hetd.tasks.page import TaskPage
     from hetd.workers.pool import WorkerPool
     from hetd.workers.watchdog import Watchdog
     from hetsched import actions as a
@@ -58,25 +58,25 @@ class Commands:
     # ------------------------------------------------------------ actions
 
     def stage(self, action: a.Stage) -> None:
-        entry = self._journal.live[action.task]
-        stage = _load(entry, action.epoch)
-        self._bind(entry, action.epoch)
+        page = self._journal.live[action.task]
+        stage = _load(page, action.epoch)
+        self._bind(page, action.epoch)
         self._pool.send(action.task, stage)
 
     def run(self, action: a.Run) -> None:
-        entry = self._journal.live[action.task]
+        page = self._journal.live[action.task]
         device = self._devices[action.resource].spec
-        attempt = len(entry.segments) + 1  # the one that begins now is not recorded yet
-        entry.slot = self._slot(entry, action.resource)
-        run = m.Run(action.task, action.epoch, device, attempt=attempt, slot=entry.slot)
+        attempt = len(page.segments) + 1  # the one that begins now is not recorded yet
+        page.slot = self._slot(page, action.resource)
+        run = m.Run(action.task, action.epoch, device, attempt=attempt, slot=page.slot)
         follows = action.after is not None
-        if entry.epoch != action.epoch:
-            run = _load_and_run(entry, action.epoch, device, attempt, follows=follows)
+        if page.epoch != action.epoch:
+            run = _load_and_run(page, action.epoch, device, attempt, follows=follows)
             if action.after is None:
-                self._bind(entry, action.epoch)
+                self._bind(page, action.epoch)
             else:
-                entry.epoch, entry.holder = action.epoch, None
-                self._pool.follow(entry.id, entry.owner, action.after)
+                page.epoch, page.holder = action.epoch, None
+                self._pool.follow(page.id, page.owner, action.after)
         if not follows:
             self._watchdog.runs(action.task, action.epoch)
         self._pool.send(action.task, run)
@@ -138,16 +138,16 @@ class Commands:
             return None
         if record.cancelling is not None:
             return e.TaskAborted(task, record.epoch)
-        entry = self._journal.live[task]
-        self._pool.bind(task, entry.owner)
+        page = self._journal.live[task]
+        self._pool.bind(task, page.owner)
         if record.state is State.RUNNING and record.resource is not None:
             device = self._devices[record.resource].spec
             self._watchdog.runs(task, record.epoch)
-            run = _load_and_run(entry, record.epoch, device, len(entry.segments))
+            run = _load_and_run(page, record.epoch, device, len(page.segments))
             self._pool.send(task, run)
             self.repeat_stop(record)
         else:
-            self._pool.send(task, _load(entry, record.epoch))
+            self._pool.send(task, _load(page, record.epoch))
         return None
 
     def repeat_stop(self, record: TaskRecord) -> None:
@@ -164,35 +164,35 @@ class Commands:
         """Send `Run` again to a worker that still waits for it."""
         if record.state is State.RUNNING and record.resource is not None:
             device = self._devices[record.resource].spec
-            entry = self._journal.live[record.id]
-            attempt = len(entry.segments)
+            page = self._journal.live[record.id]
+            attempt = len(page.segments)
             run = m.Run(
-                record.id, record.epoch, device, attempt=attempt, slot=entry.slot
+                record.id, record.epoch, device, attempt=attempt, slot=page.slot
             )
             self._pool.send(record.id, run)
 
-    def _slot(self, entry: Entry, resource: str) -> int | None:
+    def _slot(self, page: TaskPage, resource: str) -> int | None:
         """Return a free slot of a resource for a command task.
 
         The program may be bound to the processors of that slot.
         """
-        if entry.spec.app != COMMAND:
+        if page.spec.app != COMMAND:
             return None
         running = self._system.states[resource].running
-        others = (self._journal.live[task] for task in running if task != entry.id)
+        others = (self._journal.live[task] for task in running if task != page.id)
         taken = {other.slot for other in others}
         return next(number for number in count() if number not in taken)
 
-    def _bind(self, entry: Entry, epoch: int) -> None:
+    def _bind(self, page: TaskPage, epoch: int) -> None:
         """Give a task a new binding; forget the holder of an older one."""
-        entry.epoch = epoch
-        if self._pool.worker_of(entry.id) is None:
-            entry.holder = None
-        self._pool.bind(entry.id, entry.owner)
+        page.epoch = epoch
+        if self._pool.worker_of(page.id) is None:
+            page.holder = None
+        self._pool.bind(page.id, page.owner)
 
 
 def _load_and_run(
-    entry: Entry,
+    page: TaskPage,
     epoch: int,
     device: m.DeviceSpec,
     attempt: int,
@@ -201,24 +201,24 @@ def _load_and_run(
 ) -> m.Run:
     """Return the command to load and run a task; it resumes if a worker had it before."""
     return m.Run(
-        entry.id,
+        page.id,
         epoch,
         device,
-        entry.spec,
-        snapshots=entry.snapshots_name,
-        resume=entry.epoch > 0,
+        page.spec,
+        snapshots=page.snapshots_name,
+        resume=page.epoch > 0,
         attempt=attempt,
-        slot=entry.slot,
+        slot=page.slot,
         follows=follows,
     )
 
 
-def _load(entry: Entry, epoch: int) -> m.Stage:
+def _load(page: TaskPage, epoch: int) -> m.Stage:
     """Return the command to load a task ahead; it resumes if a worker had it before."""
     return m.Stage(
-        entry.id,
+        page.id,
         epoch,
-        entry.spec,
-        snapshots=entry.snapshots_name,
-        resume=entry.epoch > 0,
+        page.spec,
+        snapshots=page.snapshots_name,
+        resume=page.epoch > 0,
     )

@@ -17,7 +17,7 @@ from libtask.processes import started_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hetd.tasks.page import Holder
+    from hetd.tasks.page import HoldingProcess
     from hetd.transport.router import Peer
     from libtask.messages import Register
 
@@ -108,7 +108,7 @@ class WorkerPool:
         for route, messages in gathered.items():
             self._send(route, *messages)
 
-    def expect(self, task: int, uid: int, holder: Holder | None) -> None:
+    def expect(self, task: int, uid: int, holder: HoldingProcess | None) -> None:
         """Keep a task bound to the worker of a previous run of the daemon.
 
         Args:

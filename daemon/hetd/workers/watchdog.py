@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
 from hetd.devices.health import Health
-from hetd.tasks.page import Holder
+from hetd.tasks.page import HoldingProcess
 from hetsched import events as e
 from hetsched.ids import TaskId
 from hetsched.system import SECOND
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hetd.clock import Clock
     from hetd.config import Config
     from hetd.tasks.journal import Journal
-    from hetd.tasks.page import Entry
+    from hetd.tasks.page import TaskPage
     from hetd.workers.pool import WorkerPool
     from hetd.workers.user_workers import UserWorkers, Worker
     from hetsched.ids import Nanoseconds, TaskId
@@ -75,7 +75,7 @@ class WatchedNode(Protocol):
     pool: WorkerPool
     scheduler: Scheduler
 
-    def happen(self, *events: e.Event) -> None:
+    def dispatch(self, *events: e.Event) -> None:
         """Tell the scheduler, and do what it wants."""
         ...
 
@@ -92,18 +92,18 @@ class Watchdog:
 
     def __init__(
         self,
-        node: WatchedNode,
+        runtime: WatchedNode,
         kill: Callable[[int], None] = kill_group,
         started_at: Callable[[int], int] = processes.started_at,
     ) -> None:
-        config = node.config
-        self._node = node
+        config = runtime.config
+        self._runtime = runtime
         self._kill = kill
         self._started_at = started_at
         self._boot = processes.boot_id()
-        self._now = node.clock.now
+        self._now = runtime.clock.now
         self._deadlines = Deadlines(config.strip_limit_s, config.setup_limit_s, MEMORY)
-        specs = {name: device.spec for name, device in node.devices.items()}
+        specs = {name: device.spec for name, device in runtime.devices.items()}
         self.health = Health(specs, config.device_errors)
         self.longest_copy_s = MEMORY / COPY_BYTES_PER_S
         """Most seconds that a task's state may add to each of its deadlines."""
@@ -117,27 +117,27 @@ class Watchdog:
         """Task whose worker is being killed -> why; the task avoids the resource."""
         self._excused: set[TaskId] = set()
         """Tasks that have already lost a slot without having had a worker."""
-        node.pool.assigned = self._assigned
-        node.pool.started_at = started_at
+        runtime.pool.assigned = self._assigned
+        runtime.pool.started_at = started_at
 
     # ------------------------------------------------------------ commands and reports
 
     def runs(self, task: TaskId, epoch: int) -> None:
         """Set the deadline of a task that begins to run."""
-        worker = self._node.pool.worker_of(task)
+        worker = self._runtime.pool.worker_of(task)
         if worker is None:
             self._deadlines.await_worker(task, epoch, self._now())
             return
-        size = self._node.journal.live[task].spec.state_bytes
+        size = self._runtime.journal.live[task].spec.state_bytes
         # a debugger may stop a user's program, also between strips
         self._deadlines.begin(task, epoch, size, self._now(), patient=worker.own)
-        self._deadlines.allow(task, self._node.journal.live[task].spec.grace_s)
+        self._deadlines.allow(task, self._runtime.journal.live[task].spec.grace_s)
 
-    def progressed(self, entry: Entry, message: m.Progress) -> None:
+    def progressed(self, page: TaskPage, message: m.Progress) -> None:
         """Renew the deadline of a task that reported strips."""
         mean = message.seconds / (message.strips or 1)
         self._deadlines.progressed(
-            TaskId(entry.id), mean, complete=message.complete, now=self._now()
+            TaskId(page.id), mean, complete=message.complete, now=self._now()
         )
 
     def await_yield(self, task: TaskId) -> None:
@@ -146,23 +146,23 @@ class Watchdog:
 
     def await_abort(self, task: TaskId, epoch: int) -> None:
         """End the worker of a cancelled task if it does not abort in time."""
-        worker, config = self._node.pool.worker_of(task), self._node.config
+        worker, config = self._runtime.pool.worker_of(task), self._runtime.config
         own = worker is not None and worker.own
         # a user's program is not ended: it may finish its strip
         grace = config.strip_limit_s if own else config.cancel_grace_s
         self._later(grace, task, epoch)
 
-    def await_return(self, entry: Entry) -> None:
+    def await_return(self, page: TaskPage) -> None:
         """Wait for the worker that held a task before the daemon restarted."""
-        task, holder = TaskId(entry.id), entry.holder
-        grace = self._node.config.restore_grace_s
+        task, holder = TaskId(page.id), page.holder
+        grace = self._runtime.config.restore_grace_s
         if holder is not None and holder.boot != self._boot:
             holder, grace = None, 0.0  # the machine was rebooted meanwhile
         # also without a holder: a worker may have come after the last commit
-        self._node.pool.expect(entry.id, entry.owner, holder)
-        if entry.state == "running":
-            self.runs(task, entry.epoch)
-        self._later(grace, task, entry.epoch)
+        self._runtime.pool.expect(page.id, page.owner, holder)
+        if page.state == "running":
+            self.runs(task, page.epoch)
+        self._later(grace, task, page.epoch)
 
     def excuse(self, task: TaskId) -> bool:
         """Whether a task may lose its slot for lack of a worker without losing an attempt.
@@ -182,7 +182,7 @@ class Watchdog:
         """Record that a worker has ended, or responds again, and holds no device."""
         freed = self.health.worker_left(uid, name, self._now())
         if freed:
-            self._node.happen(*freed)
+            self._runtime.dispatch(*freed)
 
     def device_failed(self, resource: str, error: str) -> list[e.Event]:
         """Count an error of a device; return the events for its resource."""
@@ -199,9 +199,9 @@ class Watchdog:
 
     def readmit(self, uid: int) -> None:
         """Readmit a user's tasks that were deferred for lack of a launcher."""
-        unattended = self._node.scheduler.system.unattended
-        if uid in unattended and self._node.pool.has_launcher(uid):
-            self._node.happen(e.OwnerAttended(uid))
+        unattended = self._runtime.scheduler.system.unattended
+        if uid in unattended and self._runtime.pool.has_launcher(uid):
+            self._runtime.dispatch(e.OwnerAttended(uid))
 
     # ------------------------------------------------------------ time
 
@@ -220,7 +220,7 @@ class Watchdog:
         while self._leaving and self._leaving[0][0] <= now:
             self._end_remaining(heappop(self._leaving)[1])
         while self._asks and self._asks[0][0] <= now:
-            self._node.pool.ask_again(heappop(self._asks)[1])
+            self._runtime.pool.ask_again(heappop(self._asks)[1])
         if self._look_at <= now:
             self._look_at = now + int(LOOK_S * SECOND)
             self._look(now)
@@ -228,7 +228,7 @@ class Watchdog:
             self._look_for_unserved()
         back = self.health.tick(now)
         for event in back:
-            self._node.happen(event)
+            self._runtime.dispatch(event)
 
     def _later(self, seconds: float, task: TaskId, epoch: int) -> None:
         due = self._now() + int(seconds * SECOND)
@@ -236,20 +236,20 @@ class Watchdog:
 
     def _look(self, now: Nanoseconds) -> None:
         for task in self._deadlines.tasks():
-            record = self._node.scheduler.system.tasks.get(task)
+            record = self._runtime.scheduler.system.tasks.get(task)
             if record is None or record.state is not State.RUNNING:
                 self._deadlines.forget(task)
                 self._ended.pop(task, None)
         if len(self._excused) > EXCUSES:
-            self._excused &= self._node.scheduler.system.tasks.keys()
+            self._excused &= self._runtime.scheduler.system.tasks.keys()
         for task, epoch, complaint in self._deadlines.overdue(now):
-            record = self._node.scheduler.system.tasks[task]
+            record = self._runtime.scheduler.system.tasks[task]
             if record.epoch == epoch:
                 self._is_overdue(record, complaint)
 
     def _look_at_launchers(self, now: Nanoseconds) -> None:
         before, self._activity = self._activity, {}
-        for uid, user in self._node.pool.wanting().items():
+        for uid, user in self._runtime.pool.wanting().items():
             seen, since = before.get(uid, (-1, now))
             since = since if seen == user.activity else now
             if now - since >= LAUNCHER_S * SECOND:
@@ -267,15 +267,17 @@ class Watchdog:
             launcher = f"the launcher of uid {uid}, process {user.hung_launcher},"
             reason = f"{launcher} gave no sign of life in {LAUNCHER_S:g} s"
         log.warning("%s: what waits keeps out of the way", reason)
-        tasks = self._node.scheduler.system.tasks
-        waiting = self._node.pool.waiting(uid)[::-1]  # followers before their leaders
+        tasks = self._runtime.scheduler.system.tasks
+        waiting = self._runtime.pool.waiting(uid)[
+            ::-1
+        ]  # followers before their leaders
         for task in waiting:
-            self._node.pool.release(task)
+            self._runtime.pool.release(task)
         user.stop_waiting()
         records = [tasks[TaskId(task)] for task in waiting if task in tasks]
         # they are deferred: they lose no turn
         lost = [self._unserved(record, reason, last=False) for record in records]
-        self._node.happen(e.OwnerUnattended(uid), *lost)
+        self._runtime.dispatch(e.OwnerUnattended(uid), *lost)
 
     def _unserved(self, record: TaskRecord, reason: str, *, last: bool) -> e.WorkerLost:
         """Return the event of a task that loses its slot for lack of a worker.
@@ -290,7 +292,7 @@ class Watchdog:
         return e.WorkerLost(record.id, record.epoch, reason, begun=begun, unserved=last)
 
     def _is_overdue(self, record: TaskRecord, complaint: str) -> None:
-        worker = self._node.pool.worker_of(record.id)
+        worker = self._runtime.pool.worker_of(record.id)
         if worker is None:
             self._give_up_waiting(record, complaint)
         elif worker.own:
@@ -304,10 +306,10 @@ class Watchdog:
 
     def _give_up_waiting(self, record: TaskRecord, reason: str) -> None:
         """Free the slot of a task for which no worker came, whatever its launcher reports."""
-        uid = self._node.journal.live[record.id].owner
-        self._node.pool.release(record.id)
-        self._node.pool.of_user(uid).stop_waiting()
-        self._node.happen(self._unserved(record, reason, last=True))
+        uid = self._runtime.journal.live[record.id].owner
+        self._runtime.pool.release(record.id)
+        self._runtime.pool.of_user(uid).stop_waiting()
+        self._runtime.dispatch(self._unserved(record, reason, last=True))
 
     def _take_from_program(self, record: TaskRecord, reason: str) -> None:
         """Free the slot of a task that its user's own program holds and does not run.
@@ -315,28 +317,28 @@ class Watchdog:
         The program is never killed; nothing else can run its task.
         """
         task, epoch, cancelled = record.id, record.epoch, record.cancelling is not None
-        self._node.pool.send(task, m.Abort(task, epoch))
-        self._node.pool.unbind(task)
+        self._runtime.pool.send(task, m.Abort(task, epoch))
+        self._runtime.pool.unbind(task)
         if cancelled:
-            self._node.happen(e.TaskAborted(task, epoch))
+            self._runtime.dispatch(e.TaskAborted(task, epoch))
         else:
-            self._node.happen(e.TaskFailed(task, epoch, f"its program: {reason}"))
+            self._runtime.dispatch(e.TaskFailed(task, epoch, f"its program: {reason}"))
 
     def _grace_over(self, task: TaskId, epoch: int) -> None:
-        record = self._node.scheduler.system.tasks.get(task)
+        record = self._runtime.scheduler.system.tasks.get(task)
         if record is None or record.epoch != epoch:
             return
         if record.unbegun and record.cancelling is not None:
             # its worker answers when the task before it lets it
-            self._later(self._node.config.cancel_grace_s, task, epoch)
+            self._later(self._runtime.config.cancel_grace_s, task, epoch)
             return
-        worker = self._node.pool.worker_of(task)
+        worker = self._runtime.pool.worker_of(task)
         if worker is None or (not worker.route and not self._may_still_come(worker)):
             reason = "its worker did not report after a restart of hetd"
-            self._node.pool.mark_lost(task)
+            self._runtime.pool.mark_lost(task)
             # without a holder it never began: it loses no attempt
-            begun = self._node.journal.live[task].holder is not None
-            self._node.happen(e.WorkerLost(task, epoch, reason, begun=begun))
+            begun = self._runtime.journal.live[task].holder is not None
+            self._runtime.dispatch(e.WorkerLost(task, epoch, reason, begun=begun))
         elif record.cancelling is not None:
             reason = "did not reach a checkpoint after it was cancelled"
             if worker.own:
@@ -344,14 +346,14 @@ class Watchdog:
             else:
                 self._end_worker(record, worker, reason)
         elif not worker.route:
-            self._later(self._node.config.restore_grace_s, task, epoch)
+            self._later(self._runtime.config.restore_grace_s, task, epoch)
 
     def _may_still_come(self, worker: Worker) -> bool:
         """Whether a worker that has not registered since a restart still runs.
 
         It reads no messages between checkpoints; its launcher does.
         """
-        told = self._node.pool.is_there(worker)
+        told = self._runtime.pool.is_there(worker)
         return self._is_there(worker) if told is None else told
 
     def _is_there(self, worker: Worker) -> bool:
@@ -362,16 +364,16 @@ class Watchdog:
         """Have a worker killed; its task is lost once the process has ended."""
         self._ended[record.id] = reason
         self._deadlines.postpone(record.id, self._now() + int(KILL_S * SECOND))
-        if self._node.pool.kill(record.id, reason):
+        if self._runtime.pool.kill(record.id, reason):
             return
         # Without a launcher, we may signal only processes of our own user.
         if self._is_there(worker):
             self._kill(worker.pid)
 
     def _end_remaining(self, route: bytes) -> None:
-        worker = self._node.pool.worker_at(route)
+        worker = self._runtime.pool.worker_at(route)
         if worker is not None and worker.leaving:
-            self._node.pool.end(worker, "stayed alive after it announced its exit")
+            self._runtime.pool.end(worker, "stayed alive after it announced its exit")
 
     def _cannot_end(self, record: TaskRecord, worker: Worker) -> None:
         """Take what a process that cannot be killed holds out of service.
@@ -382,30 +384,30 @@ class Watchdog:
         if self._is_there(worker):  # its launcher may hang, too
             self._kill(worker.pid)
         resource, holder = record.resource or "", (worker.uid, worker.name)
-        if self._node.devices[resource].slots > 1:
+        if self._runtime.devices[resource].slots > 1:
             lost = self.health.slot_blocked(resource, holder, reason, self._now())
         else:
             lost = self.health.blocked(resource, holder, reason, self._now())
         # From now on, reports concern its next attempt.
         del self._ended[record.id]
         behind = [*self._lose_behind(worker, reason)]
-        self._node.pool.send(record.id, m.Abort(record.id, record.epoch))
-        self._node.pool.unbind(record.id)
+        self._runtime.pool.send(record.id, m.Abort(record.id, record.epoch))
+        self._runtime.pool.unbind(record.id)
         gone = e.WorkerLost(
             record.id, record.epoch, reason, elsewhere=True, cause="stuck"
         )
-        self._node.happen(*behind, gone, *lost)
+        self._runtime.dispatch(*behind, gone, *lost)
 
     def _lose_behind(self, worker: Worker, reason: str) -> Iterator[e.WorkerLost]:
         """Unbind the tasks of a worker that it has not begun."""
-        tasks = self._node.scheduler.system.tasks
+        tasks = self._runtime.scheduler.system.tasks
         for task in worker.behind[::-1]:
             record = tasks.get(TaskId(task))
             if record is not None:
-                self._node.pool.send(task, m.Abort(task, record.epoch))
+                self._runtime.pool.send(task, m.Abort(task, record.epoch))
                 lost = e.WorkerLost(record.id, record.epoch, reason, begun=False)
                 yield lost
-            self._node.pool.unbind(task)
+            self._runtime.pool.unbind(task)
 
     # ------------------------------------------------------------ the invariant
 
@@ -416,7 +418,7 @@ class Watchdog:
         expected back after a restart until its grace is over. A running task has a
         deadline, too.
         """
-        pool = self._node.pool
+        pool = self._runtime.pool
         for record in records:
             task = record.id
             if not record.bound:
@@ -432,13 +434,13 @@ class Watchdog:
 
     def _look_for_unserved(self) -> None:
         """Free the slots of neglected tasks: a bug of hetd, repaired here."""
-        states = self._node.scheduler.system.states.values()
+        states = self._runtime.scheduler.system.states.values()
         for state in states:
             for record in list(state.running.values()):
                 for complaint in self.neglected([record]):
                     log.error("bug in hetd, repaired: %s", complaint)
-                    self._node.pool.release(record.id)
-                    self._node.happen(
+                    self._runtime.pool.release(record.id)
+                    self._runtime.dispatch(
                         self._unserved(record, "it had no worker", last=True)
                     )
 
@@ -446,14 +448,14 @@ class Watchdog:
 
     def _assigned(self, task: int, worker: Worker) -> None:
         """Save which process holds a task, for the next start of the daemon."""
-        entry = self._node.journal.live.get(task)
-        if entry is None:
+        page = self._runtime.journal.live.get(task)
+        if page is None:
             return
-        entry.holder = Holder(
+        page.holder = HoldingProcess(
             worker.name, worker.pid, worker.started, self._boot, own=worker.own
         )
-        self._node.journal.save(entry)
-        record = self._node.scheduler.system.tasks.get(TaskId(task))
+        self._runtime.journal.save(page)
+        record = self._runtime.scheduler.system.tasks.get(TaskId(task))
         if record is None or record.state is not State.RUNNING or record.unbegun:
             return
         # a new connection does not extend the deadline

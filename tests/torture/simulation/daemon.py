@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hetd.loop import Loop
-from hetd.runtime import EPOCHS, Node
+from hetd.runtime import EPOCHS, Runtime
 from hetd.store import StoreError, StoreFullError
 from hetd.tasks.journal import Journal
 from hetd.transport.poller import Poller, WatchedProcess
@@ -93,12 +93,12 @@ class SimulatedDaemon:
         network: Network,
         machine: Machine,
         disk: Disk,
-        node: tuple[Config, Sequence[DeviceInfo]],
+        runtime: tuple[Config, Sequence[DeviceInfo]],
         after_turn: Callable[[], None],
     ) -> None:
         self.world = network.world
         self.disk = disk
-        self.node: Node | None = None
+        self.runtime: Runtime | None = None
         self.loop: Loop | None = None
         self.store: SimulatedStore | None = None
         self.router: SimulatedRouter | None = None
@@ -108,7 +108,7 @@ class SimulatedDaemon:
         self.bugs: list[str] = []
         self._network = network
         self._machine = machine
-        self._config, self._devices = node
+        self._config, self._devices = runtime
         self._after_turn = after_turn
         self._process: Process | None = None
         self._poller: SimulatedPoller | None = None
@@ -145,7 +145,7 @@ class SimulatedDaemon:
         if self.router is not None:
             self.bugs += self.router.bugs
         process = self._process
-        self.node = self.loop = self.store = self.router = None
+        self.runtime = self.loop = self.store = self.router = None
         self._process = self._poller = self._turn_at = self.fuse = None
         if process is not None:
             process.end(status)
@@ -168,7 +168,7 @@ class SimulatedDaemon:
         estimates = EstimateTable(self._config.probing)
         for known in store.samples():
             estimates.enter(known)
-        self.node = Node(
+        self.runtime = Runtime(
             self._devices,
             self._config,
             make_policy(self._config.policy, self._config.policy_parameters),
@@ -181,11 +181,11 @@ class SimulatedDaemon:
             started_at=self._machine.started_at,
         )
         # every start of the simulated machine is a boot of its own
-        self.node.watchdog._boot = f"boot {self._machine.boots}"
-        self.node.watchdog.health.try_device = partial(SimulatedTrial, self.world)
-        self.node.restore()
+        self.runtime.watchdog._boot = f"boot {self._machine.boots}"
+        self.runtime.watchdog.health.try_device = partial(SimulatedTrial, self.world)
+        self.runtime.restore()
         self._poller = SimulatedPoller(self._machine, self._wake)
-        self.loop = Loop(router, store, self.node, self._poller)
+        self.loop = Loop(router, store, self.runtime, self._poller)
         self._turn()
 
     def _later(self, step: Callable[[], None]) -> None:
@@ -267,8 +267,8 @@ class SimulatedDaemon:
     def _stop(self, loop: Loop) -> None:
         """End as after a stop request."""
         loop.finish()
-        if self.node is not None:
-            self.node.pool.retire_launchers(self.node.journal.live_of.get)
+        if self.runtime is not None:
+            self.runtime.pool.retire_launchers(self.runtime.journal.live_of.get)
         self.world.note("hetd", "stops")
         self._leave(0)
 

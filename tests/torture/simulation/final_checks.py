@@ -12,7 +12,7 @@ from torture.simulation.workers import CRASHED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hetd.tasks.page import Entry
+    from hetd.tasks.page import TaskPage
     from torture.simulation.setup import Setup
 
 ALL = 1 << 30
@@ -36,56 +36,56 @@ def final_complaints(setup: Setup) -> list[str]:
     setup.daemon.supervised = False
     setup.daemon.crash()
     seen = [text for client in setup.clients for text in client.complaints]
-    entries = list(_stored(setup))
-    for entry in entries:
-        _excuse(setup, entry)
-    tasks = [Found(e.id, e.spec.name, e.state, e.result) for e in entries]
-    owners = [_foreign(setup, entry) for entry in entries]
+    pages = list(_stored(setup))
+    for page in pages:
+        _excuse(setup, page)
+    tasks = [Found(e.id, e.spec.name, e.state, e.result) for e in pages]
+    owners = [_foreign(setup, page) for page in pages]
     return [
         *seen,
         *complaints(setup.history, tasks),
         *filter(None, owners),
-        *_before_their_turn(entries),
-        *_overheard(setup, entries),
+        *_before_their_turn(pages),
+        *_overheard(setup, pages),
     ]
 
 
-def _stored(setup: Setup) -> Iterator[Entry]:
+def _stored(setup: Setup) -> Iterator[TaskPage]:
     store = SimulatedStore(setup.daemon.disk, setup.world, lambda: None, lambda _: None)
     journal = Journal(store)
     journal.restore()
     return journal.newest(None, ALL)
 
 
-def _excuse(setup: Setup, entry: Entry) -> None:
+def _excuse(setup: Setup, page: TaskPage) -> None:
     """Record ends of tasks that the daemon did not cause."""
-    reason = entry.reason or ""
-    if not any(excuse in reason for excuse in EXCUSES.get(entry.state, ())):
+    reason = page.reason or ""
+    if not any(excuse in reason for excuse in EXCUSES.get(page.state, ())):
         return
-    if entry.state == "cancelled":
-        setup.history.ask_to_cancel(entry.id)
+    if page.state == "cancelled":
+        setup.history.ask_to_cancel(page.id)
     else:
-        setup.history.excused.add(entry.spec.name)
+        setup.history.excused.add(page.spec.name)
 
 
-def _foreign(setup: Setup, entry: Entry) -> str | None:
+def _foreign(setup: Setup, page: TaskPage) -> str | None:
     """Report a task whose owner did not submit it."""
-    uid = entry.spec.name.partition("-")[0]
-    return None if uid == str(entry.owner) else f"task {entry.id} is {entry.owner}'s"
+    uid = page.spec.name.partition("-")[0]
+    return None if uid == str(page.owner) else f"task {page.id} is {page.owner}'s"
 
 
-def _before_their_turn(entries: list[Entry]) -> Iterator[str]:
+def _before_their_turn(pages: list[TaskPage]) -> Iterator[str]:
     """Report tasks that ran although a task they depend on had not completed."""
-    state = {entry.id: entry.state for entry in entries}
-    for entry in entries:
-        unmet = [t for t in entry.spec.after if state.get(t) != "completed"]
-        if unmet and entry.state == "completed":
-            yield f"task {entry.id} ran, though it comes after {unmet}"
+    state = {page.id: page.state for page in pages}
+    for page in pages:
+        unmet = [t for t in page.spec.after if state.get(t) != "completed"]
+        if unmet and page.state == "completed":
+            yield f"task {page.id} ran, though it comes after {unmet}"
 
 
-def _overheard(setup: Setup, entries: list[Entry]) -> Iterator[str]:
+def _overheard(setup: Setup, pages: list[TaskPage]) -> Iterator[str]:
     """Report users who heard of other users' tasks."""
-    owners = {entry.id: entry.owner for entry in entries}
+    owners = {page.id: page.owner for page in pages}
     for user in setup.users:
         foreign = sorted(t for t in user.heard_of if owners.get(t) != user.uid)
         if foreign:

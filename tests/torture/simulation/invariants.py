@@ -18,7 +18,7 @@ from torture.simulation.world import SECOND
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hetd.runtime import Node
+    from hetd.runtime import Runtime
     from hetd.workers.user_workers import Worker as PoolWorker
     from hetsched.tasks import TaskRecord
     from torture.simulation.users import Promises
@@ -47,7 +47,9 @@ class Inspector:
         self._promises = promises
         self._since: dict[str, int] = {}
 
-    def inspect(self, node: Node, workers: Iterable[SimulatedWorker], now: int) -> None:
+    def inspect(
+        self, runtime: Runtime, workers: Iterable[SimulatedWorker], now: int
+    ) -> None:
         """Compare everything with everything.
 
         Raises:
@@ -55,30 +57,30 @@ class Inspector:
 
         """
         try:
-            node.scheduler.check()
-            node.pool.check()
+            runtime.scheduler.check()
+            runtime.pool.check()
         except BugError as error:
             raise Violation(f"the daemon's state: {error}") from error
         told = ((worker, worker.told) for worker in workers)
         computing = [(worker, each) for worker, each in told if each is not None]
-        pool = _pool_workers(node)
-        for complaint in self._at_once(node, computing, pool):
+        pool = _pool_workers(runtime)
+        for complaint in self._at_once(runtime, computing, pool):
             raise Violation(complaint)
-        self._demand_short([*_stray(node, computing), *_kept(node, pool)], now)
+        self._demand_short([*_stray(runtime, computing), *_kept(runtime, pool)], now)
 
     def _at_once(
-        self, node: Node, computing: Computing, pool: list[PoolWorker]
+        self, runtime: Runtime, computing: Computing, pool: list[PoolWorker]
     ) -> Iterator[str]:
         """Report states that are never allowed."""
-        yield from _journal_and_scheduler(node)
-        yield from node.watchdog.neglected(node.scheduler.system.tasks.values())
-        yield from _shared(node, pool)
-        yield from _misplaced(node, computing)
-        yield from _doubled(node, computing)
-        yield from self._held(node)
-        yield from self._cancelled(node)
-        yield from self._drained(node)
-        yield from self._chosen(node)
+        yield from _journal_and_scheduler(runtime)
+        yield from runtime.watchdog.neglected(runtime.scheduler.system.tasks.values())
+        yield from _shared(runtime, pool)
+        yield from _misplaced(runtime, computing)
+        yield from _doubled(runtime, computing)
+        yield from self._held(runtime)
+        yield from self._cancelled(runtime)
+        yield from self._drained(runtime)
+        yield from self._chosen(runtime)
 
     def _demand_short(self, passing: list[str], now: int) -> None:
         """Report states that are allowed only for a while, once they last."""
@@ -89,8 +91,8 @@ class Inspector:
 
     # ------------------------------------------------------------ promises
 
-    def _held(self, node: Node) -> Iterator[str]:
-        tasks = node.scheduler.system.tasks
+    def _held(self, runtime: Runtime) -> Iterator[str]:
+        tasks = runtime.scheduler.system.tasks
         for task, held in self._promises.holds.granted().items():
             record = tasks.get(TaskId(task))
             if record is None:
@@ -100,22 +102,22 @@ class Inspector:
             if not held and record.state is State.HELD:
                 yield f"task {task} was released, and is held: {record.tell()}"
 
-    def _cancelled(self, node: Node) -> Iterator[str]:
-        tasks = node.scheduler.system.tasks
+    def _cancelled(self, runtime: Runtime) -> Iterator[str]:
+        tasks = runtime.scheduler.system.tasks
         for task in self._promises.cancels:
             record = tasks.get(TaskId(task))
             if record is not None and record.cancelling is None:
                 yield f"task {task} was cancelled, and is {record.state}"
 
-    def _drained(self, node: Node) -> Iterator[str]:
+    def _drained(self, runtime: Runtime) -> Iterator[str]:
         for name, drained in self._promises.drains.granted().items():
-            if node.scheduler.system.states[name].draining != drained:
+            if runtime.scheduler.system.states[name].draining != drained:
                 yield f"{name} was {'drained' if drained else 'given back'}, and is not"
 
-    def _chosen(self, node: Node) -> Iterator[str]:
+    def _chosen(self, runtime: Runtime) -> Iterator[str]:
         for wanted in self._promises.policy.granted().values():
-            if policy_name(node) != wanted:
-                yield f"policy {wanted} was set, and {policy_name(node)} is in force"
+            if policy_name(runtime) != wanted:
+                yield f"policy {wanted} was set, and {policy_name(runtime)} is in force"
 
 
 def _is_held(record: TaskRecord) -> bool:
@@ -129,8 +131,8 @@ def _is_held(record: TaskRecord) -> bool:
 # ---------------------------------------------------------------- the daemon's parts
 
 
-def _journal_and_scheduler(node: Node) -> Iterator[str]:
-    tasks, live = node.scheduler.system.tasks, node.journal.live
+def _journal_and_scheduler(runtime: Runtime) -> Iterator[str]:
+    tasks, live = runtime.scheduler.system.tasks, runtime.journal.live
     if tasks.keys() != live.keys():
         odd = sorted(set(tasks) ^ set(live))
         yield f"tasks {odd} are known to one of scheduler and journal only"
@@ -143,7 +145,7 @@ def _journal_and_scheduler(node: Node) -> Iterator[str]:
             yield f"task {task} has epoch {record.epoch}, its page says {entry.epoch}"
 
 
-def _shared(node: Node, pool: list[PoolWorker]) -> Iterator[str]:
+def _shared(runtime: Runtime, pool: list[PoolWorker]) -> Iterator[str]:
     """Report tasks with two workers, or with another user's worker."""
     held: set[int] = set()
     for worker in pool:
@@ -152,47 +154,47 @@ def _shared(node: Node, pool: list[PoolWorker]) -> Iterator[str]:
         if worker.task in held:
             yield f"task {worker.task} has two workers"
         held.add(worker.task)
-        entry = node.journal.live.get(worker.task)
+        entry = runtime.journal.live.get(worker.task)
         if entry is not None and entry.owner != worker.uid:
             yield f"task {entry.id} of {entry.owner} is with a worker of {worker.uid}"
 
 
-def _kept(node: Node, pool: list[PoolWorker]) -> Iterator[str]:
+def _kept(runtime: Runtime, pool: list[PoolWorker]) -> Iterator[str]:
     """Report workers that are bound to a task which is no longer theirs."""
     for worker in pool:
         if worker.task is None:
             continue
-        record = node.scheduler.system.tasks.get(TaskId(worker.task))
+        record = runtime.scheduler.system.tasks.get(TaskId(worker.task))
         if record is None or not record.bound:
             yield f"worker {worker.name} is booked for task {worker.task}, not its own"
 
 
-def _pool_workers(node: Node) -> list[PoolWorker]:
+def _pool_workers(runtime: Runtime) -> list[PoolWorker]:
     """List the workers of users who have tasks, as the daemon knows them."""
-    owners = sorted({entry.owner for entry in node.journal.live.values()})
-    return [worker for uid in owners for worker in node.pool.workers_of(uid)]
+    owners = sorted({entry.owner for entry in runtime.journal.live.values()})
+    return [worker for uid in owners for worker in runtime.pool.workers_of(uid)]
 
 
 # ---------------------------------------------------------------- what workers do
 
 
-def _stray(node: Node, computing: Computing) -> Iterator[str]:
+def _stray(runtime: Runtime, computing: Computing) -> Iterator[str]:
     """Report connected workers that compute a task which is no longer theirs."""
     for worker, (task, epoch, _) in computing:
         if worker.process.stopped or not worker.welcomed:
             continue
-        if not _is_theirs(node, task, epoch):
+        if not _is_theirs(runtime, task, epoch):
             name = worker.process.name
             yield f"{name} goes on with task {task}, epoch {epoch}, not its own"
 
 
-def _misplaced(node: Node, computing: Computing) -> Iterator[str]:
+def _misplaced(runtime: Runtime, computing: Computing) -> Iterator[str]:
     """Report tasks that compute on another resource than the scheduler records."""
     for _, (task, epoch, resource) in computing:
-        if not _is_theirs(node, task, epoch):
+        if not _is_theirs(runtime, task, epoch):
             continue
-        record = node.scheduler.system.tasks[TaskId(task)]
-        known = node.pool.worker_of(task)
+        record = runtime.scheduler.system.tasks[TaskId(task)]
+        known = runtime.pool.worker_of(task)
         if known is None or not known.route or record.cancelling is not None:
             continue  # it has not registered with this daemon yet; or it is to end
         if record.state is not State.RUNNING or record.resource != resource:
@@ -200,7 +202,7 @@ def _misplaced(node: Node, computing: Computing) -> Iterator[str]:
             yield f"task {task} computes on {resource}, and is {believed}"
 
 
-def _doubled(node: Node, computing: Computing) -> Iterator[str]:
+def _doubled(runtime: Runtime, computing: Computing) -> Iterator[str]:
     """Report two workers that compute one task.
 
     Orders leave before the commit: what a daemon ordered just before it crashed, the
@@ -208,7 +210,7 @@ def _doubled(node: Node, computing: Computing) -> Iterator[str]:
     """
     if not computing:
         return
-    records = node.scheduler.system.tasks.values()
+    records = runtime.scheduler.system.tasks.values()
     latest = max((record.epoch for record in records), default=0)
     found: dict[int, str] = {}
     for worker, (task, epoch, _) in computing:
@@ -222,6 +224,6 @@ def _doubled(node: Node, computing: Computing) -> Iterator[str]:
         found[task] = name
 
 
-def _is_theirs(node: Node, task: int, epoch: int) -> bool:
-    record = node.scheduler.system.tasks.get(TaskId(task))
+def _is_theirs(runtime: Runtime, task: int, epoch: int) -> bool:
+    record = runtime.scheduler.system.tasks.get(TaskId(task))
     return record is not None and record.bound and record.epoch == epoch

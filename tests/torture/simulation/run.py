@@ -16,7 +16,7 @@ from torture.simulation.workers import ENDLESS
 from torture.simulation.world import SECOND
 
 if TYPE_CHECKING:
-    from hetd.runtime import Node
+    from hetd.runtime import Runtime
     from torture.simulation.clients import SimulatedClient
     from torture.simulation.world import Note
 
@@ -135,10 +135,10 @@ class Run:
     def _look(self) -> None:
         """See whether all is over; if not, let users see to it that tasks can end."""
         daemon, clients = self._setup.daemon, self._setup.clients
-        node, store = daemon.node, daemon.store
+        runtime, store = daemon.runtime, daemon.store
         busy = any(client.busy for client in clients)
-        durable = node and store and store.idle and not node.journal.dirty
-        if node is not None and durable and not node.journal.live and not busy:
+        durable = runtime and store and store.idle and not runtime.journal.dirty
+        if runtime is not None and durable and not runtime.journal.live and not busy:
             self._over = True
             return
         for client in self._finishers:
@@ -146,13 +146,13 @@ class Run:
                 continue
             if client.user.uid:
                 self._let_all_end(client)
-            elif node is not None:
-                self._give_back(client, node)
+            elif runtime is not None:
+                self._give_back(client, runtime)
         self._world.after(LOOK, self._look)
 
-    def _give_back(self, client: SimulatedClient, node: Node) -> None:
+    def _give_back(self, client: SimulatedClient, runtime: Runtime) -> None:
         """Give back what is drained: a wish from the storm may have come last."""
-        for name, state in node.scheduler.system.states.items():
+        for name, state in runtime.scheduler.system.states.items():
             if state.draining:
                 drain(client, name, wanted=False)
 
@@ -173,11 +173,11 @@ class Run:
             control(client, "cancel", [info.id])
 
     def _unfinished(self) -> list[str]:
-        node = self._setup.daemon.node
+        runtime = self._setup.daemon.runtime
         if self._over:
             return []
-        if node is None:
+        if runtime is None:
             return ["the daemon is not there, long after the last fault"]
-        live = list(node.journal.live.values())
+        live = list(runtime.journal.live.values())
         stuck = [f"task {e.id} is {e.state} for ever: {e.reason}" for e in live]
         return stuck or ["a client waits for ever for an answer"]

@@ -59,9 +59,9 @@ class Setup:
         self._born = 0
         self._asking = Asking(self.world.chance, self.profile, self.resources)
         self._inspector = Inspector(self.promises)
-        node = (draw_config(chance), devices)
+        runtime = (draw_config(chance), devices)
         self.daemon = SimulatedDaemon(
-            self.network, self.machine, Disk(), node, self._inspect
+            self.network, self.machine, Disk(), runtime, self._inspect
         )
 
     def _user(self, uid: int) -> User:
@@ -104,6 +104,6 @@ class Setup:
         return int(self.world.chance.expovariate(1 / mean) * SECOND)
 
     def _inspect(self) -> None:
-        node = self.daemon.node
-        if node is not None:
-            self._inspector.inspect(node, self.workers(), self.world.now)
+        runtime = self.daemon.runtime
+        if runtime is not None:
+            self._inspector.inspect(runtime, self.workers(), self.world.now)

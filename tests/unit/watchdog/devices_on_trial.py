@@ -29,7 +29,7 @@ class Trials:
 
 def give_trials(shell: Shell) -> Trials:
     trials = Trials()
-    shell.node.watchdog.health.try_device = trials.begin
+    shell.runtime.watchdog.health.try_device = trials.begin
     return trials
 
 

@@ -28,17 +28,19 @@ def test_a_machine_without_room_for_processes_is_asked_again_later(
         assert len(orders) == asked
         (name,) = orders[-1].names
         failed = m.WorkerExited(name, 1, reason, started=False)
-        shell.crew.worker_exited(launcher, failed)
-        shell.node.tick()
+        shell.reports.worker_exited(launcher, failed)
+        shell.runtime.tick()
         assert len(shell.sent.to("launcher1000", m.StartWorkers)) == asked
         entry = shell.journal.find(task)
         assert entry is not None
         assert (entry.state, entry.reason, entry.attempts) == ("running", reason, 0)
         hands.seconds += 6.0
-        shell.node.tick()
+        shell.runtime.tick()
 
     (name,) = shell.sent.to("launcher1000", m.StartWorkers)[-1].names
-    shell.crew.worker_exited(launcher, m.WorkerExited(name, 1, reason, started=False))
+    shell.reports.worker_exited(
+        launcher, m.WorkerExited(name, 1, reason, started=False)
+    )
     entry = shell.journal.find(task)
     assert entry is not None
     assert entry.attempts == 1, "then it lets others have its place"
@@ -50,7 +52,7 @@ def test_a_worker_that_leaves_costs_its_next_task_no_attempt(shell: Shell) -> No
     (task,) = shell.submit(a_spec())
     run = shell.run_of("w")
 
-    shell.crew.worker_leaves(a_peer("w"))
+    shell.reports.worker_leaves(a_peer("w"))
     shell.worker("next")
 
     again = shell.run_of("next")
@@ -69,12 +71,12 @@ def test_a_worker_that_stays_after_its_last_word_is_ended(
 ) -> None:
     launcher = shell.launcher()
     shell.worker("w")
-    shell.crew.worker_leaves(a_peer("w"))
+    shell.reports.worker_leaves(a_peer("w"))
     if leaves:
-        shell.crew.worker_exited(launcher, m.WorkerExited("w", 0))
+        shell.reports.worker_exited(launcher, m.WorkerExited("w", 0))
 
     hands.seconds += KILL_S
-    shell.node.tick()
+    shell.runtime.tick()
 
     reason = "stayed alive after it announced its exit"
     kills = [] if leaves else [m.KillWorker("w", reason)]
@@ -87,7 +89,7 @@ def test_a_task_cancelled_when_its_worker_leaves_has_ended(shell: Shell) -> None
     (task,) = shell.submit(a_spec())
     shell.ask(m.Control(1, "cancel", [task]))
 
-    shell.crew.worker_leaves(a_peer("w"))
+    shell.reports.worker_leaves(a_peer("w"))
 
     assert shell.state(task) == "cancelled"
 
@@ -98,9 +100,9 @@ def test_a_task_cancelled_when_its_worker_leaves_has_ended(shell: Shell) -> None
 def _wait_in_vain(shell: Shell, hands: Hands) -> None:
     """Let so much time pass that whom nobody makes workers for is known."""
     for seconds in (0.0, LAUNCHER_S - 1.0, 2.0):
-        assert not shell.node.scheduler.system.unattended
+        assert not shell.runtime.scheduler.system.unattended
         hands.seconds += seconds
-        shell.node.tick()
+        shell.runtime.tick()
 
 
 def _hung(shell: Shell, hands: Hands) -> int:
@@ -190,7 +192,7 @@ def test_the_successor_of_a_launcher_makes_the_workers(
     task = _hung(shell, hands)
 
     shell.launcher(pid=78)
-    shell.crew.launcher_left(a_peer(f"launcher{USER}", pid=77))
+    shell.reports.launcher_left(a_peer(f"launcher{USER}", pid=77))
 
     assert not shell.pool.of_user(USER).hung
     name = shell.sent.to("launcher1000", m.StartWorkers)[-1].names[0]
@@ -218,7 +220,7 @@ def test_nobody_waits_for_who_held_a_task_before(shell: Shell) -> None:
     held = shell.journal.live[task].holder
     assert held is not None
 
-    shell.crew.worker_exited(launcher, m.WorkerExited("w", -9))
+    shell.reports.worker_exited(launcher, m.WorkerExited("w", -9))
 
     assert held.name == "w"
     assert shell.journal.live[task].holder is None, "it waits for another worker"
@@ -236,16 +238,16 @@ def test_a_worker_in_a_long_strip_is_waited_for(
     shell.worker("w")
     (task,) = shell.submit(a_spec(kinds=["cpu"]))
     after = _restarted(shell, tmp_path, hands)
-    after.node.restore()
-    after.crew.launcher_came(a_peer(f"launcher{USER}"), ["w"])
+    after.runtime.restore()
+    after.reports.launcher_came(a_peer(f"launcher{USER}"), ["w"])
 
     for _ in range(10):
         hands.seconds += 6.0
-        after.node.tick()
+        after.runtime.tick()
     assert after.state(task) == "running"
 
     exited = m.WorkerExited("w", -9, "killed by signal 9 (SIGKILL)")
-    after.crew.worker_exited(a_peer(f"launcher{USER}"), exited)
+    after.reports.worker_exited(a_peer(f"launcher{USER}"), exited)
     entry = after.journal.find(task)
     assert entry is not None
     assert (entry.attempts, entry.reason) == (1, "killed by signal 9 (SIGKILL)")
@@ -261,10 +263,10 @@ def test_without_a_launcher_the_start_of_the_process_counts(
     (task,) = shell.submit(a_spec())
     after = _restarted(shell, tmp_path, hands)
     after.starts[1] = started  # another process may have its pid
-    after.node.restore()
+    after.runtime.restore()
 
     hands.seconds += 6.0
-    after.node.tick()
+    after.runtime.tick()
 
     entry = after.journal.find(task)
     assert entry is not None
@@ -279,10 +281,10 @@ def test_a_restart_before_a_task_has_a_worker_is_no_attempt(
     (task,) = shell.submit(a_spec())  # its worker is being made
     assert shell.journal.live[task].state == "running"
     after = _restarted(shell, tmp_path, hands)
-    after.node.restore()
+    after.runtime.restore()
 
     hands.seconds += 6.0
-    after.node.tick()
+    after.runtime.tick()
 
     entry = after.journal.live[task]
     assert entry.reason == "its worker did not report after a restart of hetd"
@@ -299,11 +301,11 @@ def test_a_worker_that_was_assigned_after_the_last_commit_keeps_its_task(
     after = _restarted(shell, tmp_path, hands)  # the page on disk names no worker
     page = shell.journal.live[task]
     epoch, place = page.epoch, page.resource
-    after.node.restore()
+    after.runtime.restore()
 
-    after.node.tick()
-    bound = after.node.scheduler.system.tasks.values()
-    assert list(after.node.watchdog.neglected(bound)) == []
+    after.runtime.tick()
+    bound = after.runtime.scheduler.system.tasks.values()
+    assert list(after.runtime.watchdog.neglected(bound)) == []
     after.launcher()
     after.worker("w", task=task, epoch=epoch, resource=place)
 
@@ -312,7 +314,7 @@ def test_a_worker_that_was_assigned_after_the_last_commit_keeps_its_task(
     assert holder is not None
     assert holder.name == "w"
     hands.seconds += 6.0
-    after.node.tick()
+    after.runtime.tick()
     assert after.state(task) == "running"
     assert after.journal.live[task].attempts == 0
     after.close()
@@ -328,9 +330,9 @@ def test_no_process_of_another_boot_is_waited_for(
     entry.holder = type(entry.holder)("w", 1, 1, boot="another")
     shell.journal.save(entry)
     after = _restarted(shell, tmp_path, hands)
-    after.node.restore()
+    after.runtime.restore()
 
-    after.node.tick()
+    after.runtime.tick()
 
     entry = after.journal.live[task]
     assert entry.attempts == 1

@@ -22,7 +22,7 @@ def _fail_on_gpu(shell: Shell, name: str, code: str = "device") -> None:
     shell.submit(a_spec(resources=["gpu0"]))
     run = shell.sent.to(name, m.Run)[-1]
     assert run.device.name == "gpu0"
-    shell.crew.report(a_peer(name), m.Failed(run.task, run.epoch, "boom", code))
+    shell.reports.report(a_peer(name), m.Failed(run.task, run.epoch, "boom", code))
 
 
 def test_a_device_that_fails_again_and_again_is_tried_before_it_is_used_again(
@@ -41,11 +41,11 @@ def test_a_device_that_fails_again_and_again_is_tried_before_it_is_used_again(
     )
     (waits,) = shell.submit(a_spec(resources=["gpu0"]))
     hands.seconds += FIRST_PAUSE_S
-    shell.node.tick()
+    shell.runtime.tick()
     trials.outcomes = [None, "wrong numbers"]
     for _ in range(2):
         hands.seconds += 0.5
-        shell.node.tick()
+        shell.runtime.tick()
     assert trials.begun == ["gpu0"]
     reason = "self-test failed: wrong numbers; retrying in 2 s"
     assert device_of(shell).reason == reason
@@ -54,7 +54,7 @@ def test_a_device_that_fails_again_and_again_is_tried_before_it_is_used_again(
     trials.outcomes = [""]
     for _ in range(2):
         hands.seconds += 2.1
-        shell.node.tick()
+        shell.runtime.tick()
 
     assert (device_of(shell).state, device_of(shell).reason) == ("up", "")
     assert shell.state(waits) == "running"
@@ -116,8 +116,8 @@ def test_a_program_that_does_not_build_is_tried_on_no_other_of_the_kind(
     run = shell.run_of("w")
 
     failed = m.Failed(run.task, run.epoch, "does not compile: line 3", "program")
-    shell.crew.report(a_peer("w"), failed)
+    shell.reports.report(a_peer("w"), failed)
 
-    entry = shell.journal.find(task)
-    assert entry is not None
-    assert (entry.state, entry.reason) == ("failed", "does not compile: line 3")
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.state, page.reason) == ("failed", "does not compile: line 3")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _report(shell: Shell, name: str, run: m.Run, done: int) -> None:
     record = m.CheckpointRecord(done, 100)
     progress = m.Progress(run.task, run.epoch, record, 0.1, 1)
-    shell.crew.report(a_peer(name), progress)
+    shell.reports.report(a_peer(name), progress)
 
 
 def _hanging(shell: Shell, hands: Hands, **fields: object) -> tuple[int, m.Run]:
@@ -29,7 +29,7 @@ def _hanging(shell: Shell, hands: Hands, **fields: object) -> tuple[int, m.Run]:
     for done in (1, 2):
         _report(shell, "w", run, done)
     hands.seconds += 11.0
-    shell.node.tick()
+    shell.runtime.tick()
     return task, run
 
 
@@ -44,7 +44,7 @@ def test_a_task_that_hangs_costs_its_worker_and_goes_on_elsewhere(
     shell.worker("other")
     assert shell.sent.to("other", m.Run) == [], "not before the process is gone"
     exited = m.WorkerExited("w", -15, f"killed by signal 15: {kill.reason}")
-    shell.crew.worker_exited(launcher, exited)
+    shell.reports.worker_exited(launcher, exited)
 
     anew = shell.run_of("other")
     assert (anew.task, run.device.name, anew.device.name) == (task, "cpu", "gpu0")
@@ -58,7 +58,7 @@ def test_a_task_that_can_run_nowhere_else_is_tried_there_again(
     _hanging(shell, hands, resources=["cpu"])
     shell.worker("other")
 
-    shell.crew.worker_exited(launcher, m.WorkerExited("w", -15))
+    shell.reports.worker_exited(launcher, m.WorkerExited("w", -15))
 
     assert shell.run_of("other").device.name == "cpu"
 
@@ -69,7 +69,7 @@ def test_a_program_of_the_users_own_may_hang(shell: Shell, hands: Hands) -> None
     shell.submit(a_spec(), worker="own")
 
     hands.seconds += 1000.0
-    shell.node.tick()
+    shell.runtime.tick()
 
     assert shell.sent.to("launcher1000", m.KillWorker) == []
 
@@ -83,7 +83,7 @@ def stuck(shell: Shell, hands: Hands) -> m.Run:
     shell.ask(m.Migrate(1, task, "gpu0"))  # it goes elsewhere all the same
     shell.worker("other")
     hands.seconds += KILL_S + 1
-    shell.node.tick()
+    shell.runtime.tick()
     assert device_of(shell).reason == f"process 1 of task {task} cannot be ended"
     return run
 
@@ -94,15 +94,15 @@ def test_what_nothing_ends_takes_its_resource_out_of_use(
     trials = give_trials(shell)
     assert (device_of(shell).state, device_of(shell).running) == ("lost", [])
     hands.seconds += 100.0
-    shell.node.tick()
+    shell.runtime.tick()
     assert trials.begun == [], "no trial while it holds on to the device"
 
     exited = m.WorkerExited("w", -9)
-    shell.crew.worker_exited(a_peer(f"launcher{USER}"), exited)
-    shell.node.tick()
+    shell.reports.worker_exited(a_peer(f"launcher{USER}"), exited)
+    shell.runtime.tick()
     trials.outcomes = [""]
     hands.seconds += 1.0
-    shell.node.tick()
+    shell.runtime.tick()
 
     assert trials.begun == ["gpu0"]
     assert device_of(shell).state == "up"
@@ -113,7 +113,7 @@ def test_what_nothing_ends_costs_the_cpu_one_slot(shell: Shell, hands: Hands) ->
     task, run = _hanging(shell, hands, kinds=["cpu"])
     shell.worker("other")
     hands.seconds += KILL_S + 1
-    shell.node.tick()
+    shell.runtime.tick()
 
     anew = shell.run_of("other")
     assert (anew.task, anew.device.name, shell.state(task)) == (task, "cpu", "running")
@@ -125,7 +125,7 @@ def test_what_nothing_ends_costs_the_cpu_one_slot(shell: Shell, hands: Hands) ->
     (waits,) = shell.submit(a_spec(kinds=["cpu"]))
     assert shell.state(waits) == "queued", "the other slot is not its own"
 
-    shell.crew.worker_exited(launcher, m.WorkerExited("w", -9))
+    shell.reports.worker_exited(launcher, m.WorkerExited("w", -9))
 
     assert shell.state(waits) == "running"
     assert device_of(shell, "cpu").reason == ""
@@ -142,13 +142,13 @@ def test_a_cpu_of_which_no_slot_is_left_is_lost_until_one_is(
         _report(shell, name, shell.run_of(name), 2)
     for seconds in (11.0, KILL_S + 1):
         hands.seconds += seconds
-        shell.node.tick()
+        shell.runtime.tick()
 
     cpu = device_of(shell, "cpu")
     assert (cpu.state, cpu.running, cpu.queued) == ("lost", [], 0)
     assert shell.state(1) == "queued"
 
-    shell.crew.worker_exited(launcher, m.WorkerExited("v", -9))
+    shell.reports.worker_exited(launcher, m.WorkerExited("v", -9))
 
     assert device_of(shell, "cpu").state == "up"
     assert [shell.state(task) for task in (1, 2)].count("running") == 1
@@ -161,11 +161,11 @@ def test_the_next_attempt_after_what_nothing_ended_may_hang_too(
     _hanging(shell, hands, kinds=["cpu"])
     shell.worker("other")
     hands.seconds += KILL_S + 1
-    shell.node.tick()
+    shell.runtime.tick()
 
     for seconds in (51.0, 1.0):  # it reports no strip; it is told to end, once
         hands.seconds += seconds
-        shell.node.tick()
+        shell.runtime.tick()
 
     ended = [order.name for order in shell.sent.to("launcher1000", m.KillWorker)]
     assert ended == ["w", "other"]
@@ -182,9 +182,9 @@ def test_what_a_stuck_worker_says_at_last_is_refused(
     assert shell.state(stuck.task) == "running"
     shell.finish("other", anew, result="of the newest")
 
-    entry = shell.journal.find(stuck.task)
-    assert entry is not None
-    assert entry.result == "of the newest"
+    page = shell.journal.find(stuck.task)
+    assert page is not None
+    assert page.result == "of the newest"
 
 
 def test_a_stuck_worker_that_obeys_at_last_is_trusted_again(
@@ -192,10 +192,10 @@ def test_a_stuck_worker_that_obeys_at_last_is_trusted_again(
 ) -> None:
     trials = give_trials(shell)
 
-    shell.crew.report(a_peer("w"), m.Aborted(stuck.task, stuck.epoch))
-    shell.node.tick()
+    shell.reports.report(a_peer("w"), m.Aborted(stuck.task, stuck.epoch))
+    shell.runtime.tick()
     trials.outcomes = [""]
     hands.seconds += 1.0
-    shell.node.tick()
+    shell.runtime.tick()
 
     assert device_of(shell).state == "up"

@@ -31,12 +31,12 @@ def test_an_unusable_device_gets_no_task_and_no_trial_by_itself(
     shell: Shell, hands: Hands
 ) -> None:
     trials = give_trials(shell)
-    shell.node.restore()
+    shell.runtime.restore()
     shell.worker("w")
     (waits,) = shell.submit(a_spec(resources=["gpu0"]))
 
     hands.seconds += 10_000
-    shell.node.tick()
+    shell.runtime.tick()
 
     assert (device_of(shell).state, device_of(shell).reason) == (
         "unusable",
@@ -50,7 +50,7 @@ def test_an_unusable_device_is_used_when_it_passes_a_test(
     shell: Shell, hands: Hands
 ) -> None:
     trials = give_trials(shell)
-    shell.node.restore()
+    shell.runtime.restore()
     shell.worker("w")
     (waits,) = shell.submit(a_spec(resources=["gpu0"]))
     for outcome in ("still no compiler", ""):
@@ -59,7 +59,7 @@ def test_an_unusable_device_is_used_when_it_passes_a_test(
         trials.outcomes = [None, outcome]
         for _ in range(3):
             hands.seconds += 0.2
-            shell.node.tick()
+            shell.runtime.tick()
         assert not device_of(shell).testing
         assert device_of(shell).reason == outcome
 
@@ -80,7 +80,7 @@ def test_a_device_in_use_that_fails_a_test_is_taken_out(
         trials.outcomes = [None, outcome]
         for _ in range(3):
             hands.seconds += 0.2
-            shell.node.tick()
+            shell.runtime.tick()
         assert (device_of(shell).state, device_of(shell).reason) == (state, outcome)
     assert not device_of(shell).testing
 
@@ -90,7 +90,7 @@ def test_a_test_without_an_answer_is_ended(shell: Shell, hands: Hands) -> None:
     shell.ask(m.TestDevices(1), uid=0)
     for _ in range(2):
         hands.seconds += TRIAL_S + 1
-        shell.node.tick()
+        shell.runtime.tick()
 
     assert trials.given_up == 1
     assert device_of(shell).reason == "no answer in 60 s"
