@@ -15,7 +15,7 @@ from hetsched import actions as a
 from hetsched import events as e
 from hetsched.breaker import PERHAPS_FROM_OUTSIDE
 from hetsched.policy import FRONT
-from hetsched.tasks import State
+from hetsched.tasks import State, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ class Reactor:
         if task.submitted.hold:
             self.ledger.hold(task)
         elif task.unmet:
-            task.advance("DependenciesAwaited", self.system.now)
+            task.advance(Step.DEPENDENCIES_AWAITED, self.system.now)
         else:
             return False
         return True
@@ -99,7 +99,7 @@ class Reactor:
             return
         if task.state is not State.RUNNING:
             self.ledger.withdraw(task)
-            self.ledger.end(task, "TaskCancelled", event.reason)
+            self.ledger.end(task, Step.TASK_CANCELLED, event.reason)
             return
         task.cancelling = event.reason
         task.destination = None
@@ -132,9 +132,9 @@ class Reactor:
         if task.state is not State.HELD:
             return
         if task.unmet:
-            task.advance("DependenciesAwaited", self.system.now)
+            task.advance(Step.DEPENDENCIES_AWAITED, self.system.now)
         else:
-            task.advance("TaskReleased", self.system.now)
+            task.advance(Step.TASK_RELEASED, self.system.now)
             self.ledger.enqueue(task)
         self.ledger.record(task, "released")
 
@@ -239,11 +239,11 @@ class Reactor:
         destination, task.destination = task.destination, None
         task.get_to(event.progress)
         task.rank = FRONT
-        task.advance("TaskYielded", self.system.now)
+        task.advance(Step.TASK_YIELDED, self.system.now)
         if not task.preemptible:
             self.ledger.rerow(task)  # it may go anywhere again
         if task.cancelling is not None:
-            self.ledger.end(task, "TaskCancelled", task.cancelling)
+            self.ledger.end(task, Step.TASK_CANCELLED, task.cancelling)
             return
         if task.holding:
             self.ledger.hold(task)
@@ -288,9 +288,9 @@ class Reactor:
         # It was told to go on at the same moment: another worker is told so.
         self.ledger.withdraw(task)
         if task.cancelling is not None:
-            self.ledger.end(task, "TaskAborted", task.cancelling)
+            self.ledger.end(task, Step.TASK_ABORTED, task.cancelling)
         else:
-            self.ledger.retry(task, "Retried", "it waited on disk, and is read back")
+            self.ledger.retry(task, Step.RETRIED, "it waited on disk, and is read back")
 
     def _on_finished(self, event: e.TaskFinished) -> None:
         task = self.ledger.current(event.task, event.epoch)
@@ -303,9 +303,9 @@ class Reactor:
         task.bound = False
         if task.cancelling is not None:
             # its owner was told so; that it came to its end meanwhile changes nothing
-            self.ledger.end(task, "TaskAborted", task.cancelling)
+            self.ledger.end(task, Step.TASK_ABORTED, task.cancelling)
         else:
-            self.ledger.end(task, "TaskFinished", None)
+            self.ledger.end(task, Step.TASK_FINISHED, None)
 
     def _on_failed(self, event: e.TaskFailed) -> None:
         task = self.ledger.current(event.task, event.epoch)
@@ -319,16 +319,16 @@ class Reactor:
             return  # it had been staged; it is staged anew when released
         self.ledger.withdraw(task)
         if task.cancelling is not None:
-            self.ledger.end(task, "TaskAborted", task.cancelling)
+            self.ledger.end(task, Step.TASK_ABORTED, task.cancelling)
             return
         if ran_on is None or not event.elsewhere:
-            self.ledger.end(task, "TaskFailed", event.reason)
+            self.ledger.end(task, Step.TASK_FAILED, event.reason)
             return
         task.note_failure(ran_on, event.reason)
         if event.cause is not None:
             self.ledger.blame(task, ran_on, event.cause, event.reason)
         there = self._alike(ran_on, whole_kind=event.whole_kind)
-        self._go_on_or_end(task, there, "Retried", event.reason)
+        self._go_on_or_end(task, there, Step.RETRIED, event.reason)
 
     def _alike(self, name: str, *, whole_kind: bool) -> frozenset[str]:
         """Return the resource, or all of its kind."""
@@ -338,13 +338,13 @@ class Reactor:
         return frozenset(n for n in known if known[n].kind == known[name].kind)
 
     def _go_on_or_end(
-        self, task: TaskRecord, failed_on: frozenset[str], event: str, reason: str
+        self, task: TaskRecord, failed_on: frozenset[str], step: Step, reason: str
     ) -> None:
         """Let a task go on elsewhere; where it has failed everywhere, it fails."""
         if self._goes_on(task, failed_on):
-            self.ledger.retry(task, event, reason)
+            self.ledger.retry(task, step, reason)
         else:
-            self.ledger.end(task, "TaskFailed", task.why_failed(reason))
+            self.ledger.end(task, Step.TASK_FAILED, task.why_failed(reason))
 
     def _goes_on(self, task: TaskRecord, failed_on: frozenset[str]) -> bool:
         """Leave out where a task failed; whether it can still run somewhere."""
@@ -408,7 +408,7 @@ class Reactor:
         task.bound = False
         task.progress = task.kept
         self._blame(task, resource, event)
-        self._go_on_or_end(task, frozenset({resource}), "WorkerLost", event.reason)
+        self._go_on_or_end(task, frozenset({resource}), Step.WORKER_LOST, event.reason)
 
     def _lose_to_others(
         self, task: TaskRecord, resource: str, event: e.WorkerLost
@@ -466,7 +466,7 @@ class Reactor:
             task.progress = task.kept
             self.ledger.enqueue(task)
         else:
-            task.advance("Restored", self.system.now)
+            task.advance(Step.RESTORED, self.system.now)
             self.ledger.occupy(task, state)
             task.checkpointed = event.checkpointed
 
@@ -474,7 +474,7 @@ class Reactor:
         if self._waits_for_others(task):
             return
         if task.bound:
-            task.advance("RestoredWaiting", self.system.now)
+            task.advance(Step.RESTORED_WAITING, self.system.now)
         self.ledger.enqueue(task)
 
     def _on_found(self, event: e.TaskFound) -> None:
@@ -491,13 +491,13 @@ class Reactor:
         free = state is not None and len(state.running) < state.slots
         self.ledger.withdraw(task)
         if state is not None and free and state.up and task.state is State.PREEMPTED:
-            task.advance("Restored", self.system.now)
+            task.advance(Step.RESTORED, self.system.now)
             self.ledger.occupy(task, state)
             self.ledger.record(task, "found")
         else:
             # What it runs on is another task's by now.
             self.ledger.release_worker(task)
-            self.ledger.retry(task, "WorkerLost", "its place was given away")
+            self.ledger.retry(task, Step.WORKER_LOST, "its place was given away")
 
     # ------------------------------------------------------------ events of resources
 

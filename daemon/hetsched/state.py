@@ -15,7 +15,7 @@ from hetsched.breaker import LONGEST_REASON, Fault, Pair, key_of
 from hetsched.queues import RunQueue
 from hetsched.quotas import Gate, Turns
 from hetsched.system import SECOND
-from hetsched.tasks import Row, State, TaskRecord
+from hetsched.tasks import Row, State, Step, TaskRecord
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Ledger:
         """Give a waiting task up."""
         task = self._waiting(task_id)
         self._queue_of(task).remove(task)
-        self.end(task, "Dropped", reason)
+        self.end(task, Step.DROPPED, reason)
 
     def dispatch(self, task: TaskRecord, state: ResourceState) -> None:
         """Give a task, already out of its queue, a free slot."""
@@ -185,7 +185,7 @@ class Ledger:
         if task.last_resource is not None and task.last_resource != name:
             task.came_from = task.last_resource
             task.moves += 1
-        task.advance("Dispatched", self.system.now)
+        task.advance(Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
         if self.system.breaker.trial_of(task.id) not in (None, name):
             self.end_trial(task)  # its policy prefers another resource
@@ -197,7 +197,7 @@ class Ledger:
     def couple(self, task: TaskRecord, state: ResourceState, first: TaskRecord) -> None:
         """Order a task, already out of its queue, behind one that has a slot."""
         self._turns.take(task.turn)
-        task.advance("Dispatched", self.system.now)
+        task.advance(Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
         state.riding[task.id] = state.running.pop(task.id)
         if first.train is None:
@@ -259,9 +259,9 @@ class Ledger:
         self.withdraw(task)
         task.bound = False
         task.destination = task.last_resource = task.came_from = None
-        task.advance("Returned", self.system.now)
+        task.advance(Step.RETURNED, self.system.now)
         if task.cancelling is not None:
-            self.end(task, "TaskCancelled", task.cancelling)
+            self.end(task, Step.TASK_CANCELLED, task.cancelling)
             return
         if task.holding:
             self.hold(task)
@@ -440,14 +440,14 @@ class Ledger:
         self.end_trial(task)
         task.resource = None
         if task.state is not State.HELD:
-            task.advance("TaskHeld", self.system.now)
+            task.advance(Step.TASK_HELD, self.system.now)
 
-    def retry(self, task: TaskRecord, event: str, reason: str) -> None:
+    def retry(self, task: TaskRecord, step: Step, reason: str) -> None:
         """Begin again from the last snapshot or the start, wherever the policy says."""
         task.progress, task.rank = task.kept, 0.0
         task.destination = task.last_resource = task.came_from = None
         task.bound = False
-        task.advance(event, self.system.now)
+        task.advance(step, self.system.now)
         self.rerow(task)
         if task.holding or task.state is State.HELD:
             self.hold(task)
@@ -462,13 +462,13 @@ class Ledger:
         task.attempts += begun
         limit = self.limits.attempts
         if task.cancelling is not None:
-            self.end(task, "TaskAborted", task.cancelling)
+            self.end(task, Step.TASK_ABORTED, task.cancelling)
         elif task.attempts >= limit and task.state is not State.HELD:
             why = task.why_failed(reason)
             reason = f"{why}; {task.attempts} attempts are the limit"
-            self.end(task, "TaskFailed", reason)
+            self.end(task, Step.TASK_FAILED, reason)
         else:
-            self.retry(task, "WorkerLost", reason)
+            self.retry(task, Step.WORKER_LOST, reason)
 
     def go_last(self, task: TaskRecord) -> None:
         """Let all that wait go before a task that is in no waiting queue, as if it came now."""
@@ -484,9 +484,9 @@ class Ledger:
             self.actions.append(a.Abort(task.id, task.epoch))
         task.bound = False
 
-    def end(self, task: TaskRecord, event: str, reason: str | None) -> None:
+    def end(self, task: TaskRecord, step: Step, reason: str | None) -> None:
         """Close the record of a task in no queue, and of those that cannot follow it."""
-        self._close(task, event, reason)
+        self._close(task, step, reason)
         self._follow_ended()
 
     def tell_where(self, task: TaskRecord) -> None:
@@ -726,11 +726,11 @@ class Ledger:
         for task in [each for each in unplaced if each.row is row]:
             self.keep_out_unadmitted(task)
 
-    def _close(self, task: TaskRecord, event: str, reason: str | None) -> None:
+    def _close(self, task: TaskRecord, step: Step, reason: str | None) -> None:
         self.gate.leave(task)
         self.end_trial(task)
         self.release_worker(task)
-        task.advance(event, self.system.now)
+        task.advance(step, self.system.now)
         del self.system.tasks[task.id]
         if task.id in self._dependents:
             self.system.ending.add(task.id)
@@ -766,9 +766,9 @@ class Ledger:
             task.unmet.discard(ended.id)
         if ended.state is not State.COMPLETED:
             reason = dependency_ended(ended.id, ended.state)
-            self._close(task, "DependencyEnded", reason)
+            self._close(task, Step.DEPENDENCY_ENDED, reason)
         elif not task.unmet and task.state is State.WAITING:
-            task.advance("DependenciesMet", self.system.now)
+            task.advance(Step.DEPENDENCIES_MET, self.system.now)
             self.enqueue(task)
             self.record(task, "queued")
 

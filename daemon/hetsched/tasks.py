@@ -39,49 +39,74 @@ class State(StrEnum):
 PLACEABLE = (State.QUEUED, State.PREEMPTED)
 _ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.DROPPED})
 
-# What an event does to a state. An absent pair is impossible and raises; pairs with the
-# same state on both sides are told and change nothing. `Dispatched`, `Dropped`,
-# `Retried`, `Restored…` and `Dependenc...` are steps of the scheduler itself.
-TRANSITIONS: dict[tuple[State, str], State] = {
-    (State.HELD, "TaskReleased"): State.QUEUED,
-    (State.HELD, "TaskCancelled"): State.CANCELLED,
-    (State.HELD, "WorkerLost"): State.HELD,
-    (State.HELD, "DependenciesAwaited"): State.WAITING,
-    (State.HELD, "DependencyEnded"): State.CANCELLED,
-    (State.WAITING, "DependenciesMet"): State.QUEUED,
-    (State.WAITING, "DependencyEnded"): State.CANCELLED,
-    (State.WAITING, "TaskHeld"): State.HELD,
-    (State.WAITING, "TaskCancelled"): State.CANCELLED,
-    (State.QUEUED, "DependenciesAwaited"): State.WAITING,
-    (State.QUEUED, "Restored"): State.RUNNING,
-    (State.QUEUED, "RestoredWaiting"): State.PREEMPTED,
-    (State.QUEUED, "Dispatched"): State.RUNNING,
-    (State.QUEUED, "TaskHeld"): State.HELD,
-    (State.QUEUED, "TaskCancelled"): State.CANCELLED,
-    (State.QUEUED, "Dropped"): State.DROPPED,
-    (State.QUEUED, "TaskFailed"): State.FAILED,
-    (State.QUEUED, "WorkerLost"): State.QUEUED,
-    (State.PREEMPTED, "Restored"): State.RUNNING,
-    (State.PREEMPTED, "TaskFinished"): State.COMPLETED,
-    (State.HELD, "TaskFinished"): State.COMPLETED,
-    (State.PREEMPTED, "Dispatched"): State.RUNNING,
-    (State.PREEMPTED, "TaskHeld"): State.HELD,
-    (State.PREEMPTED, "TaskCancelled"): State.CANCELLED,
-    (State.PREEMPTED, "Dropped"): State.DROPPED,
-    (State.PREEMPTED, "TaskFailed"): State.FAILED,
-    (State.PREEMPTED, "WorkerLost"): State.QUEUED,
-    (State.RUNNING, "TaskYielded"): State.PREEMPTED,
-    (State.RUNNING, "TaskFinished"): State.COMPLETED,
-    (State.RUNNING, "TaskFailed"): State.FAILED,
-    (State.RUNNING, "TaskAborted"): State.CANCELLED,
-    (State.RUNNING, "Retried"): State.QUEUED,
-    (State.RUNNING, "Returned"): State.QUEUED,
-    (State.RUNNING, "WorkerLost"): State.QUEUED,
+
+class Step(StrEnum):
+    """What makes a task change its state; the values stand in its story.
+
+    Those named like an event are caused by that event. The scheduler itself takes the others.
+    """
+
+    TASK_RELEASED = "TaskReleased"
+    TASK_CANCELLED = "TaskCancelled"
+    TASK_HELD = "TaskHeld"
+    TASK_YIELDED = "TaskYielded"
+    TASK_FINISHED = "TaskFinished"
+    TASK_FAILED = "TaskFailed"
+    TASK_ABORTED = "TaskAborted"
+    WORKER_LOST = "WorkerLost"
+    DEPENDENCIES_AWAITED = "DependenciesAwaited"
+    DEPENDENCY_ENDED = "DependencyEnded"
+    DEPENDENCIES_MET = "DependenciesMet"
+    DISPATCHED = "Dispatched"
+    DROPPED = "Dropped"
+    RETRIED = "Retried"
+    RETURNED = "Returned"
+    RESTORED = "Restored"
+    RESTORED_WAITING = "RestoredWaiting"
+
+
+# Maps a state and a step to the next state. An absent pair is impossible and raises; where
+# both states are the same, the step is only added to the story.
+TRANSITIONS: dict[tuple[State, Step], State] = {
+    (State.HELD, Step.TASK_RELEASED): State.QUEUED,
+    (State.HELD, Step.TASK_CANCELLED): State.CANCELLED,
+    (State.HELD, Step.WORKER_LOST): State.HELD,
+    (State.HELD, Step.DEPENDENCIES_AWAITED): State.WAITING,
+    (State.HELD, Step.DEPENDENCY_ENDED): State.CANCELLED,
+    (State.WAITING, Step.DEPENDENCIES_MET): State.QUEUED,
+    (State.WAITING, Step.DEPENDENCY_ENDED): State.CANCELLED,
+    (State.WAITING, Step.TASK_HELD): State.HELD,
+    (State.WAITING, Step.TASK_CANCELLED): State.CANCELLED,
+    (State.QUEUED, Step.DEPENDENCIES_AWAITED): State.WAITING,
+    (State.QUEUED, Step.RESTORED): State.RUNNING,
+    (State.QUEUED, Step.RESTORED_WAITING): State.PREEMPTED,
+    (State.QUEUED, Step.DISPATCHED): State.RUNNING,
+    (State.QUEUED, Step.TASK_HELD): State.HELD,
+    (State.QUEUED, Step.TASK_CANCELLED): State.CANCELLED,
+    (State.QUEUED, Step.DROPPED): State.DROPPED,
+    (State.QUEUED, Step.TASK_FAILED): State.FAILED,
+    (State.QUEUED, Step.WORKER_LOST): State.QUEUED,
+    (State.PREEMPTED, Step.RESTORED): State.RUNNING,
+    (State.PREEMPTED, Step.TASK_FINISHED): State.COMPLETED,
+    (State.HELD, Step.TASK_FINISHED): State.COMPLETED,
+    (State.PREEMPTED, Step.DISPATCHED): State.RUNNING,
+    (State.PREEMPTED, Step.TASK_HELD): State.HELD,
+    (State.PREEMPTED, Step.TASK_CANCELLED): State.CANCELLED,
+    (State.PREEMPTED, Step.DROPPED): State.DROPPED,
+    (State.PREEMPTED, Step.TASK_FAILED): State.FAILED,
+    (State.PREEMPTED, Step.WORKER_LOST): State.QUEUED,
+    (State.RUNNING, Step.TASK_YIELDED): State.PREEMPTED,
+    (State.RUNNING, Step.TASK_FINISHED): State.COMPLETED,
+    (State.RUNNING, Step.TASK_FAILED): State.FAILED,
+    (State.RUNNING, Step.TASK_ABORTED): State.CANCELLED,
+    (State.RUNNING, Step.RETRIED): State.QUEUED,
+    (State.RUNNING, Step.RETURNED): State.QUEUED,
+    (State.RUNNING, Step.WORKER_LOST): State.QUEUED,
 }
 
 
 LONGEST_STORY = 200
-"""Steps kept of a task's story; one that is moved all the time must not fill memory."""
+"""Steps kept of a task's story, so that a task that moves often does not fill memory."""
 LONGEST_FAILURE = 400
 """Characters kept of the reason why it failed on one of several resources."""
 
@@ -182,7 +207,7 @@ class TaskRecord:
     recalled: bool = False
     alone: bool = False
     attempts: int = 0
-    story: list[tuple[Nanoseconds, State, str, State]] = field(default_factory=list)
+    story: list[tuple[Nanoseconds, State, Step, State]] = field(default_factory=list)
 
     def get_to(self, progress: float) -> None:
         """Note a share done; one never reached before gives it all its attempts back."""
@@ -211,28 +236,28 @@ class TaskRecord:
     def priority(self) -> int:
         return self.submitted.priority
 
-    def advance(self, event: str, now: Nanoseconds) -> State:
-        """Enter the state that `event` leads to.
+    def advance(self, step: Step, now: Nanoseconds) -> State:
+        """Enter the state that `step` leads to.
 
         Raises:
-            BugError: the event is impossible in the present state.
+            BugError: the step is impossible in the present state.
 
         """
-        successor = TRANSITIONS.get((self.state, event))
+        successor = TRANSITIONS.get((self.state, step))
         if successor is None:
             raise BugError(
-                f"task {self.id}: {event} is impossible while {self.state}; "
+                f"task {self.id}: {step} is impossible while {self.state}; "
                 f"its story: {self.tell()}"
             )
         if len(self.story) >= LONGEST_STORY:
             del self.story[: LONGEST_STORY // 2]
-        self.story.append((now, self.state, event, successor))
+        self.story.append((now, self.state, step, successor))
         self.state = successor
         return successor
 
     def tell(self) -> str:
         """Tell what the task went through, in one line."""
         return "; ".join(
-            f"{now}: {before} -{event}-> {after}"
-            for now, before, event, after in self.story
+            f"{now}: {before} -{step}-> {after}"
+            for now, before, step, after in self.story
         )

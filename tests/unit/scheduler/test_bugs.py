@@ -10,7 +10,7 @@ from builders import a_task
 from hetsched import events as e
 from hetsched.ids import TaskId
 from hetsched.state import ROWS_KEPT
-from hetsched.tasks import LONGEST_STORY
+from hetsched.tasks import LONGEST_STORY, Step
 from libtask.errors import BugError
 from unit.scheduler.expected_actions import CPU, ONE
 
@@ -36,7 +36,7 @@ def test_an_impossible_step_tells_the_story(a_scheduler: Start) -> None:
         match="task 1: TaskReleased is impossible while running; "
         "its story: 2000000000: queued -Dispatched-> running",
     ):
-        task.advance("TaskReleased", 3)
+        task.advance(Step.TASK_RELEASED, 3)
 
 
 def test_stories_and_rows_do_not_fill_memory(a_scheduler: Start) -> None:
