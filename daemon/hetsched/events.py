@@ -112,7 +112,7 @@ class TaskReady(msgspec.Struct, frozen=True):
 
 
 class TaskStarted(msgspec.Struct, frozen=True):
-    """The first strip on this resource began."""
+    """A task that was ordered behind others has begun, as a report of its worker shows."""
 
     task: TaskId
     epoch: int

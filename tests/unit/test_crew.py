@@ -10,7 +10,11 @@ from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Iterable
+
+    from hetsched.events import Event
+    from hetsched.policy import Decision
+    from hetsched.system import System
 
 
 def _running(shell: Shell, **fields: object) -> tuple[int, m.Run]:
@@ -46,6 +50,26 @@ def test_a_task_from_its_order_to_its_result(shell: Shell) -> None:
     # the worker is free for the next task
     shell.submit(a_spec())
     assert len(shell.sent.to("w", m.Run)) == 2
+
+
+class AskedPolicy:
+    """Decides nothing, and lists the types of the events for which it is asked."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def react(self, event: Event, system: System, now: int) -> Iterable[Decision]:
+        self.events.append(type(event).__name__)
+        return ()
+
+
+def test_the_first_report_of_a_segment_asks_the_policy_once(shell: Shell) -> None:
+    _, run = _running(shell)
+    policy = shell.node.scheduler.policy = AskedPolicy()
+
+    shell.crew.report(a_peer("w"), _progress(run, 4, started=1.0))
+
+    assert policy.events == ["StripsDone"]
 
 
 def test_reports_of_others_and_of_old_epochs_do_not_count(shell: Shell) -> None:

@@ -107,6 +107,7 @@ class Replay:
         self._spec = describe(Noop(), name_of(Noop), Options())
         self._client = self._peer("client")
         self._workers: dict[bytes, Peer] = {}
+        self.reports_progress = False
         self._say(self._peer("launcher"), m.Register(role="launcher"))
         self._say(self._client, m.Register(role="client"))
         self.turn()
@@ -145,6 +146,8 @@ class Replay:
         ends: dict[bytes, list[m.Finished]] = {}
         for route, message in sent:
             if isinstance(message, m.Run):
+                if self.reports_progress:
+                    self._say(self._workers[route], _progress(message))
                 ends.setdefault(route, []).append(_finished(message))
             else:
                 self._answer(message)
@@ -179,6 +182,12 @@ def _finished(run: m.Run) -> m.Finished:
     )
 
 
+def _progress(run: m.Run) -> m.Progress:
+    """Make the first report of a segment."""
+    done = m.CheckpointRecord(done=1, total=2)
+    return m.Progress(run.task, run.epoch, done, 1e-6, 1, started=1.0)
+
+
 def calibrate() -> int:
     """Return nanoseconds of processor time of a loop of what Python programs do."""
     begin = time.thread_time_ns()
@@ -197,6 +206,8 @@ def run() -> list[dict[str, Any]]:
         replay = Replay(Path(folder), "finish-time")
         replay.through(TASKS, SUBMIT)
         rows = [_row(case, replay, *how) for case, how in cases.items()]
+        replay.reports_progress = True
+        rows.append(_row("one at a time, with a first report", replay, 300, 1))
         replay.store.close()
     return rows
 

@@ -114,7 +114,7 @@ class WorkerReports:
             return None
         if not self._runtime.pool.may_claim(page.id, peer.uid, hello):
             return None
-        return self._runtime.scheduler.ledger.current(TaskId(page.id), epoch)
+        return self._runtime.scheduler.state.current(TaskId(page.id), epoch)
 
     def process_ended(self, peer: Peer, name: str) -> None:
         """Take note of the end of a worker's process; its launcher may say how it was.
@@ -297,7 +297,7 @@ class WorkerReports:
         self._runtime.pool.release(task)
         self._greeted.discard(task)
         if record is not None and record.bound:
-            begun = begun and (ran or not record.unbegun)
+            begun = begun and (ran or not record.not_started)
             hung = begun and self._runtime.watchdog.take_hung(record.id)
             lost = e.WorkerLost(
                 record.id,
@@ -354,7 +354,7 @@ class WorkerReports:
         pool = self._runtime.pool
         if pool.worker_of(task) is not None or pool.waits(task):
             return
-        if self._runtime.scheduler.ledger.current(TaskId(task), epoch) is not None:
+        if self._runtime.scheduler.state.current(TaskId(task), epoch) is not None:
             self._lose(task, "its worker told of an end that cannot be")
 
     def _heal(self, page: TaskPage, message: Report) -> bool:
@@ -402,8 +402,6 @@ class WorkerReports:
         page.checkpoint_at = self._wall()
         page.at_risk = message.at_risk
         self._note_strips(page, message)
-        if message.started is not None:
-            self._runtime.dispatch(e.TaskStarted(task, message.epoch))
         self._runtime.watchdog.progressed(page, message)
         self._learner.progressed(page, message)
         self._runtime.metering.used(task, message.cpu_seconds)
@@ -488,7 +486,7 @@ class WorkerReports:
     def _begin_late(self, page: TaskPage, at: float) -> None:
         """Enter the beginning of a task that ran behind others, as the one before ended."""
         record = self._runtime.scheduler.system.tasks.get(TaskId(page.id))
-        if record is not None and record.unbegun:
+        if record is not None and record.not_started:
             self._runtime.journal.begin_segment(page, at, record.rule)
 
     def _note_begun(self, page: TaskPage) -> None:
@@ -497,7 +495,7 @@ class WorkerReports:
         Its stretch is entered by that; then comes what the worker says of it.
         """
         record = self._runtime.scheduler.system.tasks.get(TaskId(page.id))
-        if record is not None and record.unbegun:
+        if record is not None and record.not_started:
             self._runtime.dispatch(e.TaskStarted(record.id, record.epoch))
 
     def _on_failed(self, page: TaskPage, message: m.Failed) -> None:
