@@ -101,13 +101,13 @@ def _misplaced(task: TaskRecord, places: list[str]) -> str | None:
 
 def _astray(task: TaskRecord, system: System) -> str | None:
     """Say what is wrong with where a task is to go."""
-    leaving = task.preempting or task.cancelling is not None
+    leaving = task.leaving
     if task.unbegun:  # it leaves a slot where it has one
-        leaving = task.id in system.states[task.resource or ""].running
+        leaving = task.id in system.states[task.assigned_to].running
     if leaving != (task.id in system.departing):
         return "departs, or not"
-    if task.destination is not None and not (leaving or task.preempting):
-        return "destined, but stays"
+    if task.intent is not None and task.state is not State.RUNNING:
+        return "to stop, and does not run"
     if task.unbegun and task.state is not State.RUNNING:
         return "behind another, and waits"
     return None

@@ -15,7 +15,7 @@ from hetsched import actions as a
 from hetsched import events as e
 from hetsched.breaker import PERHAPS_FROM_OUTSIDE
 from hetsched.policy import FRONT
-from hetsched.tasks import State, Step
+from hetsched.tasks import Cancel, Hold, State, Step, Yield
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,8 +101,7 @@ class Reactor:
             self.ledger.withdraw(task)
             self.ledger.end(task, Step.TASK_CANCELLED, event.reason)
             return
-        task.cancelling = event.reason
-        task.destination = None
+        task.intent = Cancel(event.reason, task.makes_way)
         if not task.unbegun:
             self.system.departing[task.id] = task
         self.ledger.actions.append(a.Abort(task.id, task.epoch))
@@ -112,21 +111,28 @@ class Reactor:
         if task is None or task.state is State.HELD:
             return
         if task.state is State.RUNNING:
-            task.holding = True
-            if task.preemptible or event.requeue:
-                self.ledger.preempt(task.id, None, requeue=event.requeue)
-            else:
-                self._suspend(task, on=True)
+            self._hold_running(task, requeue=event.requeue)
             return
         self.ledger.withdraw(task)
         self.ledger.hold(task)
         self.ledger.record(task, "held")
 
+    def _hold_running(self, task: TaskRecord, *, requeue: bool) -> None:
+        """Ask a running task to yield and be held; suspend one that is not preemptible."""
+        if task.cancelling is not None:
+            return
+        task.intent = Hold(task.preempting, task.makes_way, task.requeuing)
+        if task.preemptible or requeue:
+            self.ledger.preempt(task.id, None, requeue=requeue)
+        else:
+            self._suspend(task, on=True)
+
     def _on_released(self, event: e.TaskReleased) -> None:
         task = self.system.tasks.get(event.task)
         if task is None:
             return
-        task.holding = False
+        if isinstance(task.intent, Hold):
+            task.intent = _intent_after_release(task.intent)
         if task.suspended:
             self._suspend(task, on=False)
         if task.state is not State.HELD:
@@ -236,7 +242,7 @@ class Reactor:
         if event.progress > task.progress_then and not task.checkpointed:
             self.ledger.reaches_checkpoint(task)
         self.ledger.withdraw(task)
-        destination, task.destination = task.destination, None
+        destination = task.destination
         task.get_to(event.progress)
         task.rank = FRONT
         task.advance(Step.TASK_YIELDED, self.system.now)
@@ -565,6 +571,16 @@ class Reactor:
         self.system.resources_changed()
         self.ledger.unplace(state)
         self.ledger.keep_out_unfit()
+
+
+def _intent_after_release(hold: Hold) -> Yield | None:
+    """Return what is wanted of a running task once its owner lets it go on.
+
+    A worker that was asked to yield cannot be told otherwise.
+    """
+    if not hold.yields:
+        return None
+    return Yield(None, hold.makes_way, hold.requeue)
 
 
 _OfWorker = (

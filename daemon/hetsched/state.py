@@ -15,7 +15,7 @@ from hetsched.breaker import LONGEST_REASON, Fault, Pair, key_of
 from hetsched.queues import RunQueue
 from hetsched.quotas import Gate, Turns
 from hetsched.system import SECOND
-from hetsched.tasks import Row, State, Step, TaskRecord
+from hetsched.tasks import Cancel, Hold, Row, State, Step, TaskRecord, Yield
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
@@ -155,20 +155,22 @@ class Ledger:
         task = self.system.tasks[task_id]
         if task.state is not State.RUNNING:
             raise BugError(f"task {task_id} is {task.state}: it cannot be preempted")
-        if task.cancelling is not None:
+        intent = task.intent
+        if isinstance(intent, Cancel):
             return
-        if not (task.preemptible or requeue or task.requeuing):
+        requeue = requeue or task.requeuing
+        if not (task.preemptible or requeue):
             return
-        task.requeuing |= requeue
-        # A task to be held goes nowhere, whatever a policy wants.
-        task.destination = None if task.holding else destination
-        task.makes_way |= makes_way
+        makes_way = makes_way or task.makes_way
+        was_asked = task.preempting
+        if isinstance(intent, Hold):  # it stays with its owner, whatever a policy wants
+            task.intent = Hold(yields=True, makes_way=makes_way, requeue=requeue)
+        else:
+            task.intent = Yield(destination, makes_way, requeue)
         if task.unbegun:
-            task.preempting = True
             self.recall(task)
-        elif not task.preempting:
+        elif not was_asked:
             self.recall_behind(task)
-            task.preempting = True
             self.system.departing[task.id] = task
             self.actions.append(a.Preempt(task.id, task.epoch, task.requeuing))
 
@@ -247,7 +249,7 @@ class Ledger:
         self.actions.append(a.Begin(task.id, task.epoch))
         self.record(task, "dispatched")
         self.system.departing.pop(task.id, None)
-        if task.preempting or task.cancelling is not None:
+        if task.leaving:
             self.system.departing[task.id] = task
         if task.preempting:  # it was asked back, which came too late
             self.recall_behind(task)
@@ -258,7 +260,7 @@ class Ledger:
         where = task.destination or task.resource
         self.withdraw(task)
         task.bound = False
-        task.destination = task.last_resource = task.came_from = None
+        task.last_resource = task.came_from = None
         task.advance(Step.RETURNED, self.system.now)
         if task.cancelling is not None:
             self.end(task, Step.TASK_CANCELLED, task.cancelling)
@@ -328,8 +330,9 @@ class Ledger:
 
     def _runs(self, task: TaskRecord) -> bool:
         """Whether a task has a slot."""
-        state = self.system.states.get(task.resource or "")
-        return state is not None and task.id in state.running
+        if task.resource is None:
+            return False
+        return task.id in self.system.states[task.resource].running
 
     def occupy(self, task: TaskRecord, state: ResourceState) -> None:
         """Let a task have a slot from now on."""
@@ -346,8 +349,10 @@ class Ledger:
     def note_instant(self, task: TaskRecord) -> None:
         """Take it that the progress of a task was told now; it has, or gets, a slot."""
         task.progress_at = self.system.now
-        state = self.system.states.get(task.resource or "")
-        if state is not None and state.resource.shared:
+        if task.resource is None:
+            return
+        state = self.system.states[task.resource]
+        if state.resource.shared:
             task.turned = state.turn(self.system.now)
 
     def arrive(self, task: TaskRecord) -> None:
@@ -362,6 +367,7 @@ class Ledger:
 
     def enqueue(self, task: TaskRecord, resource: str | None = None) -> None:
         """Let a task in no queue wait for `resource`; else for the policy to place it."""
+        task.intent = None
         if not self._comes_in(task):
             return
         if resource is not None and resource not in self.system.affinities(task.row):
@@ -425,27 +431,29 @@ class Ledger:
             self.tell_where(task)
 
     def withdraw(self, task: TaskRecord) -> None:
-        """Take a task out of the slot or the queue where it is."""
+        """Take a task out of the slot or the queue where it is.
+
+        Its intent stays, for the caller to follow; `enqueue` and `hold` clear it.
+        """
         if task.state.placeable:
             self._queue_of(task).remove(task)
         elif task.state is State.RUNNING and task.resource is not None:
             self._vacate(task, self.system.states[task.resource])
             self.system.departing.pop(task.id, None)
-            task.preempting = task.makes_way = False
-            task.suspended = task.requeuing = False
+            task.suspended = False
 
     def hold(self, task: TaskRecord) -> None:
         """Let a task in no queue wait for its owner."""
         self.gate.leave(task)
         self.end_trial(task)
-        task.resource = None
+        task.intent = task.resource = None
         if task.state is not State.HELD:
             task.advance(Step.TASK_HELD, self.system.now)
 
     def retry(self, task: TaskRecord, step: Step, reason: str) -> None:
         """Begin again from the last snapshot or the start, wherever the policy says."""
         task.progress, task.rank = task.kept, 0.0
-        task.destination = task.last_resource = task.came_from = None
+        task.last_resource = task.came_from = None
         task.bound = False
         task.advance(step, self.system.now)
         self.rerow(task)

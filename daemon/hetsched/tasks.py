@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from hetsched import events as e
 from libtask.errors import BugError
@@ -131,6 +133,53 @@ class Row:
     work: float
 
 
+class Yield(msgspec.Struct, frozen=True):
+    """A running task is to leave its resource at its next checkpoint.
+
+    Attributes:
+        destination: the resource to wait for then; None: the policy chooses one.
+        makes_way: the slot is for the task that waits first there.
+        requeue: progress that is not saved may be lost; set when a hold with it was released.
+
+    """
+
+    destination: str | None = None
+    makes_way: bool = False
+    requeue: bool = False
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A running task is to wait for its owner.
+
+    Attributes:
+        yields: it was asked to leave its resource; otherwise it is suspended there.
+        makes_way: the slot is for the task that waits first there.
+        requeue: progress that is not saved may be lost.
+
+    """
+
+    yields: bool = False
+    makes_way: bool = False
+    requeue: bool = False
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """A running task is to end as cancelled, whatever was wanted before.
+
+    Attributes:
+        reason: for the owner.
+        makes_way: the slot was for the task that waits first there, before the cancellation.
+
+    """
+
+    reason: str
+    makes_way: bool = False
+
+
+Intent: TypeAlias = Yield | Hold | Cancel
+"""What is wanted of a running task, other than to run on."""
+
+
 @dataclass(eq=False, slots=True)
 class TaskRecord:
     """A task as the scheduler knows it. Policies read it and never write it.
@@ -140,12 +189,8 @@ class TaskRecord:
         turn: where it stands among tasks of several users that are alike otherwise.
         epoch: the current binding to a worker; 0 before the first.
         bound: whether a worker holds it (staged, running or preempted).
-        preempting: a yield was asked for.
-        destination: where it goes once it has yielded.
-        makes_way: it was asked to yield for a task that waits where it runs.
-        holding: it is to be held once it has yielded.
-        suspended: it is stopped where it runs; `requeuing`: it is to leave, and to begin anew.
-        cancelling: why it was asked to give up while running.
+        intent: what is wanted of it while it runs; None: to run on, or it does not run.
+        suspended: its process is stopped where it runs.
         pinned: the only resource its owner wants it on; `excluded`: where it failed.
         failures: resource -> why it failed there, last.
         checkpointed: whether it has reached a checkpoint since it came to its resource.
@@ -179,13 +224,8 @@ class TaskRecord:
     turn: float = 0.0
     epoch: int = 0
     bound: bool = False
-    preempting: bool = False
-    holding: bool = False
+    intent: Intent | None = None
     suspended: bool = False
-    requeuing: bool = False
-    cancelling: str | None = None
-    destination: str | None = None
-    makes_way: bool = False
     pinned: str | None = None
     excluded: frozenset[str] = frozenset()
     failures: dict[str, str] = field(default_factory=dict)
@@ -226,6 +266,56 @@ class TaskRecord:
             return reason
         each = (f"{name}: {why}" for name, why in self.failures.items())
         return f"failed on {len(self.failures)} resources: {'; '.join(each)}"
+
+    @property
+    def preempting(self) -> bool:
+        """Whether a running task was asked to yield, and not to end."""
+        intent = self.intent
+        return isinstance(intent, Yield) or (isinstance(intent, Hold) and intent.yields)
+
+    @property
+    def destination(self) -> str | None:
+        """The resource that a yielding task is to wait for; None: not known, or none."""
+        return self.intent.destination if isinstance(self.intent, Yield) else None
+
+    @property
+    def holding(self) -> bool:
+        """Whether a running task is to be held."""
+        return isinstance(self.intent, Hold)
+
+    @property
+    def cancelling(self) -> str | None:
+        """Why a running task is to end as cancelled; None: it is not."""
+        return self.intent.reason if isinstance(self.intent, Cancel) else None
+
+    @property
+    def makes_way(self) -> bool:
+        """Whether its slot is for the task that waits first for its resource."""
+        return self.intent is not None and self.intent.makes_way
+
+    @property
+    def requeuing(self) -> bool:
+        """Whether it may lose progress that is not saved as it yields."""
+        return isinstance(self.intent, Yield | Hold) and self.intent.requeue
+
+    @property
+    def leaving(self) -> bool:
+        """Whether a running task was asked to yield or to end."""
+        return self.preempting or isinstance(self.intent, Cancel)
+
+    @property
+    def assigned_to(self) -> str:
+        """Name of the resource of a task that runs, or waits for a resource.
+
+        Raises:
+            BugError: it has no resource.
+
+        """
+        if self.resource is None:
+            raise BugError(
+                f"task {self.id} is {self.state}, on no resource: {self.tell()}"
+            )
+        return self.resource
 
     @property
     def preemptible(self) -> bool:

@@ -16,6 +16,7 @@ from hetsched.estimates.table import EstimateTable
 from hetsched.ids import TaskId
 from hetsched.policies import make_policy
 from hetsched.scheduler import Scheduler
+from hetsched.tasks import Yield
 from libtask import messages as m
 
 CPU = a_resource("cpu")
@@ -87,7 +88,7 @@ def test_the_last_stretch_of_a_moved_task_tells_of_its_own_share() -> None:
 
 def test_what_is_cut_short_teaches_nothing() -> None:
     running = Running()
-    running.task.preempting = True
+    running.task.intent = Yield()
 
     running.progress(0.1)
 

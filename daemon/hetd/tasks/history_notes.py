@@ -64,6 +64,6 @@ class HistoryNotes:
             return "its owner holds it"
         if task.pinned is not None and task.pinned == task.destination:
             return "its owner moves it"
-        if not self._system.states[task.resource or ""].usable:
+        if not self._system.states[task.assigned_to].usable:
             return f"{task.resource} is drained"
         return task.rule

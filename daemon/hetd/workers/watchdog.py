@@ -288,7 +288,7 @@ class Watchdog:
             last: whether the task loses its turn, too.
 
         """
-        begun = not record.unbegun and not self.excuse(record.id)
+        begun = not record.not_started and not self.excuse(record.id)
         return e.WorkerLost(record.id, record.epoch, reason, begun=begun, unserved=last)
 
     def _is_overdue(self, record: TaskRecord, complaint: str) -> None:
@@ -328,7 +328,7 @@ class Watchdog:
         record = self._runtime.scheduler.system.tasks.get(task)
         if record is None or record.epoch != epoch:
             return
-        if record.unbegun and record.cancelling is not None:
+        if record.not_started and record.cancelling is not None:
             # its worker answers when the task before it lets it
             self._later(self._runtime.config.cancel_grace_s, task, epoch)
             return
@@ -383,7 +383,7 @@ class Watchdog:
         reason = f"process {worker.pid} of task {record.id} cannot be ended"
         if self._is_there(worker):  # its launcher may hang, too
             self._kill(worker.pid)
-        resource, holder = record.resource or "", (worker.uid, worker.name)
+        resource, holder = record.assigned_to, (worker.uid, worker.name)
         if self._runtime.devices[resource].slots > 1:
             lost = self.health.slot_blocked(resource, holder, reason, self._now())
         else:
@@ -424,13 +424,13 @@ class Watchdog:
             if not record.bound:
                 continue
             if not (pool.worker_of(task) or pool.waits(task) or pool.is_expected(task)):
-                yield f"task {task} is bound and has no worker: {record.tell()}"
+                yield f"task {task} is bound and has no worker: {record.describe_story()}"
             elif (
                 record.state is State.RUNNING
-                and not record.unbegun
+                and not record.not_started
                 and not self._deadlines.watches(task, record.epoch)
             ):
-                yield f"task {task} runs without a deadline: {record.tell()}"
+                yield f"task {task} runs without a deadline: {record.describe_story()}"
 
     def _look_for_unserved(self) -> None:
         """Free the slots of neglected tasks: a bug of hetd, repaired here."""
@@ -456,7 +456,7 @@ class Watchdog:
         )
         self._runtime.journal.save(page)
         record = self._runtime.scheduler.system.tasks.get(TaskId(task))
-        if record is None or record.state is not State.RUNNING or record.unbegun:
+        if record is None or record.state is not State.RUNNING or record.not_started:
             return
         # a new connection does not extend the deadline
         if not self._deadlines.is_served(record.id, record.epoch):

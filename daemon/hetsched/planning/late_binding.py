@@ -67,7 +67,7 @@ class Chances:
         deadline = due(task)
         if deadline == NEVER:
             return 1.0
-        whole = system.fit(task.row).expected.get(task.resource or "")
+        whole = system.fit(task.row).expected.get(task.assigned_to)
         if whole is None:
             return 0.0
         paced = _pace(task, whole)
@@ -89,7 +89,7 @@ def due(task: TaskRecord) -> Nanoseconds:
 def time_elsewhere(task: TaskRecord, system: System, resource: str) -> Nanoseconds:
     """Return the time until a running task is done if it moves to an idle resource now."""
     expected = system.fit(task.row).expected[resource]
-    here = task.resource or ""
+    here = task.assigned_to
     costs = Outlook(system, 1.0, 1.0).transfer(task, here, resource)
     costs += until_checkpoint(task, system)
     return round(expected * (1.0 - system.progress(task)) + costs * SECOND)
@@ -100,7 +100,7 @@ def until_checkpoint(task: TaskRecord, system: System) -> float:
     strips = task.submitted.strips
     if strips is None:
         return CHECKPOINT_S
-    return system.seconds(task.row, task.resource or "") / strips
+    return system.seconds(task.row, task.assigned_to) / strips
 
 
 def _pace(task: TaskRecord, expected: Nanoseconds) -> float:

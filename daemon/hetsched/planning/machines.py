@@ -152,7 +152,7 @@ def _end(
     system: System, task: TaskRecord, interpretation: Interpretation
 ) -> Nanoseconds:
     """Return when a running task is expected to free its slot."""
-    name = task.resource or ""
+    name = task.assigned_to
     expected = _expected(system, task, name, interpretation)
     end = task.progress_at + round(expected * (1.0 - task.progress))
     deadline = task.submitted.deadline

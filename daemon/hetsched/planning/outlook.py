@@ -56,14 +56,14 @@ class Outlook:
 
     def until_done(self, task: TaskRecord) -> float:
         """Time until a running task is done if nothing is changed."""
-        here = task.resource or ""
+        here = task.assigned_to
         if task.destination is None:
             return self.left(task, here) * self.pace(here)
         return self.leaving(task) + self.arriving(task, task.destination)
 
     def leaving(self, task: TaskRecord) -> float:
         """Time until a running task comes to a checkpoint: half a strip, as expected."""
-        here = task.resource or ""
+        here = task.assigned_to
         return self.strip(task, here) * self.pace(here) / 2
 
     def arriving(self, task: TaskRecord, resource: str) -> float:

@@ -197,4 +197,4 @@ def _offers_of_running(
 
 def _affinity_here(system: System, task: TaskRecord) -> float:
     """Affinity of a running task to where it runs; 0 where it may not any more."""
-    return system.affinity(task.row, task.resource or "")
+    return system.affinity(task.row, task.assigned_to)

@@ -159,7 +159,7 @@ class FinishTime:
     def _make_way(self, system: System, outlook: Outlook) -> Iterator[Preempt]:
         """Send a task back to where it fits best when its helper has more to do itself."""
         for task, best in _misfits(system):
-            name = task.resource or ""
+            name = task.assigned_to
             if len(system.queue(name)) <= max(system.opening(name), 0):
                 continue
             cost = outlook.moving(task, best) + outlook.leaving(task)
@@ -273,7 +273,7 @@ def _may_gain(task: TaskRecord, system: System) -> bool:
 
     Not where it fits best, unless it has to share or was sent away already.
     """
-    here = task.resource or ""
+    here = task.assigned_to
     alone = not system.resources[here].shared and task.destination is None
     return not alone or system.best(task.row) != here
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from builders import Harness, a_task
 from hetsched import events as e
 from hetsched.ids import TaskId
-from hetsched.tasks import State
+from hetsched.tasks import Cancel, Hold, State, Yield
 from libtask.errors import BugError
 from unit.scheduler.expected_actions import CPU, GPU, ONE, THREE, TWO
 
@@ -87,7 +88,12 @@ def _change(task: TaskId, **fields: object) -> Callable[[System], None]:
 
 def _leaves_waiting(system: System) -> None:
     system.departing[THREE] = system.tasks[THREE]
-    system.tasks[THREE].preempting = True
+    system.tasks[THREE].intent = Yield()
+
+
+def _leaves_ended(system: System) -> None:
+    ended = replace(system.tasks[TWO], state=State.COMPLETED)
+    system.departing[TaskId(9)] = ended
 
 
 UNTRUTHS: dict[str, tuple[Callable[[System], None], str]] = {
@@ -122,10 +128,14 @@ UNTRUTHS: dict[str, tuple[Callable[[System], None], str]] = {
         _change(ONE, bound=False),
         "runs without a worker: task 1 is running and in .*: 0: queued -Dispatched->",
     ),
-    "departs": (_change(ONE, preempting=True), "departs, or not: task 1"),
-    "cancels": (_change(ONE, cancelling="so"), "departs, or not: task 1"),
-    "destined": (_change(ONE, destination="gpu0"), "destined, but stays: task 1"),
-    "leaves waiting": (_leaves_waiting, "task 3 leaves, held"),
+    "departs": (_change(ONE, intent=Yield()), "departs, or not: task 1"),
+    "cancels": (_change(ONE, intent=Cancel("so")), "departs, or not: task 1"),
+    "stops waiting": (
+        _change(TWO, intent=Hold()),
+        "to stop, and does not run: task 2",
+    ),
+    "leaves waiting": (_leaves_waiting, "to stop, and does not run: task 3"),
+    "leaves ended": (_leaves_ended, "task 2 leaves, completed"),
     "progress": (
         _change(TWO, progress=0.5),
         "progress without a worker or a snapshot: task 2",
