@@ -86,7 +86,7 @@ class Harness:
 
     def restart(self, *tasks: TaskSubmitted | TaskRestored) -> list[Action]:
         """Take up what there was before the start, place it, and check."""
-        actions = self.scheduler.take_up(tasks, 0)
+        actions = self.scheduler.restore(tasks, 0)
         return [*actions, *self.handle(NodeStarted())]
 
     def handle_all(self, *events: Event, at: float = 0.0) -> list[Action]:

@@ -216,7 +216,7 @@ class Runtime:
     ) -> None:
         """Tell the scheduler of tasks that were there before the start."""
         at = self.clock.wall()
-        for action in self.scheduler.take_up(tasks, self.clock.now()):
+        for action in self.scheduler.restore(tasks, self.clock.now()):
             self._do(action, at)
         # at once: what waits must not go where it would have to leave again
         self.dispatch(

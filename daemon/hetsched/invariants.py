@@ -23,7 +23,7 @@ def check(system: System) -> None:
     _check_queue("unplaced", None, system.unplaced, places)
     for queue in system.displaced:
         _check_queue("displaced", None, queue, places)
-    for owner, queue in system.outside.items():
+    for owner, queue in system.deferred.items():
         _check_queue(f"outside, of {owner}", None, queue, places)
     for name, state in system.states.items():
         _check_queue(f"queue of {name}", name, state.queue, places)
@@ -73,7 +73,7 @@ def _check_running(
         places.setdefault(task.id, []).append(f"running on {name}")
         if task.resource != name:
             raise BugError(f"task {task.id} does not know where it runs")
-    for task in state.riding.values():
+    for task in state.trailing.values():
         places.setdefault(task.id, []).append(f"running on {name}, behind another")
         first = task.train[0] if task.train else None
         if task.resource != name or first is None or first.id not in state.running:
@@ -83,7 +83,9 @@ def _check_running(
 def _check_task(task: TaskRecord, places: list[str], system: System) -> None:
     wrong = _misplaced(task, places) or _astray(task, system) or _idle(task, system)
     if wrong is not None:
-        story = f"task {task.id} is {task.state} and in {places}: {task.tell()}"
+        story = (
+            f"task {task.id} is {task.state} and in {places}: {task.describe_story()}"
+        )
         raise BugError(f"{wrong}: {story}")
 
 
@@ -102,13 +104,13 @@ def _misplaced(task: TaskRecord, places: list[str]) -> str | None:
 def _astray(task: TaskRecord, system: System) -> str | None:
     """Say what is wrong with where a task is to go."""
     leaving = task.leaving
-    if task.unbegun:  # it leaves a slot where it has one
+    if task.not_started:  # it leaves a slot where it has one
         leaving = task.id in system.states[task.assigned_to].running
     if leaving != (task.id in system.departing):
         return "departs, or not"
     if task.intent is not None and task.state is not State.RUNNING:
         return "to stop, and does not run"
-    if task.unbegun and task.state is not State.RUNNING:
+    if task.not_started and task.state is not State.RUNNING:
         return "behind another, and waits"
     return None
 

@@ -62,7 +62,7 @@ class RunQueue:
 
     def push(self, task: TaskRecord, rank: float = 0.0) -> None:
         row = task.row
-        entry = ((-task.priority, rank, task.turn, task.sequence), task)
+        entry = ((-task.priority, rank, task.virtual_start, task.sequence), task)
         self._entries[task] = entry
         bucket = self._buckets.get(row)
         if bucket is None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from hetsched.system import System
     from hetsched.tasks import TaskRecord
 
-TURNS_KEPT = 10_000
+OWNERS_KEPT = 10_000
 """Users whose next turn is kept even when it has passed."""
 
 
-class Turns:
+class FairQueue:
     """Whose turn it is: start-time fair queueing over expected computing time.
 
     Each task starts, on a clock of its own that goes on as tasks are dispatched, where
@@ -35,30 +35,30 @@ class Turns:
         self._clock = 0.0
         self._next: dict[int, float] = {}
 
-    def draw(self, owner: int, seconds: float, share: float) -> float:
+    def virtual_start(self, owner: int, seconds: float, share: float) -> float:
         """Give a task its start; `seconds` is what it is expected to compute."""
         start = max(self._clock, self._next.get(owner, 0.0))
         self._next[owner] = start + seconds / share
-        if len(self._next) > TURNS_KEPT:
+        if len(self._next) > OWNERS_KEPT:
             self._next = {o: t for o, t in self._next.items() if t > self._clock}
         return start
 
-    def take(self, turn: float) -> None:
+    def advance(self, virtual_start: float) -> None:
         """Let the clock go on: a task with this start was dispatched."""
-        self._clock = max(self._clock, turn)
+        self._clock = max(self._clock, virtual_start)
 
 
-class Gate:
+class AdmissionQuota:
     """Lets each user's tasks in as far as his quota goes, and while they can have workers."""
 
     def __init__(self, system: System, quotas: Quotas) -> None:
         self._system = system
         self.quotas = quotas
         self._inside: dict[int, set[TaskId]] = {}
-        self._doubtful: set[int] = set()
+        self._to_review: set[int] = set()
         """Owners whose tasks outside may come in: something of theirs changed."""
 
-    def admits(self, task: TaskRecord) -> bool:
+    def admit(self, task: TaskRecord) -> bool:
         """Take a task in that wants to wait for a slot, unless it is to stay outside.
 
         A task that no usable resource can run stays outside too: it would keep others of
@@ -86,7 +86,7 @@ class Gate:
     def open(self, owner: int) -> None:
         """Let them in again."""
         self._system.unattended.discard(owner)
-        self._doubtful.add(owner)
+        self._to_review.add(owner)
 
     def enter(self, task: TaskRecord) -> None:
         """Count a task that runs, within the quota or not."""
@@ -100,55 +100,55 @@ class Gate:
         inside = self._inside.get(owner)
         if inside is not None and task.id in inside:
             inside.remove(task.id)
-            self._doubtful.add(owner)
+            self._to_review.add(owner)
 
-    def keep_out(self, task: TaskRecord) -> None:
+    def defer(self, task: TaskRecord) -> None:
         """Let a task wait outside."""
-        outside = self._system.outside.setdefault(task.submitted.owner, RunQueue())
+        outside = self._system.deferred.setdefault(task.submitted.owner, RunQueue())
         outside.push(task, task.rank)
 
-    def queue_outside(self, task: TaskRecord) -> RunQueue | None:
+    def deferred_queue(self, task: TaskRecord) -> RunQueue | None:
         """Find the queue where a task waits outside; None: it does not."""
-        if not self._system.outside:
+        if not self._system.deferred:
             return None
-        queue = self._system.outside.get(task.submitted.owner)
+        queue = self._system.deferred.get(task.submitted.owner)
         return queue if queue is not None and task in queue else None
 
-    def reopen(self) -> None:
+    def review(self) -> None:
         """Look at all that waits outside anew: resources or quotas changed."""
-        self._doubtful.update(self._system.outside)
+        self._to_review.update(self._system.deferred)
 
     def change(self, quotas: Quotas) -> None:
         """Take up other quotas; what came in stays in, above a lowered quota too."""
         self.quotas = quotas
         self._inside.clear()
         for task in self._system.tasks.values():
-            up = task.state.placeable and self.queue_outside(task) is None
+            up = task.state.placeable and self.deferred_queue(task) is None
             if up or task.resource is not None:
                 self.enter(task)
-        self.reopen()
+        self.review()
 
-    def coming_in(self, most: int) -> Iterator[TaskRecord]:
+    def admit_deferred(self, most: int) -> Iterator[TaskRecord]:
         """Take in the tasks outside that may come in now, in order; so many at most."""
-        while self._doubtful:
-            owner = self._doubtful.pop()
-            queue = self._system.outside.get(owner)
+        while self._to_review:
+            owner = self._to_review.pop()
+            queue = self._system.deferred.get(owner)
             while queue and (task := self._first(queue)):
                 if most <= 0:  # before it counts as let in: another may be first then
-                    self._doubtful.add(owner)
+                    self._to_review.add(owner)
                     return
-                if not self.admits(task):
+                if not self.admit(task):
                     break
                 most -= 1
                 queue.remove(task)
                 yield task
             if queue is not None and not queue:
-                del self._system.outside[owner]
+                del self._system.deferred[owner]
 
     @property
-    def waits(self) -> bool:
+    def may_admit(self) -> bool:
         """Whether tasks outside may come in."""
-        return not self._doubtful.isdisjoint(self._system.outside)
+        return not self._to_review.isdisjoint(self._system.deferred)
 
     def _first(self, queue: RunQueue) -> TaskRecord | None:
         """Look at the first task that some usable resource can run."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hetsched.events import Event
-    from hetsched.state import Ledger
+    from hetsched.state import SchedulerState
     from hetsched.system import ResourceState
     from hetsched.tasks import TaskRecord
 
@@ -33,9 +33,9 @@ WAITS_IN_WORKER = (State.PREEMPTED, State.HELD)
 class Reactor:
     """Applies events to the scheduler's state."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self.system = ledger.system
+    def __init__(self, state: SchedulerState) -> None:
+        self.state = state
+        self.system = state.system
         self._handlers: dict[type, Callable[..., None]] = {
             e.TaskSubmitted: self._on_submitted,
             e.TaskFound: self._on_found,
@@ -69,7 +69,7 @@ class Reactor:
             e.NodeStopping: self._on_node_stopping,
         }
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Apply an event. `TaskReady` and `TimerFired` change nothing here."""
         handler = self._handlers.get(type(event))
         if handler is not None:
@@ -78,15 +78,15 @@ class Reactor:
     # ------------------------------------------------------------ events of users
 
     def _on_submitted(self, event: e.TaskSubmitted) -> None:
-        task = self.ledger.admit(event)
+        task = self.state.add(event)
         if not self._waits_for_others(task):
-            self.ledger.arrive(task)
-        self.ledger.record(task, "submitted")
+            self.state.arrive(task)
+        self.state.record(task, "submitted")
 
     def _waits_for_others(self, task: TaskRecord) -> bool:
         """Let a new task wait for its owner or other tasks, if it has to."""
         if task.submitted.hold:
-            self.ledger.hold(task)
+            self.state.hold(task)
         elif task.unmet:
             task.advance(Step.DEPENDENCIES_AWAITED, self.system.now)
         else:
@@ -98,13 +98,13 @@ class Reactor:
         if task is None or task.cancelling is not None:
             return
         if task.state is not State.RUNNING:
-            self.ledger.withdraw(task)
-            self.ledger.end(task, Step.TASK_CANCELLED, event.reason)
+            self.state.withdraw(task)
+            self.state.end(task, Step.TASK_CANCELLED, event.reason)
             return
         task.intent = Cancel(event.reason, task.makes_way)
-        if not task.unbegun:
+        if not task.not_started:
             self.system.departing[task.id] = task
-        self.ledger.actions.append(a.Abort(task.id, task.epoch))
+        self.state.actions.append(a.Abort(task.id, task.epoch))
 
     def _on_held(self, event: e.TaskHeld) -> None:
         task = self.system.tasks.get(event.task)
@@ -113,9 +113,9 @@ class Reactor:
         if task.state is State.RUNNING:
             self._hold_running(task, requeue=event.requeue)
             return
-        self.ledger.withdraw(task)
-        self.ledger.hold(task)
-        self.ledger.record(task, "held")
+        self.state.withdraw(task)
+        self.state.hold(task)
+        self.state.record(task, "held")
 
     def _hold_running(self, task: TaskRecord, *, requeue: bool) -> None:
         """Ask a running task to yield and be held; suspend one that is not preemptible."""
@@ -123,7 +123,7 @@ class Reactor:
             return
         task.intent = Hold(task.preempting, task.makes_way, task.requeuing)
         if task.preemptible or requeue:
-            self.ledger.preempt(task.id, None, requeue=requeue)
+            self.state.preempt(task.id, None, requeue=requeue)
         else:
             self._suspend(task, on=True)
 
@@ -141,15 +141,15 @@ class Reactor:
             task.advance(Step.DEPENDENCIES_AWAITED, self.system.now)
         else:
             task.advance(Step.TASK_RELEASED, self.system.now)
-            self.ledger.enqueue(task)
-        self.ledger.record(task, "released")
+            self.state.enqueue(task)
+        self.state.record(task, "released")
 
     def _suspend(self, task: TaskRecord, *, on: bool) -> None:
         """Stop a task where it runs, and keep its place; or let it go on."""
         if task.suspended is not on and task.cancelling is None:
             task.suspended = on
-            self.ledger.actions.append(a.Suspend(task.id, task.epoch, on))
-            self.ledger.record(task, "suspended" if on else "resumed")
+            self.state.actions.append(a.Suspend(task.id, task.epoch, on))
+            self.state.record(task, "suspended" if on else "resumed")
 
     def _on_moved(self, event: e.TaskMoved) -> None:
         task = self.system.tasks.get(event.task)
@@ -157,18 +157,18 @@ class Reactor:
             return
         task.pinned = event.resource
         if task.state is State.RUNNING:
-            self.ledger.rerow(task)
+            self.state.update_row(task)
             if not task.preemptible:
                 return  # it goes there if it is to begin anew
             if task.preempting or task.resource != event.resource:
-                self.ledger.preempt(task.id, event.resource)
+                self.state.preempt(task.id, event.resource)
             return
-        self.ledger.withdraw(task)
-        self.ledger.rerow(task)
+        self.state.withdraw(task)
+        self.state.update_row(task)
         task.rank = FRONT
         if task.state.placeable:
-            self.ledger.enqueue(task, event.resource)
-            self.ledger.record(task, "moved")
+            self.state.enqueue(task, event.resource)
+            self.state.record(task, "moved")
 
     def _on_amended(self, event: e.TaskAmended) -> None:
         task = self.system.tasks.get(event.task)
@@ -176,30 +176,30 @@ class Reactor:
             return
         waits, where = task.state.placeable, task.resource
         if waits:  # its place in the queue follows from both
-            self.ledger.withdraw(task)
+            self.state.withdraw(task)
         task.submitted = structs.replace(
             task.submitted, priority=event.priority, deadline=event.deadline
         )
         if waits:
-            self.ledger.enqueue(task, where)
-        self.ledger.record(task, "amended")
+            self.state.enqueue(task, where)
+        self.state.record(task, "amended")
 
     def _on_quotas_changed(self, event: e.QuotasChanged) -> None:
-        self.ledger.gate.change(event.quotas)
+        self.state.admission.change(event.quotas)
 
     def _on_owner_unattended(self, event: e.OwnerUnattended) -> None:
-        self.ledger.gate.close(event.owner)
-        self.ledger.keep_out_unattended(event.owner)
+        self.state.admission.close(event.owner)
+        self.state.defer_unattended(event.owner)
 
     def _on_owner_attended(self, event: e.OwnerAttended) -> None:
-        self.ledger.gate.open(event.owner)
+        self.state.admission.open(event.owner)
 
     def _on_trial_due(self, event: e.TrialDue) -> None:
         for pair in self.system.breaker.due(self.system.now):
-            self.ledger.begin_trial(pair)
+            self.state.begin_trial(pair)
 
     def _on_train_overdue(self, event: e.TrainOverdue) -> None:
-        self.ledger.recall_overdue()
+        self.state.recall_overdue()
 
     def _on_failures_forgotten(self, event: e.FailuresForgotten) -> None:
         gone = self.system.breaker.forget(
@@ -209,18 +209,18 @@ class Reactor:
                 and (not event.resources or pair.resource in event.resources)
             )
         )
-        self.ledger.reconsider({pair[:2] for pair in gone})
+        self.state.reconsider({pair[:2] for pair in gone})
 
     def _on_policy_changed(self, event: e.PolicyChanged) -> None:
-        self.ledger.unplace_all()
+        self.state.unplace_all()
 
     # ------------------------------------------------------------ events of workers
 
     def _running(self, event: _OfWorker) -> TaskRecord | None:
-        task = self.ledger.current(event.task, event.epoch)
+        task = self.state.current(event.task, event.epoch)
         if task is None or task.state is not State.RUNNING:
             return None
-        self.ledger.begins(task)
+        self.state.mark_started(task)
         return task
 
     def _on_started(self, event: e.TaskStarted) -> None:
@@ -229,42 +229,42 @@ class Reactor:
     def _on_strips_done(self, event: e.StripsDone) -> None:
         task = self._running(event)
         if task is not None:
-            task.get_to(event.progress)
-            self.ledger.note_instant(task)
+            task.reach(event.progress)
+            self.state.stamp_progress(task)
             if not task.checkpointed:
-                self.ledger.reaches_checkpoint(task)
+                self.state.reach_checkpoint(task)
 
     def _on_yielded(self, event: e.TaskYielded) -> None:
         task = self._running(event)
         if task is None:
-            self._note_progress_of_held(event)
+            self._record_progress_of_held(event)
             return
         if event.progress > task.progress_then and not task.checkpointed:
-            self.ledger.reaches_checkpoint(task)
-        self.ledger.withdraw(task)
+            self.state.reach_checkpoint(task)
+        self.state.withdraw(task)
         destination = task.destination
-        task.get_to(event.progress)
+        task.reach(event.progress)
         task.rank = FRONT
         task.advance(Step.TASK_YIELDED, self.system.now)
         if not task.preemptible:
-            self.ledger.rerow(task)  # it may go anywhere again
+            self.state.update_row(task)  # it may go anywhere again
         if task.cancelling is not None:
-            self.ledger.end(task, Step.TASK_CANCELLED, task.cancelling)
+            self.state.end(task, Step.TASK_CANCELLED, task.cancelling)
             return
         if task.holding:
-            self.ledger.hold(task)
+            self.state.hold(task)
         else:
-            self.ledger.enqueue(task, destination)
-        self.ledger.record(task, task.state.value)
+            self.state.enqueue(task, destination)
+        self.state.record(task, task.state.value)
 
-    def _note_progress_of_held(self, event: e.TaskYielded) -> None:
+    def _record_progress_of_held(self, event: e.TaskYielded) -> None:
         """Take note how far a task got that was found running, and is to be held."""
-        task = self.ledger.current(event.task, event.epoch)
+        task = self.state.current(event.task, event.epoch)
         if task is not None and task.state is State.HELD:
-            task.get_to(event.progress)
+            task.reach(event.progress)
 
     def _on_snapshot_taken(self, event: e.SnapshotTaken) -> None:
-        task = self.ledger.current(event.task, event.epoch)
+        task = self.state.current(event.task, event.epoch)
         if task is None:
             return
         if event.progress > task.kept or not event.progress:
@@ -272,69 +272,69 @@ class Reactor:
             task.attempts = 0
         task.kept = event.progress
         if task.progress < event.progress:
-            task.get_to(event.progress)
+            task.reach(event.progress)
 
     def _on_resumed(self, event: e.TaskResumed) -> None:
-        task = self.ledger.current(event.task, event.epoch)
+        task = self.state.current(event.task, event.epoch)
         if task is not None:
             task.progress = task.kept = event.progress
-            self.ledger.note_instant(task)
+            self.state.stamp_progress(task)
             task.progress_then = event.progress
 
     def _on_parked(self, event: e.TaskParked) -> None:
-        task = self.ledger.current(event.task, event.epoch)
+        task = self.state.current(event.task, event.epoch)
         if task is None:
             return
         task.bound = False
         if task.state is not State.RUNNING:
             task.progress = task.kept
             if task.state.placeable:
-                self.ledger.keep_out_unadmitted(task)
+                self.state.defer_unadmitted(task)
             return
         # It was told to go on at the same moment: another worker is told so.
-        self.ledger.withdraw(task)
+        self.state.withdraw(task)
         if task.cancelling is not None:
-            self.ledger.end(task, Step.TASK_ABORTED, task.cancelling)
+            self.state.end(task, Step.TASK_ABORTED, task.cancelling)
         else:
-            self.ledger.retry(task, Step.RETRIED, "it waited on disk, and is read back")
+            self.state.retry(task, Step.RETRIED, "it waited on disk, and is read back")
 
     def _on_finished(self, event: e.TaskFinished) -> None:
-        task = self.ledger.current(event.task, event.epoch)
+        task = self.state.current(event.task, event.epoch)
         if task is None or task.state not in (*WAITS_IN_WORKER, State.RUNNING):
             return
-        self.ledger.begins(task)
+        self.state.mark_started(task)
         if task.state is State.RUNNING and not task.checkpointed:
-            self.ledger.reaches_checkpoint(task)
-        self.ledger.withdraw(task)
+            self.state.reach_checkpoint(task)
+        self.state.withdraw(task)
         task.bound = False
         if task.cancelling is not None:
             # its owner was told so; that it came to its end meanwhile changes nothing
-            self.ledger.end(task, Step.TASK_ABORTED, task.cancelling)
+            self.state.end(task, Step.TASK_ABORTED, task.cancelling)
         else:
-            self.ledger.end(task, Step.TASK_FINISHED, None)
+            self.state.end(task, Step.TASK_FINISHED, None)
 
     def _on_failed(self, event: e.TaskFailed) -> None:
-        task = self.ledger.current(event.task, event.epoch)
+        task = self.state.current(event.task, event.epoch)
         if task is None:
             return
-        self.ledger.begins(task)
+        self.state.mark_started(task)
         ran_on = task.resource if task.state is State.RUNNING else None
         task.bound = False
         task.progress = task.kept
         if task.state is State.HELD:
             return  # it had been staged; it is staged anew when released
-        self.ledger.withdraw(task)
+        self.state.withdraw(task)
         if task.cancelling is not None:
-            self.ledger.end(task, Step.TASK_ABORTED, task.cancelling)
+            self.state.end(task, Step.TASK_ABORTED, task.cancelling)
             return
         if ran_on is None or not event.elsewhere:
-            self.ledger.end(task, Step.TASK_FAILED, event.reason)
+            self.state.end(task, Step.TASK_FAILED, event.reason)
             return
-        task.note_failure(ran_on, event.reason)
+        task.record_failure(ran_on, event.reason)
         if event.cause is not None:
-            self.ledger.blame(task, ran_on, event.cause, event.reason)
+            self.state.blame(task, ran_on, event.cause, event.reason)
         there = self._alike(ran_on, whole_kind=event.whole_kind)
-        self._go_on_or_end(task, there, Step.RETRIED, event.reason)
+        self._retry_or_fail(task, there, Step.RETRIED, event.reason)
 
     def _alike(self, name: str, *, whole_kind: bool) -> frozenset[str]:
         """Return the resource, or all of its kind."""
@@ -343,80 +343,80 @@ class Reactor:
         known = self.system.resources
         return frozenset(n for n in known if known[n].kind == known[name].kind)
 
-    def _go_on_or_end(
+    def _retry_or_fail(
         self, task: TaskRecord, failed_on: frozenset[str], step: Step, reason: str
     ) -> None:
         """Let a task go on elsewhere; where it has failed everywhere, it fails."""
-        if self._goes_on(task, failed_on):
-            self.ledger.retry(task, step, reason)
+        if self._exclude(task, failed_on):
+            self.state.retry(task, step, reason)
         else:
-            self.ledger.end(task, Step.TASK_FAILED, task.why_failed(reason))
+            self.state.end(task, Step.TASK_FAILED, task.failure_reason(reason))
 
-    def _goes_on(self, task: TaskRecord, failed_on: frozenset[str]) -> bool:
+    def _exclude(self, task: TaskRecord, failed_on: frozenset[str]) -> bool:
         """Leave out where a task failed; whether it can still run somewhere."""
         task.excluded |= failed_on
         task.pinned = None
-        self.ledger.rerow(task, leaves=True)
+        self.state.update_row(task, leaves=True)
         return task.cancelling is None and self.system.possible(task.row)
 
     def _avoid(self, task: TaskRecord, name: str) -> None:
         """Leave a resource out, if a running task can run on another one."""
         before = task.excluded, task.pinned
-        if not self._goes_on(task, frozenset({name})):
+        if not self._exclude(task, frozenset({name})):
             task.excluded, task.pinned = before
-            self.ledger.rerow(task, leaves=True)
+            self.state.update_row(task, leaves=True)
 
     def _on_aborted(self, event: e.TaskAborted) -> None:
-        task = self.ledger.current(event.task, event.epoch)
+        task = self.state.current(event.task, event.epoch)
         if task is None:
             return
-        if task.unbegun:
-            self.ledger.give_back(task)
+        if task.not_started:
+            self.state.take_back(task)
         else:
-            self.ledger.lose(task, "given up by its worker")
+            self.state.mark_lost(task, "given up by its worker")
 
     def _on_worker_lost(self, event: e.WorkerLost) -> None:
-        task = self.ledger.current(event.task, event.epoch)
-        if task is None or self._goes_back(task, event):
+        task = self.state.current(event.task, event.epoch)
+        if task is None or self._take_back_unstarted(task, event):
             return
         if event.unserved:
-            self.ledger.go_last(task)
+            self.state.move_to_back(task)
         if task.state is not State.RUNNING or task.resource is None:
-            self.ledger.lose(task, event.reason, begun=event.begun)
+            self.state.mark_lost(task, event.reason, begun=event.begun)
         elif event.cause is None or task.checkpointed or task.cancelling is not None:
             if event.elsewhere:
                 self._avoid(task, task.resource)
-            self.ledger.lose(task, event.reason, begun=event.begun)
+            self.state.mark_lost(task, event.reason, begun=event.begun)
         elif event.cause in PERHAPS_FROM_OUTSIDE:
-            self._lose_to_others(task, task.resource, event)
+            self._mark_lost_by_others(task, task.resource, event)
         else:
-            self._lose_to_fault(task, task.resource, event)
+            self._mark_lost_by_fault(task, task.resource, event)
 
-    def _goes_back(self, task: TaskRecord, event: e.WorkerLost) -> bool:
+    def _take_back_unstarted(self, task: TaskRecord, event: e.WorkerLost) -> bool:
         """Let a task wait again that its worker had behind others, and did not begin.
 
         None of these is behind others again: the next worker tells by its end whose
         fault that is.
         """
         for other in task.train or ():
-            other.alone = True
-        if task.unbegun and not event.begun:
-            self.ledger.give_back(task, event.reason)
+            other.never_in_train = True
+        if task.not_started and not event.begun:
+            self.state.take_back(task, event.reason)
             return True
-        self.ledger.begins(task)
+        self.state.mark_started(task)
         return False
 
-    def _lose_to_fault(
+    def _mark_lost_by_fault(
         self, task: TaskRecord, resource: str, event: e.WorkerLost
     ) -> None:
         """Let a task that would not get further there go on elsewhere, or fail."""
-        self.ledger.withdraw(task)
+        self.state.withdraw(task)
         task.bound = False
         task.progress = task.kept
         self._blame(task, resource, event)
-        self._go_on_or_end(task, frozenset({resource}), Step.WORKER_LOST, event.reason)
+        self._retry_or_fail(task, frozenset({resource}), Step.WORKER_LOST, event.reason)
 
-    def _lose_to_others(
+    def _mark_lost_by_others(
         self, task: TaskRecord, resource: str, event: e.WorkerLost
     ) -> None:
         """Let a task go on elsewhere that somebody killed, or the kernel holds.
@@ -426,37 +426,37 @@ class Reactor:
         """
         first = resource not in task.failures
         self._blame(task, resource, event)
-        self.ledger.rerow(task, leaves=True)
-        others = self.ledger.alternatives(task) - {resource}
-        self.ledger.lose(task, event.reason, begun=not (first and others))
+        self.state.update_row(task, leaves=True)
+        others = self.state.alternatives(task) - {resource}
+        self.state.mark_lost(task, event.reason, begun=not (first and others))
 
     def _blame(self, task: TaskRecord, resource: str, event: e.WorkerLost) -> None:
-        task.note_failure(resource, event.reason)
+        task.record_failure(resource, event.reason)
         if event.cause is not None:
-            self.ledger.blame(task, resource, event.cause, event.reason)
+            self.state.blame(task, resource, event.cause, event.reason)
 
     # ------------------------------------------------------------ restart
 
-    def take_up(self, event: e.TaskSubmitted | e.TaskRestored) -> None:
+    def restore(self, event: e.TaskSubmitted | e.TaskRestored) -> None:
         """Apply what was known of a task before the start."""
         if isinstance(event, e.TaskSubmitted):
-            task = self.ledger.admit(event)
+            task = self.state.add(event)
             if not self._waits_for_others(task):
-                self.ledger.enqueue(task)  # no resource is known to be usable yet
+                self.state.enqueue(task)  # no resource is known to be usable yet
         else:
             task = self._restore(event)
         if task.state.placeable:
-            self.ledger.tell_where(task)
+            self.state.report_place(task)
         else:
-            self.ledger.record(task, "restored")
+            self.state.record(task, "restored")
 
     def _restore(self, event: e.TaskRestored) -> TaskRecord:
-        task = self.ledger.admit(event.submitted)
+        task = self.state.add(event.submitted)
         task.epoch, task.bound = event.epoch, event.epoch > 0
         task.kept, task.attempts = event.kept, event.attempts
         task.failures, task.excluded = event.failures, event.excluded
         task.progress = task.furthest = event.progress
-        self.ledger.rerow(task)
+        self.state.update_row(task)
         if event.resource is None:
             self._restore_waiting(task)
         else:
@@ -468,12 +468,12 @@ class Reactor:
     ) -> None:
         state = self.system.states.get(resource)
         if state is None or not state.up or len(state.running) >= state.slots:
-            self.ledger.release_worker(task)
+            self.state.release_worker(task)
             task.progress = task.kept
-            self.ledger.enqueue(task)
+            self.state.enqueue(task)
         else:
             task.advance(Step.RESTORED, self.system.now)
-            self.ledger.occupy(task, state)
+            self.state.occupy(task, state)
             task.checkpointed = event.checkpointed
 
     def _restore_waiting(self, task: TaskRecord) -> None:
@@ -481,61 +481,61 @@ class Reactor:
             return
         if task.bound:
             task.advance(Step.RESTORED_WAITING, self.system.now)
-        self.ledger.enqueue(task)
+        self.state.enqueue(task)
 
     def _on_found(self, event: e.TaskFound) -> None:
-        task = self.ledger.current(event.task, event.epoch)
+        task = self.state.current(event.task, event.epoch)
         if task is None or task.cancelling is not None:
             return
         if task.state is State.RUNNING and task.resource == event.resource:
             return
         if task.state is State.HELD:
             # Its release was not recorded: it is to wait again.
-            self.ledger.actions.append(a.Preempt(task.id, task.epoch))
+            self.state.actions.append(a.Preempt(task.id, task.epoch))
             return
         state = self.system.states.get(event.resource)
         free = state is not None and len(state.running) < state.slots
-        self.ledger.withdraw(task)
+        self.state.withdraw(task)
         if state is not None and free and state.up and task.state is State.PREEMPTED:
             task.advance(Step.RESTORED, self.system.now)
-            self.ledger.occupy(task, state)
-            self.ledger.record(task, "found")
+            self.state.occupy(task, state)
+            self.state.record(task, "found")
         else:
             # What it runs on is another task's by now.
-            self.ledger.release_worker(task)
-            self.ledger.retry(task, Step.WORKER_LOST, "its place was given away")
+            self.state.release_worker(task)
+            self.state.retry(task, Step.WORKER_LOST, "its place was given away")
 
     # ------------------------------------------------------------ events of resources
 
     def _on_resource_lost(self, event: e.ResourceLost) -> None:
         state = self.system.states[event.resource]
         state.up = False
-        self._send_away(state)
+        self._close_resource(state)
         reason = f"{event.resource} was lost: {event.reason}"
-        for task in reversed(state.riding.copy().values()):
-            self.ledger.release_worker(task)
-            self.ledger.give_back(task, reason)
+        for task in reversed(state.trailing.copy().values()):
+            self.state.release_worker(task)
+            self.state.take_back(task, reason)
         for task in list(state.running.values()):
-            self.ledger.release_worker(task)
-            if task.unbegun:
-                self.ledger.give_back(task, reason)
+            self.state.release_worker(task)
+            if task.not_started:
+                self.state.take_back(task, reason)
             else:
-                self.ledger.lose(task, reason)
+                self.state.mark_lost(task, reason)
 
     def _on_resource_returned(self, event: e.ResourceReturned) -> None:
         state = self.system.states[event.resource]
         state.up = True
         state.draining = False
-        self._may_work_again(event.resource)
+        self._reopen_resource(event.resource)
 
     def _on_resource_recovered(self, event: e.ResourceRecovered) -> None:
         self.system.states[event.resource].up = True
-        self._may_work_again(event.resource)
+        self._reopen_resource(event.resource)
 
-    def _may_work_again(self, resource: str) -> None:
+    def _reopen_resource(self, resource: str) -> None:
         """Let tasks come; of those that avoid the resource, let one try it soon."""
         self.system.resources_changed()
-        self.ledger.gate.reopen()
+        self.state.admission.review()
         self.system.breaker.expire(resource, self.system.now)
 
     def _on_slots_blocked(self, event: e.SlotsBlocked) -> None:
@@ -543,34 +543,34 @@ class Reactor:
         state.slots = state.resource.slots - event.slots
         self.system.resources_changed()
         if not state.slots:
-            self.ledger.unplace(state)
-            self.ledger.keep_out_unfit()
-        self.ledger.gate.reopen()
+            self.state.unplace(state)
+            self.state.defer_unfit()
+        self.state.admission.review()
 
     def _on_resource_drained(self, event: e.ResourceDrained) -> None:
         state = self.system.states[event.resource]
         state.draining = True
-        self._send_away(state)
+        self._close_resource(state)
         for task in list(state.running.values()):
             # What can run nowhere else goes on to its end; what leaves, leaves.
             if not task.preempting and self.system.affinities(task.row):
-                self.ledger.preempt(task.id, None)
+                self.state.preempt(task.id, None)
 
     def _on_node_stopping(self, event: e.NodeStopping) -> None:
         for state in self.system.states.values():
             state.draining = True
         self.system.resources_changed()
         for state in self.system.states.values():
-            self.ledger.unplace(state)
+            self.state.unplace(state)
             for task in state.running.values():
-                self.ledger.preempt(task.id, None)
-        self.ledger.keep_out_unfit()
+                self.state.preempt(task.id, None)
+        self.state.defer_unfit()
 
-    def _send_away(self, state: ResourceState) -> None:
+    def _close_resource(self, state: ResourceState) -> None:
         """Let what waits for a resource that is out of use wait for another."""
         self.system.resources_changed()
-        self.ledger.unplace(state)
-        self.ledger.keep_out_unfit()
+        self.state.unplace(state)
+        self.state.defer_unfit()
 
 
 def _intent_after_release(hold: Hold) -> Yield | None:

@@ -16,7 +16,7 @@ from hetsched.breaker import Breaker
 from hetsched.invariants import check
 from hetsched.limits import Limits
 from hetsched.reactor import Reactor
-from hetsched.state import Ledger
+from hetsched.state import SchedulerState
 from hetsched.system import System
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class Scheduler:
     ) -> None:
         limits = limits or Limits()
         self.system = System(resources, estimates, Breaker(limits.avoid_ns))
-        self.ledger = Ledger(self.system, limits, first_epoch)
+        self.state = SchedulerState(self.system, limits, first_epoch)
         self._adopt(policy)
-        self._reactor = Reactor(self.ledger)
+        self._reactor = Reactor(self.state)
 
     def handle(self, event: Event, now: Nanoseconds) -> list[Action]:
         """Take in what happened; return what to do about it, in order.
@@ -56,12 +56,12 @@ class Scheduler:
 
         """
         self.system.now = now
-        ledger = self.ledger
+        state = self.state
         # at the start nobody waits for answers yet
-        ledger.begin(bounded=not isinstance(event, e.NodeStarted))
-        self._reactor.take(event)
+        state.begin(bounded=not isinstance(event, e.NodeStarted))
+        self._reactor.apply(event)
         self._decide([event])
-        return ledger.finish()
+        return state.finish()
 
     def handle_all(self, events: Sequence[Event], now: Nanoseconds) -> list[Action]:
         """Take in what happened at one instant, as one.
@@ -77,13 +77,13 @@ class Scheduler:
         """
         self.system.now = now
         starts = any(isinstance(event, e.NodeStarted) for event in events)
-        self.ledger.begin(bounded=not starts)
+        self.state.begin(bounded=not starts)
         for event in events:
-            self._reactor.take(event)
+            self._reactor.apply(event)
         self._decide(events)
-        return self.ledger.finish()
+        return self.state.finish()
 
-    def take_up(
+    def restore(
         self, tasks: Sequence[TaskSubmitted | TaskRestored], now: Nanoseconds
     ) -> list[Action]:
         """Take in tasks that there were before the start; `NodeStarted` is to follow.
@@ -97,10 +97,10 @@ class Scheduler:
 
         """
         self.system.now = now
-        self.ledger.begin()
+        self.state.begin()
         for task in tasks:
-            self._reactor.take_up(task)
-        return self.ledger.actions
+            self._reactor.restore(task)
+        return self.state.actions
 
     def change_policy(self, policy: Policy, now: Nanoseconds) -> list[Action]:
         """Let another policy decide from now on; return the actions that follow."""
@@ -114,7 +114,7 @@ class Scheduler:
 
     def next_recall(self) -> Nanoseconds | None:
         """When `TrainOverdue` is to be told; None: never, as things are."""
-        return self.ledger.next_recall()
+        return self.state.next_recall()
 
     def check(self) -> None:
         """Raise `BugError` where an invariant of the state does not hold."""
@@ -122,13 +122,13 @@ class Scheduler:
 
     def _adopt(self, policy: Policy) -> None:
         self.policy = policy
-        self.system.aim_at(p.objective_of(policy))
-        self.ledger.arrival_rule = p.arrival_rule_of(policy)
+        self.system.set_objective(p.objective_of(policy))
+        self.state.arrival_rule = p.arrival_rule_of(policy)
 
     def _decide(self, events: Sequence[Event]) -> None:
         """Go on with what earlier events led to, and carry the policy's decisions out."""
-        self.ledger.carry_on()
-        self.ledger.let_in()
+        self.state.continue_pending()
+        self.state.admit_deferred()
         each = p.reacts_to_each(self.policy)
         for same in _alike(events):
             # where it decides nothing, it would decide nothing for the next one either
@@ -149,7 +149,7 @@ class Scheduler:
         """
         decided = False
         for decision in self.policy.react(event, self.system, self.system.now):
-            if self.ledger.interrupted:
+            if self.state.interrupted:
                 return False
             if isinstance(decision, p.Wake):
                 task = None
@@ -157,24 +157,24 @@ class Scheduler:
                 task = self.system.tasks.get(decision.task)
                 decided = True
             self._apply(decision)
-            if not self.ledger.spend(task):
-                self.ledger.interrupted = True
+            if not self.state.spend(task):
+                self.state.interrupted = True
         return decided
 
     def _apply(self, decision: Decision) -> None:
         match decision:
             case p.Place():
-                self.ledger.place(decision.task, decision.resource, decision.rank)
+                self.state.place(decision.task, decision.resource, decision.rank)
                 self.system.tasks[decision.task].rule = decision.rule
             case p.Preempt():
-                self.ledger.preempt(
+                self.state.preempt(
                     decision.task, decision.destination, makes_way=decision.makes_way
                 )
                 self.system.tasks[decision.task].rule = decision.rule
             case p.Drop():
-                self.ledger.drop(decision.task, decision.reason)
+                self.state.drop(decision.task, decision.reason)
             case p.Wake():
-                self.ledger.actions.append(a.SetTimer(decision.at))
+                self.state.actions.append(a.SetTimer(decision.at))
             case _:
                 assert_never(decision)
 
@@ -183,18 +183,18 @@ class Scheduler:
         for state in self.system.usable_states():
             while len(state.running) < state.slots and state.queue:
                 task = state.queue.pop()
-                if self.ledger.gate.lacks_worker(task):
-                    self.ledger.keep_popped_out(task)
+                if self.state.admission.lacks_worker(task):
+                    self.state.defer_popped(task)
                     continue
-                self.ledger.dispatch(task, state)
-                if self.ledger.limits.train > 1 and state.queue:
-                    self._couple(task, state)
+                self.state.dispatch(task, state)
+                if self.state.limits.train > 1 and state.queue:
+                    self._extend_train(task, state)
 
-    def _couple(self, first: TaskRecord, state: ResourceState) -> None:
+    def _extend_train(self, first: TaskRecord, state: ResourceState) -> None:
         """Let short tasks like the one that has just got a slot follow it there."""
-        if state.resource.shared or not _may_be_coupled(first):
+        if state.resource.shared or not _may_join_train(first):
             return
-        limits = self.ledger.limits
+        limits = self.state.limits
         seconds = self.system.estimates.seconds(first.row, state.resource)
         if seconds > limits.train_task_s:
             return
@@ -202,13 +202,13 @@ class Scheduler:
         # what waits is shared with the other slots
         for _ in range(min(most - 1, len(state.queue) // state.slots)):
             task = state.queue.head()
-            if task is None or not _is_like(task, first) or not _may_be_coupled(task):
+            if task is None or not _is_like(task, first) or not _may_join_train(task):
                 return
-            self.ledger.couple(state.queue.pop(), state, first)
+            self.state.dispatch_behind(state.queue.pop(), state, first)
 
     def _stage(self) -> None:
         """Bind the next tasks of every busy resource to workers."""
-        if not self.ledger.limits.stage:
+        if not self.state.limits.stage:
             return
         for state in self.system.usable_states():
             queue = state.queue
@@ -220,15 +220,15 @@ class Scheduler:
                 self._stage_first(state)
 
     def _stage_first(self, state: ResourceState) -> None:
-        for task in state.queue.first(self.ledger.limits.stage * state.slots):
-            if self.ledger.gate.lacks_worker(task):
+        for task in state.queue.first(self.state.limits.stage * state.slots):
+            if self.state.admission.lacks_worker(task):
                 continue  # it is about to be kept out
             if not task.bound and self._worth_staging(task.row, state.resource):
-                self.ledger.stage(task)
+                self.state.stage(task)
 
     def _worth_staging(self, row: Row, resource: Resource) -> bool:
         seconds = self.system.estimates.seconds(row, resource)
-        return seconds >= self.ledger.limits.stage_above_s
+        return seconds >= self.state.limits.stage_above_s
 
 
 def _alike(events: Sequence[Event]) -> list[list[Event]]:
@@ -240,11 +240,11 @@ def _alike(events: Sequence[Event]) -> list[list[Event]]:
     return list(groups.values())
 
 
-def _may_be_coupled(task: TaskRecord) -> bool:
+def _may_join_train(task: TaskRecord) -> bool:
     """Whether nothing is known of a task that would make it a bad neighbour."""
     submitted = task.submitted
     return not (
-        task.alone
+        task.never_in_train
         or task.attempts
         or task.progress
         or task.failures

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hetsched import actions as a
 from hetsched.breaker import LONGEST_REASON, Fault, Pair, key_of
 from hetsched.queues import RunQueue
-from hetsched.quotas import Gate, Turns
+from hetsched.quotas import AdmissionQuota, FairQueue
 from hetsched.system import SECOND
 from hetsched.tasks import Cancel, Hold, Row, State, Step, TaskRecord, Yield
 from libtask.errors import BugError
@@ -33,12 +33,12 @@ UNBOUNDED = 1 << 62
 """Steps, where they are not limited."""
 
 
-class Ledger:
+class SchedulerState:
     """Books every change of the system's state.
 
     What one event leads to may concern any number of tasks: dependents of one that ends,
     tasks that wait for a drained resource or lose their places to a new policy. With
-    `Limits.at_once` so many are dealt with in one handling of events; `carry_on` goes on
+    `Limits.at_once` so many are dealt with in one handling of events; `continue_pending` goes on
     with the others in the next, for which `finish` sets a timer.
     """
 
@@ -46,8 +46,8 @@ class Ledger:
         self.system = system
         self.limits = limits
         self.actions: list[Action] = []
-        self.gate = Gate(system, limits.quotas)
-        self._turns = Turns()
+        self.admission = AdmissionQuota(system, limits.quotas)
+        self._fair_queue = FairQueue()
         self._epoch = first_epoch
         self._sequence = 0
         self._rows: dict[tuple[object, ...], Row] = {}
@@ -55,7 +55,7 @@ class Ledger:
         self._dependents: dict[TaskId, deque[TaskRecord]] = {}
         self._ended: deque[TaskRecord] = deque()
         """Tasks that ended and whose dependents have not all been dealt with."""
-        self._to_keep_out: deque[TaskRecord] = deque()
+        self._to_defer: deque[TaskRecord] = deque()
         """Tasks to keep out: their owners have nobody to make workers."""
         self._replaced: dict[TaskId, TaskRecord] = {}
         self._steps = UNBOUNDED
@@ -80,7 +80,7 @@ class Ledger:
 
     def finish(self) -> list[Action]:
         """Close the list: tell of the tasks that wait elsewhere than before."""
-        if self.gate.waits or self.unfinished:
+        if self.admission.may_admit or self.unfinished:
             # There is room for another task, of which to tell the policy, or more to do.
             self.actions.append(a.SetTimer(self.system.now + 1))
         if self._replaced:
@@ -101,7 +101,7 @@ class Ledger:
     @property
     def unfinished(self) -> bool:
         """Whether something is left for the next handling of events."""
-        pending = self._ended or self.system.displaced or self._to_keep_out
+        pending = self._ended or self.system.displaced or self._to_defer
         return bool(pending or self.interrupted)
 
     def spend(self, task: TaskRecord | None) -> bool:
@@ -109,19 +109,19 @@ class Ledger:
         self._steps -= 1 if task is None else task.submitted.weight
         return self._steps > 0
 
-    def carry_on(self) -> None:
+    def continue_pending(self) -> None:
         """Go on with what earlier events led to, as far as the limit of steps goes."""
         self._follow_ended()
-        while self._to_keep_out and self._steps > 0:
-            task = self._to_keep_out.popleft()
+        while self._to_defer and self._steps > 0:
+            task = self._to_defer.popleft()
             self.spend(task)
-            self._keep_out_now(task)
+            self._defer_unless_gone(task)
         while self.system.displaced and self._steps > 0:
             queue = self.system.displaced[0]
             for task in queue.first(self._steps):
                 queue.remove(task)
                 self.enqueue(task)
-                self.tell_where(task)
+                self.report_place(task)
                 if not self.spend(task):
                     break
             if not queue:
@@ -132,13 +132,15 @@ class Ledger:
     def place(self, task_id: TaskId, resource: str, rank: float) -> None:
         """Put a waiting task into a run queue, out of the one where it waits."""
         task = self._waiting(task_id)
-        if self.gate.queue_outside(task) is not None:
+        if self.admission.deferred_queue(task) is not None:
             return  # not up for a slot, whatever a policy wants
         if resource not in self.system.affinities(task.row):
-            raise BugError(f"task {task_id} cannot run on {resource}: {task.tell()}")
+            raise BugError(
+                f"task {task_id} cannot run on {resource}: {task.describe_story()}"
+            )
         self._queue_of(task).remove(task)
         self._push(task, resource, rank)
-        self.tell_where(task)
+        self.report_place(task)
 
     def preempt(
         self,
@@ -167,7 +169,7 @@ class Ledger:
             task.intent = Hold(yields=True, makes_way=makes_way, requeue=requeue)
         else:
             task.intent = Yield(destination, makes_way, requeue)
-        if task.unbegun:
+        if task.not_started:
             self.recall(task)
         elif not was_asked:
             self.recall_behind(task)
@@ -183,7 +185,7 @@ class Ledger:
     def dispatch(self, task: TaskRecord, state: ResourceState) -> None:
         """Give a task, already out of its queue, a free slot."""
         name = state.resource.name
-        self._turns.take(task.turn)
+        self._fair_queue.advance(task.virtual_start)
         if task.last_resource is not None and task.last_resource != name:
             task.came_from = task.last_resource
             task.moves += 1
@@ -196,19 +198,21 @@ class Ledger:
         self.actions.append(a.Run(task.id, task.epoch, name))
         self.record(task, "dispatched")
 
-    def couple(self, task: TaskRecord, state: ResourceState, first: TaskRecord) -> None:
+    def dispatch_behind(
+        self, task: TaskRecord, state: ResourceState, first: TaskRecord
+    ) -> None:
         """Order a task, already out of its queue, behind one that has a slot."""
-        self._turns.take(task.turn)
+        self._fair_queue.advance(task.virtual_start)
         task.advance(Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
-        state.riding[task.id] = state.running.pop(task.id)
+        state.trailing[task.id] = state.running.pop(task.id)
         if first.train is None:
             first.train = [first]
             due = self.system.now + int(self.limits.train_due_s * SECOND)
             self._trains.append((due, first.train))
         task.train = first.train
         task.train.append(task)
-        task.unbegun = True
+        task.not_started = True
         self._replaced.pop(task.id, None)
         self._bind(task)
         name = state.resource.name
@@ -218,7 +222,7 @@ class Ledger:
     def next_recall(self) -> Nanoseconds | None:
         """When the first of the trains that are not over takes too long."""
         trains = self._trains
-        while trains and not any(task.unbegun for task in trains[0][1]):
+        while trains and not any(task.not_started for task in trains[0][1]):
             trains.popleft()
         return trains[0][0] if trains else None
 
@@ -235,17 +239,17 @@ class Ledger:
 
     def recall(self, task: TaskRecord) -> None:
         """Ask for a task that has not begun, unless that was done already."""
-        if task.unbegun and not task.recalled:
+        if task.not_started and not task.recalled:
             task.recalled = True
             self.actions.append(a.Recall(task.id, task.epoch))
 
-    def begins(self, task: TaskRecord) -> None:
+    def mark_started(self, task: TaskRecord) -> None:
         """Take note that a task which was ordered behind others has begun."""
-        if not task.unbegun:
+        if not task.not_started:
             return
-        task.unbegun = task.recalled = False
+        task.not_started = task.recalled = False
         task.since = self.system.now
-        self.note_instant(task)
+        self.stamp_progress(task)
         self.actions.append(a.Begin(task.id, task.epoch))
         self.record(task, "dispatched")
         self.system.departing.pop(task.id, None)
@@ -255,7 +259,7 @@ class Ledger:
             self.recall_behind(task)
             self.actions.append(a.Preempt(task.id, task.epoch, task.requeuing))
 
-    def give_back(self, task: TaskRecord, reason: str | None = None) -> None:
+    def take_back(self, task: TaskRecord, reason: str | None = None) -> None:
         """Let a task wait again that was ordered behind others and has not begun."""
         where = task.destination or task.resource
         self.withdraw(task)
@@ -285,7 +289,7 @@ class Ledger:
 
     # ------------------------------------------------------------ steps
 
-    def admit(self, event: TaskSubmitted) -> TaskRecord:
+    def add(self, event: TaskSubmitted) -> TaskRecord:
         """Make the record of an accepted task; it is in no queue yet."""
         if event.task in self.system.tasks:
             raise BugError(f"task {event.task} was submitted twice")
@@ -294,7 +298,7 @@ class Ledger:
         task = TaskRecord(event.task, row, event, self.system.now, self._sequence)
         if self.system.breaker:
             self._avoid_from_start(task)
-        task.turn = self._draw_turn(task)
+        task.virtual_start = self._next_virtual_start(task)
         if event.after:
             self._await(task)
         self.system.tasks[task.id] = task
@@ -306,7 +310,7 @@ class Ledger:
         task = self.system.tasks.get(task_id)
         return task if task and task.bound and task.epoch == epoch else None
 
-    def rerow(self, task: TaskRecord, *, leaves: bool = False) -> None:
+    def update_row(self, task: TaskRecord, *, leaves: bool = False) -> None:
         """Take up a changed set of allowed resources; the task is in no queue.
 
         One that runs and is not preemptible may use nothing but what it runs on, so that
@@ -336,28 +340,28 @@ class Ledger:
 
     def occupy(self, task: TaskRecord, state: ResourceState) -> None:
         """Let a task have a slot from now on."""
-        self.gate.enter(task)
+        self.admission.enter(task)
         task.resource = task.last_resource = state.resource.name
         task.since = self.system.now
-        self.note_instant(task)
+        self.stamp_progress(task)
         task.progress_then = task.progress
         task.checkpointed = False
         state.running[task.id] = task
         if not task.preemptible:
-            self.rerow(task)
+            self.update_row(task)
 
-    def note_instant(self, task: TaskRecord) -> None:
+    def stamp_progress(self, task: TaskRecord) -> None:
         """Take it that the progress of a task was told now; it has, or gets, a slot."""
         task.progress_at = self.system.now
         if task.resource is None:
             return
         state = self.system.states[task.resource]
         if state.resource.shared:
-            task.turned = state.turn(self.system.now)
+            task.attained = state.update_attained(self.system.now)
 
     def arrive(self, task: TaskRecord) -> None:
         """Let a new task wait: at once where it fits best, if the policy says so."""
-        if not self._comes_in(task):
+        if not self._admit_or_defer(task):
             return
         resource = None
         if self.arrival_rule:
@@ -368,49 +372,51 @@ class Ledger:
     def enqueue(self, task: TaskRecord, resource: str | None = None) -> None:
         """Let a task in no queue wait for `resource`; else for the policy to place it."""
         task.intent = None
-        if not self._comes_in(task):
+        if not self._admit_or_defer(task):
             return
         if resource is not None and resource not in self.system.affinities(task.row):
             resource = None
         self._push(task, resource, task.rank)
 
-    def let_in(self) -> None:
+    def admit_deferred(self) -> None:
         """Let tasks come in from outside that their owners' quotas allow by now."""
-        for task in self.gate.coming_in(self._steps):
+        for task in self.admission.admit_deferred(self._steps):
             self.spend(task)
             self._push(task, None, task.rank)
 
-    def keep_out_unfit(self) -> None:
-        """Keep those tasks out that wait for a resource to come back; see `Gate.admits`."""
-        if not self.gate.quotas.limited:
+    def defer_unfit(self) -> None:
+        """Keep those tasks out that wait for a resource to come back; see `AdmissionQuota.admit`."""
+        if not self.admission.quotas.limited:
             return
         for row in list(self.system.unplaced.rows()):
             if not self.system.affinities(row):
-                self._keep_out_row(row)
+                self._defer_row(row)
 
-    def keep_out_unattended(self, owner: int) -> None:
-        """Keep out what waits for a worker that nobody makes; see `Gate.close`."""
-        self._to_keep_out += [
+    def defer_unattended(self, owner: int) -> None:
+        """Keep out what waits for a worker that nobody makes; see `AdmissionQuota.close`."""
+        self._to_defer += [
             task for task in self.system.tasks.values() if task.submitted.owner == owner
         ]
-        self.carry_on()
+        self.continue_pending()
 
-    def keep_out_unadmitted(self, task: TaskRecord) -> None:
+    def defer_unadmitted(self, task: TaskRecord) -> None:
         """Keep a waiting task out that came in, and would not be let in now."""
-        if self.gate.queue_outside(task) is not None or self.gate.admits(task):
+        if self.admission.deferred_queue(task) is not None or self.admission.admit(
+            task
+        ):
             return
         self._queue_of(task).remove(task)
         if task.resource is not None:
             task.resource = None
-            self.tell_where(task)
-        self.gate.keep_out(task)
+            self.report_place(task)
+        self.admission.defer(task)
 
-    def keep_popped_out(self, task: TaskRecord) -> None:
+    def defer_popped(self, task: TaskRecord) -> None:
         """Keep out a task, already out of its queue, that would wait in a slot for a worker."""
-        self.gate.leave(task)
+        self.admission.leave(task)
         task.resource = None
-        self.tell_where(task)
-        self.gate.keep_out(task)
+        self.report_place(task)
+        self.admission.defer(task)
 
     def unplace(self, state: ResourceState) -> None:
         """Empty a run queue, for the policy to place its tasks anew.
@@ -428,7 +434,7 @@ class Ledger:
             self.spend(task)
             state.queue.remove(task)
             self._push(task, None, task.rank)
-            self.tell_where(task)
+            self.report_place(task)
 
     def withdraw(self, task: TaskRecord) -> None:
         """Take a task out of the slot or the queue where it is.
@@ -444,7 +450,7 @@ class Ledger:
 
     def hold(self, task: TaskRecord) -> None:
         """Let a task in no queue wait for its owner."""
-        self.gate.leave(task)
+        self.admission.leave(task)
         self.end_trial(task)
         task.intent = task.resource = None
         if task.state is not State.HELD:
@@ -456,14 +462,14 @@ class Ledger:
         task.last_resource = task.came_from = None
         task.bound = False
         task.advance(step, self.system.now)
-        self.rerow(task)
+        self.update_row(task)
         if task.holding or task.state is State.HELD:
             self.hold(task)
         else:
             self.enqueue(task)
         self.record(task, "retried", reason)
 
-    def lose(self, task: TaskRecord, reason: str, *, begun: bool = True) -> None:
+    def mark_lost(self, task: TaskRecord, reason: str, *, begun: bool = True) -> None:
         """Take it that no worker holds the task any more, nor what no snapshot holds."""
         self.withdraw(task)
         task.bound = False
@@ -472,19 +478,19 @@ class Ledger:
         if task.cancelling is not None:
             self.end(task, Step.TASK_ABORTED, task.cancelling)
         elif task.attempts >= limit and task.state is not State.HELD:
-            why = task.why_failed(reason)
+            why = task.failure_reason(reason)
             reason = f"{why}; {task.attempts} attempts are the limit"
             self.end(task, Step.TASK_FAILED, reason)
         else:
             self.retry(task, Step.WORKER_LOST, reason)
 
-    def go_last(self, task: TaskRecord) -> None:
+    def move_to_back(self, task: TaskRecord) -> None:
         """Let all that wait go before a task that is in no waiting queue, as if it came now."""
         if task.state.placeable:
             return  # it has no place to take again
         self._sequence += 1
         task.sequence = self._sequence
-        task.turn = self._draw_turn(task)
+        task.virtual_start = self._next_virtual_start(task)
 
     def release_worker(self, task: TaskRecord) -> None:
         """Make the worker give up the task, unless that was asked already."""
@@ -497,7 +503,7 @@ class Ledger:
         self._close(task, step, reason)
         self._follow_ended()
 
-    def tell_where(self, task: TaskRecord) -> None:
+    def report_place(self, task: TaskRecord) -> None:
         """Have `finish` tell where a task waits, once it is decided."""
         self._replaced[task.id] = task
 
@@ -526,7 +532,7 @@ class Ledger:
         changed = self.system.breaker.fail(pair, fault, task.since, self.system.now)
         self.reconsider(changed)
 
-    def reaches_checkpoint(self, task: TaskRecord) -> None:
+    def reach_checkpoint(self, task: TaskRecord) -> None:
         """Take note that a running task works where it is."""
         task.checkpointed = True
         breaker = self.system.breaker
@@ -555,7 +561,7 @@ class Ledger:
             for task in self.system.tasks.values()
             if task.state.placeable
             and key_of(task.submitted) == (pair.owner, pair.app)
-            and self._may_try(task, pair.resource)
+            and self._may_take_trial(task, pair.resource)
             and self._is_up_for_trial(task)
         ]
         system = self.system
@@ -570,34 +576,34 @@ class Ledger:
         self.withdraw(chosen)
         self.enqueue(chosen)  # and is offered the trial
         if where is not None:
-            self.tell_where(chosen)
+            self.report_place(chosen)
 
     def end_trial(self, task: TaskRecord) -> None:
         """Take the trial of a pair back from a task that does not make it."""
         if self.system.breaker.release(task.id, self.system.now):
-            self.rerow(task)
+            self.update_row(task)
 
     # ------------------------------------------------------------ parts of steps
 
     def _vacate(self, task: TaskRecord, state: ResourceState) -> None:
         """Take a task out of its slot, which is then that of the next of its train."""
         if state.resource.shared:
-            state.turn(self.system.now)
+            state.update_attained(self.system.now)
         has_slot = state.running.pop(task.id, None) is not None
         if not has_slot:
-            del state.riding[task.id]
-        task.unbegun = task.recalled = False
+            del state.trailing[task.id]
+        task.not_started = task.recalled = False
         train, task.train = task.train, None
         if train is None:
             return
         train.remove(task)
         if has_slot and train:
             following = train[0]
-            state.running[following.id] = state.riding.pop(following.id)
+            state.running[following.id] = state.trailing.pop(following.id)
             if following.recalled:  # its worker is to say whether it has begun
                 self.system.departing[following.id] = following
             else:
-                self.begins(following)
+                self.mark_started(following)
         if len(train) == 1:
             train[0].train = None
 
@@ -605,24 +611,24 @@ class Ledger:
         """Let a new task avoid what others of its application failed on."""
         gone = self.system.breaker.supersede(task.submitted)
         self.reconsider({pair[:2] for pair in gone})
-        self.rerow(task)
+        self.update_row(task)
 
-    def _comes_in(self, task: TaskRecord) -> bool:
+    def _admit_or_defer(self, task: TaskRecord) -> bool:
         """Whether a task that begins to wait may have a slot; else it waits outside."""
         if self.system.breaker:
             self._offer_trial(task)
-        if self.gate.admits(task):
+        if self.admission.admit(task):
             return True
         task.resource = None
-        self.gate.keep_out(task)
+        self.admission.defer(task)
         return False
 
     def _reconsider(self, task: TaskRecord) -> None:
         before, where = task.row, task.resource
         if not task.state.placeable:
-            self.rerow(task)
+            self.update_row(task)
             return
-        self.rerow(task)
+        self.update_row(task)
         after, task.row = task.row, before
         if after is before:
             return
@@ -630,22 +636,22 @@ class Ledger:
         task.row = after
         self.enqueue(task, where)
         if where is not None:
-            self.tell_where(task)
+            self.report_place(task)
 
     def _offer_trial(self, task: TaskRecord) -> None:
         """Let a task that begins to wait try a half-open pair, if nobody does."""
         for resource in self.system.breaker.offers(task.submitted):
-            if self._may_try(task, resource):
+            if self._may_take_trial(task, resource):
                 self.system.breaker.give_trial(task.submitted, resource)
-                self.rerow(task)
+                self.update_row(task)
                 return
 
     def _is_up_for_trial(self, task: TaskRecord) -> bool:
         """Whether a task is let in, or waits outside for a resource only."""
-        outside = self.gate.queue_outside(task) is not None
+        outside = self.admission.deferred_queue(task) is not None
         return not (outside and self.system.affinities(task.row))
 
-    def _may_try(self, task: TaskRecord, resource: str) -> bool:
+    def _may_take_trial(self, task: TaskRecord, resource: str) -> bool:
         """Whether a task may be the one that tries a pair: it has nothing to lose by that."""
         if resource not in self.system.breaker.offers(task.submitted):
             return False
@@ -673,7 +679,7 @@ class Ledger:
         live = {task.row for task in self.system.tasks.values()}
         self._rows = {key: row for key, row in self._rows.items() if row in live}
         self._row_limit = 2 * len(self._rows) + ROWS_KEPT
-        self.system.forget_fits()
+        self.system.clear_fits()
 
     def _await(self, task: TaskRecord) -> None:
         live = self.system.tasks
@@ -690,7 +696,7 @@ class Ledger:
     def _queue_of(self, task: TaskRecord) -> RunQueue:
         if task.resource is None:
             return (
-                self.gate.queue_outside(task)
+                self.admission.deferred_queue(task)
                 or self._displaced(task)
                 or self.system.unplaced
             )
@@ -708,10 +714,10 @@ class Ledger:
         """Find the queue in which a task was set aside; None: it was not."""
         return next((each for each in self.system.displaced if task in each), None)
 
-    def _keep_out_now(self, task: TaskRecord) -> None:
+    def _defer_unless_gone(self, task: TaskRecord) -> None:
         """Keep a task out, unless it ended or its owner is attended meanwhile."""
         if task.id in self.system.tasks and task.state.placeable:
-            self.keep_out_unadmitted(task)
+            self.defer_unadmitted(task)
 
     def _push(self, task: TaskRecord, resource: str | None, rank: float) -> None:
         task.resource = resource
@@ -724,18 +730,20 @@ class Ledger:
             task.epoch = self._epoch
             self._epoch += 1
 
-    def _draw_turn(self, task: TaskRecord) -> float:
+    def _next_virtual_start(self, task: TaskRecord) -> float:
         owner = task.submitted.owner
         seconds = self.system.fit(task.row).least_s
-        return self._turns.draw(owner, seconds, self.gate.quotas.of(owner).share)
+        return self._fair_queue.virtual_start(
+            owner, seconds, self.admission.quotas.of(owner).share
+        )
 
-    def _keep_out_row(self, row: Row) -> None:
+    def _defer_row(self, row: Row) -> None:
         unplaced = self.system.unplaced
         for task in [each for each in unplaced if each.row is row]:
-            self.keep_out_unadmitted(task)
+            self.defer_unadmitted(task)
 
     def _close(self, task: TaskRecord, step: Step, reason: str | None) -> None:
-        self.gate.leave(task)
+        self.admission.leave(task)
         self.end_trial(task)
         self.release_worker(task)
         task.advance(step, self.system.now)

@@ -67,24 +67,24 @@ class ResourceState:
     queue: RunQueue = field(default_factory=RunQueue)
     running: dict[TaskId, TaskRecord] = field(default_factory=dict)
     """One task for each slot that is taken."""
-    riding: dict[TaskId, TaskRecord] = field(default_factory=dict)
+    trailing: dict[TaskId, TaskRecord] = field(default_factory=dict)
     """Tasks that workers have behind these: short ones, of which no policy need know."""
     up: bool = True
     draining: bool = False
     slots: int = field(init=False)
     """Those that tasks may take: no process that nothing can end holds on to them."""
-    turned: Nanoseconds = 0
-    """Time at full speed that each of its tasks was given by `turned_at`, if it is shared."""
-    turned_at: Nanoseconds = 0
+    attained: Nanoseconds = 0
+    """Time at full speed that each of its tasks was given by `attained_at`, if it is shared."""
+    attained_at: Nanoseconds = 0
 
     def __post_init__(self) -> None:
         self.slots = self.resource.slots
 
-    def turn(self, now: Nanoseconds) -> Nanoseconds:
-        """Return `turned` as of now; called before the number of running tasks changes."""
-        self.turned += (now - self.turned_at) // max(len(self.running), 1)
-        self.turned_at = now
-        return self.turned
+    def update_attained(self, now: Nanoseconds) -> Nanoseconds:
+        """Return `attained` as of now; called before the number of running tasks changes."""
+        self.attained += (now - self.attained_at) // max(len(self.running), 1)
+        self.attained_at = now
+        return self.attained
 
     @property
     def usable(self) -> bool:
@@ -149,7 +149,7 @@ class System:
         """Tasks that lost their places, and which no policy has been shown again yet."""
         self.ending: set[TaskId] = set()
         """Tasks that ended, and whose dependents have not all been dealt with yet."""
-        self.outside: dict[int, RunQueue] = {}
+        self.deferred: dict[int, RunQueue] = {}
         """Owner -> tasks beyond his quota, or without a worker: no policy looks at them."""
         self.unattended: set[int] = set()
         """Owners for whose tasks nobody makes workers."""
@@ -318,11 +318,11 @@ class System:
         self._usable = [state for state in self.states.values() if state.usable]
         self._fits.clear()
 
-    def forget_fits(self) -> None:
+    def clear_fits(self) -> None:
         """Weigh anew. Called when rows are forgotten."""
         self._fits.clear()
 
-    def aim_at(self, objective: Objective) -> None:
+    def set_objective(self, objective: Objective) -> None:
         """Measure affinity by another objective. Called when the policy changes."""
         self.objective = objective
         self._fits.clear()

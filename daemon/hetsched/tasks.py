@@ -186,7 +186,7 @@ class TaskRecord:
 
     Attributes:
         resource: where it runs, or whose run queue it waits in.
-        turn: where it stands among tasks of several users that are alike otherwise.
+        virtual_start: where it stands among tasks of several users that are alike otherwise.
         epoch: the current binding to a worker; 0 before the first.
         bound: whether a worker holds it (staged, running or preempted).
         intent: what is wanted of it while it runs; None: to run on, or it does not run.
@@ -196,7 +196,7 @@ class TaskRecord:
         checkpointed: whether it has reached a checkpoint since it came to its resource.
         unmet: unfinished tasks that must complete first.
         progress: share done, 0 to 1, as last reported at `progress_at`.
-        turned: `ResourceState.turned` of its resource at `progress_at`, if that is shared.
+        attained: `ResourceState.attained` of its resource at `progress_at`, if that is shared.
         kept: the part of it that a snapshot holds: what a lost worker does not take along.
         furthest: the largest share that was ever done.
         attempts: bindings to a worker lost since it last got further.
@@ -207,9 +207,9 @@ class TaskRecord:
         rule: the rule that put it where it is, or sends it away, for users.
         train: the tasks that one worker has in one slot, in order, this one among them;
             None: it is alone there.
-        unbegun: it was ordered behind others of a train and is not known to have begun;
+        not_started: it was ordered behind others of a train and is not known to have begun;
             `recalled`: its worker was asked to give it back then.
-        alone: it is never to be in a train again: one of its worker's was lost.
+        never_in_train: it is never to be in a train again: one of its worker's was lost.
 
     """
 
@@ -221,7 +221,7 @@ class TaskRecord:
     state: State = State.QUEUED
     resource: str | None = None
     rank: float = 0.0
-    turn: float = 0.0
+    virtual_start: float = 0.0
     epoch: int = 0
     bound: bool = False
     intent: Intent | None = None
@@ -233,7 +233,7 @@ class TaskRecord:
     unmet: set[TaskId] | frozenset[TaskId] = frozenset()
     progress: float = 0.0
     progress_at: Nanoseconds = 0
-    turned: Nanoseconds = 0
+    attained: Nanoseconds = 0
     kept: float = 0.0
     furthest: float = 0.0
     since: Nanoseconds = 0
@@ -243,24 +243,24 @@ class TaskRecord:
     moves: int = 0
     rule: str = ""
     train: list[TaskRecord] | None = None
-    unbegun: bool = False
+    not_started: bool = False
     recalled: bool = False
-    alone: bool = False
+    never_in_train: bool = False
     attempts: int = 0
     story: list[tuple[Nanoseconds, State, Step, State]] = field(default_factory=list)
 
-    def get_to(self, progress: float) -> None:
+    def reach(self, progress: float) -> None:
         """Note a share done; one never reached before gives it all its attempts back."""
         self.progress = progress
         if progress > self.furthest:
             self.furthest = progress
             self.attempts = 0
 
-    def note_failure(self, resource: str, reason: str) -> None:
+    def record_failure(self, resource: str, reason: str) -> None:
         """Note why it failed on a resource; the journal may hold the former dict."""
         self.failures = {**self.failures, resource: reason[:LONGEST_FAILURE]}
 
-    def why_failed(self, reason: str) -> str:
+    def failure_reason(self, reason: str) -> str:
         """Tell why it fails: for each resource, where it failed on several."""
         if len(self.failures) <= 1:
             return reason
@@ -313,7 +313,7 @@ class TaskRecord:
         """
         if self.resource is None:
             raise BugError(
-                f"task {self.id} is {self.state}, on no resource: {self.tell()}"
+                f"task {self.id} is {self.state}, on no resource: {self.describe_story()}"
             )
         return self.resource
 
@@ -337,7 +337,7 @@ class TaskRecord:
         if successor is None:
             raise BugError(
                 f"task {self.id}: {step} is impossible while {self.state}; "
-                f"its story: {self.tell()}"
+                f"its story: {self.describe_story()}"
             )
         if len(self.story) >= LONGEST_STORY:
             del self.story[: LONGEST_STORY // 2]
@@ -345,7 +345,7 @@ class TaskRecord:
         self.state = successor
         return successor
 
-    def tell(self) -> str:
+    def describe_story(self) -> str:
         """Tell what the task went through, in one line."""
         return "; ".join(
             f"{now}: {before} -{step}-> {after}"

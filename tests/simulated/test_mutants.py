@@ -95,14 +95,14 @@ def lose_the_chosen_policy_at_a_restart(patch: Patch) -> None:
 
 
 def run_dependents_of_failed_tasks(patch: Patch) -> None:
-    def follow(ledger: Ledger, ended: Any, task: Any) -> None:
+    def follow(state: SchedulerState, ended: Any, task: Any) -> None:
         task.unmet.discard(ended.id)
         if not task.unmet and task.state is State.WAITING:
-            task.advance("DependenciesMet", ledger.system.now)
-            ledger.enqueue(task)
-            ledger.record(task, "queued")
+            task.advance(Step.DEPENDENCIES_MET, state.system.now)
+            state.enqueue(task)
+            state.record(task, "queued")
 
-    patch.setattr(Ledger, "_follow", follow)
+    patch.setattr(SchedulerState, "_follow", follow)
 
 
 MUTANTS: list[Callable[[Patch], None]] = [

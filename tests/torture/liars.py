@@ -555,7 +555,7 @@ def _silence(shared: SharedNode, honest: HonestUser, judge: Judge) -> list[str]:
         honest.work()
         if _is_free(shared):
             return judge.look()
-    tasks = [record.tell() for record in shared.running(LIAR)]
+    tasks = [record.describe_story() for record in shared.running(LIAR)]
     return [f"places stay taken, of {tasks}; honest: {shared.own(HONEST)}"]
 
 

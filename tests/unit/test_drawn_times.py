@@ -47,10 +47,10 @@ def test_a_task_keeps_its_time_when_it_is_mapped(a_scheduler: Start) -> None:
         node.handle(a_task(number, "a"))
     before = waiting_times(node)
     task = min(before)
-    system, ledger = node.scheduler.system, node.scheduler.ledger
+    system, state = node.scheduler.system, node.scheduler.state
 
     place = Place(TaskId(task), "cpu", rank=9.0)
-    ledger.place(place.task, place.resource, place.rank)
+    state.place(place.task, place.resource, place.rank)
 
     cpu = next(
         m for m in input_of(system, AS_THE_AUTHORS_CODE).machines if m.name == "cpu"

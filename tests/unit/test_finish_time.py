@@ -86,7 +86,7 @@ def test_a_departing_task_whose_destination_is_now_avoided_has_no_destination() 
     (leaving,) = states["gpu0"].running.values()
     crashed = next(iter(states["cpu"].running.values()))
     node.handle(e.StripsDone(leaving.id, leaving.epoch, 0.1), 4.0)
-    node.scheduler.ledger.preempt(leaving.id, "cpu")
+    node.scheduler.state.preempt(leaving.id, "cpu")
 
     node.handle(e.WorkerLost(crashed.id, crashed.epoch, "SIGABRT", cause="crash"), 5.0)
     for second in range(6, 12):

@@ -13,7 +13,7 @@ from hetsched.ids import TaskId
 from hetsched.limits import Limits, Quota, Quotas
 from hetsched.planning.explain import explain
 from hetsched.policy import Drop
-from hetsched.quotas import Turns
+from hetsched.quotas import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -257,17 +257,17 @@ def test_a_share_of_three_gets_three_turns_of_four() -> None:
 
 
 def test_turns_count_computing_time_not_tasks() -> None:
-    turns = Turns()
+    queue = FairQueue()
 
-    long = [turns.draw(ANN, 10.0, 1.0) for _ in range(2)]
-    short = [turns.draw(BOB, 1.0, 1.0) for _ in range(3)]
+    long = [queue.virtual_start(ANN, 10.0, 1.0) for _ in range(2)]
+    short = [queue.virtual_start(BOB, 1.0, 1.0) for _ in range(3)]
 
     assert (long, short) == ([0.0, 10.0], [0.0, 1.0, 2.0])
 
 
 def test_who_was_away_saves_no_turns() -> None:
-    turns = Turns()
+    queue = FairQueue()
     for _ in range(5):
-        turns.take(turns.draw(ANN, 10.0, 1.0))
+        queue.advance(queue.virtual_start(ANN, 10.0, 1.0))
 
-    assert turns.draw(BOB, 10.0, 1.0) == 40.0
+    assert queue.virtual_start(BOB, 10.0, 1.0) == 40.0

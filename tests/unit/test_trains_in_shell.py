@@ -101,7 +101,7 @@ def test_what_begins_though_it_was_asked_back_has_its_stretch(
 ) -> None:
     runs = a_train(shell)
     scheduler = shell.runtime.scheduler
-    scheduler.ledger.recall(scheduler.system.tasks[TaskId(runs[1].task)])
+    scheduler.state.recall(scheduler.system.tasks[TaskId(runs[1].task)])
     report(shell, runs[0])
     task, epoch = runs[1].task, runs[1].epoch
     page = shell.journal.live[task]

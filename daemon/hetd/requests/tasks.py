@@ -67,7 +67,7 @@ class TaskRequests:
         """Say that a task lacks but a worker, and why that may take long."""
         pool, system = self._runtime.pool, self._runtime.scheduler.system
         owner = record.submitted.owner
-        kept_out = owner in system.unattended and record in system.outside.get(
+        kept_out = owner in system.unattended and record in system.deferred.get(
             owner, ()
         )
         runs = record.state is State.RUNNING and pool.worker_of(record.id) is None

@@ -188,7 +188,7 @@ def _why_waiting(system: System, task: TaskRecord, before: Counter[Row]) -> str:
         return f"waits for {task.resource}, behind {ahead} other{'s' * (ahead != 1)}"
     if not system.feasible(task.row):
         return "waits until a resource that can run it is usable"
-    if task in system.outside.get(task.submitted.owner, ()):
+    if task in system.deferred.get(task.submitted.owner, ()):
         if task.submitted.owner in system.unattended:
             return "keeps out of the way of others"
         return "waits until other tasks of its owner end: they use the whole quota"

@@ -153,8 +153,8 @@ class View:
         expected = max(system.estimates.seconds(task.row, state.resource), 1e-9)
         elapsed = (system.now - task.progress_at) / SECOND
         if state.resource.shared:
-            given = (system.now - state.turned_at) // len(state.running)
-            elapsed = (state.turned + given - task.turned) / SECOND
+            given = (system.now - state.attained_at) // len(state.running)
+            elapsed = (state.attained + given - task.attained) / SECOND
         arriving = 0.0
         if task.progress_at == task.since and task.progress_then > 0.0:
             arriving = self._arriving(task, r, state)

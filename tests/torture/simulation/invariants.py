@@ -98,9 +98,9 @@ class Inspector:
             if record is None:
                 continue
             if held and not _is_held(record):
-                yield f"task {task} was held, and is {record.state}: {record.tell()}"
+                yield f"task {task} was held, and is {record.state}: {record.describe_story()}"
             if not held and record.state is State.HELD:
-                yield f"task {task} was released, and is held: {record.tell()}"
+                yield f"task {task} was released, and is held: {record.describe_story()}"
 
     def _cancelled(self, runtime: Runtime) -> Iterator[str]:
         tasks = runtime.scheduler.system.tasks

@@ -51,4 +51,4 @@ def test_stories_and_rows_do_not_fill_memory(a_scheduler: Start) -> None:
         node.handle(e.TaskCancelled(TaskId(number)))
 
     assert len(node.scheduler.system.tasks[ONE].story) <= LONGEST_STORY
-    assert len(node.scheduler.ledger._rows) <= ROWS_KEPT + 2
+    assert len(node.scheduler.state._rows) <= ROWS_KEPT + 2

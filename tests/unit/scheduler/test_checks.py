@@ -46,10 +46,10 @@ def _waits_nowhere(system: System) -> None:
 
 def _stands_in_two_queues(system: System) -> None:
     task = system.tasks[TWO]
-    system.outside[7] = type(system.unplaced)()
+    system.deferred[7] = type(system.unplaced)()
     system.queue("cpu").remove(task)
     task.resource = None
-    system.outside[7].push(task)
+    system.deferred[7].push(task)
     system.unplaced.push(task)
 
 

@@ -44,9 +44,9 @@ def asked_again(actions: list[Action]) -> bool:
 def settle(node: Harness) -> list[int]:
     """Let the timer fire until nothing is left; return how much was told each time."""
     told_of = []
-    while node.scheduler.ledger.unfinished:
+    while node.scheduler.state.unfinished:
         actions = node.handle(e.TimerFired())
-        assert asked_again(actions) == node.scheduler.ledger.unfinished
+        assert asked_again(actions) == node.scheduler.state.unfinished
         told_of.append(len(told(actions)))
         assert len(told_of) < 10 * MANY
     return told_of
@@ -144,11 +144,11 @@ def test_tasks_come_in_again_bit_by_bit(a_scheduler: Start) -> None:
 
     node.handle(e.OwnerUnattended(7))
     settle(node)
-    assert len(node.scheduler.system.outside[7]) == MANY - 1  # one runs
+    assert len(node.scheduler.system.deferred[7]) == MANY - 1  # one runs
     node.handle(e.OwnerAttended(7))
     settle(node)
 
-    assert not node.scheduler.system.outside
+    assert not node.scheduler.system.deferred
     assert len(node.scheduler.system.states["cpu"].queue) == MANY - 1
 
 
@@ -206,5 +206,5 @@ def test_a_start_places_everything(a_scheduler: Start) -> None:
 
     node.restart(*(a_task(number) for number in range(1, MANY + 1)))
 
-    assert not node.scheduler.ledger.unfinished
+    assert not node.scheduler.state.unfinished
     assert len(node.scheduler.system.states["cpu"].queue) == MANY - 1
