@@ -1,8 +1,8 @@
-"""Quotas: what each user's tasks may take, and whose turn it is.
+"""Quotas limit how many tasks of each user are admitted; a fair queue orders users.
 
-A user's tasks beyond his quota are kept *outside*: they wait, in order, out of all
-that policies look at, and come in as others of his end. A quota holds at the gate, not
-at the slots: a task that came in may wait for a busy resource, and counts meanwhile.
+A user's tasks beyond the quota are *deferred*: they wait, in order, hidden from policies,
+and are admitted as other tasks of that user end. A quota counts admitted tasks, not used
+slots: an admitted task that waits for a busy resource counts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from hetsched.tasks import TaskRecord
 
 OWNERS_KEPT = 10_000
-"""Users whose next turn is kept even when it has passed."""
+"""Owners whose next virtual start is kept even when it has passed."""
 
 
 class FairQueue:
-    """Whose turn it is: start-time fair queueing over expected computing time.
+    """Start-time fair queueing over expected computing time.
 
-    Each task starts, on a clock of its own that goes on as tasks are dispatched, where
-    its owner's last one ends; among tasks that are alike the earliest start goes first.
-    With one user that is the order of arrival.
+    A virtual clock advances as tasks are dispatched. The virtual start of a task is where
+    its owner's last one ends; among tasks that are otherwise equal the earliest start goes
+    first. With one user that is the order of arrival.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,14 @@ class FairQueue:
         self._next: dict[int, float] = {}
 
     def virtual_start(self, owner: int, seconds: float, share: float) -> float:
-        """Give a task its start; `seconds` is what it is expected to compute."""
+        """Return the virtual start of an owner's next task.
+
+        Args:
+            owner: its uid.
+            seconds: computing time that is expected of the task.
+            share: weight of the owner, above 0.
+
+        """
         start = max(self._clock, self._next.get(owner, 0.0))
         self._next[owner] = start + seconds / share
         if len(self._next) > OWNERS_KEPT:
@@ -44,25 +51,25 @@ class FairQueue:
         return start
 
     def advance(self, virtual_start: float) -> None:
-        """Let the clock go on: a task with this start was dispatched."""
+        """Advance the clock: a task with this virtual start was dispatched."""
         self._clock = max(self._clock, virtual_start)
 
 
 class AdmissionQuota:
-    """Lets each user's tasks in as far as his quota goes, and while they can have workers."""
+    """Admits tasks within their owners' quotas, while the owners can have workers."""
 
     def __init__(self, system: System, quotas: Quotas) -> None:
         self._system = system
         self.quotas = quotas
         self._inside: dict[int, set[TaskId]] = {}
         self._to_review: set[int] = set()
-        """Owners whose tasks outside may come in: something of theirs changed."""
+        """Owners whose deferred tasks may be admitted because something changed."""
 
     def admit(self, task: TaskRecord) -> bool:
-        """Take a task in that wants to wait for a slot, unless it is to stay outside.
+        """Admit a task that waits for a slot, if its owner's quota allows; return whether.
 
-        A task that no usable resource can run stays outside too: it would keep others of
-        its owner out for nothing.
+        A task that no usable resource can run is not admitted: it would keep others of
+        its owner waiting without need.
         """
         owner = task.submitted.owner
         if self.lacks_worker(task):
@@ -80,22 +87,22 @@ class AdmissionQuota:
         return False
 
     def close(self, owner: int) -> None:
-        """Let no task of a user in that would need a worker to be made."""
+        """Stop admitting tasks of an owner that need a new worker."""
         self._system.unattended.add(owner)
 
     def open(self, owner: int) -> None:
-        """Let them in again."""
+        """Admit an owner's tasks that need a new worker again."""
         self._system.unattended.discard(owner)
         self._to_review.add(owner)
 
     def enter(self, task: TaskRecord) -> None:
-        """Count a task that runs, within the quota or not."""
+        """Count a running task, within the quota or not."""
         owner = task.submitted.owner
         if self.quotas.of(owner).running is not None:
             self._inside.setdefault(owner, set()).add(task.id)
 
     def leave(self, task: TaskRecord) -> None:
-        """Take note that a task is not up for a slot any more."""
+        """Stop counting a task, which does not wait for a slot or run any more."""
         owner = task.submitted.owner
         inside = self._inside.get(owner)
         if inside is not None and task.id in inside:
@@ -103,23 +110,23 @@ class AdmissionQuota:
             self._to_review.add(owner)
 
     def defer(self, task: TaskRecord) -> None:
-        """Let a task wait outside."""
-        outside = self._system.deferred.setdefault(task.submitted.owner, RunQueue())
-        outside.push(task, task.rank)
+        """Let a task wait until its owner's quota admits it."""
+        deferred = self._system.deferred.setdefault(task.submitted.owner, RunQueue())
+        deferred.push(task, task.rank)
 
     def deferred_queue(self, task: TaskRecord) -> RunQueue | None:
-        """Find the queue where a task waits outside; None: it does not."""
+        """Return the queue in which a task is deferred; None: it is not."""
         if not self._system.deferred:
             return None
         queue = self._system.deferred.get(task.submitted.owner)
         return queue if queue is not None and task in queue else None
 
     def review(self) -> None:
-        """Look at all that waits outside anew: resources or quotas changed."""
+        """Review all deferred tasks, because resources or quotas changed."""
         self._to_review.update(self._system.deferred)
 
     def change(self, quotas: Quotas) -> None:
-        """Take up other quotas; what came in stays in, above a lowered quota too."""
+        """Set other quotas; admitted tasks stay admitted, above a lower quota too."""
         self.quotas = quotas
         self._inside.clear()
         for task in self._system.tasks.values():
@@ -129,12 +136,14 @@ class AdmissionQuota:
         self.review()
 
     def admit_deferred(self, most: int) -> Iterator[TaskRecord]:
-        """Take in the tasks outside that may come in now, in order; so many at most."""
+        """Admit and yield deferred tasks, in order; at most `most`."""
         while self._to_review:
             owner = self._to_review.pop()
             queue = self._system.deferred.get(owner)
             while queue and (task := self._first(queue)):
-                if most <= 0:  # before it counts as let in: another may be first then
+                if (
+                    most <= 0
+                ):  # before it counts as admitted: another may be first later
                     self._to_review.add(owner)
                     return
                 if not self.admit(task):
@@ -147,11 +156,11 @@ class AdmissionQuota:
 
     @property
     def may_admit(self) -> bool:
-        """Whether tasks outside may come in."""
+        """Whether deferred tasks may be admitted."""
         return not self._to_review.isdisjoint(self._system.deferred)
 
     def _first(self, queue: RunQueue) -> TaskRecord | None:
-        """Look at the first task that some usable resource can run."""
+        """Return the first task that some usable resource can run."""
         heads = [queue.head_of(row) for row in queue.rows()]
         fit = [
             task
@@ -161,6 +170,6 @@ class AdmissionQuota:
         return min(fit, key=queue.key_of, default=None)
 
     def lacks_worker(self, task: TaskRecord) -> bool:
-        """Whether a task has no worker, and nobody makes one."""
+        """Whether a task has no worker, and its owner has no launcher to start one."""
         unattended = task.submitted.owner in self._system.unattended
         return unattended and not task.bound and not task.submitted.served

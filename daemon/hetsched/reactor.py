@@ -1,8 +1,9 @@
-"""The reactor: how each event changes the scheduler's state.
+"""The reactor applies each event to the scheduler's state.
 
-One method for each event, called by the scheduler only; every method leaves the
-invariants of `hetsched.invariants` true. An event about a task that has ended, or of an
-older epoch than the task's present binding, is late and changes nothing.
+It has one method for each type of event, called by the scheduler only. The invariants of
+`hetsched.invariants` hold after each of them. An event of a task that has ended, or of an
+older epoch than the task's present binding, is late and changes nothing. The next states
+of tasks are in the table `hetsched.tasks.TRANSITIONS`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 WAITS_IN_WORKER = (State.PREEMPTED, State.HELD)
-"""A task in these ran by an order that was not recorded if its worker finishes it."""
+"""States of a task that a worker may finish: the command to run it was not recorded."""
 
 
 class Reactor:
@@ -70,7 +71,7 @@ class Reactor:
         }
 
     def apply(self, event: Event) -> None:
-        """Apply an event. `TaskReady` and `TimerFired` change nothing here."""
+        """Apply an event. Types without a handler, such as `TimerFired`, change nothing."""
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)
@@ -84,7 +85,7 @@ class Reactor:
         self.state.record(task, "submitted")
 
     def _waits_for_others(self, task: TaskRecord) -> bool:
-        """Let a new task wait for its owner or other tasks, if it has to."""
+        """Hold a new task, or let it wait for other tasks; return whether it had to."""
         if task.submitted.hold:
             self.state.hold(task)
         elif task.unmet:
@@ -145,7 +146,7 @@ class Reactor:
         self.state.record(task, "released")
 
     def _suspend(self, task: TaskRecord, *, on: bool) -> None:
-        """Stop a task where it runs, and keep its place; or let it go on."""
+        """Stop the process of a running task, which keeps its slot; or resume it."""
         if task.suspended is not on and task.cancelling is None:
             task.suspended = on
             self.state.actions.append(a.Suspend(task.id, task.epoch, on))
@@ -159,7 +160,7 @@ class Reactor:
         if task.state is State.RUNNING:
             self.state.update_row(task)
             if not task.preemptible:
-                return  # it goes there if it is to begin anew
+                return  # it moves there only if it is started again
             if task.preempting or task.resource != event.resource:
                 self.state.preempt(task.id, event.resource)
             return
@@ -175,7 +176,7 @@ class Reactor:
         if task is None:
             return
         waits, where = task.state.placeable, task.resource
-        if waits:  # its place in the queue follows from both
+        if waits:  # its place in the queue depends on both
             self.state.withdraw(task)
         task.submitted = structs.replace(
             task.submitted, priority=event.priority, deadline=event.deadline
@@ -247,7 +248,7 @@ class Reactor:
         task.rank = FRONT
         task.advance(Step.TASK_YIELDED, self.system.now)
         if not task.preemptible:
-            self.state.update_row(task)  # it may go anywhere again
+            self.state.update_row(task)  # it is not bound to this resource any more
         if task.cancelling is not None:
             self.state.end(task, Step.TASK_CANCELLED, task.cancelling)
             return
@@ -258,7 +259,7 @@ class Reactor:
         self.state.record(task, task.state.value)
 
     def _record_progress_of_held(self, event: e.TaskYielded) -> None:
-        """Take note how far a task got that was found running, and is to be held."""
+        """Record the progress of a held task that was found running and has yielded."""
         task = self.state.current(event.task, event.epoch)
         if task is not None and task.state is State.HELD:
             task.reach(event.progress)
@@ -268,7 +269,7 @@ class Reactor:
         if task is None:
             return
         if event.progress > task.kept or not event.progress:
-            # progress, also of a task that cannot tell how far it is
+            # a task that does not know its progress reports 0
             task.attempts = 0
         task.kept = event.progress
         if task.progress < event.progress:
@@ -291,7 +292,7 @@ class Reactor:
             if task.state.placeable:
                 self.state.defer_unadmitted(task)
             return
-        # It was told to go on at the same moment: another worker is told so.
+        # `Run` was sent to it at the same moment; another worker will get that.
         self.state.withdraw(task)
         if task.cancelling is not None:
             self.state.end(task, Step.TASK_ABORTED, task.cancelling)
@@ -308,7 +309,7 @@ class Reactor:
         self.state.withdraw(task)
         task.bound = False
         if task.cancelling is not None:
-            # its owner was told so; that it came to its end meanwhile changes nothing
+            # the cancellation was confirmed to its owner before it finished
             self.state.end(task, Step.TASK_ABORTED, task.cancelling)
         else:
             self.state.end(task, Step.TASK_FINISHED, None)
@@ -322,7 +323,7 @@ class Reactor:
         task.bound = False
         task.progress = task.kept
         if task.state is State.HELD:
-            return  # it had been staged; it is staged anew when released
+            return  # it had been staged; it is staged again after its release
         self.state.withdraw(task)
         if task.cancelling is not None:
             self.state.end(task, Step.TASK_ABORTED, task.cancelling)
@@ -337,7 +338,7 @@ class Reactor:
         self._retry_or_fail(task, there, Step.RETRIED, event.reason)
 
     def _alike(self, name: str, *, whole_kind: bool) -> frozenset[str]:
-        """Return the resource, or all of its kind."""
+        """Return the resource's name, or those of all resources of its kind."""
         if not whole_kind:
             return frozenset({name})
         known = self.system.resources
@@ -346,21 +347,21 @@ class Reactor:
     def _retry_or_fail(
         self, task: TaskRecord, failed_on: frozenset[str], step: Step, reason: str
     ) -> None:
-        """Let a task go on elsewhere; where it has failed everywhere, it fails."""
+        """Retry a task on another resource; fail it where none is left."""
         if self._exclude(task, failed_on):
             self.state.retry(task, step, reason)
         else:
             self.state.end(task, Step.TASK_FAILED, task.failure_reason(reason))
 
     def _exclude(self, task: TaskRecord, failed_on: frozenset[str]) -> bool:
-        """Leave out where a task failed; whether it can still run somewhere."""
+        """Exclude resources for a task; return whether it can still run somewhere."""
         task.excluded |= failed_on
         task.pinned = None
         self.state.update_row(task, leaves=True)
         return task.cancelling is None and self.system.possible(task.row)
 
     def _avoid(self, task: TaskRecord, name: str) -> None:
-        """Leave a resource out, if a running task can run on another one."""
+        """Exclude a resource for a running task, unless no other can run it."""
         before = task.excluded, task.pinned
         if not self._exclude(task, frozenset({name})):
             task.excluded, task.pinned = before
@@ -393,10 +394,13 @@ class Reactor:
             self._mark_lost_by_fault(task, task.resource, event)
 
     def _take_back_unstarted(self, task: TaskRecord, event: e.WorkerLost) -> bool:
-        """Let a task wait again that its worker had behind others, and did not begin.
+        """Return an unstarted task of a lost worker's train to its queue.
 
-        None of these is behind others again: the next worker tells by its end whose
-        fault that is.
+        Returns:
+            whether the event is dealt with by that.
+
+        No task of the train is put into a train again, so that the next loss shows
+        which of them was at fault.
         """
         for other in task.train or ():
             other.never_in_train = True
@@ -409,7 +413,7 @@ class Reactor:
     def _mark_lost_by_fault(
         self, task: TaskRecord, resource: str, event: e.WorkerLost
     ) -> None:
-        """Let a task that would not get further there go on elsewhere, or fail."""
+        """Exclude the resource on which a task's own fault lost its worker; retry or fail it."""
         self.state.withdraw(task)
         task.bound = False
         task.progress = task.kept
@@ -419,10 +423,10 @@ class Reactor:
     def _mark_lost_by_others(
         self, task: TaskRecord, resource: str, event: e.WorkerLost
     ) -> None:
-        """Let a task go on elsewhere that somebody killed, or the kernel holds.
+        """Retry a task elsewhere whose worker was killed or is stuck in the kernel.
 
-        It is no attempt the first time, if there is another resource: it may not have
-        been the task's fault. It may come back later.
+        That may not be the task's fault: the first time on a resource does not count as
+        an attempt if there is another one, and the resource is not excluded.
         """
         first = resource not in task.failures
         self._blame(task, resource, event)
@@ -438,7 +442,7 @@ class Reactor:
     # ------------------------------------------------------------ restart
 
     def restore(self, event: e.TaskSubmitted | e.TaskRestored) -> None:
-        """Apply what was known of a task before the start."""
+        """Restore a task as it was known before the start."""
         if isinstance(event, e.TaskSubmitted):
             task = self.state.add(event)
             if not self._waits_for_others(task):
@@ -490,7 +494,7 @@ class Reactor:
         if task.state is State.RUNNING and task.resource == event.resource:
             return
         if task.state is State.HELD:
-            # Its release was not recorded: it is to wait again.
+            # Its release was not recorded, so it must wait again.
             self.state.actions.append(a.Preempt(task.id, task.epoch))
             return
         state = self.system.states.get(event.resource)
@@ -501,7 +505,7 @@ class Reactor:
             self.state.occupy(task, state)
             self.state.record(task, "found")
         else:
-            # What it runs on is another task's by now.
+            # Its slot belongs to another task by now.
             self.state.release_worker(task)
             self.state.retry(task, Step.WORKER_LOST, "its place was given away")
 
@@ -533,7 +537,7 @@ class Reactor:
         self._reopen_resource(event.resource)
 
     def _reopen_resource(self, resource: str) -> None:
-        """Let tasks come; of those that avoid the resource, let one try it soon."""
+        """Admit tasks to a resource that is usable again; let one that avoids it try it soon."""
         self.system.resources_changed()
         self.state.admission.review()
         self.system.breaker.expire(resource, self.system.now)
@@ -552,7 +556,7 @@ class Reactor:
         state.draining = True
         self._close_resource(state)
         for task in list(state.running.values()):
-            # What can run nowhere else goes on to its end; what leaves, leaves.
+            # A task that can run nowhere else runs to its end; one that leaves already does.
             if not task.preempting and self.system.affinities(task.row):
                 self.state.preempt(task.id, None)
 
@@ -567,7 +571,7 @@ class Reactor:
         self.state.defer_unfit()
 
     def _close_resource(self, state: ResourceState) -> None:
-        """Let what waits for a resource that is out of use wait for another."""
+        """Empty the queue of a resource that is out of use; its tasks are placed again."""
         self.system.resources_changed()
         self.state.unplace(state)
         self.state.defer_unfit()

@@ -1,8 +1,46 @@
-"""The scheduler: the only mutator. `handle(event, now)` returns actions.
+"""The scheduler: events in, actions out.
 
-Mechanism, not policy: a free slot always takes the head of its queue, the next tasks
-of a busy resource are staged, a task that yielded goes where it was sent. Where tasks
-go is the policy's business.
+Theory of operation
+===================
+
+The scheduler decides which task runs where. It is pure: it does no I/O, starts no thread and
+reads no clock. Its caller, the *shell*, passes the present instant with every call. There are
+two shells: the daemon (`hetd.runtime`) and the simulator (`hetsim`).
+
+*Events* (`events`) are facts about the world: a task was submitted, a worker reported progress,
+a resource was lost. `Scheduler.handle(event, now)` does four things, in this order:
+
+1. The *reactor* (`reactor`) applies the event to the state. It has one method for each type of
+   event. An event of an ended task, or of an older binding to a worker (an older `epoch`), is
+   late and changes nothing. `handle_all` applies several events of one instant first and then
+   decides once for all of them.
+2. What earlier events left over is continued, and tasks within their owners' quotas are
+   admitted (`quotas`). A policy never sees tasks that are beyond a quota.
+3. The *policy* (`policy`) is asked once for each type of event, and for each `TaskYielded`. It
+   yields decisions: place, preempt or drop a task, or call again later. Each decision is applied
+   before the policy goes on, so that it sees the effects of its own decisions.
+4. Mechanism that is the same for all policies follows: each free slot takes the head of its run
+   queue (`queues`), short tasks that are alike are dispatched together as a train, and the next
+   tasks of busy resources are staged in workers.
+
+*Actions* (`actions`) are what the shell is to do, in order: `Run`, `Preempt`, `Abort`, `Record`
+and so on. The scheduler never waits for their results; those come back as events.
+
+The state is split in two. `System` (`system`) is what policies may read. `SchedulerState`
+(`state`) wraps it with the steps by which it changes; only the reactor and the scheduler call
+these. A task (`tasks`) has a state, changed by `TRANSITIONS` alone, and while it runs an intent:
+yield, hold, cancel or none. It keeps a story of its steps, which every `BugError` quotes.
+
+One call does a bounded amount of work where `Limits.at_once` is set. What remains is done by the
+next call, for which the actions contain a `SetTimer`.
+
+`invariants` holds after every call: each task is in exactly one place, no slot is used twice, no
+slot idles while a task waits for it, and a task is departing if and only if it was asked to
+leave. Tests call `Scheduler.check()` after each event; the daemon does not.
+
+Read on in `tasks`, `events`, `actions`, `policy`, `reactor` and `state`; then a policy, for
+instance `hetsched.policies.finish_time`. How applications avoid resources on which they failed
+is in `breaker`.
 """
 
 from __future__ import annotations
@@ -49,7 +87,7 @@ class Scheduler:
         self._reactor = Reactor(self.state)
 
     def handle(self, event: Event, now: Nanoseconds) -> list[Action]:
-        """Take in what happened; return what to do about it, in order.
+        """Apply an event; return the actions that follow, in order.
 
         Raises:
             BugError: the event is impossible in the present state.
@@ -57,19 +95,19 @@ class Scheduler:
         """
         self.system.now = now
         state = self.state
-        # at the start nobody waits for answers yet
+        # the work is not bounded at the start: nobody waits for a reply yet
         state.begin(bounded=not isinstance(event, e.NodeStarted))
         self._reactor.apply(event)
         self._decide([event])
         return state.finish()
 
     def handle_all(self, events: Sequence[Event], now: Nanoseconds) -> list[Action]:
-        """Take in what happened at one instant, as one.
+        """Apply several events of one instant, then decide once for all of them.
 
-        No decision is made on half of it: tasks that arrive together are all there
-        before the first one is placed. Of several events of one type the policy is told
-        the last, as the system has taken in all of them (of `TaskYielded` each); or one
-        after the other, if it decides for each.
+        Tasks that arrive together are all present before the first one is placed. The
+        policy is asked once for each type of event, with the last of that type (for
+        `TaskYielded` with each); one with `each_event` is asked with each of them, until
+        it decides nothing.
 
         Raises:
             BugError: an event is impossible in the present state.
@@ -86,14 +124,15 @@ class Scheduler:
     def restore(
         self, tasks: Sequence[TaskSubmitted | TaskRestored], now: Nanoseconds
     ) -> list[Action]:
-        """Take in tasks that there were before the start; `NodeStarted` is to follow.
+        """Restore the tasks of an earlier run of the shell; `NodeStarted` must follow.
 
-        No task may be placed where another still runs that is not taken up yet. Where
-        the waiting ones wait is told once, when they are placed.
+        Nothing is placed before `NodeStarted`, so that no task gets a slot in which one
+        that is not restored yet still runs. The place of a waiting task is recorded once,
+        when it is placed.
 
         Args:
-            tasks: in the order of their ids, but for those that run.
-            now: one instant for all.
+            tasks: running ones first, then the others in the order of their ids.
+            now: the present instant, the same for all.
 
         """
         self.system.now = now
@@ -109,11 +148,11 @@ class Scheduler:
         return self.handle(e.PolicyChanged(), now)
 
     def next_trial(self) -> Nanoseconds | None:
-        """When `TrialDue` is to be told; None: never, as things are."""
+        """Return the instant at which `TrialDue` must be sent; None: no trial is pending."""
         return self.system.breaker.next_retry()
 
     def next_recall(self) -> Nanoseconds | None:
-        """When `TrainOverdue` is to be told; None: never, as things are."""
+        """Return the instant at which `TrainOverdue` must be sent; None: there is no train."""
         return self.state.next_recall()
 
     def check(self) -> None:
@@ -126,12 +165,12 @@ class Scheduler:
         self.state.arrival_rule = p.arrival_rule_of(policy)
 
     def _decide(self, events: Sequence[Event]) -> None:
-        """Go on with what earlier events led to, and carry the policy's decisions out."""
+        """Continue pending work, ask the policy, then fill slots and stage tasks."""
         self.state.continue_pending()
         self.state.admit_deferred()
         each = p.reacts_to_each(self.policy)
         for same in _alike(events):
-            # where it decides nothing, it would decide nothing for the next one either
+            # a policy that decides nothing for one would decide nothing for the next
             for event in same if each else same[-1:]:
                 if not self._react(event):
                     break
@@ -139,12 +178,12 @@ class Scheduler:
         self._stage()
 
     def _react(self, event: Event) -> bool:
-        """Apply what the policy decides, as many decisions as one handling may.
+        """Apply the policy's decisions, up to the limit of one call.
 
-        A policy that is stopped short looks at the system anew, when the timer is due.
+        A policy that is interrupted by the limit is asked again when the timer fires.
 
         Returns:
-            Whether it decided something, and may decide more.
+            whether it decided something and may decide more.
 
         """
         decided = False
@@ -179,7 +218,7 @@ class Scheduler:
                 assert_never(decision)
 
     def _fill(self) -> None:
-        """Let every free slot take the head of its queue."""
+        """Dispatch the head of its queue to every free slot."""
         for state in self.system.usable_states():
             while len(state.running) < state.slots and state.queue:
                 task = state.queue.pop()
@@ -191,7 +230,7 @@ class Scheduler:
                     self._extend_train(task, state)
 
     def _extend_train(self, first: TaskRecord, state: ResourceState) -> None:
-        """Let short tasks like the one that has just got a slot follow it there."""
+        """Dispatch waiting short tasks like `first` behind it, in the same slot."""
         if state.resource.shared or not _may_join_train(first):
             return
         limits = self.state.limits
@@ -199,7 +238,7 @@ class Scheduler:
         if seconds > limits.train_task_s:
             return
         most = min(limits.train, int(limits.train_s / max(seconds, 1e-9)))
-        # what waits is shared with the other slots
+        # the other slots get their share of the waiting tasks
         for _ in range(min(most - 1, len(state.queue) // state.slots)):
             task = state.queue.head()
             if task is None or not _is_like(task, first) or not _may_join_train(task):
@@ -215,14 +254,14 @@ class Scheduler:
             if not queue.touched:
                 continue
             queue.touched = False
-            # Most queues of very short tasks hold nothing else: not worth a walk.
+            # Most queues of very short tasks hold nothing else, and need no walk.
             if any(self._worth_staging(row, state.resource) for row in queue.rows()):
                 self._stage_first(state)
 
     def _stage_first(self, state: ResourceState) -> None:
         for task in state.queue.first(self.state.limits.stage * state.slots):
             if self.state.admission.lacks_worker(task):
-                continue  # it is about to be kept out
+                continue  # it will be deferred
             if not task.bound and self._worth_staging(task.row, state.resource):
                 self.state.stage(task)
 
@@ -232,7 +271,7 @@ class Scheduler:
 
 
 def _alike(events: Sequence[Event]) -> list[list[Event]]:
-    """Group the events that say the same to a policy; what yielded is there to be judged."""
+    """Group events by type; each `TaskYielded` is a group, for policies judge its task."""
     groups: dict[object, list[Event]] = {}
     for event in events:
         which = event.task if isinstance(event, e.TaskYielded) else None
@@ -241,7 +280,7 @@ def _alike(events: Sequence[Event]) -> list[list[Event]]:
 
 
 def _may_join_train(task: TaskRecord) -> bool:
-    """Whether nothing is known of a task that would make it a bad neighbour."""
+    """Whether a task may share a slot: it has not failed, and needs no worker of its own."""
     submitted = task.submitted
     return not (
         task.never_in_train
@@ -256,7 +295,7 @@ def _may_join_train(task: TaskRecord) -> bool:
 
 
 def _is_like(task: TaskRecord, first: TaskRecord) -> bool:
-    """Whether a waiting task may follow another in its slot."""
+    """Whether a waiting task has the row, owner and priority of the first of a train."""
     mine, other = task.submitted, first.submitted
     return (
         task.row is first.row

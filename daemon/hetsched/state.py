@@ -1,7 +1,8 @@
-"""The ledger: the system's state, and the steps by which it changes.
+"""The scheduler's state, and the steps by which it changes.
 
-Decisions of the policy are steps; events are made of steps by `intake`. Called by the
-scheduler and the intake only. The actions that follow are collected in `actions`.
+The scheduler applies the policy's decisions by these steps; the reactor composes them for
+each event. Nothing else calls them. Each step appends the actions that follow from it to
+`SchedulerState.actions`. The part of the state that policies read is `hetsched.system`.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ if TYPE_CHECKING:
     from hetsched.system import ResourceState, System
 
 ROWS_KEPT = 1024
-"""Rows that may be kept besides twice those of live tasks: types come and go for years."""
+"""Rows kept in addition to twice those of live tasks; a daemon sees many types in years."""
 
 
 UNBOUNDED = 1 << 62
-"""Steps, where they are not limited."""
+"""Number of steps that stands for no limit."""
 
 
 class SchedulerState:
-    """Books every change of the system's state.
+    """Changes the system's state, and collects the actions that follow.
 
-    What one event leads to may concern any number of tasks: dependents of one that ends,
-    tasks that wait for a drained resource or lose their places to a new policy. With
-    `Limits.at_once` so many are dealt with in one handling of events; `continue_pending` goes on
-    with the others in the next, for which `finish` sets a timer.
+    One event may concern any number of tasks: dependents of a task that ends, tasks that
+    wait for a drained resource or that a new policy must place again. `Limits.at_once`
+    bounds how many of them one call handles; `continue_pending` handles the others in
+    later calls, for which `finish` sets a timer.
     """
 
     def __init__(self, system: System, limits: Limits, first_epoch: int) -> None:
@@ -54,15 +55,15 @@ class SchedulerState:
         self._row_limit = ROWS_KEPT
         self._dependents: dict[TaskId, deque[TaskRecord]] = {}
         self._ended: deque[TaskRecord] = deque()
-        """Tasks that ended and whose dependents have not all been dealt with."""
+        """Tasks that ended and some of whose dependents are not handled yet."""
         self._to_defer: deque[TaskRecord] = deque()
-        """Tasks to keep out: their owners have nobody to make workers."""
+        """Tasks to defer: their owners have no launcher to start workers."""
         self._replaced: dict[TaskId, TaskRecord] = {}
         self._steps = UNBOUNDED
         self.interrupted = False
         """Whether the policy had more to decide than could be applied at once."""
         self._trains: deque[tuple[Nanoseconds, list[TaskRecord]]] = deque()
-        """Trains, and when they should be over at the latest; in that order."""
+        """Trains in the order of the instants at which they are overdue."""
         self.arrival_rule = ""
         """See `policy.arrival_rule_of`."""
 
@@ -70,7 +71,7 @@ class SchedulerState:
         """Start a new list of actions.
 
         Args:
-            bounded: whether `Limits.at_once` holds.
+            bounded: whether `Limits.at_once` applies.
 
         """
         self.actions = []
@@ -79,9 +80,9 @@ class SchedulerState:
         self._steps = at_once if bounded and at_once is not None else UNBOUNDED
 
     def finish(self) -> list[Action]:
-        """Close the list: tell of the tasks that wait elsewhere than before."""
+        """Record tasks whose queue changed and circuits that changed; return all actions."""
         if self.admission.may_admit or self.unfinished:
-            # There is room for another task, of which to tell the policy, or more to do.
+            # A task can be admitted, for the policy to place, or work is left.
             self.actions.append(a.SetTimer(self.system.now + 1))
         if self._replaced:
             for task in self._replaced.values():
@@ -100,17 +101,17 @@ class SchedulerState:
 
     @property
     def unfinished(self) -> bool:
-        """Whether something is left for the next handling of events."""
+        """Whether work is left for the next call."""
         pending = self._ended or self.system.displaced or self._to_defer
         return bool(pending or self.interrupted)
 
     def spend(self, task: TaskRecord | None) -> bool:
-        """Count a change of a task; return whether there may be another one."""
+        """Count a change of a task; return whether the limit allows another one."""
         self._steps -= 1 if task is None else task.submitted.weight
         return self._steps > 0
 
     def continue_pending(self) -> None:
-        """Go on with what earlier events led to, as far as the limit of steps goes."""
+        """Continue work that earlier calls left, up to the limit of steps."""
         self._follow_ended()
         while self._to_defer and self._steps > 0:
             task = self._to_defer.popleft()
@@ -130,10 +131,10 @@ class SchedulerState:
     # ------------------------------------------------------------ decisions
 
     def place(self, task_id: TaskId, resource: str, rank: float) -> None:
-        """Put a waiting task into a run queue, out of the one where it waits."""
+        """Move a waiting task to the run queue of a resource."""
         task = self._waiting(task_id)
         if self.admission.deferred_queue(task) is not None:
-            return  # not up for a slot, whatever a policy wants
+            return  # deferred by a quota, whatever a policy decides
         if resource not in self.system.affinities(task.row):
             raise BugError(
                 f"task {task_id} cannot run on {resource}: {task.describe_story()}"
@@ -150,9 +151,9 @@ class SchedulerState:
         makes_way: bool = False,
         requeue: bool = False,
     ) -> None:
-        """Ask a running task to yield; once more with another destination: redirect it.
+        """Ask a running task to yield; a second call changes the destination.
 
-        One that is not preemptible goes on, unless its owner wants it to begin anew.
+        A task that is not preemptible runs on, unless its owner asked to requeue it.
         """
         task = self.system.tasks[task_id]
         if task.state is not State.RUNNING:
@@ -177,13 +178,13 @@ class SchedulerState:
             self.actions.append(a.Preempt(task.id, task.epoch, task.requeuing))
 
     def drop(self, task_id: TaskId, reason: str) -> None:
-        """Give a waiting task up."""
+        """End a waiting task as dropped."""
         task = self._waiting(task_id)
         self._queue_of(task).remove(task)
         self.end(task, Step.DROPPED, reason)
 
     def dispatch(self, task: TaskRecord, state: ResourceState) -> None:
-        """Give a task, already out of its queue, a free slot."""
+        """Run a task, already out of its queue, in a free slot."""
         name = state.resource.name
         self._fair_queue.advance(task.virtual_start)
         if task.last_resource is not None and task.last_resource != name:
@@ -201,7 +202,7 @@ class SchedulerState:
     def dispatch_behind(
         self, task: TaskRecord, state: ResourceState, first: TaskRecord
     ) -> None:
-        """Order a task, already out of its queue, behind one that has a slot."""
+        """Run a task, already out of its queue, behind the first of a train, in its slot."""
         self._fair_queue.advance(task.virtual_start)
         task.advance(Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
@@ -220,31 +221,31 @@ class SchedulerState:
         self.record(task, "ordered")
 
     def next_recall(self) -> Nanoseconds | None:
-        """When the first of the trains that are not over takes too long."""
+        """Return the instant at which the next train is overdue; None: there is no train."""
         trains = self._trains
         while trains and not any(task.not_started for task in trains[0][1]):
             trains.popleft()
         return trains[0][0] if trains else None
 
     def recall_overdue(self) -> None:
-        """Take back what was ordered behind others that take longer than was expected."""
+        """Recall the unstarted tasks of trains that take longer than expected."""
         while self._trains and self._trains[0][0] <= self.system.now:
             for task in self._trains.popleft()[1]:
                 self.recall(task)
 
     def recall_behind(self, task: TaskRecord) -> None:
-        """Take back what was ordered behind a task that is to leave its slot."""
+        """Recall the unstarted tasks behind a task that is to leave its slot."""
         for other in task.train or ():
             self.recall(other)
 
     def recall(self, task: TaskRecord) -> None:
-        """Ask for a task that has not begun, unless that was done already."""
+        """Ask the worker to give back an unstarted task, unless it was asked already."""
         if task.not_started and not task.recalled:
             task.recalled = True
             self.actions.append(a.Recall(task.id, task.epoch))
 
     def mark_started(self, task: TaskRecord) -> None:
-        """Take note that a task which was ordered behind others has begun."""
+        """Record that a task which was dispatched behind others has started."""
         if not task.not_started:
             return
         task.not_started = task.recalled = False
@@ -255,12 +256,12 @@ class SchedulerState:
         self.system.departing.pop(task.id, None)
         if task.leaving:
             self.system.departing[task.id] = task
-        if task.preempting:  # it was asked back, which came too late
+        if task.preempting:  # it started before the recall reached its worker
             self.recall_behind(task)
             self.actions.append(a.Preempt(task.id, task.epoch, task.requeuing))
 
     def take_back(self, task: TaskRecord, reason: str | None = None) -> None:
-        """Let a task wait again that was ordered behind others and has not begun."""
+        """Return an unstarted task of a train to a queue, or as its intent says."""
         where = task.destination or task.resource
         self.withdraw(task)
         task.bound = False
@@ -280,7 +281,7 @@ class SchedulerState:
         self.actions.append(a.Stage(task.id, task.epoch))
 
     def unplace_all(self) -> None:
-        """Take every task out of the run queues, for a new policy to place."""
+        """Remove every task from the run queues, for a new policy to place."""
         for state in self.system.states.values():
             self.unplace(state)
         if self._is_long(self.system.unplaced):
@@ -290,7 +291,7 @@ class SchedulerState:
     # ------------------------------------------------------------ steps
 
     def add(self, event: TaskSubmitted) -> TaskRecord:
-        """Make the record of an accepted task; it is in no queue yet."""
+        """Add the record of an accepted task, which is in no queue yet."""
         if event.task in self.system.tasks:
             raise BugError(f"task {event.task} was submitted twice")
         self._sequence += 1
@@ -306,15 +307,15 @@ class SchedulerState:
         return task
 
     def current(self, task_id: TaskId, epoch: int) -> TaskRecord | None:
-        """Find the task that a worker holds, unless the epoch is an old one."""
+        """Return the task that a worker holds; None where the epoch is an old one."""
         task = self.system.tasks.get(task_id)
         return task if task and task.bound and task.epoch == epoch else None
 
     def update_row(self, task: TaskRecord, *, leaves: bool = False) -> None:
-        """Take up a changed set of allowed resources; the task is in no queue.
+        """Set the row of a task in no queue from the resources that it may use now.
 
-        One that runs and is not preemptible may use nothing but what it runs on, so that
-        no policy finds a better place for it, unless it leaves that.
+        A running task that is not preemptible may use only the resource on which it runs,
+        so that no policy finds a better place for it, unless it leaves that.
         """
         allowed = task.submitted.resources
         stays = not leaves and not task.preemptible and self._runs(task)
@@ -324,7 +325,7 @@ class SchedulerState:
             allowed = frozenset({task.pinned})
         elif task.excluded:
             allowed = (allowed or frozenset(self.system.resources)) - task.excluded
-            # An empty set would mean any resource; no resource has an empty name.
+            # An empty set would mean any resource, and no resource has an empty name.
             allowed = allowed or frozenset({""})
         task.row = self._row(task.submitted, allowed)
         if self.system.breaker.avoided(task.submitted):
@@ -339,7 +340,7 @@ class SchedulerState:
         return task.id in self.system.states[task.resource].running
 
     def occupy(self, task: TaskRecord, state: ResourceState) -> None:
-        """Let a task have a slot from now on."""
+        """Assign a slot of a resource to a task."""
         self.admission.enter(task)
         task.resource = task.last_resource = state.resource.name
         task.since = self.system.now
@@ -351,7 +352,7 @@ class SchedulerState:
             self.update_row(task)
 
     def stamp_progress(self, task: TaskRecord) -> None:
-        """Take it that the progress of a task was told now; it has, or gets, a slot."""
+        """Set the instant of a task's progress to now."""
         task.progress_at = self.system.now
         if task.resource is None:
             return
@@ -360,7 +361,7 @@ class SchedulerState:
             task.attained = state.update_attained(self.system.now)
 
     def arrive(self, task: TaskRecord) -> None:
-        """Let a new task wait: at once where it fits best, if the policy says so."""
+        """Queue a new task: where it fits best, if the policy has an arrival rule."""
         if not self._admit_or_defer(task):
             return
         resource = None
@@ -370,7 +371,7 @@ class SchedulerState:
         self._push(task, resource, task.rank)
 
     def enqueue(self, task: TaskRecord, resource: str | None = None) -> None:
-        """Let a task in no queue wait for `resource`; else for the policy to place it."""
+        """Queue a task for `resource`; without one, or where it cannot run, for the policy."""
         task.intent = None
         if not self._admit_or_defer(task):
             return
@@ -379,13 +380,13 @@ class SchedulerState:
         self._push(task, resource, task.rank)
 
     def admit_deferred(self) -> None:
-        """Let tasks come in from outside that their owners' quotas allow by now."""
+        """Queue deferred tasks that their owners' quotas admit by now."""
         for task in self.admission.admit_deferred(self._steps):
             self.spend(task)
             self._push(task, None, task.rank)
 
     def defer_unfit(self) -> None:
-        """Keep those tasks out that wait for a resource to come back; see `AdmissionQuota.admit`."""
+        """Defer tasks that no usable resource can run; see `AdmissionQuota.admit`."""
         if not self.admission.quotas.limited:
             return
         for row in list(self.system.unplaced.rows()):
@@ -393,14 +394,14 @@ class SchedulerState:
                 self._defer_row(row)
 
     def defer_unattended(self, owner: int) -> None:
-        """Keep out what waits for a worker that nobody makes; see `AdmissionQuota.close`."""
+        """Defer an owner's tasks that would wait for a worker; see `AdmissionQuota.close`."""
         self._to_defer += [
             task for task in self.system.tasks.values() if task.submitted.owner == owner
         ]
         self.continue_pending()
 
     def defer_unadmitted(self, task: TaskRecord) -> None:
-        """Keep a waiting task out that came in, and would not be let in now."""
+        """Defer a waiting task that was admitted and would not be admitted now."""
         if self.admission.deferred_queue(task) is not None or self.admission.admit(
             task
         ):
@@ -412,23 +413,23 @@ class SchedulerState:
         self.admission.defer(task)
 
     def defer_popped(self, task: TaskRecord) -> None:
-        """Keep out a task, already out of its queue, that would wait in a slot for a worker."""
+        """Defer a task, already out of its queue, that would wait in a slot for a worker."""
         self.admission.leave(task)
         task.resource = None
         self.report_place(task)
         self.admission.defer(task)
 
     def unplace(self, state: ResourceState) -> None:
-        """Empty a run queue, for the policy to place its tasks anew.
+        """Empty a run queue, for the policy to place its tasks again.
 
-        A long one is set aside as a whole, and its tasks are given to the policy bit by bit.
+        A long one is set aside as a whole; `continue_pending` queues its tasks in parts.
         """
         if self._is_long(state.queue):
             queue, state.queue = state.queue, RunQueue()
             for task in queue.tasks():
                 task.resource = None
             self.system.displaced.append(queue)
-            self._steps = 0  # that was as much as one handling may take
+            self._steps = 0  # this used up the limit of one call
             return
         for task in list(state.queue):
             self.spend(task)
@@ -437,7 +438,7 @@ class SchedulerState:
             self.report_place(task)
 
     def withdraw(self, task: TaskRecord) -> None:
-        """Take a task out of the slot or the queue where it is.
+        """Remove a task from its slot or queue.
 
         Its intent stays, for the caller to follow; `enqueue` and `hold` clear it.
         """
@@ -449,7 +450,7 @@ class SchedulerState:
             task.suspended = False
 
     def hold(self, task: TaskRecord) -> None:
-        """Let a task in no queue wait for its owner."""
+        """Hold a task that is in no queue."""
         self.admission.leave(task)
         self.end_trial(task)
         task.intent = task.resource = None
@@ -457,7 +458,7 @@ class SchedulerState:
             task.advance(Step.TASK_HELD, self.system.now)
 
     def retry(self, task: TaskRecord, step: Step, reason: str) -> None:
-        """Begin again from the last snapshot or the start, wherever the policy says."""
+        """Queue a task to start again from its last snapshot, or from the beginning."""
         task.progress, task.rank = task.kept, 0.0
         task.last_resource = task.came_from = None
         task.bound = False
@@ -470,7 +471,14 @@ class SchedulerState:
         self.record(task, "retried", reason)
 
     def mark_lost(self, task: TaskRecord, reason: str, *, begun: bool = True) -> None:
-        """Take it that no worker holds the task any more, nor what no snapshot holds."""
+        """Handle the loss of a task's worker: retry the task from its last snapshot, or end it.
+
+        Args:
+            task: held by the worker that was lost.
+            reason: of the loss.
+            begun: whether it counts as an attempt.
+
+        """
         self.withdraw(task)
         task.bound = False
         task.attempts += begun
@@ -485,39 +493,40 @@ class SchedulerState:
             self.retry(task, Step.WORKER_LOST, reason)
 
     def move_to_back(self, task: TaskRecord) -> None:
-        """Let all that wait go before a task that is in no waiting queue, as if it came now."""
+        """Give a task the order of one that arrives now, behind all that wait."""
         if task.state.placeable:
-            return  # it has no place to take again
+            return  # it is in a queue, and keeps its place
         self._sequence += 1
         task.sequence = self._sequence
         task.virtual_start = self._next_virtual_start(task)
 
     def release_worker(self, task: TaskRecord) -> None:
-        """Make the worker give up the task, unless that was asked already."""
+        """Unbind a task from its worker, which is asked to abort it unless it was already."""
         if task.bound and task.cancelling is None:
             self.actions.append(a.Abort(task.id, task.epoch))
         task.bound = False
 
     def end(self, task: TaskRecord, step: Step, reason: str | None) -> None:
-        """Close the record of a task in no queue, and of those that cannot follow it."""
+        """End a task that is in no queue, and handle its dependents."""
         self._close(task, step, reason)
         self._follow_ended()
 
     def report_place(self, task: TaskRecord) -> None:
-        """Have `finish` tell where a task waits, once it is decided."""
+        """Have `finish` record in which queue a task waits."""
         self._replaced[task.id] = task
 
     def record(self, task: TaskRecord, event: str, reason: str | None = None) -> None:
-        """Have the shell keep and publish the task's state."""
+        """Have the shell store and publish a task's state."""
         record = a.Record(task.id, task.state, event, task.resource, reason)
         self.actions.append(record)
 
     # ------------------------------------------------------------ what is avoided
 
     def alternatives(self, task: TaskRecord) -> frozenset[str]:
-        """Return the resources that a task may use and is not to avoid.
+        """Return the resources that a task may use and need not avoid.
 
-        Its row is to hold all that it may use. What it runs on it goes on with.
+        Its row must contain all that it may use. The resource on which it runs is not
+        avoided.
         """
         avoided = self.system.breaker.avoided(task.submitted)
         if task.state is State.RUNNING and task.resource is not None:
@@ -525,7 +534,7 @@ class SchedulerState:
         return self.system.able(task.row) - avoided
 
     def blame(self, task: TaskRecord, resource: str, cause: Cause, reason: str) -> None:
-        """Count a failure against a task's application on a resource."""
+        """Record a failure of a task's application on a resource in the circuit breaker."""
         submitted = task.submitted
         fault = Fault(submitted.version, cause, reason[:LONGEST_REASON])
         pair = Pair(*key_of(submitted), resource)
@@ -533,7 +542,7 @@ class SchedulerState:
         self.reconsider(changed)
 
     def reach_checkpoint(self, task: TaskRecord) -> None:
-        """Take note that a running task works where it is."""
+        """Record that a running task reached a checkpoint where it runs."""
         task.checkpointed = True
         breaker = self.system.breaker
         if not breaker or task.resource is None:
@@ -544,7 +553,7 @@ class SchedulerState:
             self.reconsider({key})
 
     def reconsider(self, applications: set[tuple[int, str]]) -> None:
-        """Let all tasks of these owners' applications go by what is avoided now."""
+        """Update the rows of all tasks of these owners' applications."""
         if not applications:
             return
         for task in list(self.system.tasks.values()):
@@ -552,9 +561,9 @@ class SchedulerState:
                 self._reconsider(task)
 
     def begin_trial(self, pair: Pair) -> None:
-        """Let one of the waiting tasks try a half-open pair, if there is one that may.
+        """Let one of the waiting tasks try a half-open pair, if one may.
 
-        A task that has nowhere else to go at the moment goes before others.
+        Tasks that can run nowhere else at the moment are preferred.
         """
         able = [
             task
@@ -574,19 +583,19 @@ class SchedulerState:
             return
         where = chosen.resource
         self.withdraw(chosen)
-        self.enqueue(chosen)  # and is offered the trial
+        self.enqueue(chosen)  # this offers it the trial
         if where is not None:
             self.report_place(chosen)
 
     def end_trial(self, task: TaskRecord) -> None:
-        """Take the trial of a pair back from a task that does not make it."""
+        """Withdraw the trial of a pair from a task that does not run there."""
         if self.system.breaker.release(task.id, self.system.now):
             self.update_row(task)
 
     # ------------------------------------------------------------ parts of steps
 
     def _vacate(self, task: TaskRecord, state: ResourceState) -> None:
-        """Take a task out of its slot, which is then that of the next of its train."""
+        """Remove a task from its slot, which passes to the next of its train."""
         if state.resource.shared:
             state.update_attained(self.system.now)
         has_slot = state.running.pop(task.id, None) is not None
@@ -600,7 +609,7 @@ class SchedulerState:
         if has_slot and train:
             following = train[0]
             state.running[following.id] = state.trailing.pop(following.id)
-            if following.recalled:  # its worker is to say whether it has begun
+            if following.recalled:  # its worker will report whether it has started
                 self.system.departing[following.id] = following
             else:
                 self.mark_started(following)
@@ -608,13 +617,13 @@ class SchedulerState:
             train[0].train = None
 
     def _avoid_from_start(self, task: TaskRecord) -> None:
-        """Let a new task avoid what others of its application failed on."""
+        """Let a new task avoid resources on which its application failed."""
         gone = self.system.breaker.supersede(task.submitted)
         self.reconsider({pair[:2] for pair in gone})
         self.update_row(task)
 
     def _admit_or_defer(self, task: TaskRecord) -> bool:
-        """Whether a task that begins to wait may have a slot; else it waits outside."""
+        """Admit a task that begins to wait, or defer it; return whether it was admitted."""
         if self.system.breaker:
             self._offer_trial(task)
         if self.admission.admit(task):
@@ -639,7 +648,7 @@ class SchedulerState:
             self.report_place(task)
 
     def _offer_trial(self, task: TaskRecord) -> None:
-        """Let a task that begins to wait try a half-open pair, if nobody does."""
+        """Let a task that begins to wait try a half-open pair that no task tries."""
         for resource in self.system.breaker.offers(task.submitted):
             if self._may_take_trial(task, resource):
                 self.system.breaker.give_trial(task.submitted, resource)
@@ -647,12 +656,12 @@ class SchedulerState:
                 return
 
     def _is_up_for_trial(self, task: TaskRecord) -> bool:
-        """Whether a task is let in, or waits outside for a resource only."""
+        """Whether a task is admitted, or deferred only for want of a resource."""
         outside = self.admission.deferred_queue(task) is not None
         return not (outside and self.system.affinities(task.row))
 
     def _may_take_trial(self, task: TaskRecord, resource: str) -> bool:
-        """Whether a task may be the one that tries a pair: it has nothing to lose by that."""
+        """Whether a task may try a pair: it is allowed there, and has no progress to lose."""
         if resource not in self.system.breaker.offers(task.submitted):
             return False
         allowed = task.submitted.resources
@@ -675,7 +684,7 @@ class SchedulerState:
         return row
 
     def _forget_rows(self) -> None:
-        """Forget the rows that no live task has."""
+        """Remove the rows that no live task has."""
         live = {task.row for task in self.system.tasks.values()}
         self._rows = {key: row for key, row in self._rows.items() if row in live}
         self._row_limit = 2 * len(self._rows) + ROWS_KEPT
@@ -703,7 +712,7 @@ class SchedulerState:
         return self.system.states[task.resource].queue
 
     def _is_long(self, queue: RunQueue) -> bool:
-        """Whether the tasks of a queue are too many, or too heavy, for one handling."""
+        """Whether the tasks of a queue are too many, or too heavy, for one call."""
         if self._steps == UNBOUNDED:
             return False
         if len(queue) > self._steps:
@@ -711,11 +720,11 @@ class SchedulerState:
         return sum(task.submitted.weight for task in queue.tasks()) > self._steps
 
     def _displaced(self, task: TaskRecord) -> RunQueue | None:
-        """Find the queue in which a task was set aside; None: it was not."""
+        """Return the queue in which a task was set aside; None: it was not."""
         return next((each for each in self.system.displaced if task in each), None)
 
     def _defer_unless_gone(self, task: TaskRecord) -> None:
-        """Keep a task out, unless it ended or its owner is attended meanwhile."""
+        """Defer a task, unless it ended or its owner has a launcher again."""
         if task.id in self.system.tasks and task.state.placeable:
             self.defer_unadmitted(task)
 
@@ -758,9 +767,9 @@ class SchedulerState:
         self.record(task, task.state.value, reason)
 
     def _follow_ended(self) -> None:
-        """Deal with the dependents of tasks that ended, in order of their ends.
+        """Handle the dependents of tasks that ended, in the order of their ends.
 
-        A list, no recursion: chains of dependents may be long.
+        A queue instead of recursion, because chains of dependents may be long.
         """
         while self._ended and self._steps > 0:
             ended = self._ended[0]
@@ -775,10 +784,10 @@ class SchedulerState:
                 del self._dependents[ended.id]
 
     def _follow(self, ended: TaskRecord, task: TaskRecord) -> None:
-        """Let a dependent of a completed task go on; close that of any other."""
+        """Queue a dependent of a completed task; cancel that of any other."""
         if task.state.ended:
             return
-        if isinstance(task.unmet, set):  # it has one, as it comes after the other
+        if isinstance(task.unmet, set):  # always, as it has a dependency
             task.unmet.discard(ended.id)
         if ended.state is not State.COMPLETED:
             reason = dependency_ended(ended.id, ended.state)
@@ -790,5 +799,5 @@ class SchedulerState:
 
 
 def dependency_ended(task: int, state: str) -> str:
-    """Say why a task ends that comes after one which did not complete."""
+    """Return why a task ends that depends on one which did not complete."""
     return f"task {task}, which it comes after, ended as {state}"

@@ -1,6 +1,6 @@
-"""The state that policies look at: resources, run queues, running tasks, estimates.
+"""The state that policies read: resources, run queues, running tasks, estimates.
 
-The scheduler owns and changes it; policies only read.
+Only the scheduler changes it (`hetsched.state`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SECOND: Nanoseconds = 1_000_000_000
 
 
 LONGEST_S = 1e12
-"""Longer expected times are taken as this: they are told in nanoseconds."""
+"""Bound of expected times, in seconds, so that they fit into nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Resource:
         link_bytes_per_s: bandwidth between host memory and the device; None: the host.
         reconfigure_s: time to load another program (FPGA).
         queue_limit: tasks that may wait in its queue, for policies that bound it.
-        shared: its tasks share its speed: each of n takes n times as long as alone.
+        shared: whether tasks share its speed, so that each of n takes n times as long.
 
     """
 
@@ -52,36 +52,37 @@ class Resource:
 
 
 def watts_of(resource: Resource) -> float:
-    """Power charged to one task while it runs: its slot's part of the busy power.
+    """Return the power charged to one running task: its slot's part of the busy power.
 
-    Not less the idle power: whoever keeps a resource from being given up pays for it.
+    The idle power is included: a task that keeps a resource allocated pays for it.
     """
     return resource.busy_watts / resource.slots
 
 
 @dataclass(eq=False, slots=True)
 class ResourceState:
-    """What a resource does at the moment."""
+    """The present state of a resource."""
 
     resource: Resource
     queue: RunQueue = field(default_factory=RunQueue)
     running: dict[TaskId, TaskRecord] = field(default_factory=dict)
-    """One task for each slot that is taken."""
+    """One task for each used slot."""
     trailing: dict[TaskId, TaskRecord] = field(default_factory=dict)
-    """Tasks that workers have behind these: short ones, of which no policy need know."""
+    """Tasks that workers have behind these in trains; no policy needs to know them."""
     up: bool = True
     draining: bool = False
     slots: int = field(init=False)
-    """Those that tasks may take: no process that nothing can end holds on to them."""
+    """Slots that tasks may use: not those blocked by processes that cannot be ended."""
     attained: Nanoseconds = 0
-    """Time at full speed that each of its tasks was given by `attained_at`, if it is shared."""
+    """Service that each task of a shared resource has attained by `attained_at`: nanoseconds
+    at full speed."""
     attained_at: Nanoseconds = 0
 
     def __post_init__(self) -> None:
         self.slots = self.resource.slots
 
     def update_attained(self, now: Nanoseconds) -> Nanoseconds:
-        """Return `attained` as of now; called before the number of running tasks changes."""
+        """Update and return `attained`; called before the number of running tasks changes."""
         self.attained += (now - self.attained_at) // max(len(self.running), 1)
         self.attained_at = now
         return self.attained
@@ -114,7 +115,7 @@ Objective: TypeAlias = Literal["performance", "energy", "edp"]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How well the resources that can run a row now fit it.
+    """How well each resource that can run a row now fits it.
 
     Attributes:
         affinities: resource name -> affinity, in [0, 1].
@@ -131,7 +132,7 @@ class Fit:
 
 
 class System:
-    """Read-only view of everything a decision may depend on."""
+    """Everything that a decision may depend on; read-only for policies."""
 
     def __init__(
         self,
@@ -144,19 +145,19 @@ class System:
         self.estimates = estimates
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.unplaced = RunQueue()
-        """Tasks that wait for a resource and that the policy has not placed yet."""
+        """Tasks that wait for a resource and are not placed by the policy yet."""
         self.displaced: list[RunQueue] = []
-        """Tasks that lost their places, and which no policy has been shown again yet."""
+        """Tasks that were removed from run queues, and that the policy cannot see yet."""
         self.ending: set[TaskId] = set()
-        """Tasks that ended, and whose dependents have not all been dealt with yet."""
+        """Tasks that ended and some of whose dependents are not handled yet."""
         self.deferred: dict[int, RunQueue] = {}
-        """Owner -> tasks beyond his quota, or without a worker: no policy looks at them."""
+        """Owner -> tasks beyond the owner's quota, or without a worker; hidden from policies."""
         self.unattended: set[int] = set()
-        """Owners for whose tasks nobody makes workers."""
+        """Owners without a launcher that starts workers for their tasks."""
         self.departing: dict[TaskId, TaskRecord] = {}
-        """Running tasks that were asked to yield or to give up."""
+        """Running tasks that were asked to yield or to end."""
         self.breaker = Breaker() if breaker is None else breaker
-        """Applications that failed on a resource and are kept from it for now."""
+        """Applications that avoid a resource for now because they failed there."""
         self.tally = Tally()
         """How many tasks of each type arrived and completed in time."""
         self.objective: Objective = "performance"
@@ -169,15 +170,15 @@ class System:
     # ------------------------------------------------------------ resources
 
     def usable(self) -> Iterator[str]:
-        """Names of the resources that take tasks."""
+        """Iterate over the names of the resources that accept tasks."""
         return (state.resource.name for state in self._usable)
 
     def usable_states(self) -> list[ResourceState]:
-        """List what the resources that take tasks do at the moment."""
+        """Return the states of the resources that accept tasks."""
         return self._usable
 
     def idle(self) -> list[str]:
-        """Names of the resources with a slot that no task takes or is about to take."""
+        """Return the names of the resources with a slot that no task uses or will use."""
         found = [
             state.resource.name
             for state in self._usable
@@ -195,16 +196,16 @@ class System:
         return list(self.states[resource].running.values())
 
     def spare(self, resource: str) -> int:
-        """Slots that neither a running nor a queued task takes; negative: tasks wait."""
+        """Return the slots left by running and queued tasks; negative: tasks wait."""
         state = self.states[resource]
         if not state.usable:
             return 0
         return state.slots - len(state.running) - len(state.queue)
 
     def waiting(self, resource: str) -> Iterator[TaskRecord]:
-        """First waiting task of each row, but for those that a free slot takes next.
+        """Iterate over the first waiting task of each row, without those for free slots.
 
-        A slot counts as free when it is, or when its task was asked to make way.
+        A slot also counts as free when its task was asked to make way.
         """
         state = self.states[resource]
         if not state.usable:
@@ -227,7 +228,7 @@ class System:
         return free + self.leaving(resource)
 
     def leaving(self, resource: str) -> int:
-        """Count the running tasks that were asked to yield or to give up."""
+        """Count the running tasks that were asked to yield or to end."""
         if not self.departing:
             return 0
         return sum(task.resource == resource for task in self.departing.values())
@@ -239,9 +240,9 @@ class System:
         return sum(task.destination == resource for task in self.departing.values())
 
     def ends_within(self, seconds: float) -> bool:
-        """Whether no task waits, and one that runs is expected to take less than this.
+        """Whether no task waits, and a running one is expected to take less than `seconds`.
 
-        One that was to be done before now is not expected to end soon any more.
+        A task that is overdue by as much is not expected to end soon.
         """
         states = self.states.values()
         if self.unplaced or any(state.queue for state in states):
@@ -257,11 +258,11 @@ class System:
     # ------------------------------------------------------------ estimates
 
     def feasible(self, row: Row) -> list[str]:
-        """Names of the resources that can run tasks of `row` now."""
+        """Return the names of the resources that can run tasks of `row` now."""
         return list(self.affinities(row))
 
     def fit(self, row: Row) -> Fit:
-        """Weigh the resources that can run `row` now; kept until an estimate changes."""
+        """Return how resources fit `row` now; cached until an estimate changes."""
         if self._version != self.estimates.version:
             self._fits.clear()
             self._version = self.estimates.version
@@ -271,28 +272,28 @@ class System:
         return found
 
     def affinities(self, row: Row) -> dict[str, float]:
-        """Affinity of `row` to each resource that can run it now (loesch-2016, III-C)."""
+        """Return the affinity of `row` to each resource that can run it (loesch-2016, III-C)."""
         return self.fit(row).affinities
 
     def affinity(self, row: Row, resource: str) -> float:
-        """A(p, R) = c(p, R_best) / c(p, R), in [0, 1]; 0 where `row` cannot run on it.
+        """Return A(p, R) = c(p, R_best) / c(p, R), in [0, 1]; 0 where `row` cannot run.
 
         c is the execution time, or the energy or energy-delay product by `objective`.
         """
         return self.fit(row).affinities.get(resource, 0.0)
 
     def best(self, row: Row) -> str | None:
-        """Resource with the highest affinity; the first by name among equals."""
+        """Return the resource with the highest affinity; the first by name among equals."""
         return self.fit(row).best
 
     def seconds(self, row: Row, resource: str) -> float:
-        """EET of a whole task on `resource`; infinite where it cannot run."""
+        """Return the EET of a whole task on `resource`; infinite where it cannot run."""
         if resource not in self.affinities(row):
             return math.inf
         return self.estimates.seconds(row, self.resources[resource])
 
     def progress(self, task: TaskRecord) -> float:
-        """Share of a task done by now: as reported, carried on by its EET."""
+        """Return the share of a task done by now: as reported, extrapolated by its EET."""
         if task.resource is None or task.id not in self.states[task.resource].running:
             return task.progress
         expected = self.estimates.seconds(task.row, self.resources[task.resource])
@@ -300,43 +301,43 @@ class System:
         return min(1.0, task.progress + elapsed / max(expected, 1e-9))
 
     def remaining(self, task: TaskRecord, resource: str) -> float:
-        """Seconds that the rest of a task would take on `resource`; inf: it cannot run."""
+        """Return the seconds that a task's rest takes on `resource`; inf: it cannot run."""
         seconds = self.seconds(task.row, resource)
         if seconds == math.inf:
-            return seconds  # nothing left to do there either is no number
+            return seconds  # infinity times 0 would be NaN
         return seconds * (1.0 - self.progress(task))
 
     def remaining_spread(self, task: TaskRecord, resource: str) -> float:
-        """Standard deviation of `remaining`, in seconds; infinite where it cannot run."""
+        """Return the standard deviation of `remaining`, in seconds; inf: it cannot run."""
         seconds = self.remaining(task, resource)
         if seconds == math.inf:
             return math.inf
         return seconds * self.estimates.spread(task.row, self.resources[resource])
 
     def resources_changed(self) -> None:
-        """Look anew at which resources are usable. Called when one came or went."""
+        """Recompute which resources are usable. Called when the state of one changed."""
         self._usable = [state for state in self.states.values() if state.usable]
         self._fits.clear()
 
     def clear_fits(self) -> None:
-        """Weigh anew. Called when rows are forgotten."""
+        """Clear the cache of fits. Called when rows are removed."""
         self._fits.clear()
 
     def set_objective(self, objective: Objective) -> None:
-        """Measure affinity by another objective. Called when the policy changes."""
+        """Set what affinity is measured by. Called when the policy changes."""
         self.objective = objective
         self._fits.clear()
 
     def energy(self, row: Row, resource: str) -> float:
-        """Joules that a whole task of `row` is expected to draw on `resource`."""
+        """Return the joules that a whole task of `row` is expected to draw on `resource`."""
         return self.seconds(row, resource) * watts_of(self.resources[resource])
 
     def possible(self, row: Row) -> bool:
-        """Whether any resource can run `row`, if not now then when it is back."""
+        """Whether any resource can run `row`, now or when it is usable again."""
         return any(self._expected(row, name) < math.inf for name in self.resources)
 
     def able(self, row: Row) -> frozenset[str]:
-        """Return the resources that can run `row`, if not now then when they are back."""
+        """Return the resources that can run `row`, now or when they are usable again."""
         return frozenset(
             name for name in self.resources if self._expected(row, name) < math.inf
         )
@@ -358,10 +359,10 @@ class System:
         return Fit(affinities, best, whole, least_s)
 
     def _cost(self, seconds: float, name: str) -> float:
-        """Weigh an execution time by the objective."""
+        """Return the cost of an execution time under the objective."""
         if self.objective == "performance" or seconds == math.inf:
             return seconds
-        # Without figures of power all resources are taken to draw the same.
+        # Without power figures all resources are assumed to draw the same.
         joules = seconds * (watts_of(self.resources[name]) or 1.0)
         return joules if self.objective == "energy" else joules * seconds
 
@@ -388,7 +389,7 @@ class Tally:
         self.on_time[task_type] = self.on_time.get(task_type, 0) + 1
 
     def rates(self) -> dict[str, float]:
-        """Tell the share completed in time of those that arrived, by type."""
+        """Return the share of arrived tasks that completed in time, by type."""
         return {
             task_type: self.on_time.get(task_type, 0) / arrived
             for task_type, arrived in self.arrived.items()

@@ -34,7 +34,7 @@ class State(StrEnum):
 
     @property
     def placeable(self) -> bool:
-        """Whether the task waits for a resource, and for nothing else."""
+        """Whether the task waits for a resource and for nothing else."""
         return self in PLACEABLE
 
 
@@ -115,15 +115,15 @@ LONGEST_FAILURE = 400
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """What tasks with the same expectations share: a row of the tables.
+    """A row of the tables of estimates: what tasks with the same expectations share.
 
-    Interned by the scheduler, so that rows compare and hash by identity.
+    The scheduler interns rows, so that they compare and hash by identity.
 
     Attributes:
         type: task type.
-        kinds: kinds of resources with an implementation.
-        resources: allowed names; empty: any.
-        work: amount of work, for types never measured.
+        kinds: kinds of resources for which there is an implementation.
+        resources: names of the allowed resources; empty: any.
+        work: amount of work, for types that were never measured.
 
     """
 
@@ -182,34 +182,35 @@ Intent: TypeAlias = Yield | Hold | Cancel
 
 @dataclass(eq=False, slots=True)
 class TaskRecord:
-    """A task as the scheduler knows it. Policies read it and never write it.
+    """A task as the scheduler knows it. Policies only read it.
 
     Attributes:
-        resource: where it runs, or whose run queue it waits in.
-        virtual_start: where it stands among tasks of several users that are alike otherwise.
-        epoch: the current binding to a worker; 0 before the first.
+        resource: where it runs, or in whose run queue it waits.
+        virtual_start: its start in the fair queue, which orders otherwise equal tasks of
+            several users.
+        epoch: number of the current binding to a worker; 0 before the first.
         bound: whether a worker holds it (staged, running or preempted).
-        intent: what is wanted of it while it runs; None: to run on, or it does not run.
-        suspended: its process is stopped where it runs.
-        pinned: the only resource its owner wants it on; `excluded`: where it failed.
-        failures: resource -> why it failed there, last.
+        intent: what is wanted of it while it runs; None: nothing, or it does not run.
+        suspended: whether its process is stopped on its resource.
+        pinned: the only resource on which its owner wants it; `excluded`: where it failed.
+        failures: resource -> reason of its last failure there.
         checkpointed: whether it has reached a checkpoint since it came to its resource.
         unmet: unfinished tasks that must complete first.
         progress: share done, 0 to 1, as last reported at `progress_at`.
         attained: `ResourceState.attained` of its resource at `progress_at`, if that is shared.
-        kept: the part of it that a snapshot holds: what a lost worker does not take along.
+        kept: share that a snapshot holds, which survives the loss of a worker.
         furthest: the largest share that was ever done.
-        attempts: bindings to a worker lost since it last got further.
+        attempts: bindings to a worker that were lost since `furthest` last grew.
         since: instant at which it came to its present resource; `progress_then`: the
             share done by then.
         last_resource: where it runs, or ran last; `came_from`: where it ran before that;
-            `moves`: how often it went on elsewhere.
-        rule: the rule that put it where it is, or sends it away, for users.
-        train: the tasks that one worker has in one slot, in order, this one among them;
-            None: it is alone there.
-        not_started: it was ordered behind others of a train and is not known to have begun;
-            `recalled`: its worker was asked to give it back then.
-        never_in_train: it is never to be in a train again: one of its worker's was lost.
+            `moves`: how often it changed resources.
+        rule: name of the rule that placed or preempted it, for users.
+        train: the tasks that one worker has in one slot, in order, with this one;
+            None: it has the slot to itself.
+        not_started: it was dispatched behind others of a train and has not started, as
+            far as is known; `recalled`: its worker was asked to give it back.
+        never_in_train: it was in a train whose worker was lost, and must not be in one again.
 
     """
 
@@ -250,18 +251,18 @@ class TaskRecord:
     story: list[tuple[Nanoseconds, State, Step, State]] = field(default_factory=list)
 
     def reach(self, progress: float) -> None:
-        """Note a share done; one never reached before gives it all its attempts back."""
+        """Record progress; a share that was never reached before resets the attempts."""
         self.progress = progress
         if progress > self.furthest:
             self.furthest = progress
             self.attempts = 0
 
     def record_failure(self, resource: str, reason: str) -> None:
-        """Note why it failed on a resource; the journal may hold the former dict."""
+        """Record why it failed on a resource, in a new dict: the journal may hold the old one."""
         self.failures = {**self.failures, resource: reason[:LONGEST_FAILURE]}
 
     def failure_reason(self, reason: str) -> str:
-        """Tell why it fails: for each resource, where it failed on several."""
+        """Return why it fails, with the reason of each resource if there are several."""
         if len(self.failures) <= 1:
             return reason
         each = (f"{name}: {why}" for name, why in self.failures.items())
@@ -319,7 +320,7 @@ class TaskRecord:
 
     @property
     def preemptible(self) -> bool:
-        """Whether it may be stopped, to go on elsewhere."""
+        """Whether it may be stopped and continued elsewhere."""
         return self.submitted.preemptible
 
     @property
@@ -346,7 +347,7 @@ class TaskRecord:
         return successor
 
     def describe_story(self) -> str:
-        """Tell what the task went through, in one line."""
+        """Return the task's steps in one line."""
         return "; ".join(
             f"{now}: {before} -{step}-> {after}"
             for now, before, step, after in self.story
