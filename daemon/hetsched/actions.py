@@ -1,4 +1,4 @@
-"""Actions: what the scheduler wants its shell to do. Imperatives."""
+"""Actions: what the scheduler asks its shell to do. Their names are imperatives."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Run the task on this resource; stage it first where it is not.
+    """Run the task on this resource; stage it first if it is not staged.
 
     Attributes:
-        after: the task behind which the worker is to run it, in the same slot; None: it
-            runs now.
+        after: the task behind which the worker runs it, in the same slot; None: it runs
+            now.
 
     """
 
@@ -35,14 +35,14 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """Take note that a task which was ordered behind another one runs from now on."""
+    """Note that a task which was dispatched behind another one has started."""
 
     task: TaskId
     epoch: int
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """Make the worker give back a task that was ordered behind another, if it is not begun."""
+    """Make the worker give back a task of a train, unless it has started."""
 
     task: TaskId
     epoch: int
@@ -51,7 +51,7 @@ class Recall(msgspec.Struct, frozen=True):
 class Preempt(msgspec.Struct, frozen=True):
     """Ask the running task to yield at its next checkpoint.
 
-    `requeue`: whatever it has not saved may be lost.
+    `requeue`: progress that is not saved may be lost.
     """
 
     task: TaskId
@@ -60,7 +60,7 @@ class Preempt(msgspec.Struct, frozen=True):
 
 
 class Suspend(msgspec.Struct, frozen=True):
-    """Stop a running task where it is; not `on`: let it go on."""
+    """Stop the process of a running task; not `on`: resume it."""
 
     task: TaskId
     epoch: int
@@ -68,18 +68,18 @@ class Suspend(msgspec.Struct, frozen=True):
 
 
 class Abort(msgspec.Struct, frozen=True):
-    """Make the worker give the task up; a staged one at once, a running one at a checkpoint."""
+    """Make the worker abort the task: a staged one at once, a running one at a checkpoint."""
 
     task: TaskId
     epoch: int
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Keep and publish that a task entered a state.
+    """Store and publish that a task entered a state.
 
     Attributes:
-        event: name of what happened, for the task's story.
-        resource: where it runs, or whose run queue it waits in.
+        event: name of what happened, for the task's history.
+        resource: where it runs, or in whose run queue it waits.
 
     """
 
@@ -97,7 +97,7 @@ class SetTimer(msgspec.Struct, frozen=True):
 
 
 class KeepCircuit(msgspec.Struct, frozen=True):
-    """Keep what is known against a pair; None: nothing any more."""
+    """Store the circuit of a pair; None: delete it."""
 
     pair: Pair
     circuit: Circuit | None

@@ -1,12 +1,12 @@
-"""The circuit breaker: applications that failed on a resource stay away from it for a while.
+"""The circuit breaker: an application that failed on a resource avoids it for some time.
 
-A pair of an application and a resource is *closed* as long as nothing is known against it,
-*open* after a failure: tasks of that application, of that owner, go elsewhere. Each failure
-in a row doubles the time. When it is over the pair is *half-open*: one task may try it. The
-first checkpoint there closes it; another failure opens it for longer.
+A pair of an application and a resource is *closed* while no failure is known. A failure
+*opens* it: tasks of that application and owner run elsewhere. Each consecutive failure
+doubles the time. After that time the pair is *half-open*: one task may try it. The first
+checkpoint there closes it; another failure opens it for longer.
 
-Pairs are kept by owner: what one user's tasks do never decides where another's go. Pure:
-the ledger changes it, and gives tasks rows without the resources that they are to avoid.
+Pairs are kept for each owner, so that one user's tasks never decide where another's run.
+Pure: `SchedulerState` changes it, and gives tasks rows without the resources to avoid.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 SECOND: Nanoseconds = 1_000_000_000
 LONGEST_NS: Nanoseconds = 86_400 * SECOND
-"""A pair is tried once a day at least, however often it failed."""
+"""Longest time for which a pair stays open: each is tried at least once a day."""
 PAIRS_OF_OWNER = 64
-"""Pairs that are kept for one owner; beyond, those go first that would be tried first."""
+"""Pairs kept for one owner; beyond, the one with the earliest retry is removed."""
 OWNERS = 1024
-"""Owners for whom pairs are kept; beyond, those go first whose last failure is oldest."""
+"""Owners with pairs; beyond, the one whose last failure is oldest is removed."""
 LONGEST_REASON = 300
-"""Characters that are kept of a reason."""
+"""Characters kept of a reason."""
 
 PERHAPS_FROM_OUTSIDE: frozenset[Cause] = frozenset({"killed", "stuck"})
-"""Causes that say little of the program: the task may be tried there again."""
+"""Causes that need not be the program's fault: the task may be tried there again."""
 
 
 class Pair(NamedTuple):
@@ -61,8 +61,8 @@ class Circuit:
         failures: in a row, without a checkpoint between them.
         failed_at: when the last one was.
         retry_at: when one task may try the pair.
-        half_open: that time has come.
-        trial: the task that may try it, or does.
+        half_open: whether that time has come.
+        trial: the task that may try it or runs there for that; None: none yet.
 
     """
 
@@ -86,14 +86,14 @@ class Breaker:
         self._first = first_ns
         self._circuits: dict[tuple[int, str], dict[str, Circuit]] = {}
         self._owners: dict[int, int] = {}
-        """Owner -> number of pairs; the one whose last failure is oldest stands first."""
+        """Owner -> number of pairs; first the one whose last failure is oldest."""
         self._trials: dict[TaskId, Pair] = {}
         self._next: Nanoseconds | None = None
         self._next_known = True
         self._offers = 0
-        """Half-open pairs that no task tries."""
+        """Number of half-open pairs that no task tries."""
         self.changed: dict[Pair, Circuit | None] = {}
-        """Pairs that failed, or are not known any more, since the ledger looked."""
+        """Pairs that failed or were removed since `SchedulerState` last stored them."""
 
     def __bool__(self) -> bool:
         """Whether any pair is open or half-open."""
@@ -107,14 +107,14 @@ class Breaker:
     # ------------------------------------------------------------ looking
 
     def find(self, task: TaskSubmitted, resource: str) -> Circuit | None:
-        """Find what is known against a task's application on a resource."""
+        """Return the circuit of a task's application on a resource, if it has failed there."""
         circuit = self._circuits.get(key_of(task), {}).get(resource)
         if circuit is None or circuit.fault.version != task.version:
             return None
         return circuit
 
     def avoided(self, task: TaskSubmitted) -> frozenset[str]:
-        """Return the resources that a task is to avoid, if it has any other."""
+        """Return the resources that a task should avoid if it can run on others."""
         circuits = self._circuits.get(key_of(task))
         if circuits is None:
             return frozenset()
@@ -125,7 +125,7 @@ class Breaker:
         )
 
     def next_retry(self) -> Nanoseconds | None:
-        """Return the next instant at which a pair is to be half-open; None: there is none."""
+        """Return the next instant at which a pair becomes half-open; None: there is none."""
         if not self._next_known:
             times = [each.retry_at for _, each in self if not each.half_open]
             self._next = min(times, default=None)
@@ -139,7 +139,7 @@ class Breaker:
     ) -> set[tuple[int, str]]:
         """Open a pair on which a task failed, for longer than the last time.
 
-        Failures of tasks that ran there at the same time are one.
+        Failures of tasks that ran there at the same time count as one.
 
         Args:
             pair: where and what failed.
@@ -148,7 +148,7 @@ class Breaker:
             now: the present instant.
 
         Returns:
-            owners and applications of which something changed.
+            the owners and applications whose pairs changed.
 
         """
         circuits = self._circuits.setdefault((pair.owner, pair.app), {})
@@ -166,9 +166,9 @@ class Breaker:
         return {(pair.owner, pair.app), *self._make_room(pair)}
 
     def worked(self, pair: Pair, version: str, since: Nanoseconds) -> bool:
-        """Close a pair on which a task reached a checkpoint; whether it was not closed.
+        """Close a pair on which a task reached a checkpoint; return whether that changed it.
 
-        A task that came there before the last failure proves nothing.
+        The checkpoint of a task that started there before the last failure does not count.
         """
         circuit = self._circuits.get((pair.owner, pair.app), {}).get(pair.resource)
         if circuit is None or circuit.fault.version != version:
@@ -179,7 +179,7 @@ class Breaker:
         return True
 
     def forget(self, chosen: Callable[[Pair, Circuit], bool]) -> list[Pair]:
-        """Close the pairs that are chosen; return them."""
+        """Close and return the pairs that `chosen` selects."""
         gone = [pair for pair, circuit in self if chosen(pair, circuit)]
         for pair in gone:
             self._drop(pair)
@@ -199,7 +199,7 @@ class Breaker:
         )
 
     def restore(self, pair: Pair, circuit: Circuit) -> None:
-        """Take up a pair that was known before a start."""
+        """Restore a pair that was stored before a restart."""
         circuits = self._circuits.setdefault((pair.owner, pair.app), {})
         circuits[pair.resource] = circuit
         self._owners[pair.owner] = self._owners.get(pair.owner, 0) + 1
@@ -208,14 +208,14 @@ class Breaker:
     # ------------------------------------------------------------ trials
 
     def expire(self, resource: str, now: Nanoseconds) -> None:
-        """Let each pair of a resource be tried: the resource was repaired."""
+        """Let each pair of a resource be tried now, because the resource was repaired."""
         for pair, circuit in self:
             if pair.resource == resource and not circuit.half_open:
                 circuit.retry_at = min(circuit.retry_at, now)
         self._next_known = False
 
     def due(self, now: Nanoseconds) -> list[Pair]:
-        """Make the pairs half-open whose time has come; return them."""
+        """Make the pairs whose time has come half-open, and return them."""
         found = [
             (pair, circuit)
             for pair, circuit in self
@@ -228,7 +228,7 @@ class Breaker:
         return [pair for pair, _ in found]
 
     def offers(self, task: TaskSubmitted) -> list[str]:
-        """List the half-open pairs' resources that this task may be the one to try."""
+        """Return the resources on which this task may try a half-open pair."""
         if not self._offers or task.task in self._trials:
             return []
         return [
@@ -240,19 +240,19 @@ class Breaker:
         ]
 
     def give_trial(self, task: TaskSubmitted, resource: str) -> None:
-        """Let this task, and no other, try a half-open pair."""
+        """Assign the trial of a half-open pair to this task."""
         circuit = self._circuits[key_of(task)][resource]
         circuit.trial = task.task
         self._trials[task.task] = Pair(*key_of(task), resource)
         self._offers -= 1
 
     def trial_of(self, task: TaskId) -> str | None:
-        """Return the resource that a task may try; None: none."""
+        """Return the resource on which a task has a trial; None: it has none."""
         pair = self._trials.get(task)
         return None if pair is None else pair.resource
 
     def release(self, task: TaskId, now: Nanoseconds) -> bool:
-        """Take note that a task does not try its pair; another may, after a while."""
+        """Withdraw a task's trial; another task may try the pair after the first pause."""
         pair = self._trials.pop(task, None)
         if pair is None:
             return False
@@ -266,7 +266,7 @@ class Breaker:
     # ------------------------------------------------------------ parts
 
     def _withdraw(self, circuit: Circuit) -> None:
-        """End the trial of a circuit that is to go."""
+        """End the trial of a circuit that is removed."""
         if circuit.trial is not None:
             del self._trials[circuit.trial]
         elif circuit.half_open:
@@ -284,7 +284,7 @@ class Breaker:
         self.changed[pair] = None
 
     def _make_room(self, newest: Pair) -> Iterator[tuple[int, str]]:
-        """Drop what is more than may be kept, but not the newest."""
+        """Remove pairs beyond the limits, but not the newest."""
         if self._owners[newest.owner] > PAIRS_OF_OWNER:
             own = [
                 (circuit.retry_at, pair)
@@ -301,5 +301,5 @@ class Breaker:
 
 
 def key_of(task: TaskSubmitted) -> tuple[int, str]:
-    """Return owner and application of a task; its type stands for one without a name."""
+    """Return owner and application of a task; the type where it names no application."""
     return task.owner, task.app or task.type

@@ -1,7 +1,7 @@
-"""Events: what happened in the world, told to the scheduler by its shell.
+"""Events: facts about the world that the shell passes to the scheduler.
 
-Past participles. `epoch` fences: it names one binding of a task to a worker, and an
-event of an older binding is ignored.
+Their names are past participles. `epoch` is a fence: it numbers the bindings of a task to
+workers, and an event of an older binding is ignored.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from hetsched.limits import Quotas
 
 Cause: TypeAlias = Literal["crash", "hang", "killed", "stuck", "program", "binary"]
-"""How it failed: the worker ended by itself or by a signal of its own making; it reached no
-checkpoint in time; somebody killed it, maybe the kernel for memory; nothing ended it; the
-program does not compile; its prebuilt binary is missing or wrong."""
+"""How a task failed. `crash`: the worker exited, or died by a signal that it caused; `hang`: it
+reached no checkpoint in time; `killed`: another process, or the kernel for want of memory,
+killed it; `stuck`: it could not be killed; `program`: the program does not compile; `binary`:
+its prebuilt binary is missing or wrong."""
 
 
 class TaskSubmitted(msgspec.Struct, frozen=True):
@@ -30,16 +31,16 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         after: unfinished tasks that must complete first.
         work: amount of work, in the application's own units.
         deadline: instant by which it should finish.
-        strips: equal strips it is cut into, where that is known; None: the runtime
-            sizes them to its target interval.
-        served: a worker of its own waits for it, whoever makes workers for others.
+        strips: number of equal strips it is cut into; None: the runtime sizes them to
+            its target interval.
+        served: whether a worker of its own waits for it, so that none must be started.
         migration_s: time that a move takes besides that for `state_bytes`, in seconds.
         app: its application, as the circuit breaker knows it; empty: its type.
         version: of that application.
         preemptible: whether it may be stopped, to go on elsewhere.
-        weight: what a change of it counts, where many are dealt with bit by bit: its
-            record may be large.
-        single: whether it is never ordered together with others.
+        weight: how many steps of `Limits.at_once` a change of it takes; above 1 for a
+            large record.
+        single: whether it is never dispatched in a train.
 
     """
 
@@ -68,16 +69,16 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
 class TaskRestored(msgspec.Struct, frozen=True):
     """A task with a history that had not ended when the daemon stopped.
 
-    Tasks are restored in the order of their ids, so that those it comes after are known.
+    Tasks are restored in the order of their ids, so that their dependencies are known.
 
     Attributes:
-        resource: where it was running; None: it waited, or was held.
+        resource: where it was running; None: it waited or was held.
         epoch: its binding to a worker that may still hold it; 0: none does.
         progress: share done, 0 to 1.
-        kept: the part of it that a snapshot holds.
+        kept: share that a snapshot holds.
         attempts: bindings that it has lost without progress.
-        failures: resource -> why it failed there; `excluded`: where it is not to run again.
-        checkpointed: it has reached a checkpoint where it was running.
+        failures: resource -> why it failed there; `excluded`: where it must not run again.
+        checkpointed: whether it has reached a checkpoint where it was running.
 
     """
 
@@ -93,10 +94,9 @@ class TaskRestored(msgspec.Struct, frozen=True):
 
 
 class TaskFound(msgspec.Struct, frozen=True):
-    """A worker greets that runs a task, on this resource.
+    """A worker registered that runs a task on this resource.
 
-    The order to do so may have left in the moment before a crash of the daemon, so that
-    its record does not know.
+    The daemon may have sent the command just before it crashed, without recording it.
     """
 
     task: TaskId
@@ -152,7 +152,7 @@ class SnapshotTaken(msgspec.Struct, frozen=True):
 
 
 class TaskResumed(msgspec.Struct, frozen=True):
-    """A worker loaded the task anew, and goes on from a snapshot with this progress."""
+    """A worker loaded the task again, and continues from a snapshot with this progress."""
 
     task: TaskId
     epoch: int
@@ -160,25 +160,28 @@ class TaskResumed(msgspec.Struct, frozen=True):
 
 
 class TaskParked(msgspec.Struct, frozen=True):
-    """A worker gave up a task that waited in it: all of its progress is on disk."""
+    """A worker unloaded a waiting task, all of whose progress is on disk."""
 
     task: TaskId
     epoch: int
 
 
 class TaskFinished(msgspec.Struct, frozen=True):
-    """A task came to its end, with a result."""
+    """A task completed with a result."""
 
     task: TaskId
     epoch: int
 
 
 class TaskFailed(msgspec.Struct, frozen=True):
-    """A task ended with an error; `elsewhere`: another resource may succeed.
+    """A task failed.
 
-    It then starts anew, never again where it failed unless its owner moves it there.
-    With `whole_kind` never again on any resource of that kind. With a `cause` it counts
-    against its application on that resource.
+    Attributes:
+        elsewhere: whether it may succeed on another resource; it is then started again,
+            and never where it failed unless its owner moves it there.
+        whole_kind: whether all resources of that kind are excluded with it.
+        cause: if set, the failure counts against its application on that resource.
+
     """
 
     task: TaskId
@@ -190,14 +193,14 @@ class TaskFailed(msgspec.Struct, frozen=True):
 
 
 class TaskAborted(msgspec.Struct, frozen=True):
-    """A worker gave a task up, as asked."""
+    """A worker aborted a task, or gave it back, as it was asked."""
 
     task: TaskId
     epoch: int
 
 
 class TaskCancelled(msgspec.Struct, frozen=True):
-    """The user wants the task gone."""
+    """The user cancelled the task."""
 
     task: TaskId
     reason: str = "cancelled by its owner"
@@ -206,8 +209,8 @@ class TaskCancelled(msgspec.Struct, frozen=True):
 class TaskHeld(msgspec.Struct, frozen=True):
     """The user wants the task to wait, from its next checkpoint on.
 
-    One that is not preemptible stays where it runs, stopped; with `requeue` it leaves, too,
-    and begins anew when it is released.
+    A task that is not preemptible is suspended where it runs. With `requeue` it leaves its
+    resource, and starts again from its beginning when it is released.
     """
 
     task: TaskId
@@ -215,20 +218,20 @@ class TaskHeld(msgspec.Struct, frozen=True):
 
 
 class TaskReleased(msgspec.Struct, frozen=True):
-    """The user lets a held task go on."""
+    """The user released a held task."""
 
     task: TaskId
 
 
 class TaskMoved(msgspec.Struct, frozen=True):
-    """The user wants the task on this resource, and nowhere else, from now on."""
+    """The user wants the task on this resource only, from now on."""
 
     task: TaskId
     resource: str
 
 
 class TaskAmended(msgspec.Struct, frozen=True):
-    """The user wants another priority or deadline for a task; both as from now on."""
+    """The user changed the priority or the deadline of a task; both are the new values."""
 
     task: TaskId
     priority: int
@@ -236,11 +239,15 @@ class TaskAmended(msgspec.Struct, frozen=True):
 
 
 class WorkerLost(msgspec.Struct, frozen=True):
-    """The worker that held a task is gone; `elsewhere`: not there again, if possible.
+    """The worker that held a task is gone.
 
-    `begun`: whether it is known to have had one; if not, that is no attempt. With a `cause`
-    it counts against the task's application on that resource, unless the task had reached
-    a checkpoint there. `unserved`: it had a place, and none came for it: others go first.
+    Attributes:
+        elsewhere: whether the task should not run there again, if it can run elsewhere.
+        begun: whether a worker is known to have held it; if not, no attempt is counted.
+        cause: if set, the loss counts against the task's application on that resource,
+            unless the task had reached a checkpoint there.
+        unserved: whether it had a slot for which no worker came; others then go first.
+
     """
 
     task: TaskId
@@ -253,7 +260,7 @@ class WorkerLost(msgspec.Struct, frozen=True):
 
 
 class ResourceLost(msgspec.Struct, frozen=True):
-    """A resource does not work any more; what ran there is lost."""
+    """A resource failed; the tasks that ran there are lost."""
 
     resource: str
     reason: str = ""
@@ -266,15 +273,15 @@ class ResourceReturned(msgspec.Struct, frozen=True):
 
 
 class ResourceRecovered(msgspec.Struct, frozen=True):
-    """A lost resource works again; one that is drained stays so."""
+    """A lost resource works again; a drained one stays drained."""
 
     resource: str
 
 
 class SlotsBlocked(msgspec.Struct, frozen=True):
-    """Processes that nothing can end hold on to so many slots of a resource now.
+    """This number of slots of a resource is blocked by processes that cannot be ended.
 
-    What ran in them is lost to them at the same instant, and goes on in others.
+    The tasks that ran in them are lost at the same instant, and run again in other slots.
     """
 
     resource: str
@@ -283,44 +290,44 @@ class SlotsBlocked(msgspec.Struct, frozen=True):
 
 
 class ResourceDrained(msgspec.Struct, frozen=True):
-    """A resource is to take no further task; running ones move at a checkpoint."""
+    """A resource accepts no further task; running ones move at a checkpoint."""
 
     resource: str
 
 
 class QuotasChanged(msgspec.Struct, frozen=True):
-    """What users' tasks may take has changed."""
+    """The quotas of users changed."""
 
     quotas: Quotas
 
 
 class OwnerUnattended(msgspec.Struct, frozen=True):
-    """Nobody makes workers for a user's tasks: those that have none keep out of the way."""
+    """A user has no launcher: tasks that need a new worker are deferred."""
 
     owner: int
 
 
 class OwnerAttended(msgspec.Struct, frozen=True):
-    """Workers can be made for a user's tasks again."""
+    """A user has a launcher again that can start workers."""
 
     owner: int
 
 
 class TrialDue(msgspec.Struct, frozen=True):
-    """The instant of `Scheduler.next_trial` has come: one task may try what was avoided."""
+    """The instant of `Scheduler.next_trial` has come: a task may try a half-open pair."""
 
 
 class TrainOverdue(msgspec.Struct, frozen=True):
-    """The instant of `Scheduler.next_recall` has come: a train takes longer than expected."""
+    """The instant of `Scheduler.next_recall` has come: a train is overdue."""
 
 
 class FailuresForgotten(msgspec.Struct, frozen=True):
-    """Nothing is to be avoided any more of what is chosen.
+    """The failures of the selected applications and resources do not count any more.
 
     Attributes:
-        owner: whose applications; None: everybody's.
-        apps: which of them; empty: all.
-        resources: where; empty: everywhere.
+        owner: owner of the applications; None: all owners.
+        apps: names of the applications; empty: all.
+        resources: names of the resources; empty: all.
 
     """
 
@@ -330,11 +337,11 @@ class FailuresForgotten(msgspec.Struct, frozen=True):
 
 
 class NodeStarted(msgspec.Struct, frozen=True):
-    """All tasks that there were before the start are taken up; the policy places them."""
+    """All tasks of the time before the start are restored; the policy places them."""
 
 
 class NodeStopping(msgspec.Struct, frozen=True):
-    """All tasks are to stop at their next checkpoint, and none is to start."""
+    """The node stops: all tasks yield at their next checkpoint, and none starts."""
 
 
 class TimerFired(msgspec.Struct, frozen=True):
@@ -342,7 +349,7 @@ class TimerFired(msgspec.Struct, frozen=True):
 
 
 class PolicyChanged(msgspec.Struct, frozen=True):
-    """Another policy has taken over; it places every waiting task again."""
+    """Another policy was set; it places every waiting task again."""
 
 
 Event: TypeAlias = (

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 NOWHERE: list[str] = []
-"""Where a task is that no queue holds and no resource runs; nobody adds to it."""
+"""Places of a task that is in no queue and on no resource; never changed."""
 
 
 def check(system: System) -> None:
-    """Raise `BugError` where a task is in two places or none, or a slot is overused."""
+    """Raise `BugError` if a task is in two places or none, or a slot is used twice."""
     places: dict[int, list[str]] = {}
     _check_queue("unplaced", None, system.unplaced, places)
     for queue in system.displaced:
@@ -31,13 +31,13 @@ def check(system: System) -> None:
     for task in system.tasks.values():
         _check_task(task, places.pop(task.id, NOWHERE), system)
     for stranger, where in places.items():
-        raise BugError(f"task {stranger} is in {where}, and not known")
+        raise BugError(f"task {stranger} is in {where}, but not in the table of tasks")
     for task in system.departing.values():
         if task.state is not State.RUNNING:
-            raise BugError(f"task {task.id} leaves, {task.state}")
+            raise BugError(f"task {task.id} is departing while {task.state}")
 
 
-# Checked after every step of a test: what only a message needs is made when it is told.
+# This runs after every step of a test, so messages are only built when they are needed.
 
 
 def _check_queue(
@@ -50,9 +50,9 @@ def _check_queue(
         places.setdefault(task.id, []).append(where)
         rows.add(task.row)
         if task.resource != resource:
-            raise BugError(f"task {task.id} does not know its queue")
+            raise BugError(f"task {task.id} has another resource than its queue")
     if rows != set(queue.rows()):
-        raise BugError(f"{where} has lost a row")
+        raise BugError(f"{where} lacks a row")
     for row in rows:
         head = queue.head_of(row)
         if head not in queue or head.row is not row:
@@ -64,20 +64,22 @@ def _check_running(
 ) -> None:
     slots, running = state.slots, len(state.running)
     if running > slots:
-        raise BugError(f"{name} runs too much")
+        raise BugError(f"{name} runs more tasks than it has slots")
     if state.queue and not state.usable:
-        raise BugError(f"tasks wait for {name}, not usable")
+        raise BugError(f"tasks wait for {name}, which is not usable")
     if state.queue and running < slots:
-        raise BugError(f"{name} idles while tasks wait for it")
+        raise BugError(f"{name} has a free slot while tasks wait for it")
     for task in state.running.values():
         places.setdefault(task.id, []).append(f"running on {name}")
         if task.resource != name:
-            raise BugError(f"task {task.id} does not know where it runs")
+            raise BugError(
+                f"task {task.id} has another resource than the one that runs it"
+            )
     for task in state.trailing.values():
         places.setdefault(task.id, []).append(f"running on {name}, behind another")
         first = task.train[0] if task.train else None
         if task.resource != name or first is None or first.id not in state.running:
-            raise BugError(f"task {task.id} is behind none that runs on {name}")
+            raise BugError(f"task {task.id} is in no train that runs on {name}")
 
 
 def _check_task(task: TaskRecord, places: list[str], system: System) -> None:
@@ -90,37 +92,37 @@ def _check_task(task: TaskRecord, places: list[str], system: System) -> None:
 
 
 def _misplaced(task: TaskRecord, places: list[str]) -> str | None:
-    """Say what is wrong with where a task is."""
+    """Return what is wrong with the place of a task."""
     running = task.state is State.RUNNING
     if len(places) != (running or task.state in PLACEABLE):
-        return "nowhere, or twice"
+        return "not in exactly one place"
     if places and running != places[0].startswith("running"):
-        return "runs, or not"
+        return "state and place disagree"
     if running and not task.bound:
         return "runs without a worker"
     return None
 
 
 def _astray(task: TaskRecord, system: System) -> str | None:
-    """Say what is wrong with where a task is to go."""
+    """Return what is wrong with what is wanted of a task."""
     leaving = task.leaving
     if task.not_started:  # it leaves a slot where it has one
         leaving = task.id in system.states[task.assigned_to].running
     if leaving != (task.id in system.departing):
-        return "departs, or not"
+        return "intent and departing tasks disagree"
     if task.intent is not None and task.state is not State.RUNNING:
-        return "to stop, and does not run"
+        return "has an intent, but does not run"
     if task.not_started and task.state is not State.RUNNING:
-        return "behind another, and waits"
+        return "unstarted in a train, but does not run"
     return None
 
 
 def _idle(task: TaskRecord, system: System) -> str | None:
-    """Say what is wrong with what a task has done and what it waits for."""
+    """Return what is wrong with a task's progress and dependencies."""
     if task.progress > task.kept and not task.bound:
         return "progress without a worker or a snapshot"
     if task.unmet and not task.unmet <= system.tasks.keys() | system.ending:
-        return "waits on what ended"
+        return "depends on an ended task"
     if not task.unmet and task.state is State.WAITING:
-        return "waits for nothing"
+        return "waits for no task"
     return None

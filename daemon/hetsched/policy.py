@@ -1,8 +1,8 @@
-"""What a policy is: one method that turns an event into decisions.
+"""The interface of policies: one method that turns an event into decisions.
 
 A policy states what it wants; the scheduler works out what to change. Decisions are
-applied one by one as they are yielded, so that `react` written as a generator sees the
-system as its own earlier decisions have left it.
+applied one by one as they are yielded, so that a `react` written as a generator sees the
+effects of its own earlier decisions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FRONT = -1.0
 class Place(msgspec.Struct, frozen=True):
     """Put a waiting task into the run queue of a resource; lower ranks go first.
 
-    `rule` tells users why; it decides nothing.
+    `rule` tells users the reason; it has no effect on scheduling.
     """
 
     task: TaskId
@@ -35,10 +35,10 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Preempt(msgspec.Struct, frozen=True):
-    """Stop a running task at its next checkpoint, to wait first in `destination`'s queue.
+    """Stop a running task at its next checkpoint; it then waits first for `destination`.
 
     Without a destination the policy places it when it has yielded. With `makes_way` its
-    slot is meant for the task that waits first there, which no other resource takes then.
+    slot is for the task that waits first there, which other resources then do not take.
     """
 
     task: TaskId
@@ -48,7 +48,7 @@ class Preempt(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Give a waiting task up, for a reason that its owner sees."""
+    """End a waiting task as dropped, for a reason that its owner sees."""
 
     task: TaskId
     reason: str
@@ -61,20 +61,20 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 def objective_of(policy: Policy) -> Objective:
-    """Return what a policy wants affinity to be measured by."""
+    """Return the objective by which a policy wants affinity to be measured."""
     objective: Objective = getattr(policy, "objective", "performance")
     return objective
 
 
 def reacts_to_each(policy: Policy) -> bool:
-    """Return whether a policy decides once for each of several like events of an instant."""
+    """Return whether a policy is asked with each event of a type at one instant."""
     return bool(getattr(policy, "each_event", False))
 
 
 def arrival_rule_of(policy: Policy) -> str:
-    """Return the rule by which tasks that arrive go at once where they fit best.
+    """Return the name of the rule that queues new tasks where they fit best.
 
-    Empty: the policy is to see each of them before it waits for a resource.
+    Empty: the policy itself places each new task.
     """
     rule: str = getattr(policy, "arrival_rule", "")
     return rule
@@ -84,20 +84,20 @@ Decision: TypeAlias = Place | Preempt | Drop | Wake
 
 
 class Policy(Protocol):
-    """Decides which task goes where, and when one is preempted, moved or dropped.
+    """Decides which task runs where, and when one is preempted, moved or dropped.
 
-    One with a parameter `objective` has affinity measured by that. One with `each_event`
-    set is called for each of several events of one type at one instant, as long as it
-    decides something; any other once for them, with the last. `TaskYielded` is told of
-    each task. One with an `arrival_rule` would place each task that arrives where its
-    affinity is highest, with that rule, before anything else: the scheduler does it at once.
+    Optional attributes:
+        objective: what affinity is measured by.
+        each_event: if true, `react` is called with each of several events of one type at
+            one instant, until it decides nothing; otherwise once, with the last. It is
+            always called with each `TaskYielded`.
+        arrival_rule: name of a rule. The scheduler then queues each new task where its
+            affinity is highest, under that name, before it asks the policy.
+
     """
 
     def react(
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterable[Decision]:
-        """Decide after `event` has been taken into `system`.
-
-        `system` is read-only.
-        """
+        """Decide after `event` was applied to `system`, which is read-only."""
         ...

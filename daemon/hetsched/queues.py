@@ -1,7 +1,7 @@
 """Run queues: the ordered waiting tasks of one resource, bucketed by row.
 
-Tasks of one row are alike to a policy, so it only ever looks at the first of each:
-a look costs O(rows) however many tasks wait, a change O(log n).
+Tasks of one row are equal to a policy, so it reads only the first of each row. That costs
+O(rows) however many tasks wait; a change costs O(log n).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 Key: TypeAlias = tuple[int, float, float, int]
-"""(-priority, rank, turn of the owner, order of arrival): the smallest goes first, and no
-two tasks have the same."""
+"""(-priority, rank, virtual start, order of arrival): the smallest goes first, and no two
+tasks have the same."""
 
 Entry: TypeAlias = "tuple[Key, TaskRecord]"
 
 
 class RunQueue:
-    """The waiting tasks of one resource, in order of priority, rank, turn and arrival.
+    """The waiting tasks of one resource, by priority, rank, virtual start and arrival.
 
     Attributes:
         touched: set by every change, for the scheduler, which clears it.
@@ -43,7 +43,7 @@ class RunQueue:
         self._buckets: dict[Row, SortedList[Entry]] = {}
         self._heads: dict[Row, Entry] = {}
         """The first entry of each bucket."""
-        # Made when a policy asks for the deadlines of a row; None: nobody ever did.
+        # Made when a policy asks for the deadlines of a row; None: none has asked yet.
         self._orders: dict[Row, DeadlineOrder[TaskRecord]] | None = None
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class RunQueue:
         return iter([task for _, task in sorted(self._entries.values())])
 
     def tasks(self) -> Iterable[TaskRecord]:
-        """Waiting tasks, in no order."""
+        """Return the waiting tasks in no particular order."""
         return self._entries.keys()
 
     def push(self, task: TaskRecord, rank: float = 0.0) -> None:
@@ -91,13 +91,13 @@ class RunQueue:
         self.touched = True
 
     def pop(self) -> TaskRecord:
-        """Take the first task out of a queue that is not empty. O(rows)."""
+        """Remove and return the first task of a queue that is not empty. O(rows)."""
         task = self._first()
         self.remove(task)
         return task
 
     def head(self) -> TaskRecord | None:
-        """Look at the first task. O(rows)."""
+        """Return the first task, if there is one. O(rows)."""
         return self._first() if self._buckets else None
 
     def count_ahead_of(self, task: TaskRecord) -> Counter[Row]:
@@ -107,19 +107,19 @@ class RunQueue:
         return Counter({row: count for row, count in counts.items() if count})
 
     def key_of(self, task: TaskRecord) -> Key:
-        """Tell where in the order a waiting task stands."""
+        """Return the key by which a waiting task is ordered."""
         return self._entries[task][0]
 
     def rows(self) -> Iterable[Row]:
-        """Rows with at least one waiting task."""
+        """Return the rows with at least one waiting task."""
         return self._buckets.keys()
 
     def head_of(self, row: Row) -> TaskRecord:
-        """Look at the first task of a row in `rows()`."""
+        """Return the first task of a row in `rows()`."""
         return self._heads[row][1]
 
     def deadlines_of(self, row: Row) -> DeadlineOrder[TaskRecord]:
-        """Look at the tasks of a row in `rows()` by deadline; kept up from then on."""
+        """Return the tasks of a row in `rows()` by deadline; maintained from then on."""
         if self._orders is None:
             self._orders = {}
         order = self._orders.get(row)
@@ -135,13 +135,13 @@ class RunQueue:
         return len(self._buckets.get(row, ()))
 
     def heads(self, skip: int = 0) -> Iterator[TaskRecord]:
-        """Look at the first task of each row, leaving out the first `skip` tasks of all."""
+        """Iterate over the first task of each row, without the first `skip` tasks of all."""
         if skip <= 0:
             return iter([task for _, task in self._heads.values()])
         return iter(list(self._heads_after(skip)))
 
     def first(self, count: int) -> list[TaskRecord]:
-        """Look at the first `count` tasks. O(rows + count log rows)."""
+        """Return the first `count` tasks. O(rows + count log rows)."""
         if count == 1 and self._heads:
             return [self._first()]
         return [task for _, task in islice(merge(*self._buckets.values()), count)]
@@ -165,7 +165,7 @@ T = TypeVar("T")
 
 
 class DeadlineOrder(Generic[T]):
-    """Tasks by deadline; among equals in the order in which they came here."""
+    """Tasks by deadline; among equals in the order in which they were added."""
 
     __slots__ = ("_instants", "_numbers", "_straight", "_tasks")
 
@@ -173,14 +173,14 @@ class DeadlineOrder(Generic[T]):
         self._instants: list[Nanoseconds] = []
         self._numbers: list[int] = []
         self._tasks: list[T] = []
-        # Whether the order of deadlines is that of arrival: no search is needed then.
+        # Whether deadlines are in the order of arrival, so that no search is needed.
         self._straight = True
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def add(self, task: T, number: int, deadline: Nanoseconds | None) -> None:
-        """Enter a task; `number`: its place in the order of arrival."""
+        """Add a task; `number`: its place in the order of arrival."""
         at = NEVER if deadline is None else deadline
         index = bisect_right(self._instants, at)
         last = index == len(self._tasks)
@@ -191,7 +191,7 @@ class DeadlineOrder(Generic[T]):
         self._tasks.insert(index, task)
 
     def remove(self, task: T, deadline: Nanoseconds | None) -> None:
-        """Take out a task that was entered with this deadline."""
+        """Remove a task that was added with this deadline."""
         at = NEVER if deadline is None else deadline
         index = bisect_left(self._instants, at)
         while self._tasks[index] is not task:
@@ -199,15 +199,15 @@ class DeadlineOrder(Generic[T]):
         del self._instants[index], self._numbers[index], self._tasks[index]
 
     def soonest(self) -> tuple[Nanoseconds, int, T]:
-        """Return the soonest deadline, its task's number and the task; not when empty."""
+        """Return the soonest deadline, its task's number and the task of an order not empty."""
         return self._instants[0], self._numbers[0], self._tasks[0]
 
     def latest(self) -> tuple[Nanoseconds, int, T]:
-        """Return the latest deadline, its task's number and the task; not when empty."""
+        """Return the latest deadline, its task's number and the task of an order not empty."""
         return self._instants[-1], self._numbers[-1], self._tasks[-1]
 
     def first_from(self, instant: Nanoseconds) -> tuple[Nanoseconds, int, T] | None:
-        """Find the soonest deadline that is not before `instant`."""
+        """Return the soonest deadline that is not before `instant`."""
         index = bisect_left(self._instants, instant)
         if index == len(self._tasks):
             return None
@@ -216,7 +216,7 @@ class DeadlineOrder(Generic[T]):
     def oldest(
         self, start: Nanoseconds = -NEVER, stop: Nanoseconds = NEVER + 1
     ) -> tuple[Nanoseconds, int, T] | None:
-        """Find the first to have arrived of those with a deadline in [start, stop)."""
+        """Return the earliest arrival of those with a deadline in [start, stop)."""
         low = bisect_left(self._instants, start)
         high = bisect_left(self._instants, stop)
         if low >= high:

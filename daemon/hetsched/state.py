@@ -157,7 +157,9 @@ class SchedulerState:
         """
         task = self.system.tasks[task_id]
         if task.state is not State.RUNNING:
-            raise BugError(f"task {task_id} is {task.state}: it cannot be preempted")
+            raise BugError(
+                f"task {task_id} is {task.state}, not running: it cannot be preempted"
+            )
         intent = task.intent
         if isinstance(intent, Cancel):
             return
@@ -699,7 +701,7 @@ class SchedulerState:
     def _waiting(self, task_id: TaskId) -> TaskRecord:
         task = self.system.tasks[task_id]
         if not task.state.placeable:
-            raise BugError(f"task {task_id} is {task.state}: it does not wait")
+            raise BugError(f"task {task_id} is {task.state}, not waiting")
         return task
 
     def _queue_of(self, task: TaskRecord) -> RunQueue:

@@ -1,4 +1,4 @@
-"""What schedulers are asked with, and the actions that a start consists of."""
+"""Resources and tasks for tests of the scheduler, and the actions of a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that crash on a resource go elsewhere, and so do others of their application."""
+"""Tasks of an application avoid a resource on which one of them crashed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_task_that_crashes_before_a_checkpoint_goes_elsewhere(
     assert node.scheduler.system.tasks[ONE].attempts == 0
 
 
-def test_a_crash_after_a_checkpoint_is_a_lost_worker_like_any_other(
+def test_a_crash_after_a_checkpoint_counts_as_a_lost_worker_only(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
@@ -84,7 +84,7 @@ def test_a_task_that_may_run_on_one_resource_only_fails_at_its_first_crash(
 
 
 @pytest.mark.parametrize("cause", ["killed", "stuck"])
-def test_a_task_that_is_killed_where_it_must_run_has_its_attempts(
+def test_a_killed_task_without_an_alternative_is_retried_up_to_its_attempts(
     a_scheduler: Start, cause: Cause
 ) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
@@ -98,7 +98,7 @@ def test_a_task_that_is_killed_where_it_must_run_has_its_attempts(
     assert actions[0] == Record(ONE, State.FAILED, "failed", "gpu0", reason)
 
 
-def test_a_task_that_crashed_everywhere_fails_and_says_why_for_each(
+def test_a_task_that_crashed_on_all_resources_fails_with_each_reason(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU, GPU, FPGA], BOTH, limits=Limits(attempts=2, stage=0))
@@ -121,7 +121,7 @@ def test_a_task_that_crashed_everywhere_fails_and_says_why_for_each(
     assert all(f"{name}: " in reason for name in ("cpu", "gpu0", "fpga0"))
 
 
-def test_others_of_the_application_avoid_it_and_those_that_wait_leave_its_queue(
+def test_waiting_tasks_of_the_application_leave_the_queue_of_the_resource(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
@@ -136,7 +136,7 @@ def test_others_of_the_application_avoid_it_and_those_that_wait_leave_its_queue(
     assert submitted == [Record(TaskId(4), State.QUEUED, "submitted", "cpu")]
 
 
-def test_a_task_that_may_run_nowhere_else_is_tried_all_the_same(
+def test_a_task_without_an_alternative_runs_where_its_application_failed(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
@@ -148,7 +148,7 @@ def test_a_task_that_may_run_nowhere_else_is_tried_all_the_same(
     assert _places(actions) == [(2, "gpu0")]
 
 
-def test_one_task_tries_when_the_time_is_over_and_its_checkpoint_lets_all_back(
+def test_a_checkpoint_of_the_trial_task_closes_the_circuit(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
@@ -173,7 +173,7 @@ def test_one_task_tries_when_the_time_is_over_and_its_checkpoint_lets_all_back(
     assert _places(node.handle(a_task(5), 65.0)) == [(5, "gpu0")]
 
 
-def test_how_long_it_is_avoided_is_a_limit_of_the_scheduler(
+def test_limits_set_how_long_a_resource_is_avoided(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU, GPU], BOTH, limits=Limits(stage=0, avoid_ns=500))
@@ -183,7 +183,7 @@ def test_how_long_it_is_avoided_is_a_limit_of_the_scheduler(
     assert node.scheduler.next_trial() == 1_000_000_500
 
 
-def test_a_trial_that_fails_keeps_the_others_away_for_twice_as_long(
+def test_a_failed_trial_doubles_the_time(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
@@ -199,7 +199,7 @@ def test_a_trial_that_fails_keeps_the_others_away_for_twice_as_long(
     assert node.scheduler.next_trial() == 190_000_000_000
 
 
-def test_a_task_with_something_to_lose_makes_no_trial(a_scheduler: Start) -> None:
+def test_a_task_with_unsaved_progress_gets_no_trial(a_scheduler: Start) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
     node.handle(a_task(1))
     _crash(node, ONE, 1.0)
@@ -233,7 +233,9 @@ def test_a_program_that_does_not_compile_is_tried_once(
     assert _places(actions) == [(2, "cpu")]
 
 
-def test_a_new_version_is_tried_and_clears_what_was_known(a_scheduler: Start) -> None:
+def test_a_new_version_of_an_application_closes_its_circuits(
+    a_scheduler: Start,
+) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
     node.handle(a_task(1, version="a"))
     _crash(node, ONE, 1.0)
@@ -244,7 +246,7 @@ def test_a_new_version_is_tried_and_clears_what_was_known(a_scheduler: Start) ->
     assert not node.scheduler.system.breaker
 
 
-def test_what_is_forgotten_is_avoided_no_more(a_scheduler: Start) -> None:
+def test_forgotten_failures_are_not_avoided(a_scheduler: Start) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
     node.handle(a_task(1))
     _crash(node, ONE, 1.0)
@@ -257,7 +259,7 @@ def test_what_is_forgotten_is_avoided_no_more(a_scheduler: Start) -> None:
     assert _places(node.handle(a_task(2), 3.0)) == [(2, "gpu0")]
 
 
-def test_a_task_that_waits_for_a_drained_resource_makes_the_trial(
+def test_a_task_that_waits_for_a_drained_resource_is_preferred_for_the_trial(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
@@ -270,7 +272,7 @@ def test_a_task_that_waits_for_a_drained_resource_makes_the_trial(
     assert _places(node.handle(e.TrialDue(), 61.0)) == [(2, "gpu0")]
 
 
-def test_explanations_say_what_is_avoided_until_when_and_why(
+def test_an_explanation_names_avoided_resources_with_time_and_reason(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
@@ -289,7 +291,7 @@ def test_explanations_say_what_is_avoided_until_when_and_why(
     assert notes[TWO]["gpu0"] == avoided
 
 
-def test_failures_are_known_after_a_restart(a_scheduler: Start) -> None:
+def test_failures_are_restored_after_a_restart(a_scheduler: Start) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
 
     restored = e.TaskRestored(

@@ -1,4 +1,4 @@
-"""Tasks that lose their workers or resources, and reports that come too late."""
+"""Tasks that lose their workers or resources, and late reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from builders import Start
 
 
-def test_a_lost_worker_is_replaced_and_the_task_begins_anew(a_scheduler: Start) -> None:
+def test_a_task_of_a_lost_worker_starts_again_in_another(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
     node.handle(a_task(1))
     node.handle(e.StripsDone(ONE, 1, 0.5))
@@ -117,7 +117,7 @@ def test_a_failed_task_waits_for_a_drained_resource(a_scheduler: Start) -> None:
     assert runs == ran(ONE, 2, "cpu")
 
 
-def test_a_restart_elsewhere_is_no_move(a_scheduler: Start) -> None:
+def test_a_restart_on_another_resource_is_not_a_move(a_scheduler: Start) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
     node.handle(a_task(1))
     node.handle(e.TaskFailed(ONE, 1, "does not compile", elsewhere=True))
@@ -146,7 +146,9 @@ def test_tasks_of_a_lost_resource_go_elsewhere(a_scheduler: Start) -> None:
     ]
 
 
-def test_what_can_run_nowhere_waits_for_the_resource(a_scheduler: Start) -> None:
+def test_a_task_that_can_run_nowhere_else_waits_for_the_resource(
+    a_scheduler: Start,
+) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
     node.handle(a_task(1, resources=["gpu0"]))
     node.handle(a_task(2, resources=["gpu0"]))
@@ -195,7 +197,7 @@ def test_a_preempted_task_without_a_destination_waits_first(a_scheduler: Start) 
     assert actions[1:] == ran(ONE, 1, "cpu")
 
 
-def test_a_drain_does_not_redirect_what_leaves_already(a_scheduler: Start) -> None:
+def test_a_drain_does_not_redirect_a_task_that_is_leaving(a_scheduler: Start) -> None:
     gpus = [a_resource("gpu", "gpu0"), a_resource("gpu", "gpu1")]
     node = a_scheduler([CPU, *gpus], {"any": {"cpu": 9.0, "gpu0": 1.0, "gpu1": 2.0}})
     node.handle(a_task(1))

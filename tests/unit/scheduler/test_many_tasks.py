@@ -1,4 +1,4 @@
-"""What one event leads to for many tasks is dealt with bit by bit (`Limits.at_once`)."""
+"""An event that concerns many tasks is handled in parts (`Limits.at_once`)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def fan(node: Harness, count: int) -> None:
 
 
 @pytest.mark.parametrize("grow", [chain, fan])
-def test_dependents_of_a_cancelled_task_are_cancelled_bit_by_bit(
+def test_many_dependents_of_a_cancelled_task_are_cancelled_in_parts(
     a_scheduler: Start, grow: type
 ) -> None:
     node = a_scheduler([CPU], limits=LIMITS)
@@ -81,7 +81,9 @@ def test_dependents_of_a_cancelled_task_are_cancelled_bit_by_bit(
     assert not node.scheduler.system.ending
 
 
-def test_dependents_of_a_completed_task_go_on_bit_by_bit(a_scheduler: Start) -> None:
+def test_many_dependents_of_a_completed_task_are_queued_in_parts(
+    a_scheduler: Start,
+) -> None:
     node = a_scheduler([CPU], limits=LIMITS)
     fan(node, MANY)
     node.handle(e.TaskReleased(ONE))
@@ -94,7 +96,7 @@ def test_dependents_of_a_completed_task_go_on_bit_by_bit(a_scheduler: Start) -> 
     assert len(node.scheduler.system.states["cpu"].queue) == MANY - 2
 
 
-def test_what_comes_after_an_ended_task_may_be_held_and_released_meanwhile(
+def test_a_dependent_may_be_held_and_released_before_it_is_handled(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU], limits=LIMITS)
@@ -118,7 +120,7 @@ def test_what_comes_after_an_ended_task_may_be_held_and_released_meanwhile(
     ],
     ids=["another policy", "drained", "lost"],
 )
-def test_displaced_tasks_are_placed_bit_by_bit(
+def test_displaced_tasks_are_placed_in_parts(
     a_scheduler: Start, displace: Callable[[Harness], list[Action]]
 ) -> None:
     node = a_scheduler([CPU, GPU], TIMES, limits=LIMITS)
@@ -136,7 +138,7 @@ def test_displaced_tasks_are_placed_bit_by_bit(
     assert placed == len(node.scheduler.system.tasks) == MANY
 
 
-def test_tasks_come_in_again_bit_by_bit(a_scheduler: Start) -> None:
+def test_deferred_tasks_are_admitted_in_parts(a_scheduler: Start) -> None:
     node = a_scheduler([CPU], TIMES, limits=LIMITS)
     for number in range(1, MANY + 1):
         node.handle(a_task(number, owner=7))
@@ -152,7 +154,7 @@ def test_tasks_come_in_again_bit_by_bit(a_scheduler: Start) -> None:
     assert len(node.scheduler.system.states["cpu"].queue) == MANY - 1
 
 
-def test_a_free_slot_is_not_given_to_a_task_that_nobody_makes_a_worker_for(
+def test_a_task_of_an_owner_without_a_launcher_gets_no_slot(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU], TIMES, limits=LIMITS)
@@ -175,7 +177,7 @@ class LooksAtEach:
         yield from enqueue_at_best(system)
 
 
-def test_many_tasks_of_one_submit_are_all_there_before_they_are_placed(
+def test_tasks_submitted_together_are_all_present_before_the_first_is_placed(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU], TIMES, limits=LIMITS)
@@ -189,7 +191,7 @@ def test_many_tasks_of_one_submit_are_all_there_before_they_are_placed(
     assert len(node.scheduler.system.states["cpu"].queue) == MANY - 1
 
 
-def test_tasks_that_arrive_are_in_their_queue_at_once_where_the_policy_says_so(
+def test_an_arrival_rule_queues_new_tasks_at_once(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU], TIMES, limits=LIMITS)
@@ -201,7 +203,7 @@ def test_tasks_that_arrive_are_in_their_queue_at_once_where_the_policy_says_so(
     assert len(node.scheduler.system.states["cpu"].queue) == MANY - 1
 
 
-def test_a_start_places_everything(a_scheduler: Start) -> None:
+def test_a_start_places_all_tasks_in_one_call(a_scheduler: Start) -> None:
     node = a_scheduler([CPU], TIMES, limits=LIMITS)
 
     node.restart(*(a_task(number) for number in range(1, MANY + 1)))

@@ -1,4 +1,4 @@
-"""Which task runs where and when: slots, order, and what there was before the start."""
+"""Which task runs where and when: slots, order, and restored tasks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_higher_priority_goes_first(a_scheduler: Start) -> None:
     assert actions[1:] == ran(THREE, 2, "cpu")
 
 
-def test_what_arrives_together_is_placed_together(a_scheduler: Start) -> None:
+def test_tasks_that_arrive_together_are_placed_together(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
 
     actions = node.handle_all(a_task(1), a_task(2, priority=1))
@@ -97,7 +97,7 @@ def test_the_next_long_task_of_a_busy_resource_is_staged(a_scheduler: Start) -> 
     assert node.handle(e.TaskFinished(THREE, 3))[1:] == ran(TWO, 2, "cpu")
 
 
-def test_another_policy_places_all_tasks_anew(a_scheduler: Start) -> None:
+def test_a_new_policy_places_all_waiting_tasks_again(a_scheduler: Start) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
     node.handle(a_task(1))
     node.handle(a_task(2))
@@ -110,7 +110,7 @@ def test_another_policy_places_all_tasks_anew(a_scheduler: Start) -> None:
 # ---------------------------------------------------------------- restarts
 
 
-def test_a_restored_task_goes_on_in_its_worker(a_scheduler: Start) -> None:
+def test_a_restored_task_continues_in_its_worker(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
 
     restored = node.restart(e.TaskRestored(a_task(1), "cpu", 7, 0.25))
@@ -120,7 +120,7 @@ def test_a_restored_task_goes_on_in_its_worker(a_scheduler: Start) -> None:
     assert finished == [Record(ONE, State.COMPLETED, "completed", "cpu")]
 
 
-def test_a_restored_task_without_a_slot_begins_anew(a_scheduler: Start) -> None:
+def test_a_restored_task_without_a_slot_starts_again(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
 
     actions = node.restart(e.TaskRestored(a_task(1), "gpu0", 7, 0.25))
@@ -128,7 +128,7 @@ def test_a_restored_task_without_a_slot_begins_anew(a_scheduler: Start) -> None:
     assert actions == [Abort(ONE, 7), *ran(ONE, 1, "cpu")]
 
 
-def test_tasks_of_before_the_start_are_told_of_once_and_placed_together(
+def test_restored_tasks_are_recorded_once_and_placed_together(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU])
@@ -142,7 +142,7 @@ def test_tasks_of_before_the_start_are_told_of_once_and_placed_together(
     ]
 
 
-def test_no_waiting_task_takes_the_slot_of_one_that_runs_on(a_scheduler: Start) -> None:
+def test_no_waiting_task_takes_the_slot_of_a_restored_one(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
 
     actions = node.restart(e.TaskRestored(a_task(2), "cpu", 7, 0.25), a_task(1))

@@ -1,4 +1,4 @@
-"""Trains: short tasks that one worker is given at once, in one slot."""
+"""Trains: short tasks that are dispatched together to one worker, in one slot."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def finished(*tasks: int) -> list[e.Event]:
 # ---------------------------------------------------------------- who rides
 
 
-def test_short_tasks_follow_the_one_that_gets_the_slot(node: Harness) -> None:
+def test_short_tasks_are_dispatched_behind_the_first_in_its_slot(node: Harness) -> None:
     actions = submit(node, *["short"] * 3)
 
     assert actions[3:] == [
@@ -89,13 +89,13 @@ def test_short_tasks_follow_the_one_that_gets_the_slot(node: Harness) -> None:
     ],
     ids=["long", "others", "two milliseconds"],
 )
-def test_only_alike_short_tasks_do(
+def test_a_train_contains_only_short_tasks_of_one_row(
     node: Harness, types: list[str], expected: list[tuple[int, int | None]]
 ) -> None:
     assert orders(submit(node, *types)) == expected
 
 
-def test_those_of_another_owner_or_priority_do_not(node: Harness) -> None:
+def test_a_train_contains_only_tasks_of_one_owner_and_priority(node: Harness) -> None:
     tasks = [a_task(1, "short"), a_task(2, "short", owner=5), a_task(3, "short")]
 
     assert orders(node.handle_all(*tasks)) == [(1, None)]
@@ -105,7 +105,7 @@ def test_those_of_another_owner_or_priority_do_not(node: Harness) -> None:
 
 @pytest.mark.parametrize("fields", [{"single": True}, {"preemptible": False}])
 @pytest.mark.parametrize("place", [1, 2])
-def test_what_cannot_leave_or_is_to_go_alone_neither_leads_nor_follows(
+def test_single_and_nonpreemptible_tasks_are_in_no_train(
     node: Harness, place: int, fields: dict[str, bool]
 ) -> None:
     tasks = [a_task(n, "short", **(fields if n == place else {})) for n in (1, 2, 3)]
@@ -113,7 +113,7 @@ def test_what_cannot_leave_or_is_to_go_alone_neither_leads_nor_follows(
     assert orders(node.handle_all(*tasks)) == [(1, None)]
 
 
-def test_slots_share_what_waits(a_scheduler: Start) -> None:
+def test_a_train_leaves_the_other_slots_their_share(a_scheduler: Start) -> None:
     node = a_scheduler([a_resource("cpu", slots=2)], SECONDS, limits=LIMITS)
 
     actions = submit(node, *["short"] * 4)
@@ -125,7 +125,7 @@ def test_slots_share_what_waits(a_scheduler: Start) -> None:
 # ---------------------------------------------------------------- its way
 
 
-def test_each_begins_as_the_one_before_it_ends(node: Harness) -> None:
+def test_each_task_of_a_train_starts_when_the_one_before_it_ends(node: Harness) -> None:
     a_train(node)
 
     assert node.handle_all(*finished(1)) == [*began(2), ended(1)]
@@ -138,7 +138,7 @@ def test_each_begins_as_the_one_before_it_ends(node: Harness) -> None:
     assert orders(node.handle_all(*finished(4))) == [(5, None)]
 
 
-def test_policies_see_the_one_that_runs_only(node: Harness) -> None:
+def test_policies_see_only_the_running_task_of_a_train(node: Harness) -> None:
     a_train(node)
     system = node.scheduler.system
 
@@ -146,7 +146,7 @@ def test_policies_see_the_one_that_runs_only(node: Harness) -> None:
     assert [task.id for task in system.queue("cpu")] == [5]
 
 
-def test_what_takes_too_long_gives_the_others_back(node: Harness) -> None:
+def test_an_overdue_train_is_recalled(node: Harness) -> None:
     a_train(node)
     assert node.scheduler.next_recall() == 5_000_000
 
@@ -165,7 +165,7 @@ def test_what_takes_too_long_gives_the_others_back(node: Harness) -> None:
     ]
 
 
-def test_the_slot_is_theirs_until_their_worker_has_said_whether_they_have_begun(
+def test_recalled_tasks_keep_the_slot_until_the_worker_answers(
     node: Harness,
 ) -> None:
     a_train(node)
@@ -183,7 +183,7 @@ def test_the_slot_is_theirs_until_their_worker_has_said_whether_they_have_begun(
 # ---------------------------------------------------------------- wishes
 
 
-def test_what_is_to_leave_its_slot_takes_none_along(node: Harness) -> None:
+def test_preempting_the_first_task_recalls_the_others(node: Harness) -> None:
     a_train(node)
 
     actions = node.handle(e.TaskHeld(TaskId(1)))
@@ -194,7 +194,7 @@ def test_what_is_to_leave_its_slot_takes_none_along(node: Harness) -> None:
     ]
 
 
-def test_one_that_has_not_begun_is_held_as_it_comes_back(node: Harness) -> None:
+def test_an_unstarted_task_is_held_when_it_is_given_back(node: Harness) -> None:
     a_train(node)
 
     asked = node.handle(e.TaskHeld(TaskId(3)))
@@ -205,7 +205,7 @@ def test_one_that_has_not_begun_is_held_as_it_comes_back(node: Harness) -> None:
     assert node.handle_all(*finished(1, 2))[-3:] == [*began(4), ended(2)]
 
 
-def test_one_that_has_not_begun_is_cancelled_as_it_comes_back(node: Harness) -> None:
+def test_an_unstarted_task_is_cancelled_when_it_is_given_back(node: Harness) -> None:
     a_train(node)
 
     asked = node.handle(e.TaskCancelled(TaskId(2), "enough"))
@@ -215,7 +215,7 @@ def test_one_that_has_not_begun_is_cancelled_as_it_comes_back(node: Harness) -> 
     assert back == [Record(TaskId(2), State.CANCELLED, "cancelled", "cpu", "enough")]
 
 
-def test_one_that_has_begun_is_told_to_have(node: Harness) -> None:
+def test_a_report_of_a_task_in_a_train_marks_it_as_started(node: Harness) -> None:
     a_train(node)
     node.handle(e.TrainOverdue(), at=1.0)
     assert began(2)[0] not in node.handle(finished(1)[0], at=1.0)
@@ -223,7 +223,9 @@ def test_one_that_has_begun_is_told_to_have(node: Harness) -> None:
     assert node.handle(e.TaskStarted(TaskId(2), 2), at=1.0) == began(2)
 
 
-def test_one_that_begins_all_the_same_leaves_at_its_checkpoint(node: Harness) -> None:
+def test_a_task_that_starts_before_its_recall_yields_at_its_checkpoint(
+    node: Harness,
+) -> None:
     a_train(node)
     node.handle(e.TaskHeld(TaskId(2)))
     node.handle_all(*finished(1))
@@ -234,7 +236,9 @@ def test_one_that_begins_all_the_same_leaves_at_its_checkpoint(node: Harness) ->
     assert actions == [*began(2), *behind, Preempt(TaskId(2), 2)]
 
 
-def test_one_that_is_moved_comes_back_and_goes_there(a_scheduler: Start) -> None:
+def test_a_moved_unstarted_task_is_given_back_and_runs_there(
+    a_scheduler: Start,
+) -> None:
     node = a_scheduler([CPU, GPU], SECONDS, limits=LIMITS)
     a_train(node)
 
@@ -257,7 +261,7 @@ def lose(node: Harness, ran: int, *tasks: int) -> list[Action]:
 
 
 @pytest.mark.parametrize("ran", [1, 2, 4])
-def test_a_lost_worker_costs_the_one_that_ran_an_attempt_and_the_others_none(
+def test_only_the_running_task_of_a_lost_worker_loses_an_attempt(
     node: Harness, ran: int
 ) -> None:
     a_train(node)
@@ -268,7 +272,7 @@ def test_a_lost_worker_costs_the_one_that_ran_an_attempt_and_the_others_none(
     assert attempts == {n: int(n == ran) for n in range(1, 6)}
 
 
-def test_who_was_with_a_lost_worker_goes_alone_from_then_on(node: Harness) -> None:
+def test_tasks_of_a_lost_train_are_in_no_train_again(node: Harness) -> None:
     a_train(node)
 
     actions = lose(node, 1, 1, 2, 3, 4)
@@ -276,7 +280,7 @@ def test_who_was_with_a_lost_worker_goes_alone_from_then_on(node: Harness) -> No
     assert orders(actions) == [(1, None)]
 
 
-def test_a_lost_resource_costs_none_that_had_not_begun_an_attempt(
+def test_unstarted_tasks_of_a_lost_resource_lose_no_attempt(
     node: Harness,
 ) -> None:
     a_train(node)

@@ -1,4 +1,4 @@
-"""What users ask of their tasks: order, hold, cancel, move, amend."""
+"""Requests of users for their tasks: order, hold, cancel, move, amend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from builders import Start
 
 
-def test_a_task_runs_after_those_it_comes_after(a_scheduler: Start) -> None:
+def test_a_task_runs_after_its_dependencies(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
     node.handle(a_task(1))
 
@@ -75,7 +75,7 @@ def test_a_held_task_waits_until_it_is_released(a_scheduler: Start) -> None:
     assert released == [Record(ONE, State.QUEUED, "released"), *ran(ONE, 1, "cpu")]
 
 
-def test_a_held_task_that_its_worker_gives_up_begins_anew(a_scheduler: Start) -> None:
+def test_a_held_task_that_its_worker_aborts_starts_again(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
     node.handle(a_task(1))
     node.handle(e.TaskHeld(ONE))
@@ -153,7 +153,9 @@ def test_a_cancelled_staged_task_leaves_its_worker(a_scheduler: Start) -> None:
 # ---------------------------------------------------------------- move and amend
 
 
-def test_a_running_task_moves_where_its_owner_wants(a_scheduler: Start) -> None:
+def test_a_running_task_moves_to_the_resource_that_its_owner_chose(
+    a_scheduler: Start,
+) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
     node.handle(a_task(1))
 
@@ -190,7 +192,7 @@ def test_a_held_task_that_is_moved_stays_there_after_its_release(
     assert runs_on == []
 
 
-def test_a_running_task_that_is_held_and_moved_goes_on_where_it_was_moved(
+def test_a_task_held_and_moved_while_running_continues_where_it_was_moved(
     a_scheduler: Start,
 ) -> None:
     node = a_scheduler([CPU, GPU], BOTH, "finish-time")
@@ -259,7 +261,7 @@ def test_amending_a_running_task_leaves_it_where_it_is(a_scheduler: Start) -> No
         e.TaskAmended(ONE, 5, None),
     ],
 )
-def test_wishes_for_a_task_that_has_ended_change_nothing(
+def test_requests_for_an_ended_task_change_nothing(
     a_scheduler: Start, event: e.Event
 ) -> None:
     node = a_scheduler([CPU])

@@ -1,4 +1,4 @@
-"""The check of the scheduler's state: each untruth in it is told, with the story."""
+"""The check of invariants: each broken one is reported, with the story of the task."""
 
 from __future__ import annotations
 
@@ -96,69 +96,81 @@ def _leaves_ended(system: System) -> None:
     system.departing[TaskId(9)] = ended
 
 
-UNTRUTHS: dict[str, tuple[Callable[[System], None], str]] = {
-    "nowhere": (_waits_nowhere, r"nowhere, or twice: task 2 is queued and in \[\]: "),
+BROKEN: dict[str, tuple[Callable[[System], None], str]] = {
+    "nowhere": (
+        _waits_nowhere,
+        r"not in exactly one place: task 2 is queued and in \[\]: ",
+    ),
     "twice": (
         _stands_in_two_queues,
-        r"nowhere, or twice: task 2 is queued and in \['unplaced', 'outside, of 7'\]",
+        r"not in exactly one place: task 2 is queued and in \['unplaced', 'outside, of 7'\]",
     ),
     "held in a queue": (
         _change(TWO, state=State.HELD),
-        r"nowhere, or twice: task 2 is held and in \['queue of cpu'\]",
+        r"not in exactly one place: task 2 is held and in \['queue of cpu'\]",
     ),
-    "queue unknown": (_change(TWO, resource="gpu0"), "task 2 does not know its queue"),
-    "row lost": (_loses_a_row, "queue of cpu has lost a row"),
+    "queue unknown": (
+        _change(TWO, resource="gpu0"),
+        "task 2 has another resource than its queue",
+    ),
+    "row lost": (_loses_a_row, "queue of cpu lacks a row"),
     "head": (_has_a_wrong_head, "queue of cpu has a wrong head"),
-    "too much": (_runs_too_much, "cpu runs too much"),
-    "idle": (_idles, "cpu idles while tasks wait for it"),
-    "not usable": (_waits_for_what_is_lost, "tasks wait for cpu, not usable"),
+    "too much": (_runs_too_much, "cpu runs more tasks than it has slots"),
+    "idle": (_idles, "cpu has a free slot while tasks wait for it"),
+    "not usable": (_waits_for_what_is_lost, "tasks wait for cpu, which is not usable"),
     "elsewhere": (
         _change(ONE, resource="gpu0"),
-        "task 1 does not know where it runs",
+        "task 1 has another resource than the one that runs it",
     ),
     "stranger": (
         _is_a_stranger,
-        r"task 2 is in \['queue of cpu'\], and not known",
+        r"task 2 is in \['queue of cpu'\], but not in the table of tasks",
     ),
     "runs, or not": (
         _change(ONE, state=State.PREEMPTED),
-        "runs, or not: task 1 is preempted",
+        "state and place disagree: task 1 is preempted",
     ),
     "no worker": (
         _change(ONE, bound=False),
         "runs without a worker: task 1 is running and in .*: 0: queued -Dispatched->",
     ),
-    "departs": (_change(ONE, intent=Yield()), "departs, or not: task 1"),
-    "cancels": (_change(ONE, intent=Cancel("so")), "departs, or not: task 1"),
+    "departs": (
+        _change(ONE, intent=Yield()),
+        "intent and departing tasks disagree: task 1",
+    ),
+    "cancels": (
+        _change(ONE, intent=Cancel("so")),
+        "intent and departing tasks disagree: task 1",
+    ),
     "stops waiting": (
         _change(TWO, intent=Hold()),
-        "to stop, and does not run: task 2",
+        "has an intent, but does not run: task 2",
     ),
-    "leaves waiting": (_leaves_waiting, "to stop, and does not run: task 3"),
-    "leaves ended": (_leaves_ended, "task 2 leaves, completed"),
+    "leaves waiting": (_leaves_waiting, "has an intent, but does not run: task 3"),
+    "leaves ended": (_leaves_ended, "task 2 is departing while completed"),
     "progress": (
         _change(TWO, progress=0.5),
         "progress without a worker or a snapshot: task 2",
     ),
     "waits for an end": (
         _change(FOUR, unmet=frozenset({TaskId(9)})),
-        "waits on what ended: task 4",
+        "depends on an ended task: task 4",
     ),
     "waits for nothing": (
         _change(FOUR, unmet=frozenset()),
-        "waits for nothing: task 4",
+        "waits for no task: task 4",
     ),
 }
 
 
-@pytest.mark.parametrize("name", UNTRUTHS)
-def test_an_untruth_is_told(name: str) -> None:
-    spoil, told = UNTRUTHS[name]
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_invariant_is_reported(name: str) -> None:
+    spoil, message = BROKEN[name]
     node = busy()
 
     spoil(node.scheduler.system)
 
-    with pytest.raises(BugError, match=told):
+    with pytest.raises(BugError, match=message):
         node.scheduler.check()
 
 

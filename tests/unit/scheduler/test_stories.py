@@ -1,4 +1,4 @@
-"""What cannot be is told with its story, and the stories do not fill memory."""
+"""Impossible events raise with the task's story; stories do not fill memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_task_submitted_twice_is_a_bug(a_scheduler: Start) -> None:
         node.handle(a_task(1))
 
 
-def test_an_impossible_step_tells_the_story(a_scheduler: Start) -> None:
+def test_an_impossible_step_raises_with_the_story(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
     node.handle(a_task(1), at=2.0)
     task = node.scheduler.system.tasks[ONE]
