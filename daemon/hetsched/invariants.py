@@ -24,7 +24,7 @@ def check(system: System) -> None:
     for queue in system.displaced:
         _check_queue("displaced", None, queue, places)
     for owner, queue in system.deferred.items():
-        _check_queue(f"outside, of {owner}", None, queue, places)
+        _check_queue(f"deferred, of {owner}", None, queue, places)
     for name, state in system.states.items():
         _check_queue(f"queue of {name}", name, state.queue, places)
         _check_running(name, state, places)
@@ -44,7 +44,7 @@ def _check_queue(
     where: str, resource: str | None, queue: RunQueue, places: dict[int, list[str]]
 ) -> None:
     if not queue and not queue.rows():
-        return  # most are, at most times
+        return  # usually
     rows = set()
     for task in queue.tasks():
         places.setdefault(task.id, []).append(where)

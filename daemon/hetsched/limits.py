@@ -1,4 +1,4 @@
-"""Limits: parameters of the scheduler's mechanism, and what each user's tasks may take."""
+"""Limits: parameters of the scheduler's mechanism, and the quotas of users."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FIRST_NS: Nanoseconds = 60 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What one user's tasks may take.
+    """Quota of one user.
 
     Attributes:
-        running: tasks that run or are up for it at once; None: any number.
-        share: weight among users whose tasks are alike to the policy; above 0.
+        running: tasks that may run, or wait for a slot, at once; None: any number.
+        share: weight among users whose tasks are equal to the policy; above 0.
 
     """
 
@@ -30,7 +30,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The quotas of all users, by uid; `everybody` holds for the others."""
+    """The quotas of all users, by uid; `everybody` applies to the others."""
 
     everybody: Quota = Quota()
     single: Mapping[int, Quota] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Quotas:
 
     @property
     def limited(self) -> bool:
-        """Whether there is any limit to running tasks."""
+        """Whether the running tasks of any user are limited."""
         return any(
             q.running is not None for q in (self.everybody, *self.single.values())
         )
@@ -53,18 +53,20 @@ class Limits:
     Attributes:
         attempts: bindings to a worker that a task may lose before it fails.
         stage: tasks staged ahead for each slot.
-        stage_above_s: tasks expected to be shorter are not staged: it costs a message
-            and saves less.
-        quotas: what each user's tasks may take at first.
-        avoid_ns: how long an application avoids a resource where it failed once.
-        train: tasks that one slot may be given at once, if they are alike, of one owner
-            and priority, and each is expected to take `train_task_s` at most and
-            all of them `train_s`; 1: none.
-        train_due_s: how long the first of them may take before the others are taken back.
-        at_once: tasks that one handling of events deals with besides those that the
-            events name: placed by the policy, dependents of one that ended, displaced
-            by a drain or a new policy. The rest follows with the next, which a timer
-            asks for. None: any number.
+        stage_above_s: tasks expected to be shorter are not staged, because that costs a
+            message and saves less.
+        quotas: the quotas of users at the start.
+        avoid_ns: how long an application avoids a resource after its first failure there.
+        train: most tasks of a train: tasks of one row, owner and priority that are
+            dispatched to one slot together; 1: no trains.
+        train_task_s: longest expected time of each task of a train, seconds;
+            `train_s`: of all its tasks.
+        train_due_s: time after its dispatch at which the unstarted tasks of a train are
+            recalled, seconds.
+        at_once: number of tasks that one call handles in addition to those that its events
+            name: placed by the policy, dependents of one that ended, displaced by a drain
+            or a new policy. The others follow in the next call, for which the actions
+            contain a `SetTimer`. None: any number.
 
     """
 

@@ -141,9 +141,7 @@ class AdmissionQuota:
             owner = self._to_review.pop()
             queue = self._system.deferred.get(owner)
             while queue and (task := self._first(queue)):
-                if (
-                    most <= 0
-                ):  # before it counts as admitted: another may be first later
+                if most <= 0:  # before it counts as admitted
                     self._to_review.add(owner)
                     return
                 if not self.admit(task):

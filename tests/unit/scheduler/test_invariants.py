@@ -103,7 +103,7 @@ BROKEN: dict[str, tuple[Callable[[System], None], str]] = {
     ),
     "twice": (
         _stands_in_two_queues,
-        r"not in exactly one place: task 2 is queued and in \['unplaced', 'outside, of 7'\]",
+        r"not in exactly one place: task 2 is queued and in \['unplaced', 'deferred, of 7'\]",
     ),
     "held in a queue": (
         _change(TWO, state=State.HELD),
