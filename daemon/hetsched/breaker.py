@@ -54,7 +54,7 @@ class Fault(NamedTuple):
 
 @dataclass(slots=True)
 class Circuit:
-    """What is known against a pair.
+    """The failures of a pair.
 
     Attributes:
         fault: the last one.

@@ -34,7 +34,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         strips: number of equal strips it is cut into; None: the runtime sizes them to
             its target interval.
         served: whether a worker of its own waits for it, so that none must be started.
-        migration_s: time that a move takes besides that for `state_bytes`, in seconds.
+        migration_s: time of a move without that of copying `state_bytes`, in seconds.
         app: its application, as the circuit breaker knows it; empty: its type.
         version: of that application.
         preemptible: whether it may be stopped, to go on elsewhere.

@@ -1,4 +1,4 @@
-"""What names a task, and how instants are counted."""
+"""Types of task ids and of instants."""
 
 from __future__ import annotations
 

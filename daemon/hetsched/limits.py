@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
 
 FIRST_NS: Nanoseconds = 60 * 1_000_000_000
-"""How long an application avoids a resource after its first failure there."""
+"""Time for which an application avoids a resource after its first failure there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ class Estimates(Protocol):
 
 
 Objective: TypeAlias = Literal["performance", "energy", "edp"]
-"""What affinity is measured by: time, energy, or their product (loesch-2016, III-D)."""
+"""Measure of affinity: time, energy, or their product (loesch-2016, III-D)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +159,9 @@ class System:
         self.breaker = Breaker() if breaker is None else breaker
         """Applications that avoid a resource for now because they failed there."""
         self.tally = Tally()
-        """How many tasks of each type arrived and completed in time."""
+        """Numbers of tasks of each type that arrived and that completed in time."""
         self.objective: Objective = "performance"
-        """What affinity is measured by: the policy's choice, set by the scheduler."""
+        """Measure of affinity that the policy chose; set by the scheduler."""
         self.now: Nanoseconds = 0
         self._fits: dict[Row, Fit] = {}
         self._version = -1

@@ -43,7 +43,7 @@ _ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.DROPPE
 
 
 class Step(StrEnum):
-    """What makes a task change its state; the values stand in its story.
+    """Causes of a change of state; the values stand in the task's story.
 
     Those named like an event are caused by that event. The scheduler itself takes the others.
     """
@@ -177,7 +177,7 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 Intent: TypeAlias = Yield | Hold | Cancel
-"""What is wanted of a running task, other than to run on."""
+"""Request that a running task has to follow at its next checkpoint."""
 
 
 @dataclass(eq=False, slots=True)
@@ -208,8 +208,8 @@ class TaskRecord:
         rule: name of the rule that placed or preempted it, for users.
         train: the tasks that one worker has in one slot, in order, with this one;
             None: it has the slot to itself.
-        not_started: it was dispatched behind others of a train and has not started, as
-            far as is known; `recalled`: its worker was asked to give it back.
+        not_started: it was dispatched behind others of a train and is not known to have
+            started; `recalled`: its worker was asked to give it back.
         never_in_train: it was in a train whose worker was lost, and must not be in one again.
 
     """

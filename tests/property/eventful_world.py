@@ -1,4 +1,4 @@
-"""What may happen in a world of workers and resources, at any time and in any order."""
+"""Events of a world of workers and resources, at any time and in any order."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class EventfulWorld(World):
     @precondition(lambda self: self.recalled())
     @rule(pick=PICK)
     def begin_all_the_same(self, pick: int) -> None:
-        """Tell of a strip of a task that is asked back: it had begun."""
+        """Report a strip of a task that is recalled: it had started."""
         binding = choose(self.recalled(), pick)
         state = self.scheduler.system.states[binding.behind or ""]
         if binding.task in state.running:  # those before it have ended
@@ -152,7 +152,7 @@ class EventfulWorld(World):
     @precondition(lambda self: self.running())
     @rule(pick=PICK, count=st.integers(2, 4))
     def finish_several(self, pick: int, count: int) -> None:
-        """Tell of the ends of a train at once."""
+        """Report the ends of a train in one call."""
         first = choose(self.running(), pick)
         train = [first, *self.behind(first)][:count]
         if any(each.recalled or each.aborted or each.asked_to_yield for each in train):

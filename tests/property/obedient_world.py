@@ -1,4 +1,4 @@
-"""A world of workers and resources that obeys the scheduler, and complains of what nobody could obey."""
+"""A world of workers and resources that carries out actions, and fails on impossible ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Binding:
     aborted: bool = False
     checkpointed: bool = False
     behind: str | None = None
-    """Where it is to run once those before it in its worker have ended."""
+    """Resource on which it runs once those before it in its worker have ended."""
     crew: int = 0
     """Which worker it is: the epoch of the first task of the train."""
     recalled: bool = False
@@ -90,7 +90,7 @@ class World(RuleBasedStateMachine):
         """Users for whose tasks nobody makes workers."""
         self.last_epoch = 0
         self.ending: set[TaskId] = set()
-        """Tasks of which the scheduler is told that they have ended, before they began."""
+        """Tasks whose ends are reported to the scheduler before they are known to have started."""
         self.timer: int | None = None
 
     # ------------------------------------------------------------ steps

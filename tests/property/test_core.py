@@ -1,7 +1,7 @@
-"""Whatever happens in whatever order, the scheduler loses, doubles and overloads nothing.
+"""Under all orders of events, no task is lost or run twice and no resource is overloaded.
 
-A model of the world obeys the scheduler's actions and complains of those that no
-worker could obey; Hypothesis makes up what happens in it. Every policy is tested.
+A model of the world carries out the scheduler's actions and fails on those that no worker
+could carry out; Hypothesis generates the events. Every policy is tested.
 """
 
 from __future__ import annotations

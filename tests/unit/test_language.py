@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CLEAN = (
-    "daemon/hetsched/estimates",
-    "daemon/hetsched/planning",
-    "daemon/hetsched/policies",
+    "daemon/hetsched",
     "libtask",
     "tests/simulated",
     "tests/torture",
     "tests/unit/hetctl",
+    "tests/unit/scheduler",
     "tools/hetbench",
     "tools/hetctl",
     "tools/hetdemo",

@@ -42,7 +42,7 @@ def asked_again(actions: list[Action]) -> bool:
 
 
 def settle(node: Harness) -> list[int]:
-    """Let the timer fire until nothing is left; return how much was told each time."""
+    """Let the timer fire until nothing is left; return the number of records each time."""
     told_of = []
     while node.scheduler.state.unfinished:
         actions = node.handle(e.TimerFired())
