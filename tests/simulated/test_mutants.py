@@ -19,8 +19,8 @@ from hetd.requests.subscriptions import Subscriptions
 from hetd.tasks import journal as journal_module
 from hetd.tasks.journal import Journal
 from hetd.tasks.operator_settings import OperatorSettings
-from hetsched.state import Ledger
-from hetsched.tasks import State
+from hetsched.state import SchedulerState
+from hetsched.tasks import State, Step
 from libtask import messages as m
 from torture.simulation.run import Run
 

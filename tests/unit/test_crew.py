@@ -65,9 +65,9 @@ class AskedPolicy:
 
 def test_the_first_report_of_a_segment_asks_the_policy_once(shell: Shell) -> None:
     _, run = _running(shell)
-    policy = shell.node.scheduler.policy = AskedPolicy()
+    policy = shell.runtime.scheduler.policy = AskedPolicy()
 
-    shell.crew.report(a_peer("w"), _progress(run, 4, started=1.0))
+    shell.reports.report(a_peer("w"), _progress(run, 4, started=1.0))
 
     assert policy.events == ["StripsDone"]
 
