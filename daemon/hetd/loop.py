@@ -1,7 +1,7 @@
 """The loop: receive, handle, commit, answer. One thread, one turn after another.
 
-What peers send becomes events; actions go out at once; what is told to clients waits
-for the commit of the turn, which a writer thread does meanwhile.
+Messages of peers become events; commands to workers are sent at once; replies to clients
+wait for the commit of the turn, which a writer thread does meanwhile.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ IDLE_MS = 1000
 
 LAGGING_MS = 100
 TELLING_NS = LAGGING_MS * 1_000_000
-"""How often it is looked whether a peer that did not read does so again."""
+"""Between two attempts to reach peers that did not read, nanoseconds."""
 TURN_NS = 10_000_000
-"""How long a turn may take messages in before it sees to the others, and to commits."""
+"""Time limit for receiving messages in a turn, before other work and commits."""
 STEPS = 4
 """Steps of requests under way in one turn, at most; each takes some milliseconds."""
 STEPS_NS = 5_000_000
-"""How long they may take together."""
+"""Time limit for these steps together."""
 TELL_NS = 8_000_000
-"""How long a turn may tell what is durable; the rest follows in the next."""
+"""Time limit for sending durable messages in a turn; the rest follows in the next."""
 GATHER_NS = 2_000_000
 """Under load, commits come at most this often: each costs some 0.1 ms of processor time
 and a wait for the disk. Without load nobody waits for it."""
 
 
 SOON_S = 0.0005
-"""Tasks that are expected to take less, end soon."""
+"""A commit waits for tasks that are expected to take less, seconds."""
 HOLD_NS = 1_000_000
-"""So long a commit waits for tasks that end soon, where nothing else is to be done: one
-commit serves for the acknowledgement and the end. Where they do not end, the
-acknowledgement is late by so much."""
+"""Longest wait of a commit for tasks that end soon, if there is no other work: one commit
+then serves both the acknowledgement and the end. If they do not end, the acknowledgement
+is late by this time."""
 
 
 class Loop:
-    """Runs the daemon until it is told to stop.
+    """Runs the daemon until `stop`.
 
-    `Serving` calls `turn` until it does not run any more, and `finish`; a simulation
-    does so at times of its own.
+    `Serving` calls `turn` while `running`, then `finish`; a simulation calls them at times
+    of its own.
     """
 
     def __init__(
@@ -87,19 +87,19 @@ class Loop:
         self._outbox = Outbox()
         router.is_put_off = self._is_not_read
         self._askers: dict[bytes, int] = {}
-        """Who is owed an answer: route -> user."""
+        """Route -> user that waits for an answer."""
         self._service = Service(runtime, store, self.stop, self._subscriptions.__len__)
         self._reports = WorkerReports(runtime)
         self._out_of_space = OutOfSpace(runtime, store, self._service)
         self.running = True
         self._next_commit = self._ordered = self._next_telling = 0
         self._held_since = 0
-        """Since when a commit waits for the ends of tasks; 0: none does."""
+        """When the commit began to wait for the ends of tasks; 0: it does not wait."""
 
     def finish(self) -> None:
-        """Make durable what the last turn changed, and tell of it.
+        """Commit the changes of the last turn, and send the replies.
 
-        Requests under way are not carried on: who asked asks the next daemon again.
+        Requests under way are dropped: their clients repeat them to the next daemon.
         """
         self._outbox.put(self._store.flush())
         self._commit()
@@ -112,10 +112,10 @@ class Loop:
         self.running = False
 
     def turn(self, ended: Iterable[WatchedProcess]) -> None:
-        """Do all that there is to do.
+        """Do all pending work.
 
         Args:
-            ended: processes whose end was noticed since the last turn.
+            ended: processes that have ended since the last turn.
 
         """
         for watched in ended:
@@ -135,10 +135,10 @@ class Loop:
         self._answer()
 
     def _receive(self) -> None:
-        """Handle what has arrived, until this turn has taken long enough.
+        """Handle received messages, up to the time limit of the turn.
 
-        What is left comes with the next turn: a list of all tasks may take ten
-        milliseconds, and who asked for something small waits for the commit.
+        The rest is handled in the next turn: a list of all tasks may take ten
+        milliseconds, while small requests wait for the commit.
         """
         began = then = self._now()
         for envelope in self._router.receive():
@@ -150,7 +150,7 @@ class Loop:
                 return
 
     def _carry_on(self) -> None:
-        """Go on with requests about many tasks, by turns of their users."""
+        """Continue requests about many tasks, in the order of their users' budgets."""
         began = then = self._now()
         for _ in range(STEPS):
             if self._outbox.full:
@@ -200,7 +200,7 @@ class Loop:
         return replies
 
     def _answer(self) -> None:
-        """Send what is durable, as much as one turn may take."""
+        """Send durable messages, up to the time limit of the turn."""
         began = then = self._now()
         for route, messages in self._outbox.take():
             reach("loop.durable")
@@ -211,14 +211,14 @@ class Loop:
                 return
 
     def _charge_asker(self, route: bytes, then: int) -> int:
-        """Count what answers took to write: a long list costs more than its request."""
+        """Charge the time of an answer: a long list costs more than its request."""
         uid, now = self._askers.pop(route, None), self._now()
         if uid is not None:
             self._budget.charge(uid, now - then, now)
         return now
 
     def _tell(self, route: bytes, *messages: m.Message) -> None:
-        """Send; take note of a peer that is gone, or has left too much unread."""
+        """Send; record a peer that is gone or has too much unread."""
         if self._router.send(route, *messages):
             return
         if route in self._router.full:
@@ -228,7 +228,7 @@ class Loop:
             self._subscriptions.remove(route)
 
     def _tell_laggards(self) -> None:
-        """Tell those who read again how much they have missed."""
+        """Tell lagging peers that read again how many messages they have missed."""
         self._next_telling = self._now() + TELLING_NS
         for route, missed in list(self._subscriptions.lagging.items()):
             if self._router.send(route, m.Lagged(missed)):
@@ -238,11 +238,11 @@ class Loop:
 
     @property
     def busy(self) -> bool:
-        """Whether requests are under way, or answers to be told."""
+        """Whether requests are under way or answers wait to be sent."""
         return bool(self._requests or self._outbox)
 
     def timeout_ms(self) -> int:
-        """How long to wait for the next turn, if nothing happens."""
+        """Return the longest wait for the next turn, milliseconds."""
         commits = self._store.idle and self._journal.dirty
         if self._outbox or commits:
             return 1 if self._held_since and not self._outbox else 0
@@ -273,7 +273,7 @@ class Loop:
         return True
 
     def _commit(self) -> None:
-        """Hand what this turn changed to the writer, and what to tell afterwards."""
+        """Hand the changes of this turn to the writer, with the replies to send afterwards."""
         self._held_since = 0
         if not self._journal.dirty:
             return
@@ -306,14 +306,14 @@ class Loop:
         self._try(peer, message)
 
     def _try(self, peer: Peer, message: Any) -> None:
-        """Take a message in; one fails by a bug of ours, and the daemon goes on."""
+        """Handle a message; the daemon survives an error in hetd."""
         try:
             self._dispatch(peer, message)
-        except Exception as error:  # noqa: BLE001  whatever it is, it is told in the log
+        except Exception as error:  # noqa: BLE001  any error is logged
             self._router.send(peer.route, self._excuse(peer, message, error))
 
     def _excuse(self, peer: Peer, message: m.Message, error: Exception) -> m.Error:
-        """Tell the log of a bug, and make sure that the daemon may go on."""
+        """Log a bug, and make sure that the daemon may continue."""
         kind = type(message).__name__
         log.error("a %s from uid %d failed", kind, peer.uid, exc_info=error)
         self._demand_whole()
@@ -333,9 +333,9 @@ class Loop:
         return True
 
     def _put_off(self, peer: Peer, message: Any) -> None:
-        text = "others want something too; ask again in a moment"
+        text = "busy: rate limit for your user reached, retry"
         if self._router.strained:
-            text = "hetd is short of memory for large requests; ask again later"
+            text = "busy: not enough memory for large requests, retry later"
         self._router.send(peer.route, m.Error(message.request, "busy", text))
 
     def _is_not_read(self, uid: int) -> bool:
@@ -343,14 +343,14 @@ class Loop:
         return self._requests.holds_back(uid) or self._is_put_off(uid)
 
     def _is_put_off(self, uid: int) -> bool:
-        """Whether a user has had his share of this tenth of a second."""
+        """Whether a user has used up their request budget."""
         return self._budget.is_exhausted(uid, self._now())
 
     def _demand_whole(self) -> None:
-        """Make sure that what failed has left everything as it has to be.
+        """Check that a failed message left a consistent state.
 
         Raises:
-            BugError: it has not. What is durable is; hetd is to begin again from that.
+            BugError: it did not; hetd has to restart from the durable state.
 
         """
         self._runtime.scheduler.check()
@@ -395,7 +395,7 @@ class Loop:
     def _on_watch(self, peer: Peer, message: m.Subscribe) -> m.Message:
         if self._subscriptions.is_full_for(peer, message):
             for route in self._subscriptions.routes_of(peer.uid):
-                # who is gone is known by what cannot be sent
+                # failed sends reveal closed connections
                 self._tell(route, m.Lagged())
         if self._subscriptions.is_full_for(peer, message):
             text = (

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 250
-"""Tasks that one decision deals with besides those that it is about: some 5 ms."""
+"""Tasks that one decision handles in addition to those of its event: some 5 ms."""
 TRAIN = 16
 """Short tasks that a worker is given at once, at most: they share messages and wake-ups."""
 EPOCHS = 1 << 32
@@ -66,9 +66,9 @@ class Runtime:
     Args:
         devices: the resources.
         first_epoch: larger than every epoch given out before.
-        clock: what tells the time.
-        kill: ends a worker of our own user with all below it, by its pid.
-        started_at: tells when the process of a pid started; 0: there is none.
+        clock: source of time.
+        kill: kills a worker of our own user and its descendants, by its pid.
+        started_at: returns when the process of a pid started; 0: there is none.
 
     """
 
@@ -93,7 +93,7 @@ class Runtime:
         self.origins = Origins()
         self.limits = UserLimits(config.limits)
         self.stopping = False
-        """Whether users' wishes are refused: the daemon waits for tasks, to end."""
+        """Whether the daemon stops: it refuses requests, and waits for tasks."""
         self.estimates = estimates
         self.journal = journal
         self.pool = pool
@@ -127,7 +127,7 @@ class Runtime:
         )
 
     def configure(self, config: Config) -> None:
-        """Go on with another configuration; what only a start takes up is the same."""
+        """Apply another configuration, except for settings that need a restart."""
         self.config = config
         self.limits = UserLimits(config.limits)
         self.dispatch(e.QuotasChanged(quotas(config.limits)))
@@ -148,7 +148,7 @@ class Runtime:
             self._do_all(self._decide(now), at)
 
     def change_policy(self, policy: Policy) -> None:
-        """Let another policy decide from now on."""
+        """Change the policy."""
         at = self.clock.wall()
         self._do_all(self.scheduler.change_policy(policy, self.clock.now()), at)
         self.dispatch()
@@ -173,7 +173,7 @@ class Runtime:
         return actions
 
     def restore(self) -> None:
-        """Take up what operators had set, and the tasks that had not ended."""
+        """Load the settings of operators and the unfinished tasks."""
         chosen = self.settings.recall()
         if chosen is not None:
             self.change_policy(chosen)
@@ -187,18 +187,18 @@ class Runtime:
             for wish in pending_requests(page, resources)
         ]
         before = self.journal.encoded_pages(pages)
-        # Slots and shares of quotas are first of all theirs who have them.
+        # Running tasks keep their slots and shares of quotas.
         pages.sort(key=lambda page: page.state != "running")
         ends = list(self._left_over(pages))
         self._take_up([self._restoration(page) for page in pages], ends)
         self.journal.drop_unchanged(before)
-        # What ends now ends those that come after it: all must be there by then.
+        # Ends propagate to dependent tasks: all must be restored by then.
         for task, wish in again:
             self.dispatch(wish)
             self.keep(task)
 
     def _left_over(self, pages: Sequence[TaskPage]) -> Iterator[e.TaskCancelled]:
-        """End the tasks that were to end with one before them when the daemon stopped."""
+        """Cancel tasks whose dependencies failed just before the daemon stopped."""
         for page in pages:
             if page.state not in ("waiting", "held"):
                 continue
@@ -214,11 +214,11 @@ class Runtime:
         tasks: Sequence[e.TaskSubmitted | e.TaskRestored],
         ends: Sequence[e.TaskCancelled],
     ) -> None:
-        """Tell the scheduler of tasks that were there before the start."""
+        """Pass the tasks from before the start to the scheduler."""
         at = self.clock.wall()
         for action in self.scheduler.restore(tasks, self.clock.now()):
             self._do(action, at)
-        # at once: what waits must not go where it would have to leave again
+        # at once: no task may start on a resource that it would have to leave
         self.dispatch(
             *self.watchdog.health.take_out_unusable(self.devices.values()),
             *self.settings.drains(self.devices),
@@ -235,14 +235,14 @@ class Runtime:
         return event
 
     def submit(self, pages: Sequence[TaskPage]) -> None:
-        """Take in new tasks; all are there before the first one is placed."""
+        """Submit new tasks; all are known before the first one is placed."""
         submitted = [self.submission(page) for page in pages]
         for page, event in zip(pages, submitted, strict=True):
             self._watch_overrun(page, event)
         self.dispatch(*submitted)
 
     def amend_all(self, pages: Sequence[TaskPage]) -> None:
-        """Take up the changed priorities and deadlines of tasks."""
+        """Apply changed priorities and deadlines of tasks."""
         events = []
         for page in pages:
             task = self.submission(page)
@@ -251,13 +251,13 @@ class Runtime:
         self.dispatch(*events)
 
     def submission(self, page: TaskPage) -> e.TaskSubmitted:
-        """Tell the scheduler of a task that the journal knows."""
+        """Describe a task of the journal to the scheduler."""
         return submission(page, self.config.migration_ms / 1e3, self.clock)
 
     def expected(self, spec: m.TaskSpec) -> dict[str, tuple[float, float]]:
-        """Seconds that a task is expected to take, and their relative deviation.
+        """Return the expected seconds of a task, and their relative deviation.
 
-        Of the resources where its application was measured.
+        Only for resources where its application was measured.
         """
         kinds, allowed = frozenset(spec.kinds), frozenset(spec.resources)
         row = Row(spec.type or spec.app, kinds, allowed, spec.work)
@@ -304,7 +304,7 @@ class Runtime:
         self.watchdog.tick(now)
 
     def _watch_overrun(self, page: TaskPage, submitted: e.TaskSubmitted) -> None:
-        """Note when a task is to stop, if it may not go on after its deadline."""
+        """Schedule the end of a task that may not run after its deadline."""
         if submitted.deadline is not None and page.spec.overrun == "stop":
             heappush(self._overruns, (submitted.deadline, submitted.task))
 
@@ -340,7 +340,7 @@ class Runtime:
                 assert_never(action)
 
     def _recall(self, action: a.Recall) -> None:
-        """Ask for a task back that waits behind others; at once where none has begun."""
+        """Recall a task that waits behind others; at once if it has no worker."""
         if self.pool.worker_of(action.task) is not None:
             self.pool.send(action.task, m.Recall(action.task, action.epoch))
             return
@@ -393,7 +393,7 @@ class Runtime:
 
 @dataclass(slots=True)
 class Counters:
-    """What happened since the start; nothing here ever shrinks.
+    """Counts since the start; none of them ever shrinks.
 
     Attributes:
         records: changes of tasks, by the event that made them.

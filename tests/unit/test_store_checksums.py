@@ -122,9 +122,7 @@ def test_a_damaged_measurement_is_dropped_and_the_others_stay(
     with caplog.at_level(logging.WARNING, "hetd"), closing(Store(path)) as store:
         assert sorted(store.samples(), key=key_of) == OTHERS
 
-    assert caplog.messages == [
-        "1 measured execution times were damaged, and are dropped"
-    ]
+    assert caplog.messages == ["dropped 1 damaged execution times"]
     assert check(path).problems == []
 
 

@@ -1,4 +1,4 @@
-"""`python -m hetd.store check|backup|restore`: the care of a store that is not open here.
+"""`python -m hetd.store check|backup|restore`: maintenance of a store that is not open here.
 
 Prints one JSON object; problems make the exit status 1. `hetctl daemon` calls it, as
 clients do not import the daemon.
@@ -25,7 +25,7 @@ STATUS: tuple[tuple[type[HetError], int], ...] = (
 
 
 def main() -> None:
-    """Do what is asked."""
+    """Run the command line."""
     try:
         found = _done(_parse())
     except HetError as error:

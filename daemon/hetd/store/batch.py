@@ -1,4 +1,4 @@
-"""A batch: what one commit makes durable, and what is told then."""
+"""A batch: the changes that one commit makes durable, and the replies sent then."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Batch:
-    """What one commit makes durable, and what is told then."""
+    """The changes that one commit makes durable, and the replies sent then."""
 
     tasks: list[tuple[int, int, bytes, int]] = field(default_factory=list)
     """(id, ended, entry, owner) of new and changed tasks; ended: whole seconds since the
@@ -26,17 +26,17 @@ class Batch:
     measurers: set[tuple[str, int]] = field(default_factory=set)
     """(task type, uid) of users whose tasks of a type were measured for the first time."""
     samples: dict[Key, Figures | None] = field(default_factory=dict)
-    """What is known of execution times; None: forgotten."""
+    """Measured execution times; None: deleted."""
     settings: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
-    """(what, subject) -> what an operator has set; None: he has taken it back."""
+    """(what, subject) -> setting of an operator; None: withdrawn."""
     circuits: dict[tuple[int, str, str], bytes | None] = field(default_factory=dict)
-    """(owner, application, resource) -> what is known against it; None: nothing."""
+    """(owner, application, resource) -> its known failures; None: none."""
     notes: list[tuple[float, str, str | None, str]] = field(default_factory=list)
-    """(seconds since the epoch, what, resource, text) of what happened to the node."""
+    """(seconds since the epoch, what, resource, text) of events of the node."""
     removed: list[int] = field(default_factory=list)
-    """Ended tasks that their owners want to be forgotten."""
+    """Ended tasks that their owners delete."""
     freed: Counter[int] = field(default_factory=Counter)
-    """Owner -> bytes of these; known when they are removed."""
+    """Owner -> bytes of these; set when they are removed."""
     replies: list[Any] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -45,9 +45,9 @@ class Batch:
         return bool(rows or others or self.replies)
 
     def keep(self, known: Figures) -> None:
-        """Store what is known of an execution time, in place of what was."""
+        """Store a measured execution time in place of the earlier one."""
         self.samples[key_of(known)] = known
 
     def forget(self, key: Key) -> None:
-        """Remove what is known of an execution time."""
+        """Delete a measured execution time."""
         self.samples[key] = None

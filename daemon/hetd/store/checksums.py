@@ -1,4 +1,4 @@
-"""Checksums of rows: they notice a flipped bit, which SQLite itself does not."""
+"""Checksums of rows: they detect flipped bits, which SQLite does not."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 FIGURES = struct.Struct("<qdddqdd")
 """Grain, seconds, work, spread, count, setup, joules of a measurement."""
 NEVER_MEASURED = -1.0
-"""In the place of joules that are not known: they are never negative."""
+"""Stands for unknown joules, which are never negative."""
 NOBODY = -1
 
 
 def page_sum(task: int, ended: int, entry: bytes) -> int:
-    """Sum up a task's page."""
+    """Return the checksum of a task's page."""
     return crc32(entry, (task * 31 + ended) & 0xFFFFFFFF)
 
 
 def key_sum(owner: int, key: bytes, digest: bytes, answer: bytes, at: int) -> int:
-    """Sum up the answer to a change, with the key by which it is found."""
+    """Return the checksum of the answer to a change and of its key."""
     return crc32(answer, crc32(digest, crc32(key, (owner * 31 + at) & 0xFFFFFFFF)))
 
 
 def sample_sum(kind: bytes, resource: bytes, *figures: float | None) -> int:
-    """Sum up a measured execution time.
+    """Return the checksum of a measured execution time.
 
     Args:
         kind: type of task.
@@ -41,18 +41,18 @@ def sample_sum(kind: bytes, resource: bytes, *figures: float | None) -> int:
     told = NEVER_MEASURED if joules is None else joules
     try:
         packed = FIGURES.pack(*known, told)
-    except (struct.error, OverflowError):  # damage made something else of a number
+    except (struct.error, OverflowError):  # damage changed the type of a number
         return NOBODY
     return crc32(packed, crc32(resource, crc32(kind)))
 
 
 def setting_sum(what: bytes, subject: bytes, value: bytes) -> int:
-    """Sum up what an operator has set."""
+    """Return the checksum of an operator's setting."""
     return crc32(value, crc32(subject, crc32(what)))
 
 
 def circuit_sum(owner: int, app: bytes, resource: bytes, value: bytes) -> int:
-    """Sum up what is known against an application of an owner on a resource."""
+    """Return the checksum of the known failures of an application on a resource."""
     return crc32(value, crc32(resource, crc32(app, owner & 0xFFFFFFFF)))
 
 
@@ -64,7 +64,7 @@ _decode = msgspec.msgpack.Decoder(_Owned).decode
 
 
 def owner_of(entry: bytes) -> int:
-    """Read whose task a page is of; of an illegible page, nobody's."""
+    """Return the owner of a page; `NOBODY` if it is illegible."""
     try:
         return _decode(entry).owner
     except msgspec.MsgspecError:
@@ -72,7 +72,7 @@ def owner_of(entry: bytes) -> int:
 
 
 def teach(connection: sqlite3.Connection) -> None:
-    """Let statements compute the sums."""
+    """Register the checksums as SQL functions."""
     sums = ((page_sum, 3), (key_sum, 5), (sample_sum, 9), (setting_sum, 3))
     for function, arguments in (*sums, (circuit_sum, 4), (owner_of, 1)):
         name = function.__name__

@@ -1,4 +1,4 @@
-"""What can be wrong with a store, and what to do about it."""
+"""Errors of the store, with hints for their repair."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SQLITE_HEAD = "*** in database main ***"
-"""A line of SQLite's before what it found."""
+"""Header line of SQLite before its findings."""
 CURE = "look with `hetctl daemon check`; `hetctl daemon restore FILE` brings a backup"
 
 
@@ -21,13 +21,13 @@ class StoreError(HetError):
 
 
 class StoreFullError(HetError):
-    """The database has no room to grow; what is refused now may be taken later."""
+    """The database has no room to grow; a refused change may succeed later."""
 
     code = "store-full"
     retry = True
 
 
 def refusal(path: Path, what: str, cure: str = CURE) -> StoreError:
-    """Say in one line why hetd does not start, and what to do."""
+    """Return the error that keeps hetd from starting, with a hint, in one line."""
     told = " ".join(what.replace(SQLITE_HEAD, "").split())
     return StoreError(f"{path}: {told}; hetd does not start without it: {cure}")

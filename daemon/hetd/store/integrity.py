@@ -1,8 +1,9 @@
-"""Damage: rows that do not fit their checksums, and what becomes of them.
+"""Integrity: finds rows that do not match their checksums, and handles them.
 
-A lost answer to a change could make two tasks of one, and a lost setting put a broken
-board back into use: such damage keeps hetd from starting. A lost measurement costs a
-worse estimate until it is measured again, and a lost failure one more: they are dropped.
+A lost answer to a change could create a task twice, and a lost setting could put a
+broken board back into service: such damage keeps hetd from starting. A lost measurement
+only makes an estimate worse until the next one, and a lost failure costs one more
+failure: damaged rows of these kinds are dropped.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("hetd")
 
 STEPS = 10_000
-"""Instructions of SQLite between two looks at the clock."""
+"""Instructions of SQLite between two readings of the clock."""
 SHOWN = 10
-"""Problems of one kind that are listed; there may be thousands."""
+"""Most problems of one kind that are listed; there may be thousands."""
 
 SAMPLE_SUM = (
     "sample_sum(CAST(type AS BLOB), CAST(resource AS BLOB), "
@@ -48,10 +49,10 @@ PAGES_FROM, ALL_FROM, CIRCUITS_FROM = 3, 5, 6
 
 
 def damages(connection: sqlite3.Connection, schema: int) -> Iterator[str]:
-    """Tell of all rows that do not fit their checksums.
+    """Describe all rows that do not match their checksums.
 
     Raises:
-        sqlite3.Error: the structure that holds them is damaged, too.
+        sqlite3.Error: the structure of the database is damaged, too.
 
     """
     teach(connection)
@@ -88,10 +89,10 @@ def _counted(
 
 
 def first_found(connection: sqlite3.Connection, limit: float) -> str | None:
-    """Look for damage that must not be started with, for so many seconds.
+    """Search for damage that keeps hetd from starting, for `limit` seconds at most.
 
     Returns:
-        what was found; empty: nothing; None: the time was too short to see all.
+        The damage found; empty: none; None: the time limit was exceeded.
 
     """
     teach(connection)
@@ -101,14 +102,14 @@ def first_found(connection: sqlite3.Connection, limit: float) -> str | None:
         if found is None:
             return None
         if found:
-            return f"{what} does not fit its checksum"
+            return f"{what} does not match its checksum"
     return ""
 
 
 def looked_for(
     connection: sqlite3.Connection, query: str, limit: float
 ) -> list[tuple[object, ...]] | None:
-    """Ask for so many seconds; None: that was too short."""
+    """Run a query; return None if it takes longer than `limit` seconds."""
     deadline = time.monotonic() + limit
     connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
     try:
@@ -124,25 +125,25 @@ def looked_for(
 def drop_circuits(connection: sqlite3.Connection) -> None:
     """Drop the known failures of applications, if any of them is damaged.
 
-    Where one row is, others may stand where nothing finds them. They are soon known again.
+    If one row is damaged, others may be unreachable. All are soon known again.
     """
     teach(connection)
     (damaged,) = connection.execute(f"SELECT count(*) FROM {CIRCUITS}").fetchone()  # noqa: S608  words of our own
     if damaged:
-        log.warning("%d known failures were damaged; all are dropped", damaged)
+        log.warning("%d known failures were damaged; dropped all", damaged)
         connection.execute("DELETE FROM circuits")
 
 
 def drop_measurements(connection: sqlite3.Connection) -> None:
-    """Drop the measurements that are damaged, if any are; the others stay.
+    """Drop damaged measurements, if any; keep the others.
 
-    All are written anew: what is damaged may stand where nothing finds it.
+    All are rewritten, as damaged rows may be unreachable.
     """
     teach(connection)
     (damaged,) = connection.execute(f"SELECT count(*) FROM {SAMPLES}").fetchone()  # noqa: S608  words of our own
     if not damaged:
         return
-    text = "%d measured execution times were damaged, and are dropped"
+    text = "dropped %d damaged execution times"
     log.warning(text, damaged)
     sound = f"SELECT * FROM samples WHERE sum IS {SAMPLE_SUM}"  # noqa: S608  as above
     rows = connection.execute(sound).fetchall()

@@ -1,4 +1,4 @@
-"""The lock on a state directory: one process at a time writes what lies there."""
+"""The lock on a state directory: one process at a time writes to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PASSING = (
     errno.EDQUOT,
     errno.EIO,
 )
-"""What is wrong with the disk, and not with what hetd was told."""
+"""Errors of the disk, and not of the arguments."""
 
 
 def lock(state: Path) -> int:

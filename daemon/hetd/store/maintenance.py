@@ -1,4 +1,4 @@
-"""The care of a store from outside: check it, save it, bring it back.
+"""Maintenance of a store from outside: check, backup, restore.
 
 Called by `python -m hetd.store`, as `hetctl daemon check|backup|restore` do. Checking
 and saving go on beside a running daemon; bringing back keeps one out.
@@ -36,12 +36,12 @@ SKIPPED_STARTS = 100_000
 
 @dataclass(slots=True)
 class Findings:
-    """What was found in a store, or done with it. Sizes in bytes."""
+    """The findings in a store, or the result of an action. Sizes in bytes."""
 
     action: str
     path: str
     running: bool = False
-    """A daemon has it open: what it is just committing is not looked at."""
+    """A daemon has it open; its commit under way is not checked."""
     problems: list[str] = field(default_factory=list)
     schema: int | None = None
     size_bytes: int = 0
@@ -51,12 +51,12 @@ class Findings:
     keys: int | None = None
     samples: int | None = None
     settings: int | None = None
-    """What operators have set."""
+    """Settings of operators."""
     last_id: int | None = None
     file: str | None = None
     """The backup that was written or read."""
     aside: list[str] = field(default_factory=list)
-    """What was there before a restore, under new names."""
+    """Files of the store before a restore, under their new names."""
 
 
 # ---------------------------------------------------------------- check
@@ -121,7 +121,7 @@ def _size(path: Path) -> int:
 
 
 def backup(path: Path, target: Path, *, replace: bool = False) -> Findings:
-    """Save a database as it is at one moment; the target is whole, or is not there.
+    """Save a snapshot of a database; the target is complete or absent.
 
     Raises:
         StoreError: it is damaged, or the target cannot be written.
@@ -207,9 +207,7 @@ def restore(path: Path, source: Path) -> Findings:
 def _skip_numbers(draft: Path, old: Path) -> None:
     """Leave out the ids and epochs that may have been given since the backup."""
     ids, starts = _given(draft)
-    with contextlib.suppress(
-        sqlite3.Error, HetError, OSError
-    ):  # as far as it is legible
+    with contextlib.suppress(sqlite3.Error, HetError, OSError):  # where it is legible
         ids, starts = map(max, _given(old), (ids, starts))
     query = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
     values = [("last_id", ids + SKIPPED_IDS), ("incarnation", starts + SKIPPED_STARTS)]

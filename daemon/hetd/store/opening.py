@@ -1,7 +1,7 @@
-"""Opening a database: made anew in one step, or examined before it is touched.
+"""Opening a database: created in one step, or examined before it is changed.
 
-Nothing is ever begun anew where something was: what cannot be trusted is refused with
-a hint, and left as it lies.
+An existing database is never replaced by an empty one: a damaged one is refused with a
+hint, and left unchanged.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log = logging.getLogger("hetd")
 
 MAGIC = b"SQLite format 3\0"
 LOOK_S = 0.25
-"""How long the check of the structure may take at a start; `check` takes its time."""
+"""Limit for the check of the structure at a start, seconds; `check` has none."""
 LOG_LIMIT = 16 << 20
 """Bytes that the log keeps on disk once a reader who held it open is gone."""
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open a database for reading and writing; make it when there never was one.
+    """Open a database for reading and writing; create it at the first start.
 
     Raises:
         StoreError: damaged, not ours to write, or not a database of hetd.
@@ -77,7 +77,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _create(path: Path) -> None:
-    """Make an empty database: whole and on the disk, or not there at all."""
+    """Create an empty database: complete and on the disk, or not at all."""
     _refuse_remains(path)
     draft = path.with_name(path.name + ".new")
     for left in (draft, draft.with_name(draft.name + "-journal")):
@@ -90,7 +90,7 @@ def _create(path: Path) -> None:
 
 
 def _refuse_remains(path: Path) -> None:
-    """Refuse to begin anew where a database has been."""
+    """Refuse to create a database where there has been one."""
     for suffix in ("-wal", "-shm", ".reserve"):
         left = path.with_name(path.name + suffix)
         if left.exists():
@@ -117,7 +117,7 @@ def sync(path: Path) -> None:
 
 
 def examine(path: Path) -> None:
-    """Look at a database that nobody has open, without changing anything.
+    """Examine a database that nobody has open, without changing anything.
 
     Raises:
         StoreError: it is damaged, or not ours to write.
@@ -150,7 +150,7 @@ def _demand_ours(path: Path) -> None:
 
 
 def refuse_foreign(database: sqlite3.Connection, path: Path) -> None:
-    """Keep away from databases of other programs, and of newer versions of ours."""
+    """Refuse databases of other programs and of newer versions of hetd."""
     version = version_of(database)
     ours = database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
     if not (ours or (0 < version < MARKED and _has_samples(database))):
@@ -167,7 +167,7 @@ def _has_samples(database: sqlite3.Connection) -> bool:
 def _take_up(path: Path) -> sqlite3.Connection:
     """Check the structure, bring it to our schema, and write the log into it.
 
-    What a failed sync left in memory only is written anew in this way, too.
+    That also rewrites pages that a failed sync left in memory only.
     """
     with contextlib.ExitStack() as on_failure:
         connection = on_failure.enter_context(contextlib.closing(connect(path)))
@@ -191,7 +191,7 @@ def _refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _refuse(path: Path, found: str | None, what: str) -> None:
-    """Refuse what is damaged; say so where the time was too short to see all of it."""
+    """Refuse damaged data; log if the time was too short for all of it."""
     if found is None:
         text = "%s: looked at its %s for %g s only; hetctl daemon check looks at all"
         log.info(text, path, what, LOOK_S)
@@ -200,7 +200,7 @@ def _refuse(path: Path, found: str | None, what: str) -> None:
 
 
 def fold(connection: sqlite3.Connection) -> None:
-    """Write the log into the database, as far as there is room for it."""
+    """Write the log into the database, or as much as there is room for."""
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.OperationalError as error:
@@ -209,7 +209,7 @@ def fold(connection: sqlite3.Connection) -> None:
 
 
 def quick_check(connection: sqlite3.Connection, limit: float) -> list[str] | None:
-    """Check the structure for so many seconds; None: that was too short."""
+    """Check the structure; return None if that exceeds the time limit."""
     found = looked_for(connection, "PRAGMA quick_check(1)", limit)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""The reserve: room on the disk that is given up when there is no other.
+"""The reserve: disk space that is released when the disk is full.
 
 What cannot be refused, the ends of running tasks above all, is written into it.
 """
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 ROOM = 256 * 1024
 """Bytes: some twenty commits of a few tasks each, which write whole pages."""
 MARGIN = 2 * ROOM
-"""Bytes that must be free for the reserve to be made anew: no flutter at the limit."""
+"""Bytes that must be free to create the reserve again: avoids flapping at the limit."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
-"""What may pass: somebody makes room, or makes the file system writable again."""
+"""Errors that may pass: space is freed, or the file system becomes writable."""
 
 
 class Reserve:
-    """A file that only takes up room."""
+    """A file that only occupies space."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -32,7 +32,7 @@ class Reserve:
         return self._path.exists()
 
     def make(self, margin: int = ROOM) -> str | None:
-        """Take the room.
+        """Allocate the space.
 
         Args:
             margin: bytes that must be free now.
@@ -58,12 +58,12 @@ class Reserve:
         return None
 
     def give_up(self) -> None:
-        """Leave the room to the database."""
+        """Release the space to the database."""
         with contextlib.suppress(OSError):  # gone already, or the disk is read-only
             self._path.unlink()
 
     def obstacle(self) -> int:
-        """Ask the file system what keeps us from writing; 0: nothing, or it is no say."""
+        """Return the error of a trial write; 0: no error, or an unrelated one."""
         probe = self._path.with_suffix(".probe")
         try:
             probe.write_bytes(bytes(4096))

@@ -19,7 +19,7 @@ PAUSE_S = 0.1
 REST_S = 60.0
 """Until the next look, where there is nothing more to remove."""
 KEY_S = DAY
-"""How long a key is remembered at least, whatever happens to its tasks."""
+"""Least time that a key is kept, whatever happens to its tasks."""
 STEP_BYTES = 64 << 20
 """Bytes of a user's history that one step removes at most."""
 LAST = 1 << 62
@@ -28,7 +28,7 @@ LAST = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept of the past.
+    """Limits on the history that is kept.
 
     Attributes:
         days: since the end of a task.
@@ -72,12 +72,12 @@ class KeyAge:
 
 @dataclass(slots=True)
 class Removed:
-    """What a step has removed.
+    """The rows that a step has removed.
 
     Attributes:
         tasks: owner -> bytes of ended tasks; `keys`: of answers to changes.
-        ids: the tasks that were removed because their owner had too much, or wanted
-            it.
+        ids: the tasks that were removed because their owner had too much, or deleted
+            them.
 
     """
 
@@ -90,12 +90,12 @@ class Removed:
 
 
 class Trimmer:
-    """Removes what is older than it need be, a little with a commit now and then.
+    """Removes old rows, a few with some of the commits.
 
     The newest task stays whatever its age: its id is the largest that was given.
 
     Attributes:
-        excess: owner -> bytes (of ended tasks, of answers) by which he has too much: the
+        excess: owner -> bytes (of ended tasks, of answers) by which they have too much: the
             oldest leave. Set by the loop, taken by the thread that commits.
 
     """
@@ -118,7 +118,7 @@ class Trimmer:
         return now >= self._next or bool(self.excess)
 
     def step(self, connection: sqlite3.Connection, now: float, wall: int) -> Removed:
-        """Remove the oldest rows in the open transaction; return what that was."""
+        """Remove the oldest rows in the open transaction; return them."""
         removed = Removed()
         while self.excess:
             owner, (tasks, keys) = self.excess.popitem()
@@ -185,7 +185,7 @@ def _remove_keys(connection: sqlite3.Connection, before: int, removed: Removed) 
 def _remove_history(
     connection: sqlite3.Connection, owner: int, excess: int, removed: Removed
 ) -> None:
-    """Remove the oldest ended tasks of a user who has too much of them."""
+    """Remove the oldest ended tasks of a user beyond their quota."""
     query = (
         "SELECT id, length(entry) FROM tasks WHERE owner = ? AND ended > 0 "
         "AND id < (SELECT max(id) FROM tasks) ORDER BY id LIMIT ?"
@@ -205,7 +205,7 @@ def _remove_history(
 def _remove_answers(
     connection: sqlite3.Connection, owner: int, excess: int, removed: Removed
 ) -> None:
-    """Forget the oldest answers to a user who has too much of them."""
+    """Remove the oldest answers to a user beyond their quota."""
     query = "SELECT key, length(answer) FROM keys WHERE owner = ? ORDER BY at LIMIT ?"
     keys = []
     for key, size in connection.execute(query, (owner, STEP)).fetchall():

@@ -65,7 +65,7 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
 
 
 def _write_rest(connection: sqlite3.Connection, batch: Batch) -> None:
-    """Write what few batches have."""
+    """Write the rarer rows of a batch."""
     if batch.settings:
         _write_settings(connection, batch.settings)
     if batch.circuits:
@@ -220,7 +220,7 @@ class Reader:
     def count_ended(
         self, owner: int, after: int, before: int, most: int
     ) -> tuple[int, int]:
-        """Count a user's ended tasks between two ids, so many at most.
+        """Count a user's ended tasks between two ids, up to a limit.
 
         Returns:
             How many there are, and the id of the last one.
@@ -245,12 +245,12 @@ class Reader:
         return self._sound(rows[0]) if rows else None
 
     def owner(self, task_id: int) -> int | None:
-        """Read whose a task is; None: there is no such task."""
+        """Read the owner of a task; None: there is no such task."""
         rows = self._rows("SELECT owner FROM tasks WHERE id = ?", task_id)
         return int(rows[0][0]) if rows else None
 
     def page_bytes(self, task_id: int) -> int:
-        """Read how large the page of a task is; 0: there is no such task."""
+        """Read the size of the page of a task; 0: there is no such task."""
         rows = self._rows("SELECT length(entry) FROM tasks WHERE id = ?", task_id)
         return int(rows[0][0]) if rows else 0
 
@@ -280,25 +280,25 @@ class Reader:
         return {owner: (tasks, keys) for owner, tasks, keys in rows}
 
     def measurers(self) -> dict[str, set[int]]:
-        """Read whose tasks of each type were measured."""
+        """Read the users whose tasks of each type were measured."""
         found: dict[str, set[int]] = {}
         for kind, owner in self._rows("SELECT type, owner FROM measurers"):
             found.setdefault(kind, set()).add(owner)
         return found
 
     def samples(self) -> list[Figures]:
-        """Read all that is known of execution times."""
+        """Read all measured execution times."""
         columns = ", ".join(field.name for field in fields(Figures))
         query = f"SELECT {columns} FROM samples"  # noqa: S608  names of our own
         return [Figures(*row) for row in self._rows(query)]
 
     def settings(self) -> dict[tuple[str, str], bytes]:
-        """Read what operators have set: (what, subject) -> value."""
+        """Read the settings of operators: (what, subject) -> value."""
         rows = self._rows("SELECT what, subject, value FROM settings")
         return {(what, subject): value for what, subject, value in rows}
 
     def circuits(self) -> dict[tuple[int, str, str], bytes]:
-        """Read what is known against applications: (owner, app, resource) -> value."""
+        """Read the known failures of applications: (owner, app, resource) -> value."""
         rows = self._rows("SELECT owner, app, resource, value FROM circuits")
         return {(owner, app, name): value for owner, app, name, value in rows}
 
@@ -319,7 +319,7 @@ class Reader:
             return self.connection.execute(query, given).fetchall()
 
     def _sound(self, row: tuple[int, int, bytes, int]) -> bytes:
-        """Return the entry of a row that is as it was written."""
+        """Return the entry of a row after checking its checksum."""
         task, ended, entry, stored = row
         if page_sum(task, ended, entry) != stored:
             raise StoreError(
@@ -330,7 +330,7 @@ class Reader:
 
 @contextmanager
 def complaints(path: Path) -> Iterator[None]:
-    """Turn what SQLite complains of into our error."""
+    """Convert errors of SQLite to `StoreError`."""
     try:
         yield
     except sqlite3.Error as error:

@@ -106,7 +106,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def refuse_newer(version: int, path: Path) -> None:
-    """Keep away from what a later hetd wrote.
+    """Refuse a schema of a later hetd.
 
     Raises:
         InputError: it is newer than ours.
@@ -120,7 +120,7 @@ def refuse_newer(version: int, path: Path) -> None:
 
 
 def migrate(connection: sqlite3.Connection, upto: int = SCHEMA) -> None:
-    """Take the steps that a database lacks; what is interrupted has not happened."""
+    """Apply the steps that a database lacks; an interrupted step is rolled back."""
     teach(connection)
     connection.create_function("submitted", 2, _submitted, deterministic=True)
     connection.create_function("wall", 0, lambda: time.time_ns() // 10**9)

@@ -39,18 +39,18 @@ log = logging.getLogger("hetd")
 
 SECOND = 1_000_000_000
 RETRY_NS = SECOND
-"""Between two looks whether there is room again."""
+"""Between two checks for free space, nanoseconds."""
 FATAL = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
-"""A sync that failed is never tried again: the kernel may have dropped what it held."""
+"""A failed sync is never retried: the kernel may have dropped the pages."""
 
 
 class Store(rows.Reader):
     """Tasks and measurements on disk.
 
     Args:
-        path: database file; made when there never was one.
-        retention: what is kept of the past.
-        clock: the daemon's.
+        path: database file; created at the first start.
+        retention: limits on the history that is kept.
+        clock: the daemon's clock.
 
     Raises:
         StoreError: damaged, or not writable; InputError: of a newer schema.
@@ -58,9 +58,9 @@ class Store(rows.Reader):
     """
 
     shortage: str | None = None
-    """Why nothing new may come in; None: there is room."""
+    """Why new tasks are refused; None: there is space."""
     stuck: Batch | None = None
-    """The batch that waits for room; what its replies say has not happened."""
+    """The batch that waits for space; its replies must not be sent yet."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Store(rows.Reader):
         """Return the replies of the batch whose commit has just ended, if one has.
 
         Raises:
-            StoreError: the commit failed; nothing of the batch may be told.
+            StoreError: the commit failed; no reply of the batch may be sent.
 
         """
         if not self._outcomes.empty():
@@ -136,7 +136,7 @@ class Store(rows.Reader):
 
         Raises:
             StoreError: as for `committed`.
-            StoreFullError: there is still no room for what is stuck.
+            StoreFullError: there is still no space for the stuck batch.
 
         """
         self.retry()
@@ -164,22 +164,22 @@ class Store(rows.Reader):
         return batch.replies
 
     def trim(self, owner: int, tasks: int, keys: int) -> None:
-        """Have the oldest go of what is kept of a user, with the next commits.
+        """Remove the oldest history of a user with the next commits.
 
         Args:
-            owner: whose.
+            owner: uid of the user.
             tasks: bytes of ended tasks; `keys`: of answers to changes.
 
         """
         self._trimmer.excess[owner] = tasks, keys
 
     def freed(self) -> list[Removed]:
-        """Return what was removed since the last call."""
+        """Return the rows removed since the last call."""
         freed, self._freed = self._freed, []
         return freed
 
     def close(self) -> None:
-        """Close; what was not flushed is lost."""
+        """Close; unflushed changes are lost."""
         self._orders.put("end")
         self._committer.join()
         self._writer.close()
@@ -187,7 +187,7 @@ class Store(rows.Reader):
         os.close(self.wake_fd)
 
     def _commit(self) -> None:
-        """Commit what is ordered; the thread's whole life."""
+        """Commit on request: the main loop of the thread."""
         while self._orders.get() == "commit":
             outcome: sqlite3.Error | None = None
             try:
@@ -216,10 +216,10 @@ class Store(rows.Reader):
     # ------------------------------------------------------------ no room
 
     def _on_failure(self, batch: Batch, error: sqlite3.Error) -> None:
-        """Keep a batch for which there is no room; end where the disk fails.
+        """Keep a batch for which there is no space; fail if the disk fails.
 
         Raises:
-            StoreError: what is on the disk is unknown.
+            StoreError: the state of the disk is unknown.
 
         """
         if not self._may_pass(error):
@@ -233,7 +233,7 @@ class Store(rows.Reader):
         self._look_at = self._clock.now() + RETRY_NS
 
     def _may_pass(self, error: sqlite3.Error) -> bool:
-        """Whether a write failed for want of room, or of leave, and no sync did."""
+        """Whether a write failed for lack of space or permission, and not in a sync."""
         code = error.sqlite_errorcode
         primary = code & 0xFF
         if primary in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}:
@@ -243,7 +243,7 @@ class Store(rows.Reader):
         return self._reserve.obstacle() in NO_ROOM
 
     def _make_room(self) -> None:
-        """Take the failed transaction back, and use the room that there is."""
+        """Roll the failed transaction back and release the reserve."""
         with contextlib.suppress(sqlite3.Error):
             self._writer.rollback()
         self._reserve.give_up()
@@ -251,7 +251,7 @@ class Store(rows.Reader):
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def retry(self) -> None:
-        """Write the stuck batch again; what became of it `committed` tells."""
+        """Write the stuck batch again; `committed` returns its outcome."""
         batch, self.stuck = self.stuck, None
         if batch is not None:
             self.submit(batch)
@@ -264,13 +264,13 @@ class Store(rows.Reader):
             self._take_reserve(MARGIN)
 
     def _take_reserve(self, margin: int) -> None:
-        """Set room aside; with that done, new tasks are welcome."""
+        """Allocate the reserve; with it, new tasks are accepted again."""
         before, self.shortage = self.shortage, self._reserve.make(margin)
         if self.shortage is None and before is not None:
             log.info("%s: there is room again", self.path)
 
     def _count_start(self) -> int:
-        """Count the daemon's starts; the count makes its epochs newer than all before."""
+        """Count the daemon's starts; its epochs are newer than those of earlier starts."""
         with rows.complaints(self.path):
             try:
                 return _next_incarnation(self.connection)

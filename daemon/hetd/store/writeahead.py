@@ -1,8 +1,8 @@
-"""The write-ahead log: whether commits that were durable are no longer in it.
+"""The write-ahead log: detects durable commits that are missing from it.
 
-SQLite takes a log up to its first bad frame and drops the rest: right for the tail that
-a crash tore, wrong where a log was cut or damaged afterwards, as acknowledged commits
-would be lost without a word. Two witnesses tell the cases apart:
+SQLite reads a log up to its first bad frame and drops the rest. That is right for a
+tail torn by a crash, and wrong for a log that was cut or damaged later: acknowledged
+commits would be lost silently. Two witnesses distinguish the cases:
 
 - The index in shared memory (`-shm`), which a crash of the process leaves behind, says
   how many frames were durable: it is written after their sync. A stale one (after a
@@ -34,14 +34,14 @@ BACKFILLED = 96
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What the index says of the log."""
+    """The frames of the log according to its index."""
 
     frames: int
     salts: bytes
 
 
 def lost_commits(database: Path) -> str | None:
-    """Say what is wrong with a database's log; None: nothing that can be seen.
+    """Return the damage of a database's log; None: no damage found.
 
     Only for a database that nobody has open.
 

@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 BATCH = 256
 """Messages taken in one turn of the loop: bounds the time until the next commit."""
 LARGE = 16 * 1024
-"""Bytes of a message above which decoding it takes time that is worth a look."""
+"""Bytes of a message above which decoding takes noticeable time."""
 PARTS = 3
 """Parts that are kept of a message: its routing id, its one frame, and one too many."""
 SELF_TEST_S = 5.0
-"""How long our own hello may take to come back to us."""
+"""Limit for the router to receive its own test message, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A connection: where to answer, and the kernel's word on who it is."""
+    """A connection: its route, and its uid and pid as the kernel reports them."""
 
     route: bytes
     uid: int
@@ -72,8 +72,8 @@ class Router:
 
     Args:
         path: of the socket.
-        allowance: how much peers may take.
-        group: gid that may use the socket besides our own user.
+        allowance: limits on the use of resources by peers.
+        group: gid that may use the socket in addition to our own user.
         passed: a descriptor that listens at the path already, and outlives us there.
 
     Raises:
@@ -112,12 +112,12 @@ class Router:
         self.dropped = 0
         """Messages that could not be delivered: the peer was gone or did not read."""
         self.full: set[bytes] = set()
-        """Routes whose peers left so much unread that the last message found no room."""
+        """Routes whose last message was dropped, as the peer had too much unread."""
 
     def receive(self) -> Iterator[Envelope]:
         """Take what has arrived, at most `BATCH` messages, without waiting.
 
-        One at a time, by turns from all peers: who has enough stops, and loses nothing.
+        One at a time, round robin from all peers; a caller may stop at any message.
         """
         while self._early:
             yield self._early.pop(0)
@@ -129,7 +129,7 @@ class Router:
             yield self._put_off(frames) or _open(frames, self._shared_uid)
 
     def _put_off(self, frames: list[zmq.Frame]) -> Envelope | None:
-        """Leave a large request unread where nobody would answer it now."""
+        """Skip decoding a large request that would be refused now."""
         if len(frames[-1]) <= LARGE:
             return None
         peer = _peer(frames)
@@ -146,8 +146,8 @@ class Router:
     def _take(self) -> list[zmq.Frame]:
         """Receive the routing id and the parts of one message, three at most.
 
-        There is no limit to the parts that a peer may send: who asked for none of
-        them does not gather them.
+        A peer may send any number of parts; hetd keeps no more than it needs to refuse
+        the message.
         """
         socket = self.socket
         frames = [socket.recv(zmq.NOBLOCK, copy=False)]
@@ -164,7 +164,7 @@ class Router:
         return bool(int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
     def send(self, route: bytes, *messages: Message) -> bool:
-        """Send without waiting; False where the peer is gone or does not read."""
+        """Send without waiting; return False if the peer is gone or does not read."""
         frames = [route, *map(_frame, messages)]
         try:
             self.socket.send_multipart(frames, zmq.NOBLOCK)
@@ -178,7 +178,7 @@ class Router:
         return True
 
     def self_test(self) -> None:
-        """Demand that the kernel tells us our own uid and pid as a peer's.
+        """Check that the kernel reports the uid and pid of a peer, by our own.
 
         Raises:
             DaemonUnreachableError: peers cannot be told apart on this system.
@@ -223,7 +223,7 @@ class Router:
 
 
 def _nobody(_uid: int) -> bool:
-    """Put nobody off, until the loop has a say."""
+    """Refuse no request: the default until the loop is there."""
     return False
 
 
@@ -288,7 +288,7 @@ def _demand_unserved(path: Path) -> None:
     Binding would steal the clients of the one, and delete the other.
     """
     if path.exists() and not path.is_socket():
-        raise InputError(f"socket {path}: a file that is no socket is in its place")
+        raise InputError(f"socket {path}: the path is a file that is not a socket")
     try:
         probe(path)
     except DaemonUnreachableError:
