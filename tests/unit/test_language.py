@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CLEAN = (
+    "daemon/hetd/devices",
+    "daemon/hetd/store",
+    "daemon/hetd/transport",
+    "daemon/hetd/workers",
     "daemon/hetsched",
     "libtask",
     "tests/simulated",
@@ -57,7 +61,7 @@ ANYWHERE = {
     r"\b(?:it|them|that) no more\b": "no longer",
     r"\bwhat (?:is|are) to be\b": "a noun",
     r"(?:^|[.;:] )who(?:ever)? (?!else\b)\w+": "a noun: users who, the task that",
-    r"\bunended\b": "unfinished",
+    r"\bunended\b(?! ON tasks)": "unfinished",  # the name of an index on disk stays
     r"\bstretch(?:es)?\b": "segment",
     r"\bby turns\b": "alternately, round robin",
     r"\ball the same\b": "nevertheless",
