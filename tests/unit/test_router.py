@@ -256,7 +256,9 @@ def test_a_socket_that_a_crash_left_is_taken(folder: Path) -> None:
 def test_a_file_in_the_place_of_the_socket_is_kept(folder: Path) -> None:
     (folder / "notes").write_text("dear")
 
-    with pytest.raises(InputError, match="notes: the path is a file that is not a socket"):
+    with pytest.raises(
+        InputError, match="notes: the path is a file that is not a socket"
+    ):
         Router(folder / "notes")
 
     assert (folder / "notes").read_text() == "dear"
