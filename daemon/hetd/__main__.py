@@ -73,7 +73,7 @@ def main() -> None:
         sys.exit(2)
     except Exception:
         # not left to the interpreter, which would wait for the reader of its last words
-        log.exception("hetd ends: it does not know how to go on")
+        log.exception("fatal: unhandled exception, shutting down")
         sys.exit(1)
     finally:
         # all is done: a signal more must not end the interpreter as it leaves

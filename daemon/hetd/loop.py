@@ -173,7 +173,7 @@ class Loop:
         else:
             envelope = line.waiting.popleft()
             self._try(envelope.peer, envelope.message)
-        self._requests.tidy(uid)
+        self._requests.drop_if_empty(uid)
 
     def _go_on(self, found: PendingRequest) -> None:
         """Do one step of a request; answer at its end."""
@@ -325,9 +325,9 @@ class Loop:
         uid = envelope.peer.uid
         # a bare request is one that was not even read
         if type(message) is not m.Request:
-            if self._requests.holds_back(uid) and self._requests.put(envelope):
+            if self._requests.is_blocked(uid) and self._requests.put(envelope):
                 return True
-            if not self._requests.holds_back(uid) and not self._is_put_off(uid):
+            if not self._requests.is_blocked(uid) and not self._is_put_off(uid):
                 return False
         self._put_off(envelope.peer, message)
         return True
@@ -340,7 +340,7 @@ class Loop:
 
     def _is_not_read(self, uid: int) -> bool:
         """Whether a large request of a user is put off unread."""
-        return self._requests.holds_back(uid) or self._is_put_off(uid)
+        return self._requests.is_blocked(uid) or self._is_put_off(uid)
 
     def _is_put_off(self, uid: int) -> bool:
         """Whether a user has used up their request budget."""

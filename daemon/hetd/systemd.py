@@ -119,9 +119,9 @@ def _demand_listening(descriptor: int) -> int:
             fits = passed.family == socket.AF_UNIX and passed.type == socket.SOCK_STREAM
             listens = passed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
-        raise InputError(f"the passed socket: {error.strerror}") from error
+        raise InputError(f"inherited socket: {error.strerror}") from error
     if not fits or not listens:
-        raise InputError("the passed socket is no listening UNIX stream socket")
+        raise InputError("inherited socket is not a listening UNIX stream socket")
     return descriptor
 
 

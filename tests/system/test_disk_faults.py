@@ -96,7 +96,7 @@ def test_a_full_disk_refuses_what_is_new_and_takes_the_ends_of_tasks(
     ids, error = _submit_until_refused(client)
     task.open_gate()
 
-    assert "nothing was submitted; try again when there is room" in error
+    assert "nothing was submitted; retry when there is space" in error
     task.check_completed()
     assert {each.id for each in client.tasks(Selection(limit=9999))} == {task.id, *ids}
     again, error = _submit_until_refused(client, most=1)

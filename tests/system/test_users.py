@@ -204,9 +204,15 @@ def test_users_share_a_daemon_and_nothing_else(house: House) -> None:
     assert house.seen(BEN) == {other: "running"}
 
     status, _, complaint = house.hetctl(BEN, "show", str(first))
-    assert (status, json.loads(complaint)["text"]) == (5, "task 1 is another user's")
+    assert (status, json.loads(complaint)["text"]) == (
+        5,
+        "task 1 belongs to another user",
+    )
     status, _, complaint = house.hetctl(BEN, "cancel", str(first))
-    assert (status, json.loads(complaint)["text"]) == (5, "task 1 is another user's")
+    assert (status, json.loads(complaint)["text"]) == (
+        5,
+        "task 1 belongs to another user",
+    )
     assert house.hetctl(BEN, "drain", "cpu")[0] == 5
     assert house.seen(ANN)[first] == "running"
 

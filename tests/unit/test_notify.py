@@ -149,5 +149,5 @@ def test_anything_else_is_refused(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as mute, (tmp_path / "f").open("w") as file:
         mute.bind(str(tmp_path / "s"))
 
-        assert ask(mute.fileno()).endswith("no listening UNIX stream socket")
-        assert "the passed socket: " in ask(file.fileno())
+        assert ask(mute.fileno()).endswith("is not a listening UNIX stream socket")
+        assert "inherited socket: " in ask(file.fileno())

@@ -60,7 +60,7 @@ def test_a_key_stands_for_one_request(
         error = shell.error(msgspec.structs.replace(other, key="k"), RULER)
         assert (error.code, error.text) == (
             "conflict",
-            "key 'k' came before with other content",
+            "key 'k' was already used for another request",
         )
 
 
@@ -148,7 +148,7 @@ def test_a_request_that_nobody_waits_for_is_refused(shell: Shell) -> None:
     error = shell.error(m.Submit(1, [a_spec()], key="k", expires=now - 2))
 
     assert error.code == "expired"
-    assert error.text.startswith("the request came 2.0 s after its deadline")
+    assert error.text.startswith("the request arrived 2.0 s after its deadline")
     assert shell.ask(m.ListTasks(1)).tasks == []
     assert shell.submit(a_spec(), key="k", expires=now + 60) == [1]
 

@@ -81,7 +81,7 @@ def test_only_what_has_ended_is_submitted_again(shell: Shell) -> None:
     text = shell.error(m.Requeue(1, [old, live])).text
 
     assert text == (
-        "task 2 is held: only what has ended is submitted again; `hetctl cancel 2` first"
+        "task 2 is held: only ended tasks can be requeued; `hetctl cancel 2` first"
     )
     assert list(shell.journal.live) == [live]
 
@@ -155,7 +155,7 @@ def test_what_has_not_ended_is_not_forgotten(shell: Shell) -> None:
 
     text = shell.error(m.DeleteTasks(1, [old, live])).text
 
-    assert text == "task 2 is held: only what has ended is forgotten"
+    assert text == "task 2 is held: only ended tasks can be deleted"
     assert listed(shell) == [live, old]
 
 

@@ -87,7 +87,7 @@ def test_nobody_touches_another_users_task(shell: Shell, request_: m.Request) ->
 
     error = shell.error(request_, OTHER)
 
-    assert (error.code, error.text) == ("not-allowed", "task 1 is another user's")
+    assert (error.code, error.text) == ("not-allowed", "task 1 belongs to another user")
     assert shell.journal.live == before
 
 

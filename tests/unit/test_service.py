@@ -73,7 +73,7 @@ def test_nobody_waits_for_another_users_task(shell: Shell) -> None:
 
     error = shell.error(m.Submit(1, [a_spec(after=[task])]), OTHER)
 
-    assert (error.code, error.text) == ("not-allowed", "task 1 is another user's")
+    assert (error.code, error.text) == ("not-allowed", "task 1 belongs to another user")
 
 
 def test_a_completed_task_need_not_be_waited_for(shell: Shell) -> None:

@@ -74,7 +74,7 @@ def test_who_drained_a_resource_is_told(start: Callable[..., Shell]) -> None:
     (_, gpu0) = start().ask(m.Devices(1)).devices
 
     assert gpu0.reason.startswith(f"drained by uid {RULER} on 20")
-    assert gpu0.reason.endswith("UTC; `hetctl resume gpu0` gives it back")
+    assert gpu0.reason.endswith("UTC; `hetctl resume gpu0` puts it back into service")
 
 
 def test_nothing_begins_on_a_drained_resource_at_a_start(

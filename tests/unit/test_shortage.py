@@ -98,7 +98,7 @@ def test_new_tasks_are_refused_at_the_door_and_the_rest_is_not(shell: Shell) -> 
     error = shell.error(m.Submit(1, [a_spec()]))
 
     assert error.code == "store-full"
-    assert "no room (No space left on device); nothing was submitted" in error.text
+    assert "store (No space left on device); nothing was submitted" in error.text
     assert isinstance(shell.ask(m.ListTasks(2)), m.TaskList)
     assert shell.ask(m.Control(3, "cancel", [old])).ids == [old]
 

@@ -1,8 +1,8 @@
-"""What users ask; one desk for each subject, one method a request.
+"""Handle users' requests: one class for each subject, one method for each request.
 
-Every answer that depends on a change is sent after its commit. A refused request
-changes nothing and gets one line that says why. A request about many tasks is carried
-out bit by bit (`slices`): what is left of it is returned in the place of the reply.
+The loop calls `Service`. An answer that depends on a change is sent after its commit. A
+refused request changes nothing and gets one line with the reason. A request about many
+tasks runs in steps (`slices`): its handler returns a generator instead of the reply.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Service:
     """Answers users' requests.
 
     Args:
-        stop: called when a user who may asks the daemon to stop.
-        watchers: counts the connections that watch tasks.
+        stop: called when an administrator asks the daemon to stop.
+        watchers: returns the number of connections with a subscription.
 
     """
 
@@ -86,36 +86,36 @@ class Service:
         }
 
     def answer(self, peer: Peer, request: m.Request) -> m.Request:
-        """Do what is asked, all at once; return the reply, or the error in its place."""
+        """Carry out a request without interruption; return the reply or an `Error`."""
         made = self.begin(peer, request)
         return run_to_end(made) if isinstance(made, Generator) else made
 
     def begin(self, peer: Peer, request: m.Request) -> m.Request | Steps:
-        """Begin with what is asked.
+        """Carry out a request, or its first part.
 
         Returns:
-            The reply, or the error in its place; or what is left to do.
+            The reply or an `Error`; for a long request, the generator of its steps.
 
         """
         try:
             if isinstance(request, m.Change):
-                self._demand_staying()
+                self._require_running()
                 known = self._idempotency.recall(peer.uid, request)
                 if known is not None:
                     return known
-                self._demand_room(request)
+                self._require_space(request)
             made: m.Request | Steps = self._handlers[type(request)](peer, request)
             if isinstance(made, Generator):
                 return self._carry_on(peer, request, made)
             self._remember(peer, request, made)
         except BugError:
-            raise  # the loop sees whether the state is still whole
+            raise  # the loop checks that the state is consistent
         except HetError as error:
             return m.Error(request.request, error.code, str(error))
         return made
 
     def _carry_on(self, peer: Peer, request: m.Request, work: Steps) -> Steps:
-        """Do what is left of a request; what is refused is so before the first change."""
+        """Run the steps of a request; handlers raise errors before their first change."""
         try:
             reply = yield from work
             self._remember(peer, request, reply)
@@ -125,21 +125,23 @@ class Service:
             return m.Error(request.request, error.code, str(error))
         return reply
 
-    def _demand_staying(self) -> None:
+    def _require_running(self) -> None:
         if self._runtime.stopping:
-            raise DaemonUnreachableError("hetd is stopping; ask when it is back")
+            raise DaemonUnreachableError(
+                "hetd is stopping; retry when it has restarted"
+            )
 
-    def _demand_room(self, request: m.Change) -> None:
+    def _require_space(self, request: m.Change) -> None:
         if (
             isinstance(request, (m.Submit, m.Requeue))
             and self._store.shortage is not None
         ):
             raise StoreFullError(
-                f"hetd's store has no room ({self._store.shortage}); nothing was "
-                f"submitted; try again when there is"
+                f"no space left in hetd's store ({self._store.shortage}); nothing was "
+                f"submitted; retry when there is space"
             )
 
     def _remember(self, peer: Peer, request: m.Request, reply: m.Request) -> None:
-        """Keep the answer to a change, to be given when it is asked for again."""
+        """Store the answer to a change; a repetition of the request gets the same one."""
         if isinstance(request, m.Change):
             self._idempotency.remember(peer.uid, request, reply)

@@ -1,8 +1,8 @@
-"""RequestBudget: how much of the loop's time each user has had.
+"""Limit the share of the loop's time that one user's requests may take.
 
-A user alone may have all of it. Where others want something too, who has had more than
-his share of a tenth of a second is put off until the next, so that nobody waits longer
-than that because of another's requests, however many connections they come over.
+A single active user may take all of it. With several active users, each has an equal share
+of every 100 ms; requests beyond it are deferred to the next 100 ms. This bounds the delay
+that one user can cause to another, whatever the number of connections.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ WINDOW_NS = 100_000_000
 
 
 class RequestBudget:
-    """The users of the present window of time, and the one before it."""
+    """Time spent for each user in the current 100 ms, and the users of the previous ones."""
 
     def __init__(self) -> None:
         self._spent: dict[int, int] = {}
@@ -19,7 +19,7 @@ class RequestBudget:
         self._ends = 0
 
     def charge(self, uid: int, spent: int, now: int) -> None:
-        """Add nanoseconds that a user's message has taken."""
+        """Add the nanoseconds that handling a user's message took."""
         if now >= self._ends:
             self._users_before = len(self._spent)
             self._spent.clear()
@@ -27,11 +27,11 @@ class RequestBudget:
         self._spent[uid] = self._spent.get(uid, 0) + spent
 
     def remaining_ms(self, now: int) -> int:
-        """Tell how long the present window lasts, in whole milliseconds, at least 1."""
+        """Return the milliseconds left in the current window, rounded up, at least 1."""
         return max(1, (self._ends - now) // 1_000_000 + 1)
 
     def is_exhausted(self, uid: int, now: int) -> bool:
-        """Whether a user has had his share, and is not the only one."""
+        """Whether a user has used up their share while other users are active."""
         if now >= self._ends:
             return False
         users = max(len(self._spent), self._users_before)

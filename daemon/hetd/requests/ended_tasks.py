@@ -1,4 +1,4 @@
-"""What users ask of tasks that have ended: submit them again, forget them."""
+"""Requests about ended tasks: requeue and delete."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class EndedTaskRequests:
-    """Answers what users ask of tasks that have ended."""
+    """Handles requests about ended tasks."""
 
     def __init__(
         self, runtime: Runtime, rights: Permissions, submission: SubmitRequests
@@ -31,13 +31,13 @@ class EndedTaskRequests:
         self._rights = rights
         self._submission = submission
 
-    # ------------------------------------------------------------ again
+    # ------------------------------------------------------------ requeue
 
     def requeue(self, peer: Peer, request: m.Requeue) -> Steps:
-        """Submit ended tasks again, as new ones of their owners.
+        """Submit ended tasks again, as new tasks of the same owners.
 
-        Those whose descriptions fill a message are left to another request: the answer
-        is shorter than what was asked.
+        The answer covers as many tasks as have descriptions that fit into one message;
+        the client requests the others again.
         """
         if len(request.ids) > m.MAX_TASKS:
             text = f"ids: {len(request.ids)} tasks, at most {m.MAX_TASKS} at once"
@@ -61,28 +61,28 @@ class EndedTaskRequests:
         page = self._rights.own(peer, task)
         if page.state not in m.ENDED:
             raise InputError(
-                f"task {task} is {page.state}: only what has ended is submitted again; "
+                f"task {task} is {page.state}: only ended tasks can be requeued; "
                 f"`hetctl cancel {task}` first"
             )
         return page
 
-    # ------------------------------------------------------------ gone
+    # ------------------------------------------------------------ delete
 
     def forget(self, peer: Peer, request: m.DeleteTasks) -> Steps:
-        ids = yield from self._demand_ended(peer, list(dict.fromkeys(request.ids)))
+        ids = yield from self._require_ended(peer, list(dict.fromkeys(request.ids)))
         journal = self._runtime.journal
         for some in page_chunks(journal, ids):
-            # what one commit removes is bounded: it takes as long as its bytes are many
+            # bound what one commit removes: its duration grows with the bytes
             while journal.batch.removed:
                 yield
             for task in some:
                 journal.remove(task)
         return m.Done(request.request, ids)
 
-    def _demand_ended(
+    def _require_ended(
         self, peer: Peer, ids: Sequence[int]
     ) -> Generator[None, None, list[int]]:
-        """Return the tasks that are there; refuse those of others, and unended ones."""
+        """Return the ids; refuse unknown, foreign and unfinished tasks."""
         reading = ReadBudget(self._runtime.journal)
         found: list[int] = []
         for task in ids:
@@ -91,7 +91,7 @@ class EndedTaskRequests:
             self._rights.require_own(peer, task)
             if task in self._runtime.journal.live:
                 state = self._runtime.journal.live[task].state
-                text = f"task {task} is {state}: only what has ended is forgotten"
+                text = f"task {task} is {state}: only ended tasks can be deleted"
                 raise InputError(text)
             found.append(task)
         return found

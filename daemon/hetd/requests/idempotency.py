@@ -1,8 +1,8 @@
-"""IdempotencyKeys: a change that is asked for again is answered as it was at first, not made again.
+"""Idempotency keys: a repeated change gets the stored answer and is not made twice.
 
-A client that gets no answer cannot know whether it was heard, so it asks again with
-the same key. Keys belong to their users. A key that comes with another request is the
-client's mistake, and is said to be one.
+A client without an answer cannot know whether hetd received its request, so it repeats the
+request with the same key. Keys are separate for each user. A key that is reused for another
+request is refused.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ if TYPE_CHECKING:
     from hetd.store import Store
 
 KEYS = 20_000
-"""Keys kept in memory. Of lasting changes, older ones are read from the store."""
+"""Keys kept in memory. Older keys of durable changes are read from the store."""
 KEY_BYTES = 16 << 20
-"""Bytes of their answers at most."""
+"""Upper bound on the bytes of their answers."""
 LONGEST_KEY = 128
-PASSING = (m.Stop,)
-"""What a restart of hetd undoes: it is to be made again after one, so that its key is
-forgotten with it."""
+TRANSIENT = (m.Stop,)
+"""Changes that a restart undoes. Their keys are not stored, so that a repetition after a
+restart takes effect."""
 
 
 class IdempotencyKeys:
-    """Remembers the answers to changes by their idempotency keys."""
+    """Stores the answers to changes by idempotency key."""
 
     def __init__(self, runtime: Runtime, store: Store) -> None:
         self._runtime = runtime
         self._store = store
         clock = runtime.clock
         self._born = clock.wall() - clock.now() / SECOND
-        """The time of day at the zero of the monotonic clock, as it was at the start."""
+        """Time of day at the zero of the monotonic clock, computed once at the start."""
         self._answers: OrderedDict[tuple[int, str], tuple[bytes, bytes]] = OrderedDict()
         """(uid, key) -> (digest of the request, encoded answer)."""
         self._bytes = 0
 
     def recall(self, uid: int, request: m.Change) -> m.Request | None:
-        """Return the answer that this request got before; None: it is new.
+        """Return the stored answer to this request, or None for a new request.
 
         Raises:
-            ConflictError: the key came before with another request.
-            ExpiredError: it is new, but its sender does not wait for it any more.
+            ConflictError: the key was used with another request.
+            ExpiredError: the request is new, but its deadline has passed.
             InputError: the key is too long.
 
         """
@@ -61,29 +61,31 @@ class IdempotencyKeys:
             return None
         digest, answer = known
         if digest and digest != _digest(request):
-            raise ConflictError(f"key {request.key!r} came before with other content")
+            raise ConflictError(
+                f"key {request.key!r} was already used for another request"
+            )
         reply = m.decode_from_daemon(answer)
         assert isinstance(reply, m.Request)  # noqa: S101  we encoded it ourselves
-        if isinstance(reply, m.Submitted):  # that may have changed meanwhile
+        if isinstance(reply, m.Submitted):  # the launcher may have changed since
             here = self._runtime.pool.has_launcher(uid)
             reply = msgspec.structs.replace(reply, launcher=here)
         return msgspec.structs.replace(reply, request=request.request)
 
     def remember(self, uid: int, request: m.Change, reply: m.Request) -> None:
-        """Keep the answer; together with the change, where that lasts."""
+        """Store the answer, in the same commit as the change if that is durable."""
         if not request.key:
             return
         digest = _digest(request)
         answer = m.encode(msgspec.structs.replace(reply, request=0))
         self._answers[uid, request.key] = digest, answer
         self._bytes += len(answer)
-        if _lasts(request):
-            # not by a time of day that jumps: a key's age says when it is forgotten
+        if _is_durable(request):
+            # monotonic: the time of day may jump, and keys expire by age
             at = int(self._born + self._runtime.clock.now() / SECOND)
             row = (uid, request.key, digest, answer, at)
             self._runtime.journal.batch.keys.append(row)
             self._runtime.journal.usage.answers[uid] += len(answer)
-        # what is not committed yet cannot be read from the store
+        # an answer that is not committed yet cannot be read from the store
         while self._has_too_many and self._store.idle:
             _, (_, old) = self._answers.popitem(last=False)
             self._bytes -= len(old)
@@ -93,7 +95,7 @@ class IdempotencyKeys:
         return len(self._answers) > KEYS or self._bytes > KEY_BYTES
 
     def forget(self, uid: int, key: str) -> None:
-        """Let a key be new again: its change was taken back."""
+        """Remove a key whose change was rolled back."""
         known = self._answers.pop((uid, key), None)
         if known is not None:
             self._bytes -= len(known[1])
@@ -103,22 +105,22 @@ class IdempotencyKeys:
         return self._answers.get((uid, key)) or self._store.key(uid, key)
 
     def _refuse_stale(self, request: m.Change) -> None:
-        """Refuse what was held up on its way for too long: its sender gave it up."""
+        """Refuse a request that arrived after its deadline: its sender has given up."""
         if request.expires is None:
             return
         late = self._runtime.clock.now() / SECOND - request.expires
         if late > 0:
-            raise ExpiredError(f"the request came {late:.1f} s after its deadline")
+            raise ExpiredError(f"the request arrived {late:.1f} s after its deadline")
 
 
-def _lasts(request: m.Change) -> bool:
-    """Whether a change outlives a restart; to ask which policy there is is none."""
+def _is_durable(request: m.Change) -> bool:
+    """Whether a change survives a restart; `Policies` without changes only reads."""
     if isinstance(request, m.Policies):
         return request.set is not None or request.configured
-    return not isinstance(request, PASSING)
+    return not isinstance(request, TRANSIENT)
 
 
 def _digest(request: m.Change) -> bytes:
-    """Digest what is asked for, without what differs each time that it is asked."""
+    """Digest a request without the fields that differ between repetitions."""
     bare = msgspec.structs.replace(request, request=0, key="", expires=None)
     return hashlib.blake2b(m.encode(bare), digest_size=16).digest()

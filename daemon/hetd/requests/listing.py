@@ -1,4 +1,4 @@
-"""Which tasks there are: by id, owner, state and time, newest first, page by page."""
+"""List and count tasks by id, owner, state and time, newest first, in pages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from hetd.transport.router import Peer
 
 COUNTED = 10_000
-"""Live tasks that one step counts: some 2 ms."""
+"""Live tasks that one step counts: about 2 ms."""
 
 Expected = dict[Any, dict[str, tuple[float, float]]]
-"""What tasks are expected to take; asked once for tasks that are alike."""
+"""Expected seconds and deviation by resource, computed once for similar tasks."""
 
 
 class ListRequests:
@@ -65,7 +65,7 @@ class ListRequests:
     def _candidates(
         self, peer: Peer, request: m.ListTasks
     ) -> Iterator[TaskPage | None]:
-        """Find the tasks to list, newest first; None: others may be served now."""
+        """Yield the tasks to list, newest first, and None where the step may end."""
         owner = self._owner(peer, request)
         if request.ids is not None:
             yield from self._those(peer, request)
@@ -79,7 +79,7 @@ class ListRequests:
                 yield from self._known(request.before, owner, recent)
 
     def _owner(self, peer: Peer, request: m.ListTasks) -> int | None:
-        """Say whose tasks are listed; None: everybody's."""
+        """Return the uid whose tasks are listed, or None for all users."""
         if request.user is not None and request.user != peer.uid:
             self._rights.require_admin(peer)
             return request.user
@@ -97,7 +97,7 @@ class ListRequests:
                 yield None
 
     def _recently_ended(self, request: m.ListTasks) -> list[int] | None:
-        """Find what ended since some time; None: it is too much to look at once."""
+        """Return the ids of tasks that ended since a time, or None if there are too many."""
         if request.since is None:
             return None
         return self._runtime.journal.ended_since(request.since, COUNTED)
@@ -105,7 +105,7 @@ class ListRequests:
     def _known(
         self, before: int | None, owner: int | None, ended: list[int]
     ) -> Iterator[TaskPage | None]:
-        """Find tasks that have not ended, and these that have, newest first."""
+        """Yield the unfinished tasks and the given ended ones, newest first."""
         journal = self._runtime.journal
         reading = ReadBudget(journal)
         while tasks := journal.newest_of(before, LOOKS, owner, ended):
@@ -128,7 +128,9 @@ class ListRequests:
                 before = page.id
                 yield page
                 there_is_more = reading.is_enough()
-                if there_is_more:  # what is read from the store must not stay open
+                if (
+                    there_is_more
+                ):  # the read transaction of the store must not stay open
                     break
             if there_is_more:
                 yield None
@@ -136,7 +138,7 @@ class ListRequests:
     def _described(
         self, page: TaskPage, expected: Expected, *, detail: bool
     ) -> m.TaskInfo:
-        """Describe a task; in full, with what it is expected to take."""
+        """Describe a task; with `detail`, add its expected times."""
         info = page.info(detail=detail)
         if not detail:
             return info
@@ -154,7 +156,7 @@ class ListRequests:
     # ------------------------------------------------------------ count
 
     def _count(self, peer: Peer, request: m.ListTasks) -> Steps:
-        """Count what would be listed; where any state will do, without reading pages."""
+        """Count the tasks that match; without filters, no pages are read."""
         owner = self._owner(peer, request)
         simple = not request.states and request.since is None and request.ids is None
         counting = (
@@ -194,7 +196,7 @@ def _is_live_only(request: m.ListTasks) -> bool:
 
 
 def _fits(page: TaskPage, request: m.ListTasks) -> bool:
-    """Whether a task is in one of the states, and of the time, that are asked for."""
+    """Whether a task matches the states and the time of a request."""
     if request.states and page.state not in request.states:
         return False
     if request.since is None or page.state not in m.ENDED:

@@ -1,4 +1,4 @@
-"""What users ask of the measured execution times: enter, list, forget."""
+"""Requests about the measured execution times: add, list and delete samples."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 
 GROUP = "libtask.apps"
-"""Entry points that are applications; see `libtask.apps`."""
+"""Entry point group of the applications; see `libtask.apps`."""
 
 
 def installed_applications() -> frozenset[str]:
-    """Return the names of the applications that are installed beside hetd.
+    """Return the names of the installed applications, without importing them.
 
-    Their names and sizes are no secret of a user; they are not imported.
+    Their names and sizes are public.
     """
     return frozenset(each.name for each in entry_points(group=GROUP))
 
 
 class ModelRequests:
-    """Answers what users ask of the estimates.
+    """Handles requests about the estimates.
 
-    What was measured of a type is shown to users whose tasks were measured, and to
-    administrators; that of installed applications to everybody.
+    Samples of a task type are visible to the users whose tasks were measured and to
+    administrators; samples of installed applications are visible to all users.
     """
 
     def __init__(self, runtime: Runtime, rights: Permissions) -> None:
@@ -58,10 +58,10 @@ class ModelRequests:
         self._rights.require_admin(peer)
         for sample in request.samples:
             resource_named(self._runtime, sample.resource)
-        learnt = [Figures(*msgspec.structs.astuple(each)) for each in request.samples]
-        for known in learnt:
+        samples = [Figures(*msgspec.structs.astuple(each)) for each in request.samples]
+        for known in samples:
             refuse_nonsense(known)
-        for number, some in enumerate(chunks(learnt)):
+        for number, some in enumerate(chunks(samples)):
             if number:
                 yield
             for known in some:
@@ -106,7 +106,7 @@ class ModelRequests:
         return m.Sample(*astuple(self._runtime.estimates.figures_of(key)))
 
     def forget(self, peer: Peer, request: m.DeleteSamples) -> Steps:
-        """Forget times and failures; users who are no administrators, failures of theirs."""
+        """Delete samples and recorded failures; users may delete only their own failures."""
         avoided = self._own_failures(peer, request)
         count = 0
         if not avoided or self._rights.is_admin(peer.uid):
@@ -142,7 +142,7 @@ class ModelRequests:
     def _own_failures(
         self, peer: Peer, request: m.DeleteSamples
     ) -> list[m.AvoidedPair]:
-        """List some of the chosen failures that a user may forget."""
+        """List some of the selected failures that a user may delete."""
         names, resources = set(request.names), set(request.resources)
         owner = self._rights.whose(peer, mine=False)
 

@@ -1,9 +1,9 @@
-"""OutOfSpace: what the daemon does while its store has no room.
+"""Handle a full disk: keep the daemon running while its store cannot grow.
 
-New tasks are refused, also those that came with the batch that did not fit any more.
-The rest of that batch, the ends of running tasks above all, is written into the room
-that the store set aside; where that is used up it waits, and nobody is told of it.
-Called by the loop while a batch is stuck.
+The loop calls this while a batch is stuck. New tasks are refused, and the new tasks of the
+stuck batch are rolled back. The rest of the batch, mainly the ends of running tasks, is
+written into the space that the store reserved. When the reserve is used up, the batch waits,
+and its answers wait with it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("hetd")
 
 CHANGES = 1000
-"""Changes kept for watchers; with more, they are not told of progress."""
+"""Changes queued for subscribers; beyond this, progress is dropped."""
 REASON = "the disk of hetd's store is full"
 
 
 class OutOfSpace:
-    """Takes back what was promised to nobody yet."""
+    """Rolls back the new tasks of a batch that does not fit on the disk."""
 
     def __init__(self, runtime: Runtime, store: Store, service: Service) -> None:
         self._runtime = runtime
@@ -38,7 +38,7 @@ class OutOfSpace:
         self._reduced: Batch | None = None
 
     def turn(self) -> None:
-        """Make the stuck batch small, and keep the memory bounded while it waits."""
+        """Shrink the stuck batch, and bound the memory used while it waits."""
         batch = self._store.stuck
         if batch is not None and batch is not self._reduced:
             self._reduced = batch
@@ -49,9 +49,9 @@ class OutOfSpace:
             changes[:] = [each for each in changes if each[1].what != "progress"]
 
     def _refuse_new(self, batch: Batch) -> None:
-        """Take the new tasks of a batch back, and tell who submitted them."""
+        """Roll back the new tasks of a batch; their submitters get an error."""
         ids = {row[0] for row in batch.tasks if self._store.task(row[0]) is None}
-        log.warning("%s: %d new tasks are refused", REASON, len(ids))
+        log.warning("%s: refused %d new tasks", REASON, len(ids))
         batch.tasks[:] = [row for row in batch.tasks if row[0] not in ids]
         batch.keys[:] = [row for row in batch.keys if not self._forgotten(row, ids)]
         batch.replies[:] = [
@@ -65,7 +65,7 @@ class OutOfSpace:
     def _forgotten(
         self, row: tuple[int, str, bytes, bytes, int], ids: set[int]
     ) -> bool:
-        """Forget the key of a submit that is refused: asked again, it is a new one."""
+        """Remove the key of a refused submit, so that a repetition is a new request."""
         owner, key, _, answer, _ = row
         refused = _names(m.decode_from_daemon(answer), ids)
         if refused:
@@ -75,19 +75,19 @@ class OutOfSpace:
     def _cancel(self, ids: set[int]) -> None:
         live = self._runtime.journal.live
         for task in sorted(ids):
-            if task in live:  # cancelling one may have ended another
+            if task in live:  # cancelling one task may end others
                 self._runtime.dispatch(e.TaskCancelled(TaskId(task), REASON))
 
 
 def _names(message: Any, ids: set[int]) -> bool:
-    """Whether this answers a submit of these tasks."""
+    """Whether a message is the answer to a submit of one of these tasks."""
     return isinstance(message, m.Submitted) and not ids.isdisjoint(message.ids)
 
 
 def _corrected(message: m.Message, ids: set[int]) -> m.Message:
-    """Turn the answer to a refused submit into the refusal."""
+    """Replace the answer to a refused submit by an error."""
     if not _names(message, ids):
         return message
     assert isinstance(message, m.Submitted)  # noqa: S101  `_names` says so
-    text = f"{REASON}; nothing was submitted; try again when there is room"
+    text = f"{REASON}; nothing was submitted; retry when there is space"
     return m.Error(message.request, StoreFullError.code, text)

@@ -1,7 +1,7 @@
-"""Pages: answers that list things end where they are large enough.
+"""Split long answers into pages that fit into one message.
 
-The bytes are summed up while a page is gathered, so that no answer is built that is too
-large to be sent; it says where the next page begins.
+The encoded size is counted while a page is filled, so that no answer exceeds the largest
+frame. Each answer names the start of the next page.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from libtask.messages import Record
 
 PAGE_BYTES = MAX_FRAME
-"""Bytes at which a page ends; one thing alone may have more, up to `MAX_ANSWER`."""
+"""Bytes of a full page; a single item may be larger, up to `MAX_ANSWER`."""
 
 Part = TypeVar("Part", bound="Record")
 
@@ -25,10 +25,10 @@ class AnswerPage(Generic[Part]):
     """One page of an answer.
 
     Args:
-        most: parts that it may have.
+        most: maximum number of items.
 
     Attributes:
-        parts: those gathered so far.
+        parts: the items added so far.
 
     """
 
@@ -38,7 +38,7 @@ class AnswerPage(Generic[Part]):
         self._room = PAGE_BYTES
 
     def take(self, part: Part) -> bool:
-        """Add a part; False: it belongs to the next page."""
+        """Add an item; return False if it belongs on the next page."""
         size = len(msgspec.msgpack.encode(part))
         if self.parts and (size > self._room or len(self.parts) >= self._most):
             return False

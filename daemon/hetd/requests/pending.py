@@ -1,8 +1,8 @@
-"""Requests under way: those that take more than one step, and what waits behind them.
+"""Queue requests that take more than one step, and the requests behind them.
 
-A user has one such request at a time; what they ask meanwhile waits for its end, as it
-was asked after it. The loop carries requests on between messages, by turns from all
-users who have some; a user's share holds within a request.
+Each user has one such request in progress at a time; their later requests wait for its end,
+in order. Between messages the loop runs steps of all users in round-robin order. The
+request budget of a user applies to steps, too.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from libtask import messages as m
 
 MOST_WAITING = 64
-"""Requests of a user that wait for the end of another; further ones are put off."""
+"""Maximum number of waiting requests of one user; further ones get a busy error."""
 SMALL = 16 * 1024
-"""Bytes of a request that may wait: the others would fill the memory."""
+"""Maximum bytes of a request that may wait; bounds the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A request of which something is left to do."""
+    """A request with steps left to run."""
 
     peer: Peer
     request: m.Request
@@ -35,14 +35,14 @@ class PendingRequest:
 
 @dataclass(slots=True)
 class UserQueue:
-    """What one user has asked: the request under way, and those behind it, in order."""
+    """The request in progress of one user, and the ones behind it, in order."""
 
     first: PendingRequest | None = None
     waiting: deque[Envelope] = field(default_factory=deque)
 
 
 class RequestQueue:
-    """The users who have a request under way, or others that wait behind one."""
+    """The queues of all users with a request in progress or waiting."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[int, UserQueue] = OrderedDict()
@@ -54,25 +54,25 @@ class RequestQueue:
         return iter(self._lines)
 
     def add(self, peer: Peer, request: m.Request, work: Steps) -> None:
-        """Take in a request of which something is left to do."""
+        """Add a request with steps left to run."""
         line = self._lines.setdefault(peer.uid, UserQueue())
         line.first = PendingRequest(peer, request, work)
 
-    def holds_back(self, uid: int) -> bool:
-        """Whether what a user asks has to wait."""
+    def is_blocked(self, uid: int) -> bool:
+        """Whether new requests of a user have to wait."""
         return uid in self._lines
 
     def put(self, envelope: Envelope) -> bool:
-        """Let a request wait behind others of its user; False: there is no room."""
+        """Queue a request behind the others of its user; return False if the queue is full."""
         waiting = self._lines[envelope.peer.uid].waiting
         if envelope.size > SMALL or len(waiting) >= MOST_WAITING:
             return False
         waiting.append(envelope)
         return True
 
-    def next(self, may_go_on: Callable[[int], bool]) -> int | None:
-        """Return the user whose turn it is; None: nobody's request may be carried on."""
-        found = next((uid for uid in self._lines if may_go_on(uid)), None)
+    def next(self, may_continue: Callable[[int], bool]) -> int | None:
+        """Return the user whose step is next, or None if no user may continue."""
+        found = next((uid for uid in self._lines if may_continue(uid)), None)
         if found is not None:
             self._lines.move_to_end(found)
         return found
@@ -81,11 +81,11 @@ class RequestQueue:
         return self._lines[uid]
 
     def end(self, uid: int) -> None:
-        """Take out the request under way: it is done."""
+        """Remove the request in progress; it is complete."""
         self._lines[uid].first = None
 
-    def tidy(self, uid: int) -> None:
-        """Forget a user of whom nothing is left to do."""
+    def drop_if_empty(self, uid: int) -> None:
+        """Delete the queue of a user if it is empty."""
         line = self._lines[uid]
         if line.first is None and not line.waiting:
             del self._lines[uid]

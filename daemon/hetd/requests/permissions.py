@@ -1,8 +1,8 @@
-"""Permissions: which user may see and do what.
+"""Permissions: which user may see and change what.
 
-A user sees and touches his own tasks. Rulers (root, the daemon's own user, members of
-the administrators' group) see and touch all, and change what is everybody's: the
-policy, drained resources, the estimates.
+Users see and control their own tasks. Administrators (root, the daemon's own user, and
+members of `admin_group`) control all tasks and shared state: the policy, drained resources
+and the estimates.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
 
-BELIEVED_NS = 60 * SECOND
-"""How long a look into the groups of a user holds: it may have to ask a directory."""
-MOST_BELIEVED = 10_000
-"""Users whose groups are remembered; more are asked for again."""
+GROUPS_VALID_NS = 60 * SECOND
+"""How long the groups of a user are cached: a lookup may query a directory server."""
+MOST_CACHED = 10_000
+"""Maximum number of users with cached groups."""
 
 
 def groups_of(uid: int) -> frozenset[str]:
-    """Look up the names of all groups of a user; nobody knows him: none."""
+    """Return the names of all groups of a user; empty for an unknown uid."""
     try:
         user = pwd.getpwuid(uid)
         numbers = os.getgrouplist(user.pw_name, user.pw_gid)
@@ -39,7 +39,7 @@ def groups_of(uid: int) -> frozenset[str]:
 
 
 def names_of(uid: int) -> list[str]:
-    """Return what a user is called in the configuration: the login name and the number."""
+    """Return the names by which the configuration may refer to a user: login name, uid."""
     try:
         return [pwd.getpwuid(uid).pw_name, str(uid)]
     except (KeyError, OverflowError):
@@ -54,7 +54,7 @@ def _group_name(gid: int) -> str:
 
 
 class Permissions:
-    """Answers who may what.
+    """Decides whether a user may do something.
 
     Args:
         node: whose configuration names the administrators' group.
@@ -67,20 +67,20 @@ class Permissions:
     ) -> None:
         self._runtime = runtime
         self._groups = groups
-        self._believed: dict[int, tuple[int, frozenset[str]]] = {}
+        self._cached_groups: dict[int, tuple[int, frozenset[str]]] = {}
 
     def is_admin(self, uid: int) -> bool:
-        """Whether this user may touch what is not his own."""
+        """Whether a user is an administrator."""
         if uid in (0, os.getuid()):
             return True
         group = self._runtime.config.admin_group
         return bool(group) and group in self._known_groups(uid)
 
     def require_admin(self, peer: Peer) -> None:
-        """Refuse who may not rule.
+        """Refuse a request that needs an administrator.
 
         Raises:
-            NotAllowedError: who asks is no ruler.
+            NotAllowedError: the peer is not an administrator.
 
         """
         if not self.is_admin(peer.uid):
@@ -91,22 +91,22 @@ class Permissions:
             )
 
     def own(self, peer: Peer, task: int) -> TaskPage:
-        """Find a task that the peer may touch.
+        """Find a task that the peer may control.
 
         Raises:
-            NotFoundError: there is none with that number.
-            NotAllowedError: it is another user's.
+            NotFoundError: there is no task with this id.
+            NotAllowedError: the task belongs to another user.
 
         """
         page = self._runtime.journal.find(task)
         if page is None:
             raise NotFoundError(f"no task {task}")
         if not self.may_see(peer, page):
-            raise NotAllowedError(f"task {task} is another user's")
+            raise NotAllowedError(f"task {task} belongs to another user")
         return page
 
     def require_own(self, peer: Peer, task: int) -> None:
-        """Refuse a task that the peer may not touch; does not read its page.
+        """Refuse a task that the peer may not control, without reading its page.
 
         Raises:
             NotFoundError, NotAllowedError: as for `own`.
@@ -116,22 +116,22 @@ class Permissions:
         if owner is None:
             raise NotFoundError(f"no task {task}")
         if owner != peer.uid and not self.is_admin(peer.uid):
-            raise NotAllowedError(f"task {task} is another user's")
+            raise NotAllowedError(f"task {task} belongs to another user")
 
     def may_see(self, peer: Peer, page: TaskPage) -> bool:
-        """Whether a task is the peer's; a ruler sees all."""
+        """Whether a peer may see a task: its owner and administrators may."""
         return page.owner == peer.uid or self.is_admin(peer.uid)
 
     def whose(self, peer: Peer, *, mine: bool) -> int | None:
-        """Say whose tasks a listing for the peer has; None: everybody's."""
+        """Return the uid whose tasks a listing for the peer contains, or None for all users."""
         return None if self.is_admin(peer.uid) and not mine else peer.uid
 
     def _known_groups(self, uid: int) -> frozenset[str]:
         now = self._runtime.clock.now()
-        until, groups = self._believed.get(uid, (now, frozenset()))
+        until, groups = self._cached_groups.get(uid, (now, frozenset()))
         if until <= now:
-            if len(self._believed) >= MOST_BELIEVED:
-                self._believed.clear()
+            if len(self._cached_groups) >= MOST_CACHED:
+                self._cached_groups.clear()
             groups = self._groups(uid)
-            self._believed[uid] = (now + BELIEVED_NS, groups)
+            self._cached_groups[uid] = (now + GROUPS_VALID_NS, groups)
         return groups

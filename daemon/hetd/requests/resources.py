@@ -1,4 +1,4 @@
-"""What users ask of the node as a whole: its resources, its policy, its end."""
+"""Requests about the node as a whole: resources, policy, notes, stop."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 MOST_NOTES = 2000
-"""Notes in one answer; their texts are short."""
+"""Maximum number of notes in one answer."""
 
 
 class NodeRequests:
-    """Answers what users ask of the node.
+    """Handles requests about the node.
 
     Args:
-        stop: called when a user who may asks the daemon to stop.
+        stop: called when an administrator asks the daemon to stop.
 
     """
 
@@ -81,12 +81,12 @@ class NodeRequests:
         )
 
     def _reason(self, name: str) -> str:
-        """Say why a resource takes no tasks; empty: it does."""
+        """Return why a resource takes no tasks; empty if it takes tasks."""
         drained = self._runtime.settings.drained.get(name)
         why = [self._runtime.watchdog.health.reason(name)]
         if drained is not None:
             why.append(
-                f"drained {drained.describe()}; `hetctl resume {name}` gives it back"
+                f"drained {drained.describe()}; `hetctl resume {name}` puts it back into service"
             )
         return "; ".join(filter(None, why))
 
@@ -116,7 +116,7 @@ class NodeRequests:
         self._runtime.dispatch(e.ResourceReturned(name))
 
     def test(self, peer: Peer, request: m.TestDevices) -> m.Message:
-        """Begin self-tests: of the named resources, or of all with a driver to test."""
+        """Start self-tests of the named resources, or of all OpenCL devices."""
         self._rights.require_admin(peer)
         every = [
             name
@@ -174,7 +174,7 @@ class NodeRequests:
     def _note(
         self, peer: Peer, what: str, text: str, resource: str | None = None
     ) -> None:
-        """Keep what a user did to the node; who it was is for those who read it."""
+        """Record what an administrator changed, with their uid."""
         told = f"{text}, by uid {peer.uid}"
         self._runtime.journal.record_note(
             self._runtime.clock.wall(), what, resource, told
@@ -187,10 +187,10 @@ class NodeRequests:
 
 
 def resource_named(runtime: Runtime, name: str) -> m.DeviceInfo:
-    """Find a resource of the node.
+    """Find a resource by name.
 
     Raises:
-        NotFoundError: there is none of that name.
+        NotFoundError: there is no resource of this name.
 
     """
     device = runtime.devices.get(name)
@@ -203,6 +203,6 @@ def resource_named(runtime: Runtime, name: str) -> m.DeviceInfo:
 
 
 def policy_name(runtime: Runtime) -> str:
-    """Name the policy in force."""
+    """Return the name of the active policy."""
     kind = type(runtime.scheduler.policy)
     return next(name for name, known in all_policies().items() if known is kind)

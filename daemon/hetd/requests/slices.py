@@ -1,8 +1,8 @@
-"""Slices: requests about many tasks are carried out bit by bit, others between.
+"""Split requests about many tasks into steps, so that other messages run between them.
 
-A handler that may take long is a generator: it yields where others may be served, and
-returns the reply. What may be refused is refused before the first change, so that an
-error never follows a change that was made.
+A handler that may take long is a generator: it yields at the end of a step and returns the
+reply. It raises its errors before its first change, so that an error means that nothing was
+changed.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from hetd.tasks.journal import Journal
 
 Steps: TypeAlias = Generator[None, None, m.Request]
-"""What is left to do of a request; each step takes some milliseconds at most."""
+"""The remaining steps of a request; each takes a few milliseconds at most."""
 
 SLICE = 100
-"""Tasks that one step changes: some 2 ms, with one look of the policy at all of them."""
+"""Tasks that one step changes: about 2 ms, with one run of the policy for all of them."""
 LOOKS = 250
-"""Tasks that one step looks at: each may have to be read from the disk."""
+"""Tasks that one step inspects: each may have to be read from the disk."""
 STEP_BYTES = 512 << 10
-"""Bytes of pages that one step reads, or writes anew: some 1 ms."""
+"""Bytes of pages that one step reads or rewrites: about 1 ms."""
 
 Item = TypeVar("Item")
 
 
 def chunks(items: Iterable[Item], size: int = SLICE) -> Iterator[list[Item]]:
-    """Cut into lists of so many."""
+    """Split items into lists of at most `size`."""
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
 
 
 def run_to_end(work: Steps) -> m.Request:
-    """Do all that is left to do of a request; return its reply."""
+    """Run the remaining steps of a request and return its reply."""
     while True:
         try:
             next(work)
@@ -49,7 +49,7 @@ def run_to_end(work: Steps) -> m.Request:
 
 
 class ReadBudget:
-    """Tells when a step has read enough from the disk.
+    """Counts the reads of a step, to end it after `LOOKS` reads or `STEP_BYTES`.
 
     Args:
         journal: whose pages are read.
@@ -62,7 +62,7 @@ class ReadBudget:
         self._looks = 0
 
     def is_enough(self) -> bool:
-        """Count one look; whether others may be served before the next one."""
+        """Count one read; return whether the step should end before the next one."""
         self._looks += 1
         read = self._journal.bytes_read
         if self._looks < LOOKS and read - self._then < STEP_BYTES:
@@ -72,7 +72,7 @@ class ReadBudget:
 
 
 def page_chunks(journal: Journal, tasks: Iterable[int]) -> Iterator[list[int]]:
-    """Cut tasks that are to be changed into slices, by their number and their bytes."""
+    """Split tasks into lists that one step can change, by number and bytes of pages."""
     some: list[int] = []
     size = 0
     for task in tasks:

@@ -1,4 +1,4 @@
-"""How the daemon is: what it does now, and what it has done since its start."""
+"""Report the state of the daemon, its counters since the start, and its configuration."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 USERS = "limits.user."
-"""Begins the keys of single users' limits."""
+"""Prefix of the configuration keys with limits of single users."""
 
 
 class StatusRequests:
-    """Answers who watches the daemon over time.
+    """Handles requests for status and configuration.
 
     Args:
-        watchers: counts the connections that watch tasks.
+        watchers: returns the number of connections with a subscription.
 
     """
 
@@ -49,7 +49,7 @@ class StatusRequests:
         self._started = runtime.clock.wall()
 
     def config(self, peer: Peer, request: m.ShowConfig) -> m.Message:
-        """Tell what is in force; limits of others, who is no ruler may not see."""
+        """Return the active configuration; limits of other users only to administrators."""
         runtime = self._runtime
         found = values(runtime.config, runtime.origins, runtime.settings.policy)
         if not self._rights.is_admin(peer.uid):

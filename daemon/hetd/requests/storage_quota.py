@@ -1,4 +1,4 @@
-"""Keeps every user within the bytes that they may have in the store, and in memory."""
+"""Enforce the limits on the bytes that each user has in the store and in memory."""
 
 from __future__ import annotations
 
@@ -17,18 +17,15 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 AIM = 0.95
-"""Share of a limit to which history is cut, so that not every commit has to cut it."""
+"""Share of a limit to which history is trimmed, so that not every commit trims it."""
 ANSWERS = 8
-"""The part of a limit that answers to requests may take: one in so many."""
+"""Stored answers may take one part in `ANSWERS` of a limit."""
 AHEAD = 1.25
-"""Factor by which a user may be ahead of the cutting before submits are put off."""
+"""Factor by which a user may exceed the limit before submits get a busy error."""
 
 
 class StorageQuota:
-    """Keeps every user within the bytes that he may have.
-
-    Called with every commit, and before tasks are taken in.
-    """
+    """Enforces the storage limits of users; called at every commit and before a submit."""
 
     def __init__(self, runtime: Runtime, store: Store) -> None:
         self._runtime = runtime
@@ -36,10 +33,11 @@ class StorageQuota:
         self._usage = runtime.journal.usage
 
     def require_room(self, owner: int, specs: Sequence[TaskSpec]) -> None:
-        """Refuse tasks for which their owner has no room.
+        """Refuse tasks that exceed the storage limits of their owner.
 
         Raises:
-            NotAllowedError: unended tasks take too much; BusyError: history is being cut.
+            NotAllowedError: unfinished tasks take too many bytes.
+            BusyError: the history of the user is still being trimmed.
 
         """
         size = sum(len(msgspec.msgpack.encode(spec)) for spec in specs)
@@ -53,10 +51,10 @@ class StorageQuota:
             )
         stored = self._runtime.limits.stored.of(owner)
         if stored is not None and self._usage.total(owner) > AHEAD * stored + MIB:
-            raise BusyError("your history is being cut; ask again in a moment")
+            raise BusyError("busy: your history is being trimmed, retry")
 
     def cut(self, owners: Iterable[int]) -> None:
-        """Have the oldest go of what users have too much of."""
+        """Ask the store to remove the oldest history of users above their limit."""
         for owner in owners:
             limit = self._runtime.limits.stored.of(owner)
             if limit is None:
@@ -69,7 +67,7 @@ class StorageQuota:
                 self._store.trim(owner, history if tasks > 0 else 0, answers)
 
     def apply_removals(self) -> None:
-        """Take note of what the store has removed, and see whether it was enough."""
+        """Update the usage by what the store removed, and trim more if necessary."""
         for removed in self._store.freed():
             self._runtime.journal.apply_removals(removed)
             self.cut(removed.tasks | removed.keys)

@@ -1,4 +1,4 @@
-"""Subscriptions: who is told of which changes."""
+"""Subscriptions: which connection receives which task changes."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
 
 
 MOST_WATCHES = 64
-"""Watches of one user: each costs time at every change, and memory for its ids."""
+"""Subscriptions of one user: each costs time at every change, and memory for its ids."""
 MOST_WATCHED = 100_000
-"""Ids of tasks in all of a user's watches."""
+"""Ids of tasks in all subscriptions of one user."""
 
 
 class Subscriptions:
-    """The connections that asked to be told, and what each wants to know."""
+    """The subscribed connections, each with its filter."""
 
     def __init__(self) -> None:
         self._watches: dict[bytes, tuple[Peer, Subscribe, frozenset[int]]] = {}
         self._routes: dict[int, dict[bytes, None]] = {}
-        """uid -> connections that watch, in the order in which they came."""
+        """uid -> subscribed connections, in order of subscription."""
         self.lagging: dict[bytes, int] = {}
-        """Connections that do not read what they are told -> changes they missed."""
+        """Connections that do not read their messages -> number of changes they missed."""
 
     def add(self, peer: Peer, watch: Subscribe) -> None:
-        """Tell this connection from now on; replaces what it watched before."""
+        """Add a subscription; it replaces an earlier one of the same connection."""
         self._watches[peer.route] = (peer, watch, frozenset(watch.ids or ()))
         self._routes.setdefault(peer.uid, {})[peer.route] = None
 
     def routes_of(self, uid: int) -> list[bytes]:
-        """List the connections of a user that watch."""
+        """Return the subscribed connections of a user."""
         return list(self._routes.get(uid, ()))
 
     def is_full_for(self, peer: Peer, watch: Subscribe) -> bool:
-        """Whether a connection's user has as many watches as they may, without its own."""
+        """Whether a user has reached the limits, not counting this connection."""
         others = [route for route in self.routes_of(peer.uid) if route != peer.route]
         ids = sum(len(self._watches[route][2]) for route in others)
         return len(others) >= MOST_WATCHES or ids + len(watch.ids or ()) > MOST_WATCHED
@@ -52,7 +52,7 @@ class Subscriptions:
         return bool(self._watches)
 
     def remove(self, route: bytes) -> None:
-        """Forget a connection that is no more."""
+        """Remove a closed connection."""
         known = self._watches.pop(route, None)
         if known is not None:
             routes = self._routes[known[0].uid]
@@ -62,7 +62,7 @@ class Subscriptions:
         self.lagging.pop(route, None)
 
     def lag(self, route: bytes, messages: Iterable[Message]) -> None:
-        """Tell a connection no more changes until it has heard that it missed some."""
+        """Suspend a connection until it has received the number of missed changes."""
         missed = sum(isinstance(message, TaskChanged) for message in messages)
         if missed or route in self.lagging:
             self.lagging[route] = self.lagging.get(route, 0) + missed
@@ -72,10 +72,10 @@ class Subscriptions:
         changes: Iterable[tuple[TaskPage, TaskChanged]],
         is_admin: Callable[[int], bool],
     ) -> Iterator[tuple[bytes, Message]]:
-        """Address each change; who lags is not told, and misses one more.
+        """Yield each change with its receivers; for lagging connections, count it as missed.
 
         Args:
-            changes: what happened, in order.
+            changes: changes in order.
             is_admin: whether a uid may see every task.
 
         """
@@ -90,7 +90,7 @@ class Subscriptions:
         changes: Iterable[tuple[TaskPage, TaskChanged]],
         is_admin: Callable[[int], bool],
     ) -> Iterator[tuple[bytes, TaskChanged]]:
-        """Address each change: to who submitted the task, at its end, and to watchers."""
+        """Yield each change for its subscribers, and ends of tasks for their submitters."""
         admins = [uid for uid in self._routes if is_admin(uid)]
         for page, change in changes:
             told = False
@@ -105,7 +105,7 @@ class Subscriptions:
                 yield page.submitter, change
 
     def _interested(self, owner: int, admins: list[int]) -> Iterator[bytes]:
-        """Iterate over the connections that may hear of a user's tasks."""
+        """Yield the subscribed connections that may see tasks of this owner."""
         yield from self._routes.get(owner, ())
         for uid in admins:
             if uid != owner:
