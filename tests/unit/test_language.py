@@ -1,7 +1,8 @@
-"""The prose of the code: docstrings, comments, messages and help texts in plain English.
+"""The prose of code and pages in plain English: docstrings, messages, help, documentation.
 
-A package is checked once it is in `CLEAN`. Each pattern is a habit that readers stumble
-over; the text behind it is the way out.
+A package is checked once it is in `CLEAN`; every page of the documentation is checked, but
+for its code. Each pattern is a habit that readers stumble over; the text behind it is the
+way out.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ CLEAN = (
     "tools/hetdocs",
 )
 """Folders whose prose is checked; whoever cleans another adds it."""
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 ANYWHERE = {
     r"\bin vain\b": "unsuccessfully, or `failed`",
@@ -100,6 +102,36 @@ def prose(source: str) -> Iterator[tuple[int, str, bool]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string.lstrip("# "), False
+
+
+def passages(page: str) -> Iterator[str]:
+    """Yield the paragraphs, list items and table cells of a page, without its code."""
+    page = re.sub(r"^ *```.*?^ *```", "", page, flags=re.MULTILINE | re.DOTALL)
+    page = re.sub(r"^\n( {4}\S.*\n)+", "\n", page, flags=re.MULTILINE)
+    page = re.sub(r"`[^`]*`", "X", page)
+    page = re.sub(r"\]\([^)]*\)", "]", page).replace("**", "")
+    for passage in re.split(
+        r"\n\s*\n|\||^\s*(?:[-*]|\d+\.|#+)\s", page, flags=re.MULTILINE
+    ):
+        if " " in passage.strip():
+            yield passage
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_are_plain_english(page: Path) -> None:
+    found = [
+        f"{' '.join(passage.split())[:80]!r}; try: {hint}"
+        for passage in passages(page.read_text("utf-8"))
+        for hint in mistakes(passage)
+    ]
+
+    assert found == []
+
+
+def test_the_code_on_a_page_is_not_prose() -> None:
+    page = "# A\n\n```sh\nanew\n```\n\n    in vain\n\nText `besides` it.\n\n| a b | c d |\n"
+
+    assert [" ".join(p.split()) for p in passages(page)] == ["Text X it.", "a b", "c d"]
 
 
 @pytest.mark.parametrize("package", CLEAN)
