@@ -1,7 +1,7 @@
-"""What live strips teach: reports of workers, turned into samples of the estimates.
+"""Calibration: turn measured strips into samples of the estimates.
 
-Called by the crew desk. Strips that ran to their end count, whatever happened to their
-task later; a stretch that was cut short, or failed, does not.
+`WorkerReports` calls it. Complete strips count, whatever happens to their task later;
+segments that were interrupted or failed do not.
 """
 
 from __future__ import annotations

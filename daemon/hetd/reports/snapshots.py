@@ -1,7 +1,7 @@
-"""Snapshots, as the daemon knows them: which there are, and whose are still needed.
+"""Reports about snapshots: which ones exist, and which tasks still need them.
 
-It never sees one: workers write and read them, launchers remove them. Called by the
-crew desk and the loop.
+Workers write and read snapshots, and launchers remove them; the daemon only records them.
+`WorkerReports` and the loop call this.
 """
 
 from __future__ import annotations

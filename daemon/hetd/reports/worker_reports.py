@@ -1,7 +1,7 @@
-"""What launchers and workers say, turned into events for the node.
+"""Reports of launchers and workers, turned into events for the runtime.
 
-A report counts only when it comes from the worker that holds the task; the epoch in
-it fences what comes late.
+A report counts only if it comes from the worker that holds the task. The epoch in it fences
+late reports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What users submit: checked, and given an id."""
+"""Requests to submit tasks: check them and assign ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users ask of tasks that are there: explain, cancel, hold, move."""
+"""Requests about existing tasks: explain, cancel, hold, amend, move."""
 
 from __future__ import annotations
 

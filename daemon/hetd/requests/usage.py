@@ -1,4 +1,4 @@
-"""What is kept of a user, and what they may have."""
+"""Requests for the resources that a user occupies, and their limits."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What hetd keeps of each task: its page, the journal of all pages, and recovery."""
+"""The stored state of each task: its page, the journal of all pages, and recovery."""

@@ -1,7 +1,7 @@
-"""HistoryNotes: what is kept for users of decisions, besides where tasks are.
+"""History notes: the reasons for decisions, recorded for users.
 
-Which rule put a task where it runs, when and why it was asked to leave, and when a
-resource went and came back. Called by the node, before orders leave.
+The rule that placed a task, when and why it was asked to stop, and when a resource was lost
+and returned. The runtime calls this before it sends commands.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class HistoryNotes:
-    """Writes into the journal what the scheduler knows and does not record."""
+    """Writes the scheduler's reasons into the journal."""
 
     def __init__(self, system: System, journal: Journal) -> None:
         self._system = system
         self._journal = journal
 
     def rule(self, task: TaskId) -> str:
-        """Return the rule that put a task where it is."""
+        """Return the rule that placed a task."""
         record = self._system.tasks.get(task)
         return record.rule if record is not None else ""
 
     def record_stop(self, task: TaskId, at: float) -> None:
-        """Note in the open stretch of a running task that it is to leave, and why."""
+        """Record in the open segment of a running task when and why it was asked to stop."""
         record = self._system.tasks.get(task)
         if record is not None and record.state is State.RUNNING:
             page, why = self._journal.live[task], self._why(record)
@@ -42,7 +42,7 @@ class HistoryNotes:
             self._journal.save(page)
 
     def record_resource_events(self, events: Sequence[Event], at: float) -> None:
-        """Note what became of resources."""
+        """Record the losses and returns of resources."""
         for event in events:
             if isinstance(event, e.ResourceLost):
                 text = f"{event.resource} is lost: {event.reason}"

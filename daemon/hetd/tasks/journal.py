@@ -1,7 +1,7 @@
-"""The journal: what users may know of each task, kept on disk and told to watchers.
+"""The journal: pages of all tasks, stored on disk and published to subscribers.
 
-The scheduler knows states and places; the journal knows specifications, times,
-segments and results. Called by the loop and the service.
+The scheduler knows states and places; the journal knows specifications, times, segments and
+results. The loop and the service call it.
 """
 
 from __future__ import annotations

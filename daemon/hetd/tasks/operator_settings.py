@@ -1,9 +1,8 @@
-"""OperatorSettings: what operators have set, in force until they set something else.
+"""Settings of operators: drained resources and the policy, in force until changed.
 
-Drained resources and the policy are kept in the store, so that neither a crash nor an
-upgrade puts a broken board back into use. What is not there any more, be it a resource
-or a policy, is remembered all the same: the next configuration may have it again.
-Called by the node at its start, and by the desk of the node.
+They are stored, so that neither a crash nor an upgrade puts a broken board back into use.
+Settings for an absent resource or policy are kept: the next configuration may have it
+again. The runtime calls this at the start, and `NodeRequests` afterwards.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ log = logging.getLogger("hetd")
 
 
 class OperatorSetting(msgspec.Struct, frozen=True):
-    """Something that an operator has set.
+    """One setting of an operator.
 
     Attributes:
-        by: his uid.
-        at: when, seconds since the epoch.
-        policy: its name, with its `parameters`; empty where a resource is drained.
+        by: uid of the operator.
+        at: time of the change, seconds since the epoch.
+        policy: name of the policy, with its `parameters`; empty for a drained resource.
 
     """
 
@@ -43,7 +42,7 @@ class OperatorSetting(msgspec.Struct, frozen=True):
     parameters: dict[str, Any] = {}
 
     def describe(self) -> str:
-        """Say who set it, and when."""
+        """Describe the uid and the time of the change."""
         return f"by uid {self.by} on {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -52,11 +51,11 @@ _decode = msgspec.msgpack.Decoder(OperatorSetting).decode
 
 
 class OperatorSettings:
-    """What operators have set.
+    """The settings of operators.
 
     Attributes:
-        drained: resource -> who drained it; also of those that are not here.
-        policy: the one in force that an operator has set; None: it is the configured one.
+        drained: resource -> its setting; includes absent resources.
+        policy: the policy that an operator set, or None for the configured policy.
 
     """
 
@@ -68,30 +67,30 @@ class OperatorSettings:
     # ------------------------------------------------------------ while hetd runs
 
     def drain(self, resource: str, setting: OperatorSetting) -> None:
-        """Keep a resource drained; who did so first stays known."""
+        """Store that a resource is drained; the first setting is kept."""
         if resource not in self.drained:
             self.drained[resource] = setting
             self._journal.batch.settings["drained", resource] = _encode(setting)
 
     def resume(self, resource: str) -> None:
-        """Let a resource not be drained at the next start."""
+        """Delete the drain setting of a resource."""
         self.drained.pop(resource, None)
         self._journal.batch.settings["drained", resource] = None
 
     def choose(self, setting: OperatorSetting) -> None:
-        """Keep a policy in force."""
+        """Store the active policy."""
         self.policy = setting
         self._journal.batch.settings["policy", ""] = _encode(setting)
 
     def choose_configured(self) -> None:
-        """Let the configuration say which policy is in force."""
+        """Delete the policy setting; the configured policy applies."""
         self.policy = None
         self._journal.batch.settings["policy", ""] = None
 
     # ------------------------------------------------------------ at the start
 
     def recall(self) -> Policy | None:
-        """Read what was set before the start; return the policy, if one was."""
+        """Read the stored settings; return the policy, if one is stored."""
         for (what, subject), stored in self._journal.settings().items():
             setting = _decode(stored)
             if what == "drained":
@@ -101,7 +100,7 @@ class OperatorSettings:
         return self._chosen()
 
     def _chosen(self) -> Policy | None:
-        """Make the policy that was set, unless there is no such policy any more."""
+        """Create the stored policy, or return None if it no longer exists."""
         setting = self.policy
         if setting is None:
             return None
@@ -116,11 +115,11 @@ class OperatorSettings:
         return policy
 
     def drains(self, here: Container[str]) -> Iterator[e.ResourceDrained]:
-        """Say again which resources are drained, of those that are here."""
+        """Return drain events for the drained resources that are present."""
         return (e.ResourceDrained(name) for name in self.drained if name in here)
 
     def tell(self, here: Container[str]) -> None:
-        """Say in the log what is drained at the start."""
+        """Log the drained resources at the start."""
         for name, setting in self.drained.items():
             if name in here:
                 log.info("%s is drained, %s", name, setting.describe())

@@ -1,6 +1,6 @@
-"""TaskPage: what is known of one task, as its page in the journal holds it.
+"""The page of one task in the journal: its specification, state and history.
 
-Read by all that has to do with tasks; `journal` keeps the pages, on disk too.
+All modules that handle tasks read it; `journal` keeps the pages in memory and on disk.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from libtask.messages import (
 )
 
 MOST_ORDERS = 50
-"""Orders of users that a page has."""
+"""Maximum number of user orders in a page."""
 MOST_SEGMENTS = 1000
-"""Stretches that a page has; of a task that moves more often the oldest are one."""
+"""Maximum number of segments in a page; beyond it, the oldest are merged."""
 
 
 class HoldingProcess(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,10 +34,10 @@ class HoldingProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     pid: int
     started: int = 0
-    """When, in clock ticks since the boot; 0: not known. Pids are used again."""
+    """Start time in clock ticks since the boot, as pids are reused; 0 if unknown."""
     boot: str = ""
     own: bool = False
-    """Whether it is a program of the user's own, and no launcher's worker."""
+    """Whether it is a program of the user, not a worker of a launcher."""
 
 
 class TaskPage(msgspec.Struct, omit_defaults=True):
@@ -61,43 +61,43 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     destination: str | None = None
     submitter: bytes = b""
     holder: HoldingProcess | None = None
-    """The last process that it was given to."""
+    """The last process that held the task."""
     snapshot: SnapshotInfo | None = None
     snapshot_error: str = ""
     refused: int = 0
-    """Snapshots of it that were bad, or of something else."""
+    """Number of refused snapshots: damaged, or of another task."""
     at_risk: float = 0.0
     """Computing since the snapshot, or since the start, seconds."""
     attempts: int = 0
     last_output: LastOutput | None = None
-    """Of the last worker that it lost, or in which it failed."""
+    """Output of the last worker that the task lost, or in which it failed."""
     failures: dict[str, str] = {}
-    """Resource -> why it failed there; `excluded`: where it is not to run again."""
+    """Resource -> reason of the failure; `excluded`: resources it must not use again."""
     excluded: frozenset[str] = frozenset()
     in_worker: bool = False
-    """It waits in a worker that holds its state."""
+    """Whether it waits in a worker that holds its state."""
     pinned: str | None = None
-    """The only resource that its owner wants it on."""
+    """Resource that its owner moved it to."""
     holding: bool = False
     cancelling: str | None = None
-    """Its owner wants it held, or gone, and it still runs."""
+    """`holding`, `cancelling`: its owner asked for this, and it still runs."""
     suspended: bool = False
-    """It is stopped where it runs; `requeuing`: it is to leave, and to begin anew."""
+    """Whether it is suspended; `requeuing`: it is to restart from the beginning."""
     requeuing: bool = False
     slot: int | None = None
-    """Which slot of its resource a command has, or had last."""
+    """Current or last slot of a command on its resource."""
     warnings: list[str] = []
-    """What of its result is kept in another form."""
+    """Parts of its result that are stored in another form."""
     trace: str = ""
-    """Of the Python code in which it failed."""
+    """Traceback of the failure in Python code."""
     exit_code: int | None = None
-    """Of a command that has ended; negative: the signal that ended it."""
+    """Exit code of a command; negative: the number of a signal."""
     submission: int = 0
-    """First task of the submission that it belongs to; 0: it is older than these."""
+    """First task of its submission; 0 for tasks stored before submissions had ids."""
     orders: list[Order] = []
-    """What users ordered of it; the newest `MOST_ORDERS`."""
+    """The newest `MOST_ORDERS` orders of users."""
     requeued: int = 0
-    """The task that it repeats; 0: none."""
+    """Id of the task that it repeats; 0 for none."""
 
     @property
     def progress(self) -> float:
@@ -108,7 +108,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
 
     @property
     def kept(self) -> float:
-        """The share done that the newest snapshot holds."""
+        """Progress in the newest snapshot, from 0 to 1."""
         snapshot = self.snapshot
         if snapshot is None or not snapshot.total:
             return 0.0
@@ -116,11 +116,11 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
 
     @property
     def snapshots_name(self) -> str:
-        """Name its snapshots; with the time, as a lost store gives ids once more."""
+        """Name of its snapshots; the time makes it unique if a lost store reuses ids."""
         return f"{self.id}-{int(self.submitted * 1e6):x}"
 
     def fall_back(self) -> None:
-        """Take note that all is lost but what a snapshot holds."""
+        """Reset the progress to that of the newest snapshot."""
         snapshot = self.snapshot
         done, total = (snapshot.done, snapshot.total) if snapshot else (0, None)
         self.checkpoint = CheckpointRecord(done, total)
@@ -128,7 +128,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
 
     @property
     def deadline(self) -> float | None:
-        """When it is due, in seconds since the epoch."""
+        """Deadline in seconds since the epoch."""
         after = self.spec.deadline_s
         return None if after is None else self.submitted + after
 
@@ -178,7 +178,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
 
 
 def merged(first: Segment, second: Segment) -> Segment:
-    """Make one stretch of two: where the later one was, for as long as both."""
+    """Merge two segments into one on the resource of the second."""
     joules = [each.joules for each in (first, second) if each.joules is not None]
     return msgspec.structs.replace(
         second,
@@ -194,7 +194,7 @@ def merged(first: Segment, second: Segment) -> Segment:
 
 
 def ended_at(page: TaskPage) -> int:
-    """Tell when a task ended, in whole seconds since the epoch; 0: it has not."""
+    """Return the end of a task in whole seconds since the epoch; 0 if unfinished."""
     return max(1, int(page.finished or 0)) if page.state in ENDED else 0
 
 
@@ -203,7 +203,7 @@ decode = msgspec.msgpack.Decoder(TaskPage).decode
 
 
 def _legible(params: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what only the application can read: a listing must fit into a message."""
+    """Replace bytes by their length: a listing must fit into a message."""
     return {
         name: f"<{len(value)} bytes>" if isinstance(value, bytes) else value
         for name, value in params.items()

@@ -1,8 +1,8 @@
-"""Restoring: what the journal tells the scheduler of tasks that had not ended.
+"""Recovery: describe the unfinished tasks in the journal to the scheduler at the start.
 
-A worker may still hold a task that ran, or waited in it: the task keeps its epoch, so
-that the worker is known when it greets. What was wanted of a task and acknowledged
-(its end, a hold, another place) is wanted again.
+A worker may still hold a task that ran or waited in it. The task keeps its epoch, so that
+the worker is recognized when it registers. Acknowledged requests (cancel, hold, move) are
+repeated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 WAITS = frozenset({"preempted", "held"})
-"""States in which a task may have a worker, and no resource."""
+"""States in which a task may have a worker but no resource."""
 
 
 def restored(
@@ -56,17 +56,17 @@ def restored(
 
 
 def _ran(page: TaskPage) -> bool:
-    """Whether a worker may run a task; one ordered behind others has dropped it."""
+    """Whether a worker may still run the task; queued tasks were dropped by it."""
     last = page.segments[-1] if page.segments else None
     return page.state == "running" and last is not None and last.finish is None
 
 
 def pending_requests(page: TaskPage, resources: frozenset[str]) -> Iterator[e.Event]:
-    """Say again what was wanted of a task.
+    """Yield the pending requests of a user for a task.
 
     Args:
         page: what the journal knows of it.
-        resources: those that there are.
+        resources: the present resources.
 
     """
     task = TaskId(page.id)
@@ -79,7 +79,7 @@ def pending_requests(page: TaskPage, resources: frozenset[str]) -> Iterator[e.Ev
 
 
 def note(page: TaskPage, record: TaskRecord) -> None:
-    """Note in the journal what restoring needs and no change of state tells."""
+    """Copy the durable fields of a record into its page."""
     page.pinned = record.pinned
     page.holding = record.holding
     page.suspended, page.requeuing = record.suspended, record.requeuing
@@ -103,7 +103,7 @@ def submission(page: TaskPage, migration_s: float, clock: Clock) -> e.TaskSubmit
 
     Args:
         page: what the journal knows of it.
-        migration_s: seconds that a move takes besides copying.
+        migration_s: seconds that a move takes in addition to copying.
         clock: the daemon's; deadlines are told by its monotonic part.
 
     """
@@ -141,19 +141,19 @@ def _application(spec: m.TaskSpec) -> str:
 
 @lru_cache(1024)
 def _one_set(names: tuple[str, ...]) -> frozenset[str]:
-    """Make a set of names; one object for all tasks with the same, of so many tasks."""
+    """Return a set of names; equal sets share one object, to save memory."""
     return frozenset(names)
 
 
 def _deadline(page: TaskPage, clock: Clock) -> Nanoseconds | None:
-    """Tell by the monotonic clock when a task is due."""
+    """Convert a deadline to the monotonic clock, nanoseconds."""
     if page.deadline is None:
         return None
     return clock.now() + int((page.deadline - clock.wall()) * SECOND)
 
 
 def _strips(spec: m.TaskSpec) -> int | None:
-    """Count the equal strips of a task, where its user fixed their size."""
+    """Return the number of equal strips of a task, or None if the size is not fixed."""
     if spec.iterations is None:
         return None
     if spec.iterations <= 1:

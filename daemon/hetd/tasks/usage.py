@@ -1,8 +1,7 @@
-"""StorageUsage: the bytes that hetd keeps for each user, in memory and on disk.
+"""The bytes that hetd stores for each user, in memory and on disk.
 
-A page is counted as it is encoded. The store keeps the sums up with every commit; this
-is the same in memory, so that a submit can be refused before anything is written. Kept
-up by the journal.
+A page counts with its encoded size. The store updates these sums with every commit; this
+copy in memory lets a submit be refused before anything is written. The journal updates it.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ class StorageUsage:
     """Bytes by uid.
 
     Attributes:
-        unended: of the pages of tasks that have not ended: they are in memory, too.
-        pages: of all pages on disk.
-        answers: of the answers to changes, kept for their idempotency keys.
+        unended: bytes of the pages of unfinished tasks, which are also in memory.
+        pages: bytes of all pages on disk.
+        answers: bytes of stored answers to changes.
 
     """
 
@@ -32,11 +31,11 @@ class StorageUsage:
             self.pages[owner], self.answers[owner] = pages, answers
 
     def owners(self) -> list[int]:
-        """List the users of whom there are tasks on disk."""
+        """Return the uids with tasks on disk."""
         return [owner for owner, size in self.pages.items() if size > 0]
 
     def total(self, owner: int) -> int:
-        """Sum up what is kept of a user."""
+        """Return the total bytes of a user."""
         return self.pages[owner] + self.answers[owner]
 
     def history(self, owner: int) -> int:
@@ -44,6 +43,6 @@ class StorageUsage:
         return max(0, self.pages[owner] - self.unended[owner])
 
     def subtract(self, removed: Removed) -> None:
-        """Take note of what the store has removed."""
+        """Subtract the bytes that the store removed."""
         self.pages.subtract(removed.tasks)
         self.answers.subtract(removed.keys)
