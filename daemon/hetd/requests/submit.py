@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 LATEST = 1e10
-"""Seconds to the latest deadline that can be told in nanoseconds: three centuries."""
+"""Largest deadline in seconds that fits into nanoseconds: about three centuries."""
 
 
 class SubmitRequests:
-    """Takes in new tasks, all of a request or none.
+    """Handles submits; each is atomic.
 
-    They are checked bit by bit, and taken in at once: a request that is interrupted by a
-    crash has made all of its tasks, or none.
+    Tasks are checked in steps and created in one step, so that a crash leaves either all
+    tasks of a request or none.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SubmitRequests:
                 if reading.is_enough():
                     yield
         self._demand_room(peer.uid, request.tasks)
-        # from here on nothing is between what is looked at and what is done
+        # from here on no other request runs between check and change
         launcher = self._runtime.pool.has_launcher(peer.uid)
         if request.worker:
             self._demand_free(peer, request)
@@ -72,7 +72,7 @@ class SubmitRequests:
         return m.Submitted(request.request, ids, launcher)
 
     def _demand_free(self, peer: Peer, request: m.Submit) -> None:
-        """Refuse a program's submit that it cannot run by itself."""
+        """Refuse a submit that names a worker which cannot run it."""
         if not self._runtime.pool.free(peer.uid, request.worker):
             raise InputError(f"worker {request.worker!r} is not here or has a task")
         if len(request.tasks) != 1:
@@ -83,7 +83,7 @@ class SubmitRequests:
     def again(
         self, peer: Peer, ended: Sequence[TaskPage], request: m.Requeue
     ) -> list[TaskPage]:
-        """Take in tasks that have ended as new ones; all, or none.
+        """Create new tasks from ended ones; all or none.
 
         Raises:
             InputError, NotAllowedError: as for a submit.
@@ -112,7 +112,7 @@ class SubmitRequests:
     def _repeat(
         self, peer: Peer, ended: TaskPage, spec: m.TaskSpec, submission: int
     ) -> TaskPage:
-        """Open a page for a task that repeats one; the order says which."""
+        """Create the page of a task that repeats an ended one, and record the order."""
         now = self._runtime.clock.wall()
         route = peer.route if ended.owner == peer.uid else b""
         page = self._runtime.journal.admit(spec, ended.owner, now, route)
@@ -166,7 +166,7 @@ class SubmitRequests:
         return page
 
     def _check(self, peer: Peer, spec: m.TaskSpec) -> None:
-        """Refuse a task that can never run."""
+        """Refuse a task that no resource can run."""
         refuse_deadline(spec.deadline_s)
         if not self._rights.is_admin(peer.uid):
             refuse_priority(spec.priority, self._runtime.limits.priority.of(peer.uid))
@@ -188,7 +188,7 @@ class SubmitRequests:
     def _look_up(
         self, peer: Peer, other: int, position: int, completed: set[int]
     ) -> None:
-        """Refuse a task after one that will not complete; take note of one that has."""
+        """Refuse a dependency that will not complete; collect completed ones."""
         if other < 0:
             if -other > position:
                 raise InputError(
@@ -201,7 +201,7 @@ class SubmitRequests:
             completed.add(other)
 
     def _anchored(self, spec: m.TaskSpec, task: int, completed: set[int]) -> m.TaskSpec:
-        """Name the unfinished tasks that a new one comes after by their ids."""
+        """Replace the dependencies of a new task by the ids of unfinished tasks."""
         if not spec.after:
             return spec
         after = [
@@ -252,7 +252,7 @@ def refuse_priority(priority: int, most: int | None) -> None:
 
 
 def refuse_deadline(seconds: float | None) -> None:
-    """Refuse a deadline that cannot be told by the clock.
+    """Refuse a deadline that the clock cannot represent.
 
     Raises:
         InputError: says what is expected.

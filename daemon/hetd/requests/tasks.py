@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TaskRequests:
-    """Answers what users ask of their tasks."""
+    """Handles requests about existing tasks."""
 
     def __init__(self, runtime: Runtime, rights: Permissions) -> None:
         self._runtime = runtime
@@ -64,7 +64,7 @@ class TaskRequests:
         )
 
     def _lack_of_worker(self, record: TaskRecord) -> str:
-        """Say that a task lacks but a worker, and why that may take long."""
+        """Return why a task waits for a worker; empty if it does not."""
         pool, system = self._runtime.pool, self._runtime.scheduler.system
         owner = record.submitted.owner
         kept_out = owner in system.unattended and record in system.deferred.get(
@@ -100,7 +100,7 @@ class TaskRequests:
         )
 
     def _note(self, each: Prospect) -> str:
-        """Say why a task cannot run there; of a lost resource also why it is lost."""
+        """Return why a task cannot run on a resource, with the reason of a lost resource."""
         reason = self._runtime.watchdog.health.reason(each.resource)
         lost = each.note == RESOURCE_LOST and reason
         return f"{each.note}: {reason}" if lost else each.note
@@ -118,7 +118,7 @@ class TaskRequests:
         return m.Done(request.request, live)
 
     def _control(self, peer: Peer, request: m.Control, tasks: Sequence[int]) -> None:
-        # those before them may have been cancelled meanwhile, and they with them
+        # tasks may have ended since, with a cancelled dependency
         live = [TaskId(task) for task in tasks if task in self._runtime.journal.live]
         for task in live:
             self._ordered(peer, task, request.verb, request.reason)
@@ -136,7 +136,7 @@ class TaskRequests:
             self._runtime.keep(task)
 
     def _event_of(self, peer: Peer, request: m.Control) -> Callable[[TaskId], e.Event]:
-        """Return what makes the event that a verb is for a task."""
+        """Return the function that creates the event of a verb for a task."""
         if request.verb == "cancel":
             return self._cancellation(peer, request.reason)
         if request.requeue:
@@ -146,7 +146,7 @@ class TaskRequests:
     def _cancellation(
         self, peer: Peer, reason: str
     ) -> Callable[[TaskId], e.TaskCancelled]:
-        """Say why tasks are cancelled, and by whom where it is not their owner."""
+        """Return the function that creates cancellations with user and reason."""
 
         def cancelled(task: TaskId) -> e.TaskCancelled:
             own = self._runtime.journal.live[task].owner == peer.uid
@@ -157,7 +157,7 @@ class TaskRequests:
         return cancelled
 
     def _ordered(self, peer: Peer, task: int, what: str, text: str = "") -> None:
-        """Keep with a task what was ordered of it, and by whom."""
+        """Record a user's order in the page of a task."""
         order = m.Order(self._runtime.clock.wall(), what, peer.uid, text)
         self._runtime.journal.record_order(self._runtime.journal.live[task], order)
 
@@ -182,7 +182,7 @@ class TaskRequests:
         self._runtime.amend_all(pages)
 
     def _amended(self, page: TaskPage, request: m.Amend) -> m.TaskSpec:
-        """Return the description of a task as its user wants it from now on."""
+        """Return the specification of a task with the requested changes."""
         wanted: dict[str, Any] = {}
         if request.priority is not None:
             wanted["priority"] = request.priority
@@ -196,7 +196,7 @@ class TaskRequests:
     def _own_ids(
         self, peer: Peer, ids: Sequence[int]
     ) -> Generator[None, None, list[int]]:
-        """Return the tasks that a request names, each once; refuse those of others."""
+        """Return the distinct ids of a request; refuse tasks of other users."""
         once = list(dict.fromkeys(ids))
         for number, some in enumerate(chunks(once, LOOKS)):
             if number:
@@ -227,7 +227,7 @@ class TaskRequests:
 
 
 def _demand_movable(page: TaskPage) -> None:
-    """Refuse to move what runs and cannot save its state."""
+    """Refuse to move a running task that cannot save its state."""
     if page.state == "running" and not page.spec.preemptible:
         raise InputError(
             f"task {page.id} runs on {page.resource} and cannot save its state: `hetctl "
@@ -236,7 +236,7 @@ def _demand_movable(page: TaskPage) -> None:
 
 
 def _refuse_odd(request: m.Control) -> None:
-    """Refuse what a verb does not go with."""
+    """Refuse fields that do not apply to a verb."""
     if request.requeue and request.verb != "hold":
         raise InputError(f"requeue: goes with hold, not with {request.verb}")
     if (request.verb == "signal") != (request.signal > 0):
@@ -246,7 +246,7 @@ def _refuse_odd(request: m.Control) -> None:
 
 
 def _told(request: m.Amend) -> str:
-    """Say what was changed of a task, as users write it."""
+    """Describe the changes to a task as users write them."""
     told = []
     if request.priority is not None:
         told.append(f"priority={request.priority}")
