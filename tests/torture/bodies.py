@@ -31,7 +31,7 @@ from hetd.runtime import EPOCHS, Runtime
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.poller import Poller
-from hetd.transport.router import Envelope, Peer, Router
+from hetd.transport.router import Envelope, Peer, Router, frame_of
 from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
@@ -100,7 +100,7 @@ class Inlet(Router):
 
     def send(self, route: bytes, *messages: m.Message) -> bool:
         for message in messages:
-            self.largest = max(self.largest, len(m.encode(message)))
+            self.largest = max(self.largest, len(frame_of(message)))
             name = type(message).__name__
             if isinstance(message, m.Error):
                 name = f"Error {message.code}"

@@ -130,7 +130,7 @@ def test_names_the_cell_that_is_not_finite(tmp_path: Path) -> None:
     grid[2, 3] = 1e300
     np.save(tmp_path / "grid.npy", grid)
 
-    with pytest.raises(InputError, match="row 2, column 3 is no finite float32"):
+    with pytest.raises(InputError, match="row 2, column 3 is not a finite float32"):
         Heat(input=str(tmp_path / "grid.npy")).load()
 
 

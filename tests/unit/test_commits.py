@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,6 +32,9 @@ class Watched:
         self._submit = self.desk.store.submit
         loop: Any = self.desk.loop
         loop._now = lambda: self.now
+        # the recall of a train is due by the runtime's clock
+        clock = self.desk.runtime.clock
+        self.desk.runtime.clock = dataclasses.replace(clock, now=lambda: self.now)
         store: Any = self.desk.store
         store.submit = self._commit
         loop._router = self

@@ -190,3 +190,17 @@ def test_small_tasks_leave_step_by_step(restart: Callable[..., Shell]) -> None:
     found = usage(shell)
     assert found.history_bytes + found.answer_bytes <= MIB
     assert shell.store.task(ids[-1]) is not None
+
+
+def test_sizes_of_snapshots_that_workers_invent_fit_into_the_answer(
+    restart: Callable[..., Shell],
+) -> None:
+    shell = restart()
+    for task in shell.submit(*[a_spec(hold=True)] * 2):
+        page = shell.journal.live[task]
+        page.snapshot = m.SnapshotInfo(1, 2, bytes=(1 << 63) - 1)
+
+    found = usage(shell)
+
+    assert found.snapshot_bytes == (1 << 63) - 1
+    assert m.decode_from_daemon(m.encode(found)) == found

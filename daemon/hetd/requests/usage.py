@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hetd.requests.slices import chunks
 from libtask import messages as m
+from libtask.documents import LARGEST_WHOLE
 
 if TYPE_CHECKING:
     from hetd.requests.permissions import Permissions
@@ -47,8 +48,9 @@ class UsageRequests:
             history_bytes=usage.history(uid),
             answer_bytes=usage.answers[uid],
             stored_limit=limits.stored.of(uid),
-            snapshot_bytes=snapshots,
-            log_bytes=logs,
+            # workers report these sizes: their sum may be of any size
+            snapshot_bytes=min(snapshots, LARGEST_WHOLE),
+            log_bytes=min(logs, LARGEST_WHOLE),
             priority_limit=limits.priority.of(uid),
         )
 

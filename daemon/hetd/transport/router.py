@@ -165,7 +165,7 @@ class Router:
 
     def send(self, route: bytes, *messages: Message) -> bool:
         """Send without waiting; return False if the peer is gone or does not read."""
-        frames = [route, *map(_frame, messages)]
+        frames = [route, *map(frame_of, messages)]
         try:
             self.socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -227,8 +227,8 @@ def _nobody(_uid: int) -> bool:
     return False
 
 
-def _frame(message: Message) -> bytes:
-    """Encode; in place of a reply that is too large, say so."""
+def frame_of(message: Message) -> bytes:
+    """Encode a message; a reply that cannot be encoded becomes an error."""
     try:
         return encode(message)
     except InputError as error:

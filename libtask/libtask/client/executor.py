@@ -9,19 +9,20 @@ import time
 from collections import deque
 from concurrent.futures import CancelledError, Executor, Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from libtask.client.call import Call, cleaned, collected, prepared, raised
-from libtask.client.handles import as_change, outcome
+from libtask.client.handles import outcome
+from libtask.client.subscription import as_change
 from libtask.endpoint import run_directory
 from libtask.errors import HetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from libtask.client.client import Client
     from libtask.client.handles import TaskHandle
     from libtask.messages import Kind, TaskChanged
+    from libtask.task import Task
 
 Value = TypeVar("Value")
 Arguments = ParamSpec("Arguments")
@@ -102,6 +103,12 @@ class CallFuture(Future[Any]):
             self.set_result(value)
 
 
+class Submitter(Protocol):
+    """The interface of a client that an executor uses."""
+
+    def submit_many(self, tasks: Iterable[Task]) -> list[TaskHandle]: ...
+
+
 class TaskExecutor(Executor):
     """An executor whose calls are scheduled by hetd.
 
@@ -118,7 +125,7 @@ class TaskExecutor(Executor):
     """
 
     def __init__(
-        self, client: Client, kind: Kind = "cpu", max_workers: int | None = None
+        self, client: Submitter, kind: Kind = "cpu", max_workers: int | None = None
     ) -> None:
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from libtask.client.connection import ConnectionLostError
 from libtask.client.logs import logs_of
+from libtask.client.subscription import PAGE, as_change
 from libtask.errors import HetError, RemoteTraceback, TaskFailedError
 from libtask.messages import (
     ENDED,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from libtask.client.connection import Connection
     from libtask.client.subscription import TaskChanges
 
-PAGE = 500
-"""Tasks requested in one message."""
 MOST_WATCHED = MAX_IDS
 """Maximum ids of a subscription; with more, it covers all tasks."""
 
@@ -266,21 +265,3 @@ class Registry:
         handle = self._handles.pop(task_id, None)
         if handle is not None and not handle.done():
             handle.ended.set_exception(error)
-
-
-def as_change(info: TaskInfo) -> TaskChanged:
-    """Return the present state of a task as a change."""
-    at = info.finished or info.started or info.submitted
-    return TaskChanged(
-        id=info.id,
-        state=info.state,
-        at=at,
-        resource=info.resource,
-        progress=info.progress,
-        reason=info.reason,
-        result=info.result,
-        what="seen",
-        type=info.type,
-        last_output=info.last_output,
-        trace=info.trace,
-    )

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from libtask.client.connection import Connection, ConnectionLostError
-from libtask.client.handles import PAGE, as_change
 from libtask.errors import DaemonUnreachableError, HetError
 from libtask.messages import ListTasks, Subscribe, TaskChanged
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from libtask.messages import TaskList
+    from libtask.messages import TaskInfo, TaskList
 
     Sink = Callable[[TaskChanged | HetError], None]
 
@@ -33,6 +32,9 @@ PATIENCE_SECONDS = 30.0
 """Seconds for a lost daemon to return."""
 PAUSE = 0.1
 """Seconds between two attempts to connect."""
+
+PAGE = 500
+"""Tasks requested in one message."""
 
 
 class Subscription:
@@ -190,3 +192,21 @@ class TaskChanges:
         if isinstance(item, HetError):
             raise item
         return item
+
+
+def as_change(info: TaskInfo) -> TaskChanged:
+    """Return the present state of a task as a change."""
+    at = info.finished or info.started or info.submitted
+    return TaskChanged(
+        id=info.id,
+        state=info.state,
+        at=at,
+        resource=info.resource,
+        progress=info.progress,
+        reason=info.reason,
+        result=info.result,
+        what="seen",
+        type=info.type,
+        last_output=info.last_output,
+        trace=info.trace,
+    )
