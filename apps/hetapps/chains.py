@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hetkernels.markov.layout import Chain
 
 ROW_SUM_TOLERANCE = 1e-5
-"""How far from 1 a row's sum may be: files hold rounded values. Rows are then scaled."""
+"""Tolerance of a row's sum around 1: files hold rounded values. Rows are then scaled."""
 
 SPARSE_BELOW = 0.25
 """Density below which a generated chain is held sparse: an entry costs twice the bytes

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("hetd")
 
 START_S = 120.0
-"""What a start may take: asking drivers, and taking up the tasks that had not ended."""
+"""Time limit of a start: driver discovery, and recovery of the unfinished tasks."""
 MISTAKEN_S = 5.0
-"""Before a daemon that was started by its socket ends for a mistake in what it is told."""
+"""Delay before a socket-activated daemon exits on a configuration error."""
 STOPPING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 DISCOVERY_S = 60.0
-"""Drivers may compile on their first use; a hanging one must not keep us from starting."""
+"""Drivers may compile on their first use; a hanging one must not prevent the start."""
 
 
 def main() -> None:
@@ -181,10 +181,10 @@ def _configuration(origins: Origins) -> Config:
 
 
 def _restore(runtime: Runtime, origins: Origins) -> None:
-    """Take up what was there before the start.
+    """Recover the tasks and settings of the previous run.
 
-    Looking for cyclic garbage among so many new objects, where there is none, would take
-    as long as all the rest; later searches leave them out, too.
+    A search for cyclic garbage among that number of new objects, which have none, would
+    double the time; later searches leave them out, too.
     """
     runtime.origins = origins
     gc.disable()

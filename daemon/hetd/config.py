@@ -56,9 +56,9 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: str
-    """How it is called: cpu, gpu0, fpga0, or as you like."""
+    """Its name: cpu, gpu0, fpga0, or any other."""
     kind: Kind
-    """Whose implementations it runs."""
+    """Kind of implementations that it runs."""
     driver: str = "cpu"
     """cpu, opencl, or null: computes nothing, for tests."""
     platform: str = ""
@@ -66,7 +66,7 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: str = ""
     """OpenCL device, by name."""
     index: int = 0
-    """Which of several devices of that name, from 0."""
+    """Number of the device among those with that name, from 0."""
     threads: int = 1
     """Threads that a task may use on it."""
     slots: int = 1
@@ -105,43 +105,43 @@ class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     tasks: Count | None = None
-    """Tasks of the user that have not ended; a submit that would exceed it is refused."""
+    """Unfinished tasks of the user; a submit that would exceed it is refused."""
     running: Count | None = None
     """Slots that the user's tasks take at once; further tasks wait."""
     share: float | None = None
     """Weight: where several users' tasks wait that are alike to the policy, computing
     time is given to them in this proportion."""
     stored_mb: Count | None = None
-    """What hetd keeps of the user on disk, in MiB; beyond it the oldest tasks that have
-    ended leave."""
+    """Disk space for the records of the user, in MiB; above it the oldest ended tasks are
+    removed."""
     unended_mb: Count | None = None
-    """What the user's tasks that have not ended take in memory and on disk, in MiB; a
-    submit that would exceed it is refused."""
+    """Memory and disk space for the user's unfinished tasks, in MiB; a submit that would
+    exceed it is refused."""
     priority: Count | None = None
-    """Highest priority that the user may give, and with a minus the lowest."""
+    """Highest priority of the user's tasks; its negative is the lowest."""
 
 
 class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[limits]` table: what each user may have at once."""
 
     tasks: Count = "unlimited"
-    """Tasks of a user that have not ended; a submit that would exceed it is refused."""
+    """Unfinished tasks of a user; a submit that would exceed it is refused."""
     running: Count = "unlimited"
     """Slots that a user's tasks take at once; further tasks wait."""
     share: float = 1.0
     """Weight: where several users' tasks wait that are alike to the policy, computing
     time is given to them in this proportion."""
     stored_mb: Count = 2048
-    """What hetd keeps of a user on disk, in MiB: parameters, results and records of tasks
-    and the answers to requests. Beyond it the oldest tasks that have ended leave."""
+    """Disk space for the records of a user, in MiB: parameters, results and records of
+    tasks and the answers to requests. Above it the oldest ended tasks are removed."""
     unended_mb: Count = 256
-    """What a user's tasks that have not ended take in memory and on disk, in MiB, mostly
-    their parameters; a submit that would exceed it is refused."""
+    """Memory and disk space for a user's unfinished tasks, in MiB, mostly their
+    parameters; a submit that would exceed it is refused."""
     priority: Count = 1000
-    """Highest priority that a user may give, and with a minus the lowest; administrators
-    may give any."""
+    """Highest priority of a user's tasks; its negative is the lowest. Administrators may
+    use any priority."""
     user: dict[str, UserTable] = {}
-    """What is different for single users, by login name or uid."""
+    """Exceptions for single users, by login name or uid."""
 
 
 class SnapshotsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,8 +165,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set. Units stand in the names."""
 
     policy: str = "finish-time"
-    """Which policy schedules; `hetctl policy list` lists them. One that was put in force
-    with `hetctl policy set` goes before it until `hetctl policy reset`."""
+    """Name of the scheduling policy; `hetctl policy list` shows them, those of installed
+    packages too. `hetctl policy set` overrides it until `hetctl policy reset`."""
     policy_parameters: dict[str, Any] = {}
     """Parameters of that policy, as `hetctl policy show` names them."""
     interval_ms: float = 50.0
@@ -174,57 +174,57 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stage: int = 1
     """Tasks staged ahead for each slot."""
     attempts: int = 3
-    """Workers a task may lose before it fails; one that gets further, be it by a strip
-    or a snapshot, has them all again."""
+    """Workers that a task may lose before it fails; the count restarts when it progresses,
+    by a strip or a snapshot."""
     cancel_grace_s: float = 5.0
-    """How long a cancelled task may take to its next checkpoint before it is killed."""
+    """Time for a cancelled task to reach its next checkpoint before it is killed."""
     restore_grace_s: float = 5.0
-    """How long after a start running tasks may take to report before they run anew, if
-    no launcher says that their workers are there."""
+    """Time after a start for running tasks to report before they run again, if no launcher
+    reports their workers."""
     strip_limit_s: float = 60.0
-    """How long a running task may reach no checkpoint before its worker is ended, at
-    least; where its strips usually take longer, 20 times that."""
+    """Time without a checkpoint after which the worker of a running task is ended; 20 times
+    the usual time of its strips, if that is longer."""
     setup_limit_s: float = 600.0
-    """How long loading, compiling and the first strips may take, and saving."""
+    """Time limit for loading, compiling and the first strips, and for saving."""
     device_errors: int = 3
-    """Errors of a device in a row after which it is given no task until it is tried."""
+    """Consecutive errors of a device after which it gets no task until it passes a self-test."""
     avoid_s: float = 60.0
-    """How long an application avoids a resource on which it crashed, hung or did not
-    compile; twice as long with each further failure there, up to a day."""
+    """Time for which an application avoids a resource on which it crashed, hung or did not
+    compile; it doubles with each further failure there, up to a day."""
     log_mb: int = 64
-    """Disk that the log of one worker may take; 0: any."""
+    """Disk space for the log of one worker, in MiB; 0: unlimited."""
     processes_per_user: int = 0
-    """Processes and threads that a user may have while tasks run; 0: any number. Without
+    """Maximum processes and threads of a user while tasks run; 0: unlimited. It has no
     effect on root."""
     migration_ms: float = 5.0
-    """What schedulers reckon a move to take besides copying: the aim we design for."""
+    """Expected time of a migration, in addition to copying the data."""
     queue_limit: int = 3
     """Tasks that may wait for a resource, under policies that bound local queues."""
     probing: float = 1.0
-    """Below 1: resources on which an application was never measured are tried, as they are
-    expected to take only so many times as long as the others. 1: they are not."""
+    """Expected time on a resource where an application was never measured, as a multiple of
+    the time on the others: below 1 such resources are tried, at 1 they are not."""
     meters: bool = True
-    """Measure power where the machine can; else it is modelled by the figures of watts."""
+    """Measure power if the machine can; otherwise model it from the figures of watts."""
     on_stop: Literal["leave", "preempt"] = "leave"
-    """What becomes of running tasks when hetd is stopped: they go on without it, or they
-    stop at a checkpoint and write a snapshot."""
+    """Running tasks when hetd is stopped: `leave` lets them go on without it, `preempt` stops
+    them at a checkpoint and writes snapshots."""
     stop_timeout_s: float = 60.0
-    """How long stopping may wait for those snapshots."""
+    """Time limit for those snapshots."""
     socket_group: str = ""
-    """Group whose members may use the socket, where hetd makes it itself. Empty: only its
-    own user. A socket passed by the service manager keeps its group."""
+    """Group whose members may use the socket, if hetd creates it. Empty: only its own user.
+    A socket passed by the service manager keeps its group."""
     admin_group: str = "hetd-admin"
     """Members may drain resources, change the policy, and touch all users' tasks."""
     limits: LimitsTable = LimitsTable()
     connections_per_user: int = 1024
     """Connections of one user at the same time; each worker and each client is one."""
     memory_mb: int = 256
-    """By how much peers may make hetd grow before those that flood it are cut off."""
+    """Memory growth caused by peers, in MiB, above which flooding peers are disconnected."""
     snapshots: SnapshotsTable = SnapshotsTable()
     history_days: float = 90.0
-    """How long tasks are kept after their end."""
+    """Days for which ended tasks are kept."""
     history_tasks: int = 1_000_000
-    """Ended tasks that are kept, the newest; some 0.7 KiB of disk each, or more."""
+    """Number of ended tasks that are kept, the newest; 0.7 KiB of disk each, or more."""
     resource: list[ResourceTable] = []
 
 
@@ -238,7 +238,7 @@ RELOADABLE = (
     "limits",
     "snapshots",
 )
-"""What SIGHUP takes up; the rest is read at a start."""
+"""Keys that SIGHUP reloads; the others are read at a start."""
 
 SMALLEST = {
     "connections_per_user": 8,
@@ -382,19 +382,19 @@ class UserLimit:
 
 
 class UserLimits:
-    """What each user may have, besides what the scheduler sees to.
+    """The limits of each user that the scheduler does not enforce.
 
     Attributes:
-        tasks: that have not ended.
-        stored: bytes that are kept on disk; `unended`: those of tasks that have not ended.
-        priority: the highest, and with a minus the lowest, that a user may give.
+        tasks: number of unfinished tasks.
+        stored: bytes on disk; `unfinished`: bytes of unfinished tasks.
+        priority: the highest priority; its negative is the lowest.
 
     """
 
     def __init__(self, table: LimitsTable) -> None:
         self.tasks = UserLimit(table, "tasks")
         self.stored = UserLimit(table, "stored_mb", MIB)
-        self.unended = UserLimit(table, "unended_mb", MIB)
+        self.unfinished = UserLimit(table, "unended_mb", MIB)
         self.priority = UserLimit(table, "priority")
 
 
@@ -404,7 +404,7 @@ def _users(table: LimitsTable) -> dict[int, UserTable]:
 
 
 def uid_of(name: str) -> int | None:
-    """Find a user by login name or number; None, and a word in the log: there is none."""
+    """Find a user by login name or number; log a warning and return None if there is none."""
     if name.isdecimal():
         return int(name)
     try:
@@ -428,13 +428,13 @@ STANDARD_ERROR = Path("/proc/self/fd/2")
 
 @dataclass(slots=True)
 class Origins:
-    """Where things come from, and lie.
+    """The sources of the configuration, and the locations of hetd's files.
 
     Attributes:
-        file: the configuration; None: there is none.
-        policy: that of the command line; None: it names none.
+        file: the configuration; None without one.
+        policy: that of the command line, if it names one.
         state: the folder of the store.
-        log: what is said goes there: a file, or `journal`; empty: a terminal or a pipe.
+        log: destination of the log: a file, or `journal`; empty: a terminal or a pipe.
         managed: whether a service manager started the daemon.
         document: what the file says, as it was read last.
 
@@ -460,7 +460,7 @@ def log_of_this_process() -> str:
         return str(target) if target.is_file() else ""
     except (
         OSError
-    ):  # whoever started hetd may write there, and hetd itself may not look
+    ):  # the starting user may write there, although hetd itself may not look
         return str(target)
 
 

@@ -1,8 +1,9 @@
-"""Serving: the loop under signals and a service manager.
+"""The daemon process: the loop under signals and a service manager.
 
-Runs turn after turn, gives signs of life, reads the configuration again on SIGHUP, and
-stops as the configuration says on SIGTERM, SIGINT or a ruler's request. A second signal
-while stopping means: wait for nothing any more.
+It runs turn after turn, sends watchdog notifications, reloads the configuration on
+SIGHUP, and stops as configured on SIGTERM, SIGINT or an administrator's request. A second
+signal while stopping ends all waiting. Stopping brings running tasks to disk if the
+configuration asks for it (`ShutdownDrain`); `GarbageCollector` replaces the interpreter's.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ log = logging.getLogger("hetd")
 DRAINING_TURN_MS = 200
 """Longest wait for a message while stopping: bounds how late its time-out is noticed."""
 MARGIN_S = 5.0
-"""What stopping may take besides waiting for tasks: the last commit, goodbyes."""
+"""Time for stopping without the wait for tasks: the last commit and messages."""
 
 
 class Serving:
-    """Keeps the loop turning until it is told to stop.
+    """Runs the loop until it has to stop.
 
     Args:
-        read: reads the configuration anew.
+        read: reads the configuration again.
 
     """
 
@@ -88,7 +89,7 @@ class Serving:
 
     def _status(self) -> str:
         live = len(self._runtime.journal.live)
-        return f"{live} unended task{'s' * (live != 1)} on {', '.join(self._runtime.devices)}"
+        return f"{live} unfinished task{'s' * (live != 1)} on {', '.join(self._runtime.devices)}"
 
     # ------------------------------------------------------------ signals
 
@@ -100,7 +101,7 @@ class Serving:
         signal.signal(signal.SIGHUP, lambda *_: self._on_hang_up())
 
     def _sleep_on(self) -> None:
-        """Take note of the signals that came: the next one is to end the wait again."""
+        """Consume the signals that arrived, so that the next one ends the wait again."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._woken, 4096)
 
@@ -165,7 +166,7 @@ log = logging.getLogger("hetd")
 
 
 class ShutdownDrain:
-    """The tasks that are not on disk yet as far as they have come."""
+    """Brings running tasks to a checkpoint and onto disk before the daemon ends."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -209,11 +210,11 @@ def _has_begun(task: TaskRecord) -> bool:
 
 
 LOOK_NS = 10_000_000
-"""Between two looks: what is made in so much time is looked through in a millisecond."""
+"""Between two collections: one millisecond suffices for the objects of this time."""
 FEW = 1000
-"""Tasks with which a full look takes no longer than some turns of the loop."""
+"""Number of tasks up to which a full collection takes as long as some turns."""
 REST_NS = 60_000_000_000
-"""Between two full looks."""
+"""Between two full collections."""
 
 
 class GarbageCollector:

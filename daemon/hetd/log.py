@@ -1,7 +1,7 @@
-"""The log: written by a thread, so that nobody waits for whoever reads it.
+"""The log: written by a thread, so that the loop never waits for its reader.
 
-Standard error may be a pipe whose reader has stopped, or a terminal that is held. What
-finds no room is counted and left out; how much, is told when there is room again.
+Standard error may be a pipe whose reader has stopped, or a terminal that is held. Lines
+without room are counted and dropped; their number is logged when there is room again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ STANDARD_ERROR = 2
 LINES = 1000
 """Lines kept for a reader that is slow."""
 LAST_WORDS_S = 1.0
-"""How long the end of the process waits for the reader."""
+"""Time for which the end of the process waits for the reader."""
 FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LONGEST = 4000
-"""Characters of one line: it may tell what a user's worker said."""
+"""Maximum characters of one line: it may contain text of a user's worker."""
 
 
 class _Form(logging.Formatter):

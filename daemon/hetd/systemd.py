@@ -1,4 +1,4 @@
-"""What hetd tells the service manager that started it, and what it got from there.
+"""The interface to the service manager that started hetd.
 
 The protocol of `sd_notify(3)` and `sd_listen_fds(3)`: a datagram of `KEY=value` lines
 to the socket that `NOTIFY_SOCKET` names. Without a service manager nothing is sent.
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
 FIRST_DESCRIPTOR = 3
-"""Where passed descriptors begin (`SD_LISTEN_FDS_START`)."""
+"""First passed descriptor (`SD_LISTEN_FDS_START`)."""
 SIGNS_OF_LIFE = 4
-"""How many fit into the time after which we count as hung."""
+"""Number of notifications within the watchdog time of the service manager."""
 
 
 class Notifier:
-    """Tells the service manager how the daemon is; silent where there is none.
+    """Sends the daemon's state to the service manager, if there is one.
 
     Args:
         environment: read for `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`. They
@@ -83,7 +83,7 @@ class Notifier:
             self._socket.sendto("\n".join(lines).encode(), self._address)
         except OSError:
             # A service manager that is gone or does not read must not hold us up; if it
-            # misses a sign of life, it acts as it is told to.
+            # misses a notification, it acts as configured.
             return
 
 

@@ -148,7 +148,7 @@ def test_a_reload_takes_up_limits_and_names_what_it_does_not(
     os.kill(daemon.client.welcome.pid, signal.SIGHUP)
 
     await_log(daemon, "reloaded: limits; a restart is needed for policy")
-    with pytest.raises(HetError, match="you may have 0 unended tasks"):
+    with pytest.raises(HetError, match="you may have 0 unfinished tasks"):
         daemon.client.submit("synthetic", {"seconds": {"cpu": 0.0}})
     assert daemon.client.policy().name == "affinity"
 

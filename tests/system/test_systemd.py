@@ -224,7 +224,7 @@ def test_the_service_holds_under_systemd(cgroup: Path, tmp_path: Path) -> None:
     assert seen["before"] == "inactive"
     assert (seen["stranger"]["status"], seen["stranger"]["answer"]) == (3, None)
     assert "no permission" in seen["stranger"]["error"]
-    assert seen["activated"] == ["active", "running", "1 unended task on cpu"]
+    assert seen["activated"] == ["active", "running", "1 unfinished task on cpu"]
     assert seen["user_of_hetd"] == "hetd"
     workers = seen["workers"]
     assert len(workers) == 2
@@ -268,7 +268,7 @@ def _judge_users(seen: dict[str, Any]) -> None:
 def _judge_the_end(seen: dict[str, Any]) -> None:
     # a reload is no restart
     assert seen["reload"] == 0
-    assert "you may have 1 unended tasks" in seen["limited"]["error"]
+    assert "you may have 1 unfinished tasks" in seen["limited"]["error"]
     assert seen["restarts_after_reload"] == 2 + 30
 
     assert seen["stopped"] == [0, "inactive", "success"]

@@ -21,11 +21,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CLEAN = (
-    "daemon/hetd/devices",
-    "daemon/hetd/store",
-    "daemon/hetd/transport",
-    "daemon/hetd/workers",
-    "daemon/hetsched",
+    "apps",
+    "daemon",
+    "kernels",
     "libtask",
     "tests/simulated",
     "tests/torture",
@@ -35,6 +33,8 @@ CLEAN = (
     "tools/hetctl",
     "tools/hetdemo",
     "tools/hetdocs",
+    "tools/hetpapers",
+    "tools/hetsim",
 )
 """Folders whose prose is checked; whoever cleans another adds it."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

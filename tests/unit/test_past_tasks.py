@@ -102,7 +102,7 @@ def test_limits_of_the_owner_hold(restart: Callable[..., Shell]) -> None:
     (old,) = ended(shell, a_spec())
     shell.submit(a_spec(hold=True))
 
-    assert "you may have 1 unended tasks" in shell.error(m.Requeue(1, [old])).text
+    assert "you may have 1 unfinished tasks" in shell.error(m.Requeue(1, [old])).text
     assert shell.error(m.Requeue(1, [old]), 0).code == "not-allowed"
 
 

@@ -182,7 +182,7 @@ def test_tasks_beyond_the_limit_are_refused_all_or_none(
 
     assert error.code == "not-allowed"
     assert error.text == (
-        "you may have 2 unended tasks and have 1: no room for 2 more; wait until "
+        "you may have 2 unfinished tasks and have 1: no room for 2 more; wait until "
         "some end, or ask for a higher limit"
     )
     assert shell.submit(a_spec(hold=True)) == [2]

@@ -127,7 +127,9 @@ def test_unended_tasks_are_refused_beyond_their_bytes(
     shell.submit(a_large_spec(hold=True), uid=OTHER)
 
     assert error.code == "not-allowed"
-    assert error.text.startswith("your unended tasks may take 1 MiB and take 1.0: no ")
+    assert error.text.startswith(
+        "your unfinished tasks may take 1 MiB and take 1.0: no "
+    )
     assert len(shell.journal.live_of[USER]) == 10
 
 

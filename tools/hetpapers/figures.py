@@ -77,7 +77,7 @@ class Catalogue:
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """How much is to be run.
+    """The extent of a live run.
 
     Attributes:
         wanted: ids of the figures.

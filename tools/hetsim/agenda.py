@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
 
 Ticket: TypeAlias = int
-"""Number of an entry. Who makes a new entry for the same thing outdates the older one."""
+"""Number of an entry. A newer entry for the same thing outdates the older one."""
 
 
 class Order(IntEnum):
@@ -29,7 +29,7 @@ class Occurrence(Protocol):
     """Something that will happen."""
 
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
-        """Let it happen; return what the scheduler is told, None: nothing."""
+        """Apply the entry; return the event for the scheduler, if any."""
         ...
 
 
@@ -52,7 +52,7 @@ class Agenda:
         return self._sequence
 
     def next_instant(self) -> tuple[Nanoseconds, list[Event]]:
-        """Let everything of the next instant happen; return it and what to tell of it."""
+        """Apply all entries of the next instant; return it and the events."""
         heap = self._heap
         now, _, ticket, occurrence = heappop(heap)
         self.handled += 1

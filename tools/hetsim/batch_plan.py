@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Piece(Struct, frozen=True):
-    """A stretch of a transfer at one rate."""
+    """A part of a transfer at one rate."""
 
     start: float
     finish: float
@@ -28,7 +28,7 @@ class Piece(Struct, frozen=True):
 
 
 class PlannedJob(Struct, frozen=True):
-    """Where and when a job is computed; `order`: its place on the accelerator."""
+    """The place and time of a job; `order`: its position on the accelerator."""
 
     id: Id
     accelerator: Id

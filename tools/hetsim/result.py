@@ -19,7 +19,7 @@ STATES = ("completed", "missed", "cancelled", "evicted", "failed")
 
 
 class Segment(Struct, frozen=True):
-    """A stretch of a task on one resource."""
+    """A segment of a task on one resource."""
 
     resource: str
     start: float

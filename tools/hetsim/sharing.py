@@ -88,7 +88,7 @@ class SharedProcessor:
 
 
 class SharedRun:
-    """A stretch of a task on a shared processor.
+    """A segment of a task on a shared processor.
 
     Attributes:
         stop: tick of the virtual clock at which it stops or reports next.
@@ -177,7 +177,7 @@ class SharedRun:
         return e.TaskYielded(job.id, self.epoch, job.done / job.strips)
 
     def _leave(self, now: Nanoseconds) -> None:
-        """End the stretch in which it computed."""
+        """Close the segment in which it computed."""
         self._processor.leave(self, now)
         if now > self._begin:
             self.job.segments.append((self._processor.name, self._begin, now))

@@ -234,7 +234,7 @@ class Simulation:
 
 
 class Told:
-    """Something that the scheduler is told as it is."""
+    """An event that goes to the scheduler unchanged."""
 
     def __init__(self, event: Event) -> None:
         self._event = event

@@ -75,7 +75,7 @@ class Preparation:
 
 
 class CrashingRun:
-    """A stretch of a task whose worker dies before the first strip."""
+    """A segment of a task whose worker dies before the first strip."""
 
     __slots__ = ("_over", "epoch", "job")
 
@@ -117,7 +117,7 @@ class SlotWorkers:
 
 
 class SlotRun:
-    """A stretch of a task that has a slot for itself."""
+    """A segment of a task that has a slot for itself."""
 
     __slots__ = (
         "_asked",
@@ -242,6 +242,6 @@ class SlotRun:
         return min(strips, job.strips)
 
     def _close(self, now: Nanoseconds) -> None:
-        """End the stretch in which it computed."""
+        """Close the segment in which it computed."""
         if now > self._begin:
             self.job.segments.append((self._workers.name, self._begin, now))

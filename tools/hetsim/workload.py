@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Run(Protocol):
-    """One stretch of a task on one resource."""
+    """One segment of a task on one resource."""
 
     job: Job
     epoch: int
@@ -42,7 +42,7 @@ class Job:
     """A task and what happened to it so far.
 
     Attributes:
-        told_at: instant at which the scheduler hears of it: its arrival, but not
+        told_at: instant at which it is submitted to the scheduler: its arrival, but not
             before all those it comes after have arrived.
         depth: length of the longest chain of tasks that it comes after.
         actual: nanoseconds of the whole task on each resource that can run it.
@@ -50,8 +50,8 @@ class Job:
         ends: shares of its time after which its strips end; empty: they are equal.
         done: strips computed.
         home: resource where its state lies; None: not started, or lost.
-        run: the stretch that it is in; None: it does not run.
-        segments: (resource, start, finish) of the stretches in which it computed.
+        run: its present segment; None: it does not run.
+        segments: (resource, start, finish) of its computing.
         outcome: state in which the scheduler's task ended; `finish`: when.
         placed: whether it was ever mapped to a resource.
 

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("hetd")
 
 WORTH_LEARNING_S = 0.005
-"""Shorter stretches say more about the machine's noise than about the task."""
+"""Shorter segments measure the machine's noise more than the task."""
 
 SURE = 8
-"""Measurements after which short stretches are not looked at, if nothing surprises."""
+"""Number of measurements after which unsurprising short segments are ignored."""
 
 SURPRISE = 2.0
-"""Factor from the expectation that is looked at, however short the stretch."""
+"""Factor from the expectation that is always recorded, even for a short segment."""
 
 WELL_KNOWN = 31
-"""Measurements after which of short stretches that surprise one in `SAMPLED` is looked at:
-those of microseconds always do, and a series remembers no more."""
+"""Number of measurements after which only one in `SAMPLED` surprising short segments is
+recorded: those of microseconds always surprise, and a series keeps no more."""
 SAMPLED = 16
 
 
@@ -59,7 +59,7 @@ class Calibration:
             self._observe(record, resource, message.seconds / share, None)
 
     def finished(self, page: TaskPage, message: m.Finished) -> None:
-        """Learn from the last stretch of a task, before the scheduler forgets it."""
+        """Record the last segment of a task, before the scheduler forgets it."""
         found = self._running(page)
         share = _share(page, message)
         if found is None or not share:
@@ -76,7 +76,7 @@ class Calibration:
     def _expected(
         self, record: TaskRecord, resource: Resource, computing: float
     ) -> bool:
-        """Whether a short stretch tells nothing new."""
+        """Return whether a short segment adds no information."""
         estimates = self._runtime.estimates
         count = estimates.count(record.row, resource)
         if count < SURE:
@@ -89,7 +89,7 @@ class Calibration:
     def _tell_probe(
         self, record: TaskRecord, resource: Resource, computing: float
     ) -> None:
-        """Tell of an application's first measurement on a resource what it cost."""
+        """Log the cost of an application's first measurement on a resource."""
         estimates = self._runtime.estimates
         if estimates.knows_app(record.row, resource):
             return
@@ -101,7 +101,7 @@ class Calibration:
         log.info(text, record.row.type, resource.name, computing, expected, took)
 
     def _sharing(self, resource: Resource) -> int:
-        """How many times longer than alone strips take there at the moment."""
+        """Return the present factor by which sharing prolongs strips there."""
         if not resource.shared:
             return 1
         running = self._runtime.scheduler.system.states[resource.name].running
@@ -140,7 +140,7 @@ def _is_sampled(task: TaskId) -> bool:
 
 
 def _share(page: TaskPage, message: m.Finished) -> float:
-    """Share of the whole task that the last stretch was; 0: cannot be told."""
+    """Return the share of the last segment in the whole task; 0 if unknown."""
     total = page.checkpoint.total
     if message.iterations == 0:
         return 0.0

@@ -44,7 +44,7 @@ class SnapshotReports:
         self._tell(page, "snapshot-failed" if message.error else "snapshot")
 
     def resumed(self, page: TaskPage, message: m.Resumed) -> None:
-        """Note where a task goes on that was loaded anew."""
+        """Record where a task continues that was loaded again."""
         for refused in message.refused:
             self.refused += 1
             log.warning("task %d: a snapshot is not used: %s", page.id, refused)

@@ -65,7 +65,7 @@ class WorkerReports:
         """Workers whose launcher has still to say how they ended: when patience with it
         is over, user, name, pid."""
         self._greeted: set[int] = set()
-        """Tasks whose workers have greeted us, and have not said how they are."""
+        """Tasks whose workers have registered and have not reported yet."""
 
     def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
         """Take in a launcher, and the names of the workers that it has."""
@@ -117,9 +117,9 @@ class WorkerReports:
         return self._runtime.scheduler.state.current(TaskId(page.id), epoch)
 
     def process_ended(self, peer: Peer, name: str) -> None:
-        """Take note of the end of a worker's process; its launcher may say how it was.
+        """Handle the end of a worker's process; its launcher may report the cause.
 
-        That comes when nothing of the worker is left, be it a while later.
+        That report comes when all processes of the worker have ended, maybe later.
         """
         worker = self._runtime.pool.worker_of_name(peer.uid, name)
         if worker is None or worker.pid != peer.pid:
@@ -153,12 +153,12 @@ class WorkerReports:
         cause: Cause | None = None,
         last: m.LastOutput | None = None,
     ) -> None:
-        """Take note that a worker is gone; what it held begins anew elsewhere.
+        """Handle the loss of a worker; its tasks run again elsewhere.
 
         Args:
             uid: the worker's user; `name`: its name.
-            reason: how it ended; `cause`: what the circuit breaker makes of that.
-            last: what it wrote last, and of which task.
+            reason: how it ended; `cause`: its class for the circuit breaker.
+            last: its last output, and the task that wrote it.
 
         """
         worker = self._runtime.pool.worker_left(uid, name)
@@ -187,12 +187,12 @@ class WorkerReports:
         cause: Cause | None = None,
         last: m.LastOutput | None = None,
     ) -> None:
-        """Take it that no worker has these tasks any more, of which it ran one.
+        """Mark the tasks of a lost worker as lost; it ran one of them.
 
         Args:
             tasks: in the order in which it had them.
-            reason: how it ended; `cause`: what the circuit breaker makes of that.
-            last: what it wrote last, and of which task; None: the first of them ran.
+            reason: how it ended; `cause`: its class for the circuit breaker.
+            last: its last output, and the task that wrote it; None: the first of them ran.
 
         """
         told = last is not None and last.task in tasks
@@ -284,11 +284,11 @@ class WorkerReports:
         cause: Cause | None = None,
         ran: bool = False,
     ) -> None:
-        """Take it that no worker has a task any more.
+        """Mark a task as lost by its worker.
 
         Args:
             task: which one.
-            reason: how its worker ended; `cause`: what the circuit breaker makes of that.
+            reason: how its worker ended; `cause`: its class for the circuit breaker.
             begun: whether it counts as an attempt.
             ran: whether it is known that it had begun, ordered behind others or not.
 
@@ -358,10 +358,10 @@ class WorkerReports:
             self._lose(task, "its worker told of an end that cannot be")
 
     def _heal(self, page: TaskPage, message: Report) -> bool:
-        """Repeat the order to run to a worker that missed it before it greeted us.
+        """Repeat `Run` to a worker that missed it before it registered.
 
         Returns:
-            whether the report was taken before, and this is the worker's repetition.
+            whether the report was handled before, and this is a repetition.
 
         """
         if page.id not in self._greeted:
@@ -378,7 +378,7 @@ class WorkerReports:
     def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
         page = self._runtime.journal.live.get(message.task)
         if page is not None and page.epoch != message.epoch:
-            # It gave up what it held before; maybe it has the same task anew by now.
+            # It aborted an older binding; it may have the same task again by now.
             held = False
         else:
             held = self._runtime.pool.holder(message.task, peer.route)
@@ -416,7 +416,7 @@ class WorkerReports:
         """Add the strips to the open segment: if the worker is lost, nobody else tells."""
         open_segment = self._runtime.journal.open_segment
         if message.started is not None:
-            # the first report, or the first to a new hetd: it tells of all strips
+            # the first report, or the first to a new hetd: it covers all strips
             open_segment(
                 page,
                 computing=message.started,
@@ -490,9 +490,9 @@ class WorkerReports:
             self._runtime.journal.begin_segment(page, at, record.rule)
 
     def _note_begun(self, page: TaskPage) -> None:
-        """Tell the scheduler that a task has begun which it takes to be behind others.
+        """Report the start of a task that the scheduler expects behind others.
 
-        Its stretch is entered by that; then comes what the worker says of it.
+        This opens its segment; the worker's report follows.
         """
         record = self._runtime.scheduler.system.tasks.get(TaskId(page.id))
         if record is not None and record.not_started:
@@ -562,7 +562,7 @@ class WorkerReports:
         return ended
 
     def _ended(self, page: TaskPage, told: float) -> float:
-        """Return when a stretch ended: as its worker says, within what is possible."""
+        """Return when a segment ended: as reported, within the possible range."""
         began = page.segments[-1].start if page.segments else page.submitted
         now = self._wall()
         # the time of day may have been put back since it began
@@ -575,10 +575,10 @@ def _is_of(record: TaskRecord, last: m.LastOutput) -> bool:
 
 
 def _is_taken(page: TaskPage, message: m.Yielded) -> bool:
-    """Whether a stretch has begun since the yield that a worker tells of.
+    """Return whether a segment has begun since the reported yield.
 
-    The clock alone does not tell: the time of day may have been put back. So it counts,
-    too, whether the stretch before was as the worker says.
+    The time of day may have been put back, so the clock alone does not decide: the
+    segment before is compared with the report, too.
     """
     if not page.segments or page.segments[-1].finish is not None:
         return False

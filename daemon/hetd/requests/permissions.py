@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hetd.transport.router import Peer
 
 GROUPS_VALID_NS = 60 * SECOND
-"""How long the groups of a user are cached: a lookup may query a directory server."""
+"""Lifetime of a user's cached groups: a lookup may query a directory server."""
 MOST_CACHED = 10_000
 """Maximum number of users with cached groups."""
 

@@ -41,11 +41,11 @@ class StorageQuota:
 
         """
         size = sum(len(msgspec.msgpack.encode(spec)) for spec in specs)
-        limit = self._runtime.limits.unended.of(owner)
-        has = self._usage.unended[owner]
+        limit = self._runtime.limits.unfinished.of(owner)
+        has = self._usage.unfinished[owner]
         if limit is not None and has + size > limit:
             raise NotAllowedError(
-                f"your unended tasks may take {limit // MIB} MiB and take "
+                f"your unfinished tasks may take {limit // MIB} MiB and take "
                 f"{has / MIB:.1f}: no room for {size / MIB:.1f} MiB more; wait until "
                 f"some end, or pass large inputs in files"
             )

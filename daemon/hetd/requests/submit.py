@@ -147,7 +147,7 @@ class SubmitRequests:
         has = len(self._runtime.journal.live_of.get(owner, ()))
         if limit is not None and has + len(specs) > limit:
             raise NotAllowedError(
-                f"you may have {limit} unended tasks and have {has}: no room for "
+                f"you may have {limit} unfinished tasks and have {has}: no room for "
                 f"{len(specs)} more; wait until some end, or ask for a higher limit"
             )
         self._quota.require_room(owner, specs)

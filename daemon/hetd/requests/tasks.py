@@ -231,7 +231,7 @@ def _demand_movable(page: TaskPage) -> None:
     if page.state == "running" and not page.spec.preemptible:
         raise InputError(
             f"task {page.id} runs on {page.resource} and cannot save its state: `hetctl "
-            "hold --requeue` stops it, and it begins anew where you move and release it"
+            "hold --requeue` stops it, and it restarts where you move and release it"
         )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hetd.transport.router import Peer
 
 LOOKED_AT = 5000
-"""Tasks that one step looks at: a look costs next to nothing."""
+"""Tasks that one step sums up: each costs little."""
 
 
 class UsageRequests:
@@ -43,8 +43,8 @@ class UsageRequests:
             user=uid,
             unended_tasks=len(live),
             unended_tasks_limit=limits.tasks.of(uid),
-            unended_bytes=usage.unended[uid],
-            unended_limit=limits.unended.of(uid),
+            unended_bytes=usage.unfinished[uid],
+            unended_limit=limits.unfinished.of(uid),
             history_bytes=usage.history(uid),
             answer_bytes=usage.answers[uid],
             stored_limit=limits.stored.of(uid),
@@ -56,7 +56,7 @@ class UsageRequests:
 
 
 def _logged(page: TaskPage) -> int:
-    """Sum up what a task has written into logs, in stretches that are over."""
+    """Return the bytes that a task has logged in its closed segments."""
     return sum(
         max(0, each.log_end - each.log_start)
         for each in page.segments

@@ -89,17 +89,17 @@ class Journal:
         self._going: set[int] = set()
         """Tasks that are removed with the next commit, or the one under way."""
         self._begun: set[int] = set()
-        """Tasks whose stretch was entered before the scheduler knew that it began."""
+        """Tasks whose segment was opened before the scheduler recorded their start."""
         self._live_bytes, self._ended_bytes = PageSizes(), PageSizes()
         self.usage = StorageUsage(store.usage())
         self.measurers = store.measurers()
-        """Task type -> users whose tasks of it were measured: they see what is known."""
+        """Task type -> users whose tasks of it were measured: they see the measurements."""
         self.bytes_read = 0
-        """Of pages on disk, since the start: it tells what a step has cost."""
+        """Bytes of pages read from disk since the start: the cost of a step."""
         self.changes: list[tuple[TaskPage, TaskChanged]] = []
-        """What the watchers have not been told yet."""
+        """Changes that are not published yet."""
         self.is_watched: Callable[[], bool] = lambda: True
-        """Whether anybody watches; else only the ends of tasks are told, to submitters."""
+        """Whether there are subscriptions; otherwise only ends are published, to submitters."""
 
     # ------------------------------------------------------------ finding
 
@@ -196,7 +196,7 @@ class Journal:
             yield found
 
     def ended_since(self, at: float, most: int) -> list[int] | None:
-        """List the tasks that ended at a time or later; None: more than so many.
+        """List the tasks that ended at a time or later; None if there are more than `most`.
 
         Args:
             at: seconds since the epoch.
@@ -214,13 +214,13 @@ class Journal:
     def newest_of(
         self, before: int | None, most: int, owner: int | None, ended: Sequence[int]
     ) -> list[int]:
-        """List the newest of the tasks that have not ended, and of some that have.
+        """List the newest of the unfinished tasks and of some ended ones.
 
         Args:
             before: with smaller ids than this; None: from the newest on.
             most: how many at most.
-            owner: whose the unended ones are; None: everybody's.
-            ended: those that have ended, newest first.
+            owner: owner of the unfinished tasks; None: any.
+            ended: the ended tasks, newest first.
 
         """
         top = self._next if before is None else before
@@ -244,8 +244,8 @@ class Journal:
         pages = [decode(encoded) for encoded in stored]
         for page, encoded in zip(pages, stored, strict=True):
             self._live_bytes.put(page.id, len(encoded))
-            self.usage.unended[page.owner] += len(encoded)
-            page.submitter = b""  # that connection is no more
+            self.usage.unfinished[page.owner] += len(encoded)
+            page.submitter = b""  # that connection was closed
             self.live[page.id] = page
             self.live_of.setdefault(page.owner, {})[page.id] = page
             names = page.spec.attachments
@@ -292,7 +292,7 @@ class Journal:
         return self._next
 
     def record_order(self, page: TaskPage, order: Order) -> None:
-        """Keep what a user ordered of a task, and tell of it."""
+        """Record and publish a user's command for a task."""
         page.orders = [*page.orders, order][-MOST_ORDERS:]
         self.save(page)
         self.publish(page, order.what, order.at, order)
@@ -394,7 +394,7 @@ class Journal:
             self._replace_last(page, last)
 
     def begin_segment(self, page: TaskPage, now: float, rule: str) -> None:
-        """Enter the stretch of a task that began behind others, and has ended by now."""
+        """Open the segment of a task that started behind others and has ended by now."""
         self._start_segment(page, page.resource or "", max(now, _latest(page)), rule)
         self._begun.add(page.id)
 
@@ -431,9 +431,9 @@ class Journal:
         return bool(self._unsaved or self.changes or self.batch)
 
     def take_batch(self) -> Batch:
-        """Hand over what is to be written, and what to tell when it is durable.
+        """Hand over the pages to write, and the messages to publish when they are durable.
 
-        However often a task changed in a turn, its page is written once.
+        A task that changed several times in a turn is written once.
         """
         batch, self.batch = self.batch, Batch()
         for page in self._unsaved.values():
@@ -444,10 +444,10 @@ class Journal:
         return batch
 
     def _count(self, page: TaskPage, size: int) -> int:
-        """Count a page as so many bytes from now on; return by how many it has grown."""
+        """Record the new size of a page; return its growth in bytes."""
         task, owner = page.id, page.owner
         before, of_ended = self._live_bytes.of(task), self._ended_bytes.of(task)
-        self.usage.unended[owner] -= before
+        self.usage.unfinished[owner] -= before
         grown = size - before - of_ended
         self.usage.pages[owner] += grown
         self._live_bytes.drop(task)
@@ -457,7 +457,7 @@ class Journal:
                 self._ended_bytes.drop(task)
         else:
             self._live_bytes.put(task, size)
-            self.usage.unended[owner] += size
+            self.usage.unfinished[owner] += size
         return grown
 
     def apply_removals(self, removed: Removed) -> None:
@@ -504,14 +504,14 @@ class Journal:
 
 
 def _explain_loss(page: TaskPage, reason: str) -> None:
-    """Keep with its last stretch why a task is run again: that outlives its good end."""
+    """Store in its last segment why a task runs again: this outlives a good end."""
     if page.segments and not page.segments[-1].stop_rule:
         last = msgspec.structs.replace(page.segments[-1], stop_rule=reason)
         page.segments = [*page.segments[:-1], last]
 
 
 def _latest(page: TaskPage) -> float:
-    """Return the latest moment that a page names: what comes later is no earlier.
+    """Return the latest time in a page: later changes get at least this time.
 
     The time of day may be put back while a task waits or runs.
     """

@@ -104,7 +104,7 @@ def submission(page: TaskPage, migration_s: float, clock: Clock) -> e.TaskSubmit
     Args:
         page: what the journal knows of it.
         migration_s: seconds that a move takes in addition to copying.
-        clock: the daemon's; deadlines are told by its monotonic part.
+        clock: the daemon's; deadlines use its monotonic part.
 
     """
     spec = page.spec

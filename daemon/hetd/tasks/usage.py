@@ -17,14 +17,14 @@ class StorageUsage:
     """Bytes by uid.
 
     Attributes:
-        unended: bytes of the pages of unfinished tasks, which are also in memory.
+        unfinished: bytes of the pages of unfinished tasks, which are also in memory.
         pages: bytes of all pages on disk.
         answers: bytes of stored answers to changes.
 
     """
 
     def __init__(self, stored: dict[int, tuple[int, int]]) -> None:
-        self.unended: Counter[int] = Counter()
+        self.unfinished: Counter[int] = Counter()
         self.pages: Counter[int] = Counter()
         self.answers: Counter[int] = Counter()
         for owner, (pages, answers) in stored.items():
@@ -40,7 +40,7 @@ class StorageUsage:
 
     def history(self, owner: int) -> int:
         """Return the bytes of a user's ended tasks."""
-        return max(0, self.pages[owner] - self.unended[owner])
+        return max(0, self.pages[owner] - self.unfinished[owner])
 
     def subtract(self, removed: Removed) -> None:
         """Subtract the bytes that the store removed."""

@@ -150,8 +150,8 @@ def sparse_steps(
 def dense_columns(arrays: Any, walk: Any, scratch: Any, share: Share) -> None:
     """Compute the columns of a thread's share, and sum the changes.
 
-    Threads that go through the same rows side by side read memory in one stream; with rows
-    of their own they are no faster than one.
+    Threads that go through the same rows side by side read memory in one stream; with separate
+    rows they are as slow as one thread.
     """
     (matrix,) = arrays
     pair, status, _ = walk

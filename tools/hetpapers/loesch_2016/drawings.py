@@ -22,7 +22,7 @@ LEAST_LABELLED_S = 1.2
 ABOVE: dict[str, Any] = {
     "loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncol": 3, "frameon": False,
 }  # fmt: skip
-"""Where a legend hides nothing."""
+"""Position of a legend that hides nothing."""
 
 
 def draw_characterisation(figure: Figure, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How much the results depend on what had to be reconstructed: one parameter at a time."""
+"""Sensitivity of the results to the reconstructed parameters, one at a time."""
 
 from __future__ import annotations
 

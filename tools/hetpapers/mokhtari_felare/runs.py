@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 FEW = 8
-"""So many runs are done sooner here than in processes that have to start first."""
+"""Number of runs up to which one process is faster than several."""
 
 _done: dict[Case, Outcome] = {}
 

@@ -1,4 +1,4 @@
-"""How much the headline differences depend on what the paper leaves open."""
+"""Sensitivity of the main differences to the details that the paper leaves open."""
 
 from __future__ import annotations
 

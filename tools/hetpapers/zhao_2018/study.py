@@ -21,7 +21,7 @@ Point = TypeVar("Point")
 Sample = dict[str, float]
 
 FEW = 4
-"""So many runs or fewer are not worth starting processes for."""
+"""Number of runs up to which one process suffices."""
 
 
 def over_seeds(
@@ -66,10 +66,10 @@ def _half_width(values: Floats) -> float:
 
 
 def improvement(ours: float, theirs: float) -> float:
-    """How much less ours is, in percent of theirs (equation 7 of the TPDS paper)."""
+    """Return the reduction in percent of theirs (equation 7 of the TPDS paper)."""
     return 100 * (theirs - ours) / theirs
 
 
 def gain(ours: float, theirs: float) -> float:
-    """How much more ours is, in percent of theirs."""
+    """Return the increase in percent of theirs."""
     return 100 * (ours - theirs) / theirs

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hetsim.scenario import Scenario
 
 FEW = 4
-"""So few scenarios are not worth a second process."""
+"""Number of scenarios up to which one process suffices."""
 
 
 class Entrant(Struct, frozen=True):

@@ -36,7 +36,7 @@ MOST_JOBS = 60
 def command(
     *, batch: Path, planner: str, settings: tuple[str, ...], as_json: bool
 ) -> None:
-    """Plan BATCH, a JSON file: who computes what, when, and how the data gets there."""
+    """Plan BATCH, a JSON file: the place and time of each job, and the transfers."""
     chosen = make_planner(planner, parse_settings(settings))
     document = read_batch(batch)
     try:
