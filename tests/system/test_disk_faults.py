@@ -100,7 +100,7 @@ def test_a_full_disk_refuses_what_is_new_and_takes_the_ends_of_tasks(
     task.check_completed()
     assert {each.id for each in client.tasks(Selection(limit=9999))} == {task.id, *ids}
     again, error = _submit_until_refused(client, most=1)
-    assert (again, "no room" in error) == ([], True)
+    assert (again, "no space left" in error) == ([], True)
 
     filler.unlink()
     eventually(lambda: _submit_until_refused(client, most=1)[0], "room again")
