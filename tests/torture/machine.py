@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import zmq
 
+from hetbench.machine import cpu_model
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 def machine() -> dict[str, Any]:
     """Describe the machine and the libraries that matter here."""
     return {
+        "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "python": platform.python_version(),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hetd.loop import GATHER_NS, HOLD_NS
+from hetd.loop import GATHER_NS, HOLD_NS, TICK_AFTER_NS
 from libtask import messages as m
 from system.private_daemon import eventually
 from torture.bodies import USERS, Desk
@@ -123,3 +123,21 @@ def test_the_next_commit_is_ordered_before_what_the_last_made_durable_is_told(
     watched.finish()
 
     assert watched.story == ["Run", "commit", "commit", "Submitted"]
+
+
+def test_due_work_waits_for_one_turn_after_messages_that_took_long(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def receive() -> None:
+        watched.now += TICK_AFTER_NS + 1
+
+    ticks: list[int] = []
+    monkeypatch.setattr(watched.desk.loop, "_receive", receive)
+    monkeypatch.setattr(watched.desk.runtime, "tick", lambda: ticks.append(1))
+
+    counts = []
+    for _ in range(4):
+        watched.desk.loop.turn([])
+        counts.append(len(ticks))
+
+    assert counts == [0, 1, 1, 2]

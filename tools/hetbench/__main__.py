@@ -8,11 +8,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import platform
 import sys
 from typing import Any
 
-import psutil
+from hetbench.machine import machine
 
 BENCHES = {
     "tasks": "no-op tasks through the real daemon: rate and latency",
@@ -51,26 +50,8 @@ def main() -> None:
     for name in names:
         print(f"{name}: {BENCHES[name]}", file=sys.stderr)
         results[name] = importlib.import_module(f"hetbench.{name}").run()
-    document = {"format": "hetbench-1", "machine": _machine(), "benches": results}
+    document = {"format": "hetbench-1", "machine": machine(), "benches": results}
     print(json.dumps(document, indent=1))
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "cpu": _cpu_model(),
-        "cores": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "python": platform.python_version(),
-        "load_before": round(os.getloadavg()[0], 2),
-    }
-
-
-def _cpu_model() -> str:
-    with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123  one line of it
-        names = (
-            line.partition(":")[2].strip() for line in lines if "model name" in line
-        )
-        return next(names, platform.machine())
 
 
 if __name__ == "__main__":

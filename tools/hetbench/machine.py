@@ -1,0 +1,34 @@
+"""The machine of a measurement, as its JSON names it: no host names, no paths."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+def machine() -> dict[str, Any]:
+    """Describe processor, memory, interpreter and present load."""
+    return {
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def cpu_model() -> str:
+    """Return the processor's name with family and model: virtual machines hide the name."""
+    known: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        known.setdefault(key.strip(), value.strip())
+    if "model name" not in known:
+        return platform.machine()
+    return (
+        f"{known['model name']}, family {known['cpu family']}, model {known['model']}"
+    )
