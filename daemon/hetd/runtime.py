@@ -6,6 +6,7 @@ service what users ask; it carries the scheduler's actions out.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -31,6 +32,7 @@ from hetsched import actions as a
 from hetsched import events as e
 from hetsched.ids import TaskId
 from hetsched.limits import Limits
+from hetsched.policies import make_policy
 from hetsched.scheduler import Scheduler
 from hetsched.state import dependency_ended
 from hetsched.system import SECOND
@@ -52,6 +54,10 @@ if TYPE_CHECKING:
     from hetsched.policy import Policy
 
 
+log = logging.getLogger("hetd")
+
+FALLBACK = "finish-time"
+"""Policy that replaces one of another package after an error."""
 AT_ONCE = 250
 """Tasks that one decision handles in addition to those of its event: some 5 ms."""
 TRAIN = 16
@@ -111,6 +117,7 @@ class Runtime:
             ),
             first_epoch=first_epoch,
         )
+        self.scheduler.fallback = make_policy(FALLBACK, {})
         resources = list(self.scheduler.system.resources.values())
         meters = Finder().find(devices) if config.meters else {}
         self.metering = Metering(resources, meters, clock.now())
@@ -146,12 +153,23 @@ class Runtime:
             now = self._pending.popleft()
             self._history.record_resource_events(now, at)
             self._do_all(self._decide(now), at)
+            self._replace_failed_policy(at)
 
     def change_policy(self, policy: Policy) -> None:
         """Change the policy."""
         at = self.clock.wall()
         self._do_all(self.scheduler.change_policy(policy, self.clock.now()), at)
+        self._replace_failed_policy(at)
         self.dispatch()
+
+    def _replace_failed_policy(self, at: float) -> None:
+        """Let the fallback decide if the policy of another package raised an error."""
+        fault, actions = self.scheduler.replace_failed_policy(self.clock.now())
+        if fault:
+            text = f"policy failed: {fault}; {FALLBACK} decides until another is set"
+            log.error("%s", text)
+            self.journal.record_note(at, "policy-failed", None, text)
+            self._do_all(actions, at)
 
     def _do_all(self, actions: Sequence[Action], at: float) -> None:
         gathers = self.pool.gather()

@@ -101,3 +101,8 @@ class Policy(Protocol):
     ) -> Iterable[Decision]:
         """Decide after `event` was applied to `system`, which is read-only."""
         ...
+
+
+def is_foreign(policy: Policy) -> bool:
+    """Return whether a policy comes from another package."""
+    return type(policy).__module__.partition(".")[0] != __name__.partition(".")[0]

@@ -69,7 +69,20 @@ if TYPE_CHECKING:
 
 
 class Scheduler:
-    """Events in, actions out."""
+    """Events in, actions out.
+
+    Args:
+        resources: the processors of the node.
+        estimates: expected execution times.
+        policy: the policy that decides.
+        limits: parameters of the mechanism.
+        first_epoch: larger than every epoch of earlier runs.
+
+    Attributes:
+        fallback: replaces a policy of another package that raises an error; None: the
+            error is raised, for its developer to see.
+
+    """
 
     def __init__(
         self,
@@ -81,6 +94,8 @@ class Scheduler:
         first_epoch: int = 1,
     ) -> None:
         limits = limits or Limits()
+        self.fallback: Policy | None = None
+        self._policy_fault = ""
         self.system = System(resources, estimates, Breaker(limits.avoid_ns))
         self.state = SchedulerState(self.system, limits, first_epoch)
         self._adopt(policy)
@@ -147,6 +162,18 @@ class Scheduler:
         self._adopt(policy)
         return self.handle(e.PolicyChanged(), now)
 
+    def replace_failed_policy(self, now: Nanoseconds) -> tuple[str, list[Action]]:
+        """Change to the fallback if the policy has raised an error.
+
+        Returns:
+            the error, empty if there was none, and the actions that follow.
+
+        """
+        fault, self._policy_fault = self._policy_fault, ""
+        if not fault or self.fallback is None:
+            return "", []
+        return fault, self.change_policy(self.fallback, now)
+
     def next_trial(self) -> Nanoseconds | None:
         """Return the instant at which `TrialDue` must be sent; None: no trial is pending."""
         return self.system.breaker.next_retry()
@@ -178,6 +205,19 @@ class Scheduler:
         self._stage()
 
     def _react(self, event: Event) -> bool:
+        """Ask the policy; an error in one of another package must not end the shell."""
+        if self.fallback is None or not p.is_foreign(self.policy):
+            return self._ask(event)
+        if self._policy_fault:
+            return False
+        try:
+            return self._ask(event)
+        except Exception as error:  # noqa: BLE001  whatever the package does wrong
+            name = type(self.policy).__name__
+            self._policy_fault = f"{name}: {type(error).__name__}: {error}"
+            return False
+
+    def _ask(self, event: Event) -> bool:
         """Apply the policy's decisions, up to the limit of one call.
 
         A policy that is interrupted by the limit is asked again when the timer fires.

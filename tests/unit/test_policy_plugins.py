@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builders import Harness, a_resource, a_task
+from hetsched.ids import TaskId
 from hetsched.policies import (
     POLICIES,
     describe_policy,
@@ -17,13 +20,19 @@ from hetsched.policies import (
     parameters_of,
     plug_ins,
 )
+from hetsched.policies.finish_time import FinishTime
+from hetsched.policy import Place
 from installed_packages import install, install_project
 from libtask import messages as m
 from libtask.errors import InputError, NotFoundError
-from unit.daemon_shell import Shell
+from unit.daemon_shell import Shell, a_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from hetsched.events import Event
+    from hetsched.policy import Decision
+    from hetsched.system import System
 
 RULER = os.getuid()
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "shortest-first"
@@ -217,3 +226,45 @@ def test_a_policy_that_was_set_and_is_uninstalled_gives_way_to_the_configured_on
 
     assert after.ask(m.Policies(1)).name == "affinity"
     assert [r.message for r in caplog.records if "no policy 'lazy'" in r.message]
+
+
+# ---------------------------------------------------------------- errors while it decides
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Raise an error at the first decision, or make an impossible one."""
+
+    impossible: bool = False
+
+    def react(self, _event: Event, system: System, _now: int) -> Iterator[Decision]:
+        for task in list(system.unplaced):
+            if not self.impossible:
+                raise ZeroDivisionError("no idea")
+            yield Place(task.id, "no such resource")
+
+
+@pytest.mark.parametrize("impossible", [False, True])
+def test_a_policy_that_fails_is_replaced_and_its_tasks_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, impossible: bool
+) -> None:
+    shell = Shell(tmp_path)
+    shell.runtime.change_policy(Broken(impossible))
+
+    (task,) = shell.submit(a_spec())
+
+    scheduler = shell.runtime.scheduler
+    scheduler.check()
+    assert isinstance(scheduler.policy, FinishTime)
+    assert scheduler.system.tasks[TaskId(task)].resource is not None
+    assert [note[1] for note in shell.journal.batch.notes] == ["policy-failed"]
+    assert "finish-time decides until another is set" in caplog.text
+    shell.close()
+
+
+def test_without_a_fallback_the_error_reaches_the_developer() -> None:
+    node = Harness([a_resource("cpu")], {"heat/1": {"cpu": 1.0}}, "affinity")
+    node.change_policy(Broken())
+
+    with pytest.raises(ZeroDivisionError, match="no idea"):
+        node.handle(a_task(1))
