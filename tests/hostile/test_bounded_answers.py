@@ -25,7 +25,7 @@ from unit.daemon_shell import OTHER, USER, Shell, a_spec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-RULER = 0
+ADMIN = 0
 ENDED = 5000
 RESULT = 5000
 """Bytes of the result of each."""
@@ -201,17 +201,17 @@ def test_models_come_in_pages_and_are_forgotten_without_a_list(shell: Shell) -> 
         m.Sample(f"a{n % 20}/" + "x" * 900 + str(n), "cpu", 1.0) for n in range(3000)
     ]
     for start in range(0, 3000, 1000):
-        shell.ask(m.AddSamples(1, samples[start : start + 1000]), RULER)
+        shell.ask(m.AddSamples(1, samples[start : start + 1000]), ADMIN)
 
-    first = an_answer(shell, m.Models(1), RULER)
-    rest = an_answer(shell, m.Models(1, after=first.next), RULER)
-    gone = an_answer(shell, m.DeleteSamples(1), RULER)
+    first = an_answer(shell, m.Models(1), ADMIN)
+    rest = an_answer(shell, m.Models(1, after=first.next), ADMIN)
+    gone = an_answer(shell, m.DeleteSamples(1), ADMIN)
 
     assert 0 < len(first.samples) <= 1000
     assert len(m.encode(first)) <= m.MAX_FRAME + 4096
     assert rest.samples[0].type > first.samples[-1].type
     assert gone == m.DeletedSamples(1, 3000)
-    assert an_answer(shell, m.Models(1), RULER).samples == []
+    assert an_answer(shell, m.Models(1), ADMIN).samples == []
 
 
 # fmt: off
@@ -280,7 +280,7 @@ def test_types_are_told_to_their_owners_and_to_administrators(
     def demand() -> None:
         assert seen(USER) == ({"secret/1", "heat/1"}, 1)
         assert seen(OTHER) == ({"mine/1", "heat/1"}, 1)
-        assert seen(RULER) == ({"secret/1", "mine/1", "heat/1"}, 0)
+        assert seen(ADMIN) == ({"secret/1", "mine/1", "heat/1"}, 0)
 
     demand()
     shell = restart()
@@ -298,8 +298,8 @@ def test_priorities_are_bounded_but_for_administrators(shell: Shell) -> None:
         assert (refused.code, refused.text.startswith(text)) == ("not-allowed", True)
         refused = shell.error(m.Amend(1, [task], priority=priority))
         assert (refused.code, refused.text.startswith(text)) == ("not-allowed", True)
-    shell.submit(a_spec(priority=1 << 62), uid=RULER)
-    assert shell.ask(m.Amend(1, [task], priority=5000), RULER) == m.Done(1, [task])
+    shell.submit(a_spec(priority=1 << 62), uid=ADMIN)
+    assert shell.ask(m.Amend(1, [task], priority=5000), ADMIN) == m.Done(1, [task])
 
 
 def test_a_page_from_before_the_bounds_is_read(shell: Shell) -> None:

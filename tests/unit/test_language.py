@@ -28,7 +28,7 @@ CLEAN = (
     "tests/simulated",
     "tests/torture",
     "tests/unit/hetctl",
-    "tests/unit/scheduler",
+    "tests/unit/hetsched/scheduler",
     "tools/hetbench",
     "tools/hetctl",
     "tools/hetdemo",

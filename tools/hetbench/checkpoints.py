@@ -42,38 +42,38 @@ def run() -> list[dict[str, Any]]:
         router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         router.bind(f"ipc://{socket}")
         link = Link(socket, list)
-        lookout = CheckpointHook(link, 1, 1, SegmentOutput(""))
-        rows = [_poll(lookout), *(_strips(lookout, steps) for steps in LENGTHS)]
+        hook = CheckpointHook(link, 1, 1, SegmentOutput(""))
+        rows = [_poll(hook), *(_strips(hook, steps) for steps in LENGTHS)]
         link.close()
         router.close(0)
     return rows
 
 
-def _poll(lookout: CheckpointHook) -> dict[str, Any]:
+def _poll(hook: CheckpointHook) -> dict[str, Any]:
     """Time what the main thread does at each checkpoint to learn of a preemption."""
     device = open_device(DeviceSpec("cpu", "cpu"))
-    execution = _execution(device, lookout, LENGTHS[0], fixed=LENGTHS[0])
-    lookout.follow(execution, time.perf_counter_ns())
+    execution = _execution(device, hook, LENGTHS[0], fixed=LENGTHS[0])
+    hook.follow(execution, time.perf_counter_ns())
     begin = time.perf_counter_ns()
     for _ in range(POLLS):
-        lookout(time.perf_counter_ns())
+        hook(time.perf_counter_ns())
     mean = (time.perf_counter_ns() - begin) / POLLS
-    lookout.leave()
+    hook.leave()
     return {"case": "checkpoint poll", "mean_ns": round(mean), "polls": POLLS}
 
 
-def _strips(lookout: CheckpointHook, steps: int) -> dict[str, Any]:
+def _strips(hook: CheckpointHook, steps: int) -> dict[str, Any]:
     device = open_device(DeviceSpec("cpu", "cpu", threads=1))
     times: dict[str, list[float]] = {"uncut": [], "strips": []}
     strips = 0
     for _ in range(ROUNDS):
         for case, fixed in (("uncut", steps), ("strips", None)):
-            execution = _execution(device, lookout, steps, fixed=fixed)
-            lookout.follow(execution, time.perf_counter_ns())
+            execution = _execution(device, hook, steps, fixed=fixed)
+            hook.follow(execution, time.perf_counter_ns())
             begin = time.perf_counter()
             execution.run()
             times[case].append(time.perf_counter() - begin)
-            lookout.leave()
+            hook.leave()
             strips = execution.measures.strips
     ratios = [b / a for a, b in zip(times["uncut"], times["strips"], strict=True)]
     return {
@@ -86,10 +86,10 @@ def _strips(lookout: CheckpointHook, steps: int) -> dict[str, Any]:
 
 
 def _execution(
-    device: Device, lookout: CheckpointHook, steps: int, *, fixed: int | None
+    device: Device, hook: CheckpointHook, steps: int, *, fixed: int | None
 ) -> Execution:
     task = Heat(n=SIDE, steps=steps)
     task.load()
     sizer = StripSizer(INTERVAL_NS, fixed=fixed)
     checkpoint = RunCheckpoint(CheckpointRecord(total=steps), sizer)
-    return Execution(Heat.implementations["cpu"], task, device, checkpoint, lookout)
+    return Execution(Heat.implementations["cpu"], task, device, checkpoint, hook)

@@ -74,7 +74,7 @@ class Service:
             m.Devices: whole.devices,
             m.Status: status.status,
             m.ShowConfig: status.config,
-            m.Drain: whole.occupy,
+            m.Drain: whole.drain,
             m.TestDevices: whole.test,
             m.Policies: whole.policies,
             m.Notes: whole.notes,

@@ -90,7 +90,7 @@ class NodeRequests:
             )
         return "; ".join(filter(None, why))
 
-    def occupy(self, peer: Peer, request: m.Drain) -> m.Message:
+    def drain(self, peer: Peer, request: m.Drain) -> m.Message:
         self._rights.require_admin(peer)
         name = request.resource
         if request.on:

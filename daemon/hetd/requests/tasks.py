@@ -73,11 +73,11 @@ class TaskRequests:
         runs = record.state is State.RUNNING and pool.worker_of(record.id) is None
         if not (kept_out or runs):
             return ""
-        crew, waits = pool.of_user(owner), ", and waits for a worker"
-        if crew.launcher is None:
+        workers, waits = pool.of_user(owner), ", and waits for a worker"
+        if workers.launcher is None:
             return f"{waits}: its owner's launcher is not there; a submit starts it"
-        if crew.hung:
-            pid = crew.hung_launcher
+        if workers.hung:
+            pid = workers.hung_launcher
             return f"{waits}: its owner's launcher, process {pid}, hangs; a submit replaces it"
         return waits
 

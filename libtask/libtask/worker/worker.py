@@ -286,16 +286,16 @@ class Worker:
             else NullDevice(order.device)
         )
         checkpoint = self._checkpoint(loaded, order)
-        lookout = CheckpointHook(
+        hook = CheckpointHook(
             self._link,
             loaded.task,
             loaded.epoch,
             self._output,
             self._snapshot_writer.current,
         )
-        execution = Execution(implementation, loaded.app, device, checkpoint, lookout)
+        execution = Execution(implementation, loaded.app, device, checkpoint, hook)
         self._measures = execution.measures
-        lookout.follow(execution, time.perf_counter_ns())
+        hook.follow(execution, time.perf_counter_ns())
         self._runs_on = order.device.name
         copies_out = device.copies_out
         try:
@@ -307,8 +307,8 @@ class Worker:
             raise
         finally:
             self._runs_on = ""
-            lookout.leave()
-        self._report(loaded, execution, outcome, lookout)
+            hook.leave()
+        self._report(loaded, execution, outcome, hook)
 
     def _checkpoint(self, loaded: LoadedTask, order: Run) -> RunCheckpoint:
         """Return the checkpoint at which the task continues, with its strip sizer."""
@@ -327,11 +327,11 @@ class Worker:
         loaded: LoadedTask,
         execution: Execution,
         outcome: Outcome,
-        lookout: CheckpointHook,
+        hook: CheckpointHook,
     ) -> None:
         match outcome:
             case Completed():
-                lookout.report_complete()
+                hook.report_complete()
                 self._finish(loaded, execution)
             case Stopped(checkpoint):
                 loaded.record = checkpoint

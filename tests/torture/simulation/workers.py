@@ -168,7 +168,7 @@ class SimulatedWorker(Worker):
         self.segment: SimulatedSegment | None = None
         self._network = network
         self._world = network.world
-        self._lookout: CheckpointHook | None = None
+        self._hook: CheckpointHook | None = None
         options = WorkerOptions(name, Path("simulated"), growth=1 << 50)
         super().__init__(options, lambda _app: Sum, self._line)
         self._snapshot_writer = SimulatedKeeper(self._link, snapshots)
@@ -231,14 +231,14 @@ class SimulatedWorker(Worker):
         segment = self.segment = SimulatedSegment(
             loaded, order, RunCheckpoint(loaded.record, sizer)
         )
-        self._lookout = CheckpointHook(
+        self._hook = CheckpointHook(
             self._link,
             loaded.task,
             loaded.epoch,
             self._output,
             self._snapshot_writer.current,
         )
-        self._lookout.follow(segment, self._world.now)
+        self._hook.follow(segment, self._world.now)
         self._runs_on = order.device.name
         self._world.note(
             self.process.name, "computes", loaded.task, loaded.epoch, order.device.name
@@ -268,8 +268,8 @@ class SimulatedWorker(Worker):
 
     def _at_checkpoint(self, segment: SimulatedSegment) -> None:
         demand = None
-        if not segment.over and self._lookout is not None:
-            demand = self._lookout(self._world.now)
+        if not segment.over and self._hook is not None:
+            demand = self._hook(self._world.now)
         if demand is not None:
             self._conclude(segment, _outcome(demand, segment))
         elif segment.over:
@@ -278,20 +278,20 @@ class SimulatedWorker(Worker):
             self._begin_strip(segment)
 
     def _conclude(self, segment: SimulatedSegment, outcome: Outcome) -> None:
-        loaded, lookout = segment.loaded, self._lookout
+        loaded, hook = segment.loaded, self._hook
         self._leave()
         self._world.note(
             self.process.name, type(outcome).__name__.lower(), loaded.task, loaded.epoch
         )
-        if lookout is not None:
-            self._report(loaded, segment, outcome, lookout)
+        if hook is not None:
+            self._report(loaded, segment, outcome, hook)
         self._wake()
 
     def _leave(self) -> None:
         self.segment = None
         self._runs_on = ""
-        if self._lookout is not None:
-            self._lookout.leave()
+        if self._hook is not None:
+            self._hook.leave()
 
 
 def _outcome(demand: StopRequest, segment: SimulatedSegment) -> Outcome:

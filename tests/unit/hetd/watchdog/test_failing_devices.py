@@ -1,0 +1,123 @@
+"""Devices that fail again and again are out of use until a trial goes well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hetd.devices.health import FIRST_PAUSE_S, TRIAL_S, Health
+from hetsched import events as e
+from hetsched.system import SECOND
+from libtask import messages as m
+from unit.daemon_shell import DEVICES, Shell, a_peer, a_spec
+from unit.hetd.watchdog.devices_on_trial import Trials, device_of, give_trials
+
+if TYPE_CHECKING:
+    from unit.turned_clock import Hands
+
+
+def _fail_on_gpu(shell: Shell, name: str, code: str = "device") -> None:
+    """Run a task on the GPU, where it fails."""
+    shell.submit(a_spec(resources=["gpu0"]))
+    run = shell.sent.to(name, m.Run)[-1]
+    assert run.device.name == "gpu0"
+    shell.reports.report(a_peer(name), m.Failed(run.task, run.epoch, "boom", code))
+
+
+def test_a_device_that_fails_again_and_again_is_tried_before_it_is_used_again(
+    shell: Shell, hands: Hands
+) -> None:
+    trials = give_trials(shell)
+    shell.worker("w")
+    for _ in range(3):
+        assert device_of(shell).state == "up"
+        _fail_on_gpu(shell, "w")
+
+    gpu = device_of(shell)
+    assert (gpu.state, gpu.reason) == (
+        "lost",
+        "3 device errors in a row, the last one: boom",
+    )
+    (waits,) = shell.submit(a_spec(resources=["gpu0"]))
+    hands.seconds += FIRST_PAUSE_S
+    shell.runtime.tick()
+    trials.outcomes = [None, "wrong numbers"]
+    for _ in range(2):
+        hands.seconds += 0.5
+        shell.runtime.tick()
+    assert trials.begun == ["gpu0"]
+    reason = "self-test failed: wrong numbers; retrying in 2 s"
+    assert device_of(shell).reason == reason
+    assert shell.state(waits) == "queued"
+
+    trials.outcomes = [""]
+    for _ in range(2):
+        hands.seconds += 2.1
+        shell.runtime.tick()
+
+    assert (device_of(shell).state, device_of(shell).reason) == ("up", "")
+    assert shell.state(waits) == "running"
+
+
+@pytest.mark.parametrize("code", ["program", "device-memory", "task-failed"])
+def test_a_device_is_not_to_blame_for_everything(shell: Shell, code: str) -> None:
+    shell.worker("w")
+
+    for _ in range(4):
+        _fail_on_gpu(shell, "w", code)
+
+    assert device_of(shell).state == "up"
+
+
+def test_success_makes_errors_forgotten(shell: Shell) -> None:
+    shell.worker("w")
+    for _ in range(3):
+        for _ in range(2):
+            _fail_on_gpu(shell, "w")
+        shell.submit(a_spec(resources=["gpu0"]))
+        shell.finish("w", shell.sent.to("w", m.Run)[-1], strips=1)
+
+    assert device_of(shell).state == "up"
+
+
+def test_an_administrator_may_know_better(shell: Shell) -> None:
+    trials = give_trials(shell)
+    shell.worker("w")
+    for _ in range(3):
+        _fail_on_gpu(shell, "w")
+
+    shell.ask(m.Drain(1, "gpu0", on=False), uid=0)
+
+    assert (device_of(shell).state, device_of(shell).reason) == ("up", "")
+    assert trials.begun == []
+
+
+def test_a_trial_without_an_answer_is_given_up() -> None:
+    trials = Trials()
+    health = Health({d.spec.name: d.spec for d in DEVICES}, 1, trials.begin)
+    (lost,) = health.failed("gpu0", "boom", 0)
+    assert lost == e.ResourceLost(
+        "gpu0", "1 device errors in a row, the last one: boom"
+    )
+
+    health.tick(2 * SECOND)
+    assert health.tick(int((TRIAL_S + 3) * SECOND)) == []
+
+    assert trials.given_up == 1
+    assert "no answer in 60 s" in health.reason("gpu0")
+
+
+def test_a_program_that_does_not_build_is_tried_on_no_other_of_the_kind(
+    shell: Shell,
+) -> None:
+    shell.worker("w")
+    (task,) = shell.submit(a_spec(resources=["gpu0", "gpu1"]))
+    run = shell.run_of("w")
+
+    failed = m.Failed(run.task, run.epoch, "does not compile: line 3", "program")
+    shell.reports.report(a_peer("w"), failed)
+
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.state, page.reason) == ("failed", "does not compile: line 3")

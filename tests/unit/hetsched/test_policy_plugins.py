@@ -1,0 +1,270 @@
+"""Policies of other packages: found by their entry points, refused with one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builders import Harness, a_resource, a_task
+from hetsched.ids import TaskId
+from hetsched.policies import (
+    POLICIES,
+    describe_policy,
+    make_policy,
+    package_of,
+    parameters_of,
+    plug_ins,
+)
+from hetsched.policies.finish_time import FinishTime
+from hetsched.policy import Place
+from installed_packages import install, install_project
+from libtask import messages as m
+from libtask.errors import InputError, NotFoundError
+from unit.daemon_shell import Shell, a_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hetsched.events import Event
+    from hetsched.policy import Decision
+    from hetsched.system import System
+
+ADMIN = os.getuid()
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "shortest-first"
+MODULE = '''
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Lazy:
+    """Leaves everything where it is."""
+
+    patience: float = 1.0
+
+    def react(self, event, system, now):
+        return ()
+
+@dataclass(frozen=True)
+class Undescribed(Lazy):
+    pass
+
+Undescribed.__doc__ = None
+
+@dataclass
+class Thawed:
+    def react(self, event, system, now):
+        return ()
+
+@dataclass(frozen=True)
+class Still:
+    pass
+
+@dataclass(frozen=True)
+class Demanding(Lazy):
+    goal: float = None
+
+@dataclass(frozen=True)
+class Unsendable(Lazy):
+    goal: type = int
+'''
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder where packages are installed; `MODULE` lies there as `plugged`."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "plugged.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    plug_ins.cache_clear()
+    yield tmp_path / "site"
+    plug_ins.cache_clear()
+
+
+def test_a_policy_of_another_package_is_made_like_a_built_in_one(site: Path) -> None:
+    install(site, "mine", {"lazy": "plugged:Lazy"})
+
+    policy = make_policy("lazy", {"patience": "2.5"})
+
+    assert parameters_of(policy) == {"patience": 2.5}
+    assert describe_policy(type(policy)) == "Leaves everything where it is."
+    assert package_of("lazy") == "mine"
+    with pytest.raises(InputError, match="policy lazy has no parameter 'speed'"):
+        make_policy("lazy", {"speed": 1})
+
+
+def test_the_example_of_the_manual_is_installed_by_its_project_file(site: Path) -> None:
+    install_project(site, EXAMPLE)
+
+    policy = make_policy("shortest-first", {"weight": 2})
+
+    assert parameters_of(policy) == {"weight": 2.0}
+    assert plug_ins().faults == {}
+
+
+@pytest.mark.usefixtures("site")
+def test_built_in_policies_come_from_hetd() -> None:
+    assert {package_of(name) for name in POLICIES} == {"hetd"}
+
+
+def test_an_unknown_name_is_answered_with_all_there_are(site: Path) -> None:
+    install(site, "mine", {"lazy": "plugged:Lazy"})
+
+    with pytest.raises(NotFoundError, match=r"no policy 'lasy' \(did .* lazy\?\)"):
+        make_policy("lasy", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "fault"),
+    [
+        ("lazy", "absent:Lazy", "import fails: ModuleNotFoundError: No module named"),
+        ("lazy", "plugged:Busy", "import fails: AttributeError: "),
+        ("lazy", "leaving:Lazy", "import fails: SystemExit: 3"),
+        ("Lazy", "plugged:Lazy", "its name may have lower-case letters"),
+        ("l" * 65, "plugged:Lazy", "its name may have lower-case letters"),
+        ("affinity", "plugged:Lazy", "a built-in policy has that name"),
+        ("lazy", "plugged:MODULE", "import fails: AttributeError: "),
+        ("lazy", "plugged:dataclass", "plugged:dataclass is not a dataclass"),
+        ("lazy", "plugged:Thawed", "plugged:Thawed is not frozen"),
+        ("lazy", "plugged:Still", "plugged:Still has no method react"),
+        ("lazy", "plugged:Demanding", "cannot be made with its defaults: "),
+        ("lazy", "plugged:Unsendable", "cannot be made with its defaults: "),
+    ],
+)
+def test_a_policy_that_cannot_be_used_is_one_line_and_harms_no_other(
+    site: Path, name: str, place: str, fault: str
+) -> None:
+    (site / "leaving.py").write_text("raise SystemExit(3)")
+    install(site, "mine", {name: place})
+    install(site, "other", {"undescribed": "plugged:Undescribed"})
+
+    (text,) = plug_ins().faults.values()
+
+    assert text.startswith(f"policy {name!r} of package mine is not used: ")
+    assert fault in text
+    assert "\n" not in text
+    if name in POLICIES:
+        assert type(make_policy(name, {})) is POLICIES[name]
+    else:
+        with pytest.raises(InputError, match="of package mine is not used: "):
+            make_policy(name, {})
+    other = make_policy("undescribed", {})
+    assert describe_policy(type(other)) == "(no description)"
+
+
+def test_of_two_packages_with_one_name_the_first_by_name_is_used(site: Path) -> None:
+    install(site, "b", {"lazy": "plugged:Undescribed"})
+    install(site, "a", {"lazy": "plugged:Lazy"})
+
+    assert package_of("lazy") == "a"
+    assert type(make_policy("lazy", {})).__name__ == "Lazy"
+    assert plug_ins().faults == {
+        "lazy": "policy 'lazy' of package b is not used: package a has one of that name"
+    }
+
+
+# ---------------------------------------------------------------- the daemon
+
+
+@pytest.fixture
+def start(tmp_path: Path, site: Path) -> Iterator[Callable[..., Shell]]:
+    shells: list[Shell] = []
+
+    def made(**fields: Any) -> Shell:
+        shell = Shell(tmp_path, **fields)
+        shells.append(shell)
+        shell.runtime.restore()
+        return shell
+
+    yield made
+    for shell in shells:
+        shell.close()
+
+
+def test_the_daemon_lists_sets_and_names_it(
+    site: Path, start: Callable[..., Shell]
+) -> None:
+    install(site, "mine", {"lazy": "plugged:Lazy"})
+    shell = start()
+
+    info = shell.ask(m.Policies(1, set="lazy", parameters={"patience": 2}), ADMIN)
+
+    assert (info.name, info.parameters) == ("lazy", {"patience": 2.0})
+    assert info.available["lazy"] == "Leaves everything where it is."
+    assert info.packages == dict.fromkeys(POLICIES, "hetd") | {"lazy": "mine"}
+
+
+def test_a_fault_is_the_answer_to_whoever_sets_it(
+    site: Path, start: Callable[..., Shell]
+) -> None:
+    install(site, "mine", {"lazy": "absent:Lazy"})
+    shell = start()
+
+    error = shell.error(m.Policies(1, set="lazy"), ADMIN)
+
+    assert error.text.startswith("policy 'lazy' of package mine is not used: import")
+    assert shell.ask(m.Policies(2)).name != "lazy"
+
+
+def test_a_policy_that_was_set_and_is_uninstalled_gives_way_to_the_configured_one(
+    site: Path,
+    start: Callable[..., Shell],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    install(site, "mine", {"lazy": "plugged:Lazy"})
+    before = start(policy="affinity")
+    before.ask(m.Policies(1, set="lazy"), ADMIN)
+    before.commit()
+    (site / "mine-1.0.dist-info" / "entry_points.txt").unlink()
+    plug_ins.cache_clear()
+
+    with caplog.at_level(logging.WARNING, "hetd"):
+        after = start(policy="affinity")
+
+    assert after.ask(m.Policies(1)).name == "affinity"
+    assert [r.message for r in caplog.records if "no policy 'lazy'" in r.message]
+
+
+# ---------------------------------------------------------------- errors while it decides
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Raise an error at the first decision, or make an impossible one."""
+
+    impossible: bool = False
+
+    def react(self, _event: Event, system: System, _now: int) -> Iterator[Decision]:
+        for task in list(system.unplaced):
+            if not self.impossible:
+                raise ZeroDivisionError("no idea")
+            yield Place(task.id, "no such resource")
+
+
+@pytest.mark.parametrize("impossible", [False, True])
+def test_a_policy_that_fails_is_replaced_and_its_tasks_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, impossible: bool
+) -> None:
+    shell = Shell(tmp_path)
+    shell.runtime.change_policy(Broken(impossible))
+
+    (task,) = shell.submit(a_spec())
+
+    scheduler = shell.runtime.scheduler
+    scheduler.check()
+    assert isinstance(scheduler.policy, FinishTime)
+    assert scheduler.system.tasks[TaskId(task)].resource is not None
+    assert [note[1] for note in shell.journal.batch.notes] == ["policy-failed"]
+    assert "finish-time decides until another is set" in caplog.text
+    shell.close()
+
+
+def test_without_a_fallback_the_error_reaches_the_developer() -> None:
+    node = Harness([a_resource("cpu")], {"heat/1": {"cpu": 1.0}}, "affinity")
+    node.change_policy(Broken())
+
+    with pytest.raises(ZeroDivisionError, match="no idea"):
+        node.handle(a_task(1))
