@@ -28,6 +28,9 @@ PLACES = (
 FILE = "test_concurrent_futures.py"
 FOUND = next((place / FILE for place in PLACES if (place / FILE).exists()), None)
 NAME = "test_concurrent_futures_of_cpython"
+REPEATED = {"ExecutorTest.test_free_reference": 4}
+"""In 3.11 it looks at a value at once, while the thread that has set it may still be about
+to release it; later versions of the test look for some seconds."""
 MIXINS = ("WaitTests", "AsCompletedTests", "ExecutorTest")
 
 pytestmark = pytest.mark.skipif(
@@ -76,8 +79,16 @@ def test_their_test_passes(
         return daemon.client.executor(max_workers=max_workers)
 
     made = type(f"Het{mixin}", bases, {"executor_type": staticmethod(executor_type)})
-    result = unittest.TestResult()
-    made(name).run(result)
+    result = _run(made(name))
+    for _ in range(REPEATED.get(case, 0)):
+        if not result.wasSuccessful():
+            result = _run(made(name))
 
     assert not [text for _, text in [*result.failures, *result.errors]]
     assert result.testsRun == 1
+
+
+def _run(test: unittest.TestCase) -> unittest.TestResult:
+    result = unittest.TestResult()
+    test.run(result)
+    return result

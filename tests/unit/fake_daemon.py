@@ -76,10 +76,11 @@ class FakeDaemon:
         protocol: int = PROTOCOL,
         launcher: bool = True,
         answers: dict[type, Answer] | None = None,
+        tasks: dict[int, TaskInfo] | None = None,
     ) -> None:
         self.path = path
         self.seen: list[Any] = []
-        self.tasks: dict[int, TaskInfo] = {}
+        self.tasks: dict[int, TaskInfo] = dict(tasks or {})
         self.keys: dict[str, list[int]] = {}
         self.peers: list[bytes] = []
         self.mute: set[type] = set()

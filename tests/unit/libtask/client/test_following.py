@@ -125,8 +125,8 @@ def test_a_watch_outlives_a_restart_of_the_daemon(tmp_path: Path) -> None:
     first = FakeDaemon(tmp_path / "s")
     with Client(first.path) as client, client.watch(7) as changes:
         first.close()
-        second = FakeDaemon(tmp_path / "s")
-        second.tasks[7] = a_task(7, state="running")
+        tasks = {7: a_task(7, state="running")}
+        second = FakeDaemon(tmp_path / "s", tasks=tasks)
 
         assert next(changes).what == "seen"
         assert second.requests(Subscribe)[0].ids == [7]
@@ -153,8 +153,9 @@ def test_restarted_daemon_is_found_again(tmp_path: Path) -> None:
     client = Client(first.path, timeout=5)
     handle = client.submit_specs(specs(1))[0]
     first.close()
-    second = FakeDaemon(tmp_path / "s")
-    second.tasks[1] = a_task(1, state="completed", result="after")
+    # the client may be back as soon as it serves
+    ended = {1: a_task(1, state="completed", result="after")}
+    second = FakeDaemon(tmp_path / "s", tasks=ended)
 
     assert handle.result(10) == "after"
     assert second.requests(ListTasks)[0].ids == [1]
