@@ -107,14 +107,7 @@ class Runtime:
             [resource(device, config.queue_limit) for device in devices],
             estimates,
             policy,
-            limits=Limits(
-                config.attempts,
-                config.stage,
-                quotas=quotas(config.limits),
-                avoid_ns=int(config.avoid_s * SECOND),
-                at_once=AT_ONCE,
-                train=TRAIN,
-            ),
+            limits=_limits(config),
             first_epoch=first_epoch,
         )
         self.scheduler.fallback = make_policy(FALLBACK, {})
@@ -407,6 +400,18 @@ class Runtime:
         aborted = self.commands.to_another(task)
         if aborted is not None:
             self.dispatch(aborted)
+
+
+def _limits(config: Config) -> Limits:
+    """Return the parameters of the scheduler's mechanism under a configuration."""
+    return Limits(
+        config.attempts,
+        config.stage,
+        quotas=quotas(config.limits),
+        avoid_ns=int(config.avoid_s * SECOND),
+        at_once=AT_ONCE,
+        train=TRAIN,
+    )
 
 
 @dataclass(slots=True)

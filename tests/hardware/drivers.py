@@ -40,10 +40,10 @@ class ChildError(Exception):
 
 
 class Driver(NamedTuple):
-    """An OpenCL implementation: its name in tests, and its library."""
+    """An OpenCL implementation: its name in tests, and the path of its shared library."""
 
     name: str
-    library: str
+    path: str
 
 
 def drivers() -> list[Driver]:
@@ -68,7 +68,7 @@ def _lists(found: Mapping[str, str], library: Path) -> bool:
 
 def alone(driver: Driver) -> Environment:
     """Return the settings with which a process loads this driver only."""
-    return (("OCL_ICD_VENDORS", driver.library),)
+    return (("OCL_ICD_VENDORS", driver.path),)
 
 
 def python(

@@ -17,7 +17,7 @@ def test_all_kernels_give_the_same_results_on_every_driver(
 ) -> None:
     specs, refusals = usable(alone(driver))
     if not specs:
-        pytest.skip(f"{driver.library}: {'; '.join(refusals)}")
+        pytest.skip(f"{driver.path}: {'; '.join(refusals)}")
 
     outcomes = run_cases(Request(specs, extent="compiled"), alone(driver))
 

@@ -41,21 +41,21 @@ def test_another_driver_takes_the_place_of_one_that_fails(
     fault: str, faulty: FaultyDrivers
 ) -> None:
     base = driver_of(offered("gpu"))
-    broken = faulty.make(base.library, fault)
+    broken = faulty.make(base.driver, fault)
 
-    gpu, fpga = discover_devices(libraries=[broken, base.library])
+    gpu, fpga = discover_devices(libraries=[broken, base.driver])
 
     assert (gpu.verdict.fault, gpu.spec.platform) == ("", base.platform)
-    assert gpu.spec.libraries == [base.library]
+    assert gpu.spec.libraries == [base.driver]
     assert gpu.rejected[0].startswith(f"{POCL}: ")
     assert FAULTS[fault] in gpu.rejected[0]
-    assert fpga.spec.libraries == [base.library]
+    assert fpga.spec.libraries == [base.driver]
 
 
 def test_a_good_driver_of_this_making_passes(faulty: FaultyDrivers) -> None:
     base = driver_of(offered("gpu"))
 
-    gpu, _ = discover_devices(libraries=[faulty.make(base.library, "good")])
+    gpu, _ = discover_devices(libraries=[faulty.make(base.driver, "good")])
 
     assert (gpu.verdict.fault, gpu.spec.platform) == ("", POCL)
 
@@ -64,9 +64,9 @@ def test_a_driver_that_aborts_as_it_is_loaded_is_left_out(
     faulty: FaultyDrivers,
 ) -> None:
     base = driver_of(offered("gpu"))
-    broken = faulty.make(base.library, "load-aborts")
+    broken = faulty.make(base.driver, "load-aborts")
 
-    gpu, _ = discover_devices(libraries=[broken, base.library])
+    gpu, _ = discover_devices(libraries=[broken, base.driver])
 
     assert gpu.verdict.fault == ""
     assert "this CPU is not supported" in gpu.rejected[0]
@@ -76,7 +76,7 @@ def test_a_compiler_that_hangs_is_ended(
     faulty: FaultyDrivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = driver_of(offered("gpu"))
-    broken = faulty.make(base.library, "build-hangs")
+    broken = faulty.make(base.driver, "build-hangs")
     monkeypatch.setattr(discovery, "DRIVER_S", 8.0)
 
     gpu, _ = discover_devices(libraries=[broken])
@@ -87,8 +87,8 @@ def test_a_compiler_that_hangs_is_ended(
 def test_without_a_driver_that_passes_each_says_why(faulty: FaultyDrivers) -> None:
     base = driver_of(offered("gpu"))
     emulator = driver_of(offered("fpga"))
-    threads = faulty.make(base.library, "build-fails")
-    pipeline = faulty.make(emulator.library, "build-aborts", EMULATOR, "Emulator")
+    threads = faulty.make(base.driver, "build-fails")
+    pipeline = faulty.make(emulator.driver, "build-aborts", EMULATOR, "Emulator")
 
     gpu, fpga = discover_devices(libraries=[threads, pipeline])
 

@@ -43,7 +43,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateDae
     emulator = driver_of(offered("fpga"))
     faulty = FaultyDrivers(tmp_path)
     names = (EMULATOR, "Emulator")
-    broken = faulty.make(emulator.library, "some-abort", *names, text="blur_rows")
+    broken = faulty.make(emulator.driver, "some-abort", *names, text="blur_rows")
     use([broken], tmp_path, monkeypatch)
     discover_devices()  # so that the daemon's start is a quick one on a busy machine, too
     with opened(SETTINGS) as node:
@@ -110,14 +110,14 @@ def test_the_demo_completes_with_drivers_that_fail(
     faults = FAULTS[failing]
     gpu, fpga = driver_of(offered("gpu")), driver_of(offered("fpga"))
     faulty = FaultyDrivers(tmp_path)
-    libraries = [fpga.library]
+    libraries = [fpga.driver]
     if "gpu" in faults:
-        libraries.insert(0, faulty.make(gpu.library, faults["gpu"], POCL))
+        libraries.insert(0, faulty.make(gpu.driver, faults["gpu"], POCL))
     if failing != "both":
-        libraries.append(gpu.library)
+        libraries.append(gpu.driver)
     if "fpga" in faults:
-        libraries.remove(fpga.library)
-        libraries.append(faulty.make(fpga.library, faults["fpga"], EMULATOR, "Emu"))
+        libraries.remove(fpga.driver)
+        libraries.append(faulty.make(fpga.driver, faults["fpga"], EMULATOR, "Emu"))
     use(libraries, tmp_path, monkeypatch)
 
     ended = subprocess.run(

@@ -72,7 +72,7 @@ TARGETS = {
 VENDORS = [
     driver
     for driver in drivers()
-    if "libintelocl" in driver.library and Path(driver.library).exists()
+    if "libintelocl" in driver.path and Path(driver.path).exists()
 ]
 
 
@@ -112,7 +112,7 @@ def test_opencl_kernels_on_any_processor(
     chosen = (("CL_CONFIG_CPU_TARGET_ARCH", target), ("XDG_CACHE_HOME", str(tmp_path)))
     settings = (*alone(driver), *chosen)
     # As hetd uses them: both have one compiler, so each kind's kernels once are enough.
-    specs, refusals = usable(settings, ["fpga" if "_emu" in driver.library else "gpu"])
+    specs, refusals = usable(settings, ["fpga" if "_emu" in driver.path else "gpu"])
     if not specs:
         pytest.skip("; ".join(refusals))
 

@@ -318,7 +318,7 @@ def _spec(name: str, kind: Kind, device: FoundDevice) -> DeviceSpec:
         device=device.device,
         index=device.index,
         emulated=_emulates(device),
-        libraries=[device.library] if device.library else [],
+        libraries=[device.driver] if device.driver else [],
         version=device.version,
         uuid=device.uuid,
     )

@@ -48,7 +48,7 @@ def _describe(device: pyopencl.Device, index: int, library: str) -> FoundDevice:
         device=device.name,
         type=_type(device),
         index=index,
-        library=library,
+        driver=library,
         version=device.driver_version,
         uuid=_uuid(device),
     )

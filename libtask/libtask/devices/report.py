@@ -20,7 +20,7 @@ class FoundDevice(msgspec.Struct, frozen=True):
     type: DeviceType
     index: int = 0
     """Index among devices with the same platform and device name."""
-    library: str = ""
+    driver: str = msgspec.field(default="", name="library")
     """Its driver: path or name of a shared library."""
     version: str = ""
     """Version of the driver, as the driver reports it."""

@@ -79,7 +79,7 @@ class Drivers:
     ) -> str:
         """Add a driver; `test` and `probe` are scripts in place of what goes well."""
         library = str(self.folder / name)
-        found = [msgspec.structs.replace(each, library=library) for each in devices]
+        found = [msgspec.structs.replace(each, driver=library) for each in devices]
         report = msgspec.json.encode(Report(found)).decode()
         (self.folder / name).write_text("a driver")
         (self._probes / name).write_text(probe or f"print({report!r})")
