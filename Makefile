@@ -3,7 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: lock demo test check unit bench pictures torture mutants docs clean help install install-program install-files uninstall
+.PHONY: lock demo test check unit bench pictures torture mutants docs clean help install
+.PHONY: install-program install-environment install-files share uninstall dist deb
 
 help:
 	@echo "make demo    run the main job on this machine, with progress and a Gantt picture"
@@ -13,15 +14,19 @@ help:
 	@echo "make bench   measure; JSON on standard output (BENCH=name for one of them)"
 	@echo "make torture 10,000 kills, every fault point, a soak, a simulation: JSON in torture-output/"
 	@echo "make mutants small changes of scheduler and store that the unit tests should notice (MINUTES, ONLY)"
+	@echo "make dist    one wheel and an sdist, in dist/"
+	@echo "make deb     a Debian package, in dist/"
 	@echo "make lock    pin and hash what is installed, anew: lock/"
 	@echo "make install (as root) the daemon as a service, for all users: docs/operating.md"
 	@echo "make clean   remove what was installed and produced"
 
 .venv/installed-demo: pyproject.toml
-	@echo "installing hetd and what it needs into .venv: once, a minute or two"
+	@$(PYTHON) -c 'import ensurepip, sys; print("Python", sys.version.split()[0], "at", sys.executable); \
+	  sys.version_info >= (3, 11) or sys.exit("hetd needs Python 3.11 or newer: make PYTHON=...")'
+	@echo "installing hetd and its packages into .venv: once, a minute or two"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --editable '.[demo]'
+	$(BIN)/pip install --progress-bar off --editable '.[demo]'
 	touch $@
 
 .venv/installed-dev: .venv/installed-demo
@@ -40,11 +45,12 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/codespell
 
-# files side by side; more at once than processors would make deadlines of tests tight
+# Files side by side; more at once than processors would make deadlines of tests tight. In the
+# order of tests/conftest.py: short files come last and fill both processors.
 TESTS_AT_ONCE ?= 2
 
 unit: .venv/installed-dev
-	$(BIN)/pytest -n $(TESTS_AT_ONCE) --dist loadfile
+	$(BIN)/pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 # strict: a warning is an error; the notice is of the site generator about itself
 docs: .venv/installed-dev
@@ -71,10 +77,12 @@ torture: $(TORTURE:%=torture-output/torture-%.json) torture-output/torture-cases
 # tests of the suite, with more cases
 CASES := HETD_FUZZ_LIARS=200000 HETD_FUZZ_ZMTP=2000000 HETD_FUZZ_BODIES=1000000 \
 	HETD_FUZZ_FLIPS=100000 HETD_RESTARTS=1000 HETD_KERNEL_CASES=all HETD_DEMOS=all \
-	HETD_HOSTILE_WAITING=100000 HETD_ATTACK_SECONDS=20 HETD_ATTACKS=30
+	HETD_HOSTILE_WAITING=100000 HETD_ATTACK_SECONDS=20 HETD_ATTACKS=30 HETD_FRESH_CASES=2000 \
+	HETD_GRAPH_KILLS=20
 CASES_IN := tests/hostile tests/unit/libtask/snapshots/test_refused_files.py \
 	tests/system/test_many_restarts.py tests/hardware/test_kernels_under_oclgrind.py \
-	tests/hardware/test_faulty_nodes.py tests/system/test_systemd.py
+	tests/hardware/test_faulty_nodes.py tests/system/test_systemd.py \
+	tests/system/test_fresh_code.py tests/system/test_graph_kills.py
 
 torture-output/torture-cases.xml: .venv/installed-dev
 	@mkdir -p torture-output
@@ -115,7 +123,7 @@ lock: .venv/installed-dev
 	rm -r lock-output
 
 clean:
-	rm -rf .venv lock-output docs-output torture-output demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv dist lock-output docs-output torture-output demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # ------------------------------------------------------------ as a service
 #
@@ -137,9 +145,9 @@ HOME_OF_PROGRAM := $(libdir)/hetd
 STAGED := $(DESTDIR)$(HOME_OF_PROGRAM)
 PROGRAMS := hetd hetctl hetsim
 SHELLS := bash zsh fish
-COMPLETION_bash := $(datadir)/bash-completion/completions/hetctl
-COMPLETION_zsh := $(datadir)/zsh/site-functions/_hetctl
-COMPLETION_fish := $(datadir)/fish/vendor_completions.d/hetctl.fish
+COMPLETION_bash := bash-completion/completions/hetctl
+COMPLETION_zsh := zsh/site-functions/_hetctl
+COMPLETION_fish := fish/vendor_completions.d/hetctl.fish
 UNITS := $(unitdir)/hetd.service $(unitdir)/hetd.socket $(userunitdir)/hetd.service \
 	$(userunitdir)/hetd.socket $(userunitdir)/hetd-launcher.service
 FILL_IN = sed -e 's|@bindir@|$(bindir)|; s|@libdir@|$(libdir)|; s|@sysconfdir@|$(sysconfdir)|'
@@ -150,21 +158,8 @@ install: install-program install-files
 	@echo "     systemctl enable --now hetd.socket"
 
 # Nothing that is installed may name DESTDIR: no scripts of the environment, but wrappers;
-# byte code with the paths of its later place. What is fetched has the hashes of lock/, what
-# builds the program as well; what installs goes again.
-comma := ,
-install-program:
-	$(PYTHON) -m venv --clear $(STAGED)
-	$(PYTHON) -m venv --clear $(STAGED)/build
-	$(STAGED)/build/bin/python -m pip install --quiet --require-hashes -r lock/build.txt
-	$(STAGED)/build/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
-	  --wheel-dir $(STAGED)/build/wheel .
-	$(STAGED)/bin/python -m pip install --quiet --no-compile --require-hashes \
-	  $(patsubst %,-r lock/%.txt,$(or $(subst $(comma), ,$(EXTRAS)),hetd))
-	$(STAGED)/bin/python -m pip install --quiet --no-compile --no-deps --no-index \
-	  $(STAGED)/build/wheel/*.whl
-	rm -r $(STAGED)/build
-	$(STAGED)/bin/python -m pip uninstall --quiet --yes setuptools pip
+# byte code with the paths of its later place.
+install-program: install-environment
 	rm $(STAGED)/lib/python*/site-packages/hetd-*.dist-info/direct_url.json
 	$(STAGED)/bin/python -m compileall -q -f -s '$(DESTDIR)' $(STAGED)/lib || true
 	sed -i '/^command = /d' $(STAGED)/pyvenv.cfg
@@ -174,13 +169,44 @@ install-program:
 	  printf '#!/bin/sh\nexec %s/bin/python -P -m %s "$$@"\n' $(HOME_OF_PROGRAM) $$name \
 	    > $(DESTDIR)$(bindir)/$$name && chmod 755 $(DESTDIR)$(bindir)/$$name || exit 1; \
 	done
-	PYTHONPATH=tools $(STAGED)/bin/python -m hetdocs.manpages docs/man $(STAGED)/man
+	$(MAKE) --no-print-directory share SHARE=$(DESTDIR)$(datadir) GENERATOR='$(STAGED)/bin/python -P'
+
+# What is fetched has the hashes of lock/, what builds the program as well; what installs
+# goes again. SITE names folders (A:B) with all of these, the builder included: they are then used
+# where they are, and nothing is fetched.
+comma := ,
+SITE ?=
+install-environment:
+ifeq ($(SITE),)
+	$(PYTHON) -m venv --clear $(STAGED)
+	$(PYTHON) -m venv --clear $(STAGED)/build
+	$(STAGED)/build/bin/python -m pip install --quiet --require-hashes -r lock/build.txt
+	$(STAGED)/build/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
+	  --wheel-dir $(STAGED)/build/wheel .
+	$(STAGED)/bin/python -m pip install --quiet --no-compile --require-hashes \
+	  $(patsubst %,-r lock/%.txt,$(or $(subst $(comma), ,$(EXTRAS)),hetd))
+	$(STAGED)/bin/python -m pip install --quiet --no-compile --no-deps --no-index \
+	  $(STAGED)/build/wheel/*.whl
+	$(STAGED)/bin/python -m pip uninstall --quiet --yes setuptools pip
+else
+	$(PYTHON) -m venv --clear --without-pip $(STAGED)
+	PYTHONPATH='$(SITE)' $(STAGED)/bin/python -m hatchling build -t wheel -d $(STAGED)/build
+	PYTHONPATH='$(SITE)' $(STAGED)/bin/python -m pip install --quiet --no-compile --no-deps \
+	  --no-index --ignore-installed $(STAGED)/build/*.whl
+	echo '$(SITE)' | tr : '\n' > $$(echo $(STAGED)/lib/python*/site-packages)/dependencies.pth
+endif
+	rm -r $(STAGED)/build
+
+# Man pages and completions are generated from the code: below SHARE, by the Python that
+# GENERATOR starts, which has the program.
+share:
+	PYTHONPATH=tools $(GENERATOR) -m hetdocs.manpages docs/man $(SHARE)/pages
 	for page in $(PAGES); do \
-	  install -D -m 644 $(STAGED)/man/$${page#*/} $(DESTDIR)$(datadir)/man/$$page || exit 1; \
+	  install -D -m 644 $(SHARE)/pages/$${page#*/} $(SHARE)/man/$$page || exit 1; \
 	done
-	rm -r $(STAGED)/man
-	$(foreach shell,$(SHELLS),install -d $(DESTDIR)$(dir $(COMPLETION_$(shell))) && \
-	  $(STAGED)/bin/python -P -m hetctl completion $(shell) > $(DESTDIR)$(COMPLETION_$(shell)) &&) true
+	rm -r $(SHARE)/pages
+	$(foreach shell,$(SHELLS),install -d $(SHARE)/$(dir $(COMPLETION_$(shell))) && \
+	  $(GENERATOR) -m hetctl completion $(shell) > $(SHARE)/$(COMPLETION_$(shell)) &&) true
 
 # Units, users and the configuration; one that is there already is kept.
 install-files:
@@ -201,5 +227,48 @@ uninstall:
 	rm -rf $(STAGED)
 	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(PROGRAMS)) $(addprefix $(DESTDIR),$(UNITS))
 	rm -f $(addprefix $(DESTDIR)$(datadir)/man/,$(PAGES))
-	rm -f $(foreach shell,$(SHELLS),$(DESTDIR)$(COMPLETION_$(shell)))
+	rm -f $(foreach shell,$(SHELLS),$(DESTDIR)$(datadir)/$(COMPLETION_$(shell)))
 	rm -f $(DESTDIR)$(libdir)/sysusers.d/hetd.conf $(DESTDIR)$(libdir)/tmpfiles.d/hetd.conf
+
+# ------------------------------------------------------------ packages
+#
+# The sdist holds the generated files, in share/, and the wheel is built from it: what the
+# sdist lacked would be missing in the test of the wheel.
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+SOURCES := dist/sources/hetd-$(VERSION)
+
+dist: .venv/installed-dev
+	rm -rf dist/sources dist/*.whl dist/*.tar.gz
+	$(BIN)/python -m hatchling build -t sdist -d dist/sources
+	tar -xzf $(SOURCES).tar.gz -C dist/sources
+	$(MAKE) --no-print-directory -C $(SOURCES) share SHARE=share GENERATOR=$(abspath $(BIN))/python
+	cd $(SOURCES) && $(abspath $(BIN))/python -m hatchling build -d $(CURDIR)/dist
+	rm -r dist/sources
+
+# The whole program with its dependencies in /usr/lib/hetd, for the machine's own Python:
+# compiled modules fit this version of it alone. EXTRAS as for `make install`.
+DEB_PYTHON ?= /usr/bin/python3
+DEB_COMPRESSION ?= xz
+DEB_ROOT := dist/deb
+DEB_MINOR = $(shell $(DEB_PYTHON) -c 'import sys; print(sys.version_info[1])')
+DEB_NEXT = $(shell $(DEB_PYTHON) -c 'import sys; print(sys.version_info[1] + 1)')
+DEB_ARCHITECTURE = $(shell dpkg --print-architecture)
+DEB_FILE = dist/hetd_$(VERSION)-1_$(DEB_ARCHITECTURE).deb
+
+deb:
+	rm -rf $(DEB_ROOT)
+	$(MAKE) --no-print-directory install-program install-files DESTDIR=$(CURDIR)/$(DEB_ROOT) \
+	  prefix=/usr PYTHON=$(DEB_PYTHON) COMPLETION_zsh=zsh/vendor-completions/_hetctl
+	gzip -9n $(addprefix $(DEB_ROOT)/usr/share/man/,$(PAGES))
+	install -D -m 644 README.md $(DEB_ROOT)/usr/share/doc/hetd/README.md
+	install -d $(DEB_ROOT)/DEBIAN
+	install -m 755 debian/postinst debian/prerm debian/postrm $(DEB_ROOT)/DEBIAN
+	echo /etc/hetd/hetd.toml > $(DEB_ROOT)/DEBIAN/conffiles
+	sed -e 's|@version@|$(VERSION)-1|; s|@architecture@|$(DEB_ARCHITECTURE)|' \
+	  -e 's|@minor@|$(DEB_MINOR)|; s|@next@|$(DEB_NEXT)|' \
+	  -e "s|@size@|$$(du -sk --exclude=DEBIAN $(DEB_ROOT) | cut -f1)|" \
+	  debian/control.in > $(DEB_ROOT)/DEBIAN/control
+	cd $(DEB_ROOT) && find etc usr -type f -exec md5sum {} + > DEBIAN/md5sums
+	dpkg-deb --root-owner-group -Z$(DEB_COMPRESSION) --build $(DEB_ROOT) $(DEB_FILE)
+	rm -r $(DEB_ROOT)

@@ -37,6 +37,9 @@ def a_task(task: int = 1, task_type: str = "any", **fields: Any) -> TaskSubmitte
             fields[name] = frozenset(fields[name])
     if "after" in fields:
         fields["after"] = tuple(TaskId(other) for other in fields["after"])
+    for name in ("after_any", "after_notok"):
+        if name in fields:
+            fields[name] = frozenset(TaskId(other) for other in fields[name])
     return msgspec.structs.replace(every, **fields)
 
 

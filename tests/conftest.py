@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,19 @@ settings.register_profile(
     "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy")
+
+
+FOLDERS = ["hardware", "hostile", "simulated", "sim", "system", "property"]
+"""Those with long files, in the order in which they run; the others come after them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let long files begin first: one that begins last keeps a single processor busy."""
+    tests = Path(__file__).parent
+    ranks = {folder: rank for rank, folder in enumerate(FOLDERS)}
+    items.sort(
+        key=lambda item: ranks.get(item.path.relative_to(tests).parts[0], len(ranks))
+    )
 
 
 @pytest.fixture

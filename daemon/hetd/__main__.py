@@ -18,12 +18,11 @@ import msgspec
 import platformdirs
 
 import hetd
+from hetd.assembly import EPOCHS, Parts, assemble, make_drain, make_loop
 from hetd.config import Config, Origins, log_of_this_process, read_document
 from hetd.daemon import Serving
 from hetd.devices.discovery import discover, with_verdicts
 from hetd.log import LogWriter
-from hetd.loop import Loop
-from hetd.runtime import EPOCHS, Runtime
 from hetd.store import Retention, Store
 from hetd.store.lock import lock
 from hetd.systemd import Notifier, passed_socket, path_of
@@ -38,6 +37,7 @@ from libtask.endpoint import run_directory
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
+    from hetd.runtime import Runtime
     from hetsched.policy import Policy
     from libtask.messages import DeviceInfo
 
@@ -125,30 +125,42 @@ def _own_config() -> Path | None:
 
 
 def _serve(arguments: argparse.Namespace) -> None:
-    with ExitStack() as parts:
+    with ExitStack() as stack:
         origins = _origins(arguments)
         notifier = Notifier()
-        parts.callback(notifier.close)
+        stack.callback(notifier.close)
         notifier.starting(START_S)
         config = _configuration(origins)
         policy = _policy(config)
-        parts.callback(os.close, lock(arguments.state))
+        stack.callback(os.close, lock(arguments.state))
         store = Store(arguments.state / "hetd.db", _retention(config))
-        parts.callback(store.close)
+        stack.callback(store.close)
         router = _router(arguments, config)
-        parts.callback(router.close)
+        stack.callback(router.close)
         router.self_test()
-        runtime = _assemble(config, store, router, policy)
-        parts.callback(runtime.metering.close)
-        _restore(runtime, origins)
-        log.info("serving %s on %s", ", ".join(runtime.devices), router.path)
+        parts = _assemble(config, origins, store, router, policy)
+        stack.callback(parts.metering.close)
+        _restore(parts.runtime)
+        log.info("serving %s on %s", ", ".join(parts.devices), router.path)
         poller = Poller(router.socket, store.wake_fd)
-        loop = Loop(router, store, runtime, poller)
-        router.guard.begin(loop.stop, runtime.journal.bytes)
-        Serving(loop, runtime, notifier, lambda: _configuration(origins)).run(poller)
+        router.guard.begin(parts.journal.bytes())
+        serving = Serving(
+            loop=make_loop(parts, router, store, poller),
+            drain=make_drain(parts),
+            clock=parts.clock,
+            config=parts.config,
+            lifecycle=parts.lifecycle,
+            journal=parts.journal,
+            runtime=parts.runtime,
+            resources=parts.devices,
+            guard=router.guard,
+            notifier=notifier,
+            read=lambda: _configuration(origins),
+        )
+        serving.run(poller)
         if router.guard.exhausted:
             raise HetError(router.guard.exhausted)
-        runtime.pool.retire_launchers(runtime.journal.live_of.get)
+        parts.pool.retire_launchers(parts.journal.live_of.get)
 
 
 def _policy(config: Config) -> Policy:
@@ -180,13 +192,12 @@ def _configuration(origins: Origins) -> Config:
     return msgspec.structs.replace(config, policy=origins.policy)
 
 
-def _restore(runtime: Runtime, origins: Origins) -> None:
+def _restore(runtime: Runtime) -> None:
     """Recover the tasks and settings of the previous run.
 
     A search for cyclic garbage among that number of new objects, which have none, would
     double the time; later searches leave them out, too.
     """
-    runtime.origins = origins
     gc.disable()
     try:
         runtime.restore()
@@ -222,11 +233,13 @@ def _allowance(config: Config) -> Allowance:
     return Allowance(config.connections_per_user, config.memory_mb << 20)
 
 
-def _assemble(config: Config, store: Store, router: Router, policy: Policy) -> Runtime:
+def _assemble(
+    config: Config, origins: Origins, store: Store, router: Router, policy: Policy
+) -> Parts:
     estimates = EstimateTable(config.probing)
     for known in store.samples():
         estimates.enter(known)
-    return Runtime(
+    return assemble(
         _devices(config),
         config,
         policy,
@@ -234,6 +247,7 @@ def _assemble(config: Config, store: Store, router: Router, policy: Policy) -> R
         Journal(store),
         WorkerPool(router.send, prefix=str(store.incarnation)),
         first_epoch=store.incarnation * EPOCHS,
+        origins=origins,
     )
 
 

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from hetsched.limits import Quota, Quotas
-from libtask.documents import check_numbers, decoded
+from libtask.documents import MAX_BYTES, check_numbers, decoded
 from libtask.errors import InputError
 from libtask.messages import ConfigValue, DeviceInfo, DeviceSpec, Kind, SnapshotSettings
 
@@ -79,6 +79,8 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Power while it computes, where it is not measured."""
     idle_watts: float = 0.0
     """Power while it does not."""
+    memory_bytes: int = 0
+    """Its own memory, for tasks that state how much they need of it; 0: it is not counted."""
     link_bytes_per_s: float | None = None
     """Bandwidth between host memory and the device; left out: it is the host's memory."""
     reconfigure_s: float = 0.0
@@ -171,6 +173,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of that policy, as `hetctl policy show` names them."""
     interval_ms: float = 50.0
     """Target time between checkpoints."""
+    cores: int = 0
+    """Processor cores for tasks that state how many they need; 0: all that hetd may use."""
+    task_memory_mb: int = 0
+    """Memory for tasks that state how much they need, in MiB; 0: all of the machine's."""
     stage: int = 1
     """Tasks staged ahead for each slot."""
     attempts: int = 3
@@ -247,6 +253,8 @@ SMALLEST = {
     "setup_limit_s": 0.1,
     "device_errors": 1,
     "avoid_s": 0.1,
+    "cores": 0,
+    "task_memory_mb": 0,
     "log_mb": 0,
     "processes_per_user": 0,
     "history_days": 0,
@@ -322,6 +330,8 @@ def _check_resources(config: Config) -> None:
             raise InputError(f"{where}.name: {table.name!r} is taken")
         if table.slots < 1 or table.threads < 1:
             raise InputError(f"{where}: slots and threads are at least 1")
+        if not 0 <= table.memory_bytes <= MAX_BYTES:
+            raise InputError(f"{where}.memory_bytes: expected 0 to {MAX_BYTES}")
         if table.driver not in ("cpu", "opencl", "null"):
             raise InputError(f"{where}.driver: expected cpu, opencl or null")
         if table.kind != "cpu" and table.slots != 1:
@@ -446,6 +456,26 @@ class Origins:
     log: str = ""
     managed: bool = False
     document: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ActiveConfig:
+    """The configuration in force; it is replaced when the daemon reads it again.
+
+    Attributes:
+        value: the configuration.
+        limits: its limits of each user that the scheduler does not enforce.
+        origins: where it comes from.
+
+    """
+
+    def __init__(self, value: Config, origins: Origins | None = None) -> None:
+        self.origins = origins or Origins()
+        self.replace(value)
+
+    def replace(self, value: Config) -> None:
+        """Put another configuration in force."""
+        self.value = value
+        self.limits = UserLimits(value.limits)
 
 
 def log_of_this_process() -> str:

@@ -24,14 +24,20 @@ from hetsched.tasks import State
 from libtask.errors import HetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from hetd.config import Config
+    from hetd.clock import Clock
+    from hetd.config import ActiveConfig, Config
+    from hetd.lifecycle import Lifecycle
     from hetd.loop import Loop
     from hetd.runtime import Runtime
     from hetd.systemd import Notifier
+    from hetd.tasks.journal import Journal
+    from hetd.transport.connection_guard import ConnectionGuard
     from hetd.transport.poller import Poller
+    from hetd.workers.commands import Commands
     from hetsched.ids import TaskId
+    from hetsched.system import System
     from hetsched.tasks import TaskRecord
     from libtask.messages import SnapshotInfo
 
@@ -48,19 +54,36 @@ class Serving:
     """Runs the loop until it has to stop.
 
     Args:
+        drain: brings running tasks to disk when the daemon stops.
+        resources: names of the resources, for the service manager.
         read: reads the configuration again.
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  it stands between the loop and the process
         self,
+        *,
         loop: Loop,
+        drain: ShutdownDrain,
+        clock: Clock,
+        config: ActiveConfig,
+        lifecycle: Lifecycle,
+        journal: Journal,
         runtime: Runtime,
+        resources: Iterable[str],
+        guard: ConnectionGuard,
         notifier: Notifier,
         read: Callable[[], Config],
     ) -> None:
         self._loop = loop
+        self._drain = drain
+        self._clock = clock
+        self._config = config
+        self._lifecycle = lifecycle
+        self._journal = journal
         self._runtime = runtime
+        self._resources = ", ".join(resources)
+        self._guard = guard
         self._notifier = notifier
         self._read = read
         self._hung_up = False
@@ -74,22 +97,23 @@ class Serving:
         loop = self._loop
         loop.turn([])  # with what was said while the router tested itself
         self._notifier.ready(self._status())
-        collector = GarbageCollector(self._runtime.clock.now())
-        while loop.running:
+        collector = GarbageCollector(self._clock.now())
+        while loop.running and not self._guard.exhausted:
             loop.turn(poller.wait(loop.timeout_ms()))
+            self._guard.granted = self._journal.bytes()
             self._notifier.alive(self._status)
             if self._hung_up:
                 self._reload()
-            collector.look(self._runtime.clock.now(), len(self._runtime.journal.live))
+            collector.look(self._clock.now(), len(self._journal.live))
         collector.end()
         self._notifier.stopping(MARGIN_S, "stopping")
-        if self._runtime.config.on_stop == "preempt":
-            self._drain(poller)
+        if self._config.value.on_stop == "preempt":
+            self._wait_for_tasks(poller)
         loop.finish()
 
     def _status(self) -> str:
-        live = len(self._runtime.journal.live)
-        return f"{live} unfinished task{'s' * (live != 1)} on {', '.join(self._runtime.devices)}"
+        live = len(self._journal.live)
+        return f"{live} unfinished task{'s' * (live != 1)} on {self._resources}"
 
     # ------------------------------------------------------------ signals
 
@@ -107,7 +131,7 @@ class Serving:
 
     def _on_stop_signal(self) -> None:
         self._signals += 1
-        self._loop.stop()
+        self._lifecycle.stop_requested = True
 
     def _on_hang_up(self) -> None:
         self._hung_up = True
@@ -126,7 +150,7 @@ class Serving:
         self._notifier.ready(self._status())
 
     def _take_up(self, new: Config) -> None:
-        old = self._runtime.config
+        old = self._config.value
         changed = [name for name in old.__struct_fields__ if _differs(old, new, name)]
         taken = {name: getattr(new, name) for name in changed if name in RELOADABLE}
         self._runtime.configure(msgspec.structs.replace(old, **taken))
@@ -139,18 +163,16 @@ class Serving:
 
     # ------------------------------------------------------------ stop
 
-    def _drain(self, poller: Poller) -> None:
+    def _wait_for_tasks(self, poller: Poller) -> None:
         """Bring running tasks to a checkpoint and a snapshot, as long as there is time."""
-        runtime, loop = self._runtime, self._loop
-        limit = runtime.config.stop_timeout_s
-        deadline = runtime.clock.now() + int(limit * SECOND)
+        loop, drain, now = self._loop, self._drain, self._clock.now
+        limit = self._config.value.stop_timeout_s
+        deadline = now() + int(limit * SECOND)
         self._notifier.draining(limit + MARGIN_S, "preempting running tasks")
         log.info("stopping: preempting running tasks, %g s at most", limit)
-        drain = ShutdownDrain(runtime)
+        drain.begin()
         asked = self._signals
-        while (
-            drain.left() and runtime.clock.now() < deadline and self._signals == asked
-        ):
+        while drain.left() and now() < deadline and self._signals == asked:
             self._sleep_on()
             loop.turn(poller.wait(min(DRAINING_TURN_MS, loop.timeout_ms())))
             self._notifier.alive(lambda: f"stopping: waiting for {len(drain.left())}")
@@ -168,17 +190,29 @@ log = logging.getLogger("hetd")
 class ShutdownDrain:
     """Brings running tasks to a checkpoint and onto disk before the daemon ends."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        lifecycle: Lifecycle,
+        system: System,
+        journal: Journal,
+        commands: Commands,
+    ) -> None:
         self._runtime = runtime
-        self._awaited = {
-            task.id
-            for task in runtime.scheduler.system.tasks.values()
-            if _has_begun(task)
-        }
+        self._lifecycle = lifecycle
+        self._system = system
+        self._journal = journal
+        self._commands = commands
+        self._awaited: set[TaskId] = set()
         self._before: dict[TaskId, SnapshotInfo | None] = {}
         """The snapshot that there was when a newer one was asked for."""
-        runtime.stopping = True
-        runtime.dispatch(e.NodeStopping())
+
+    def begin(self) -> None:
+        """Ask all running tasks to yield; requests are refused from now on."""
+        tasks = self._system.tasks.values()
+        self._awaited = {task.id for task in tasks if _has_begun(task)}
+        self._lifecycle.draining = True
+        self._runtime.dispatch(e.NodeStopping())
 
     def left(self) -> list[int]:
         """Ask for the snapshots of those that have yielded; return what is awaited."""
@@ -186,7 +220,7 @@ class ShutdownDrain:
         return sorted(self._awaited)
 
     def _is_done(self, task: TaskId) -> bool:
-        record = self._runtime.scheduler.system.tasks.get(task)
+        record = self._system.tasks.get(task)
         if record is None or not _has_begun(record):
             return True  # it ended, or has no worker any more
         if record.state is State.RUNNING:
@@ -194,11 +228,11 @@ class ShutdownDrain:
         return self._is_saved(task)
 
     def _is_saved(self, task: TaskId) -> bool:
-        page = self._runtime.journal.live[task]
+        page = self._journal.live[task]
         if task not in self._before:
             self._before[task] = page.snapshot
             page.snapshot_error = ""
-            self._runtime.commands.want_snapshot(task)
+            self._commands.want_snapshot(task)
         if page.snapshot_error:
             log.warning("task %d: no snapshot: %s", task, page.snapshot_error)
             return True

@@ -12,12 +12,9 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import hetd
-from hetd.reports.worker_reports import WorkerReports
-from hetd.requests import Service
 from hetd.requests.budget import RequestBudget
-from hetd.requests.out_of_space import OutOfSpace
 from hetd.requests.pending import RequestQueue
-from hetd.requests.subscriptions import MOST_WATCHED, MOST_WATCHES, Subscriptions
+from hetd.requests.subscriptions import MOST_WATCHED, MOST_WATCHES
 from hetd.transport.outbox import Outbox
 from hetd.transport.poller import WatchedProcess
 from libtask import messages as m
@@ -27,12 +24,21 @@ from libtask.faultpoints import reach
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hetd.clock import Clock
+    from hetd.config import ActiveConfig
+    from hetd.lifecycle import Lifecycle
+    from hetd.reports.worker_reports import WorkerReports
+    from hetd.requests import Service
+    from hetd.requests.out_of_space import OutOfSpace
     from hetd.requests.pending import PendingRequest
+    from hetd.requests.subscriptions import Subscriptions
     from hetd.runtime import Runtime
     from hetd.store import Store
     from hetd.tasks.journal import Journal
     from hetd.transport.poller import Poller
     from hetd.transport.router import Envelope, Peer, Router
+    from hetd.workers.pool import WorkerPool
+    from hetsched.scheduler import Scheduler
 
 log = logging.getLogger("hetd")
 
@@ -67,34 +73,52 @@ is late by this time."""
 
 
 class Loop:
-    """Runs the daemon until `stop`.
+    """Receives messages, handles them, commits the changes and answers.
 
     `Serving` calls `turn` while `running`, then `finish`; a simulation calls them at times
     of its own.
     """
 
-    def __init__(
-        self, router: Router, store: Store, runtime: Runtime, poller: Poller
+    def __init__(  # noqa: PLR0913  it calls all of them
+        self,
+        *,
+        router: Router,
+        store: Store,
+        poller: Poller,
+        clock: Clock,
+        config: ActiveConfig,
+        lifecycle: Lifecycle,
+        scheduler: Scheduler,
+        journal: Journal,
+        pool: WorkerPool,
+        runtime: Runtime,
+        subscriptions: Subscriptions,
+        service: Service,
+        reports: WorkerReports,
+        out_of_space: OutOfSpace,
     ) -> None:
         self._router = router
         self._store = store
-        self._runtime = runtime
         self._poller = poller
-        self._now = runtime.clock.now
-        self._journal: Journal = runtime.journal
-        self._subscriptions = Subscriptions()
-        self._journal.is_watched = self._subscriptions.__bool__
+        self._now = clock.now
+        self._config = config
+        self._lifecycle = lifecycle
+        self._scheduler = scheduler
+        self._system = scheduler.system
+        self._journal = journal
+        self._pool = pool
+        self._runtime = runtime
+        self._counters = runtime.counters
+        self._subscriptions = subscriptions
+        self._service = service
+        self._reports = reports
+        self._out_of_space = out_of_space
         self._budget = RequestBudget()
         self._requests = RequestQueue()
         self._outbox = Outbox()
         self._tick_deferred = False
-        router.is_put_off = self._is_not_read
         self._askers: dict[bytes, int] = {}
         """Route -> user that waits for an answer."""
-        self._service = Service(runtime, store, self.stop, self._subscriptions.__len__)
-        self._reports = WorkerReports(runtime)
-        self._out_of_space = OutOfSpace(runtime, store, self._service)
-        self.running = True
         self._next_commit = self._ordered = self._next_telling = 0
         self._held_since = 0
         """When the commit began to wait for the ends of tasks; 0: it does not wait."""
@@ -110,9 +134,10 @@ class Loop:
         while self._outbox:
             self._answer()
 
-    def stop(self) -> None:
-        """Leave the loop after this turn."""
-        self.running = False
+    @property
+    def running(self) -> bool:
+        """Whether another turn is to follow."""
+        return not self._lifecycle.stop_requested
 
     def turn(self, ended: Iterable[WatchedProcess]) -> None:
         """Do all pending work.
@@ -126,14 +151,14 @@ class Loop:
         began = self._now()
         self._receive()
         self._tick(began)
-        self._reports.tick(self._now())
         self._carry_on()
         if self._subscriptions.lagging and self._now() >= self._next_telling:
             self._tell_laggards()
+        self._runtime.watch_assigned()
         self._outbox.put(self._committed())
         if self._store.stuck is not None:
             self._out_of_space.turn()
-        elif self._store.idle and not self._may_gather() and not self._may_hold():
+        elif self._journal.dirty and self._store.idle and not self._may_wait():
             # before the answers leave: the disk is at work meanwhile
             self._commit()
         self._answer()
@@ -157,7 +182,7 @@ class Loop:
         milliseconds, while small requests wait for the commit.
         """
         began = then = self._now()
-        for envelope in self._router.receive():
+        for envelope in self._router.receive(self._is_not_read):
             self._handle(envelope)
             now = self._now()
             self._budget.charge(envelope.peer.uid, now - then, now)
@@ -211,8 +236,8 @@ class Loop:
         replies = self._store.committed()
         if waited and self._store.idle:
             self._service.storage_quota.apply_removals()
-            self._runtime.counters.commits += 1
-            self._runtime.counters.commit_ns += self._now() - self._ordered
+            self._counters.commits += 1
+            self._counters.commit_ns += self._now() - self._ordered
         return replies
 
     def _answer(self) -> None:
@@ -272,18 +297,22 @@ class Loop:
             return longest
         return min(longest, max(0, (deadline - self._now()) // 1_000_000 + 1))
 
+    def _may_wait(self) -> bool:
+        """Whether the next commit may wait for more."""
+        return self._may_gather() or self._may_hold()
+
     def _may_gather(self) -> bool:
         """Whether the next commit may wait for more: it is early, and messages wait."""
         return self._now() < self._next_commit and self._router.waiting()
 
     def _may_hold(self) -> bool:
         """Whether the next commit may wait for the end of what has just been ordered."""
-        if not self._journal.dirty or not self.running:
+        if self._lifecycle.stop_requested:
             return False
         now = self._now()
         if self._held_since and now - self._held_since >= HOLD_NS:
             return False
-        if self._requests or not self._runtime.scheduler.system.ends_within(SOON_S):
+        if self._requests or not self._system.ends_within(SOON_S):
             return False
         self._held_since = self._held_since or now
         return True
@@ -300,6 +329,7 @@ class Loop:
         )
         self._journal.batch.replies.extend(told)
         self._journal.changes.clear()
+        self._journal.watched = bool(self._subscriptions)
         batch = self._journal.take_batch()
         self._service.storage_quota.cut(
             {row[3] for row in batch.tasks} | {k[0] for k in batch.keys}
@@ -312,7 +342,7 @@ class Loop:
     def _handle(self, envelope: Envelope) -> None:
         peer, message = envelope.peer, envelope.message
         if peer.uid < 0 or isinstance(message, InputError):
-            self._runtime.counters.refused += 1
+            self._counters.refused += 1
             text = str(message) if isinstance(message, InputError) else "unknown peer"
             request = message.request if isinstance(message, m.MalformedError) else 0
             self._router.send(peer.route, m.Error(request, "bad-input", text))
@@ -369,8 +399,8 @@ class Loop:
             BugError: it did not; hetd has to restart from the durable state.
 
         """
-        self._runtime.scheduler.check()
-        known, live = self._runtime.scheduler.system.tasks, self._journal.live
+        self._scheduler.check()
+        known, live = self._system.tasks, self._journal.live
         if known.keys() != live.keys():
             odd = sorted(known.keys() ^ live.keys())[:10]
             raise BugError(f"scheduler and journal differ about tasks {odd}")
@@ -386,8 +416,8 @@ class Loop:
                 self._ask(peer, message)
             case m.WorkerExited():
                 self._reports.worker_exited(peer, message)
-            case m.AttachmentsHeld():
-                self._reports.attachments_held(peer, message)
+            case m.AttachmentsHeld() | m.ResultsHeld():
+                self._reports.files_held(peer, message)
             case m.SnapshotsHeld():
                 self._reports.snapshots.held(peer, message)
             case m.Leaving():
@@ -420,6 +450,7 @@ class Loop:
             )
             return m.Error(message.request, "bad-input", text)
         self._subscriptions.add(peer, message)
+        self._journal.watched = True
         return m.Done(message.request)
 
     def _reply(self, peer: Peer, request: m.Request, reply: m.Message) -> None:
@@ -437,18 +468,18 @@ class Loop:
             text = f"protocol {hello.protocol} is not spoken here; hetd speaks {m.PROTOCOL}"
             self._router.send(peer.route, m.Error(0, "protocol", text))
             return
-        interval = int(self._runtime.config.interval_ms * 1e6)
-        launcher = self._runtime.pool.has_launcher(peer.uid)
+        interval = int(self._config.value.interval_ms * 1e6)
+        launcher = self._pool.has_launcher(peer.uid)
         welcome = m.Registered(
             m.PROTOCOL,
             hetd.__version__,
             os.getpid(),
             launcher,
             interval,
-            self._runtime.config.snapshots.terms(),
-            log_bytes=self._runtime.config.log_mb << 20,
-            processes=self._runtime.config.processes_per_user,
-            hung_launcher=self._runtime.pool.of_user(peer.uid).hung_launcher,
+            self._config.value.snapshots.terms(),
+            log_bytes=self._config.value.log_mb << 20,
+            processes=self._config.value.processes_per_user,
+            hung_launcher=self._pool.of_user(peer.uid).hung_launcher,
         )
         self._router.send(peer.route, welcome)
         if hello.role == "launcher":
@@ -460,7 +491,7 @@ class Loop:
 
     def _has_room_for(self, peer: Peer, hello: m.Register) -> bool:
         """Whether a worker is known, or one more is not too many for one user."""
-        pool, most = self._runtime.pool, self._runtime.config.connections_per_user
+        pool, most = self._pool, self._config.value.connections_per_user
         if pool.holds(peer.uid, hello.worker) or len(pool.workers_of(peer.uid)) < most:
             return True
         text = f"a user has {most} workers at most"

@@ -9,127 +9,100 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
-from hetd.clock import SYSTEM_CLOCK, Clock
-from hetd.config import Origins, UserLimits, quotas
-from hetd.devices.circuits import Circuits
-from hetd.devices.metering import Metering
-from hetd.devices.meters import Finder
+from hetd.config import quotas
+from hetd.tasks.dependencies import Settled, settle
 from hetd.tasks.history_notes import HistoryNotes
-from hetd.tasks.operator_settings import OperatorSettings
 from hetd.tasks.recovery import (
+    COMMAND,
     note,
     pending_requests,
-    resource,
     restored,
+    running_s,
     submission,
 )
-from hetd.workers.commands import Commands
-from hetd.workers.watchdog import Watchdog, kill_group
 from hetsched import actions as a
 from hetsched import events as e
 from hetsched.ids import TaskId
-from hetsched.limits import Limits
-from hetsched.policies import make_policy
-from hetsched.scheduler import Scheduler
-from hetsched.state import dependency_ended
 from hetsched.system import SECOND
-from hetsched.tasks import Row
 from libtask import messages as m
-from libtask.processes import started_at
+from libtask.messages import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from hetd.config import Config
+    from hetd.clock import Clock
+    from hetd.config import ActiveConfig, Config
+    from hetd.devices.circuits import Circuits
+    from hetd.devices.metering import Metering
+    from hetd.tasks.dependencies import EndedTask
     from hetd.tasks.journal import Journal
+    from hetd.tasks.operator_settings import OperatorSettings
     from hetd.tasks.page import TaskPage
+    from hetd.timers import Timers
+    from hetd.workers.commands import Commands
     from hetd.workers.pool import WorkerPool
+    from hetd.workers.watchdog import Watchdog
     from hetsched.actions import Action
-    from hetsched.estimates.table import EstimateTable
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
     from hetsched.policy import Policy
+    from hetsched.scheduler import Scheduler
+    from hetsched.tasks import TaskRecord
 
 
 log = logging.getLogger("hetd")
 
+NONE_ENDED: dict[int, EndedTask] = {}
+"""No ended task is known; never changed."""
+GONE_ON = Settled(notok_met=True)
+"""Dependencies of a task that did not wait for them any more when the daemon stopped."""
+TIMED_OUT = 124
+"""Exit status of a command that is ended at its time limit, as with timeout(1)."""
 FALLBACK = "finish-time"
 """Policy that replaces one of another package after an error."""
-AT_ONCE = 250
-"""Tasks that one decision handles in addition to those of its event: some 5 ms."""
-TRAIN = 16
-"""Short tasks that a worker is given at once, at most: they share messages and wake-ups."""
-EPOCHS = 1 << 32
-"""Epochs that one run of the daemon can give out; the next run's are all larger."""
 
 
 class Runtime:
-    """Carries out what the scheduler decides.
+    """Carries out what the scheduler decides."""
 
-    Args:
-        devices: the resources.
-        first_epoch: larger than every epoch given out before.
-        clock: source of time.
-        kill: kills a worker of our own user and its descendants, by its pid.
-        started_at: returns when the process of a pid started; 0: there is none.
-
-    """
-
-    def __init__(  # noqa: PLR0913, PLR0917  the parts of the daemon meet here
+    def __init__(  # noqa: PLR0913  what the scheduler decides concerns all of them
         self,
-        devices: Sequence[m.DeviceInfo],
-        config: Config,
-        policy: Policy,
-        estimates: EstimateTable,
+        *,
+        clock: Clock,
+        config: ActiveConfig,
+        timers: Timers,
+        devices: Mapping[str, m.DeviceInfo],
+        scheduler: Scheduler,
         journal: Journal,
         pool: WorkerPool,
-        *,
-        first_epoch: int,
-        clock: Clock = SYSTEM_CLOCK,
-        kill: Callable[[int], None] = kill_group,
-        started_at: Callable[[int], int] = started_at,
+        metering: Metering,
+        settings: OperatorSettings,
+        watchdog: Watchdog,
+        circuits: Circuits,
+        commands: Commands,
     ) -> None:
         self.clock = clock
         self.counters = Counters()
-        self.devices = {device.spec.name: device for device in devices}
-        self.config = config
-        self.origins = Origins()
-        self.limits = UserLimits(config.limits)
-        self.stopping = False
-        """Whether the daemon stops: it refuses requests, and waits for tasks."""
-        self.estimates = estimates
+        self.scheduler = scheduler
         self.journal = journal
         self.pool = pool
-        self.scheduler = Scheduler(
-            [resource(device, config.queue_limit) for device in devices],
-            estimates,
-            policy,
-            limits=_limits(config),
-            first_epoch=first_epoch,
-        )
-        self.scheduler.fallback = make_policy(FALLBACK, {})
-        resources = list(self.scheduler.system.resources.values())
-        meters = Finder().find(devices) if config.meters else {}
-        self.metering = Metering(resources, meters, clock.now())
-        self._history = HistoryNotes(self.scheduler.system, journal)
-        self.settings = OperatorSettings(journal)
-        self.timer: Nanoseconds | None = None
+        self.watchdog = watchdog
+        self._config = config
+        self._timers = timers
+        self._devices = devices
+        self._metering = metering
+        self._settings = settings
+        self._circuits = circuits
+        self._commands = commands
+        self._history = HistoryNotes(scheduler.system, journal)
         self._pending: deque[Sequence[Event]] = deque()
-        self._overruns: list[tuple[Nanoseconds, TaskId]] = []
-        self.watchdog = Watchdog(self, kill, started_at)
-        breaker, health = self.scheduler.system.breaker, self.watchdog.health
-        self.circuits = Circuits(breaker, journal, health, clock)
-        self.commands = Commands(
-            self.devices, self.scheduler.system, journal, pool, self.watchdog
-        )
 
     def configure(self, config: Config) -> None:
         """Apply another configuration, except for settings that need a restart."""
-        self.config = config
-        self.limits = UserLimits(config.limits)
+        self._config.replace(config)
         self.dispatch(e.QuotasChanged(quotas(config.limits)))
 
     def dispatch(self, *events: Event) -> None:
@@ -147,6 +120,18 @@ class Runtime:
             self._history.record_resource_events(now, at)
             self._do_all(self._decide(now), at)
             self._replace_failed_policy(at)
+        self.watch_assigned()
+        self._set_timers()
+
+    def watch_assigned(self) -> None:
+        """Save which workers got tasks meanwhile, and set those tasks' deadlines."""
+        if self.pool.assigned:
+            self.watchdog.watch_assigned()
+
+    def dispatch_any(self, events: Sequence[Event]) -> None:
+        """Dispatch events of one instant, if there are any."""
+        if events:
+            self.dispatch(*events)
 
     def change_policy(self, policy: Policy) -> None:
         """Change the policy."""
@@ -185,12 +170,12 @@ class Runtime:
 
     def restore(self) -> None:
         """Load the settings of operators and the unfinished tasks."""
-        chosen = self.settings.recall()
+        chosen = self._settings.recall()
         if chosen is not None:
             self.change_policy(chosen)
-        self.settings.tell(self.devices)
-        self.circuits.recall()
-        resources = frozenset(self.devices)
+        self._settings.tell(self._devices)
+        self._circuits.recall()
+        resources = frozenset(self._devices)
         pages = self.journal.restore()
         again = [
             (TaskId(page.id), wish)
@@ -200,25 +185,33 @@ class Runtime:
         before = self.journal.encoded_pages(pages)
         # Running tasks keep their slots and shares of quotas.
         pages.sort(key=lambda page: page.state != "running")
-        ends = list(self._left_over(pages))
-        self._take_up([self._restoration(page) for page in pages], ends)
+        settled = {
+            page.id: settle(page.spec, self.journal, {})
+            for page in pages
+            if page.state in ("waiting", "held") and not page.retried
+        }
+        ends = list(self._left_over(pages, settled))
+        tasks = [
+            self._restoration(page, settled.get(page.id, GONE_ON)) for page in pages
+        ]
+        self._take_up(tasks, ends)
+        for page in pages:
+            if page.state == "running":
+                self._await_time_limit(page)
         self.journal.drop_unchanged(before)
         # Ends propagate to dependent tasks: all must be restored by then.
         for task, wish in again:
             self.dispatch(wish)
             self.keep(task)
 
-    def _left_over(self, pages: Sequence[TaskPage]) -> Iterator[e.TaskCancelled]:
+    def _left_over(
+        self, pages: Sequence[TaskPage], settled: Mapping[int, Settled]
+    ) -> Iterator[e.TaskCancelled]:
         """Cancel tasks whose dependencies failed just before the daemon stopped."""
         for page in pages:
-            if page.state not in ("waiting", "held"):
-                continue
-            gone = (task for task in page.spec.after if task not in self.journal.live)
-            for other in filter(None, map(self.journal.find, gone)):
-                if other.state != "completed":
-                    reason = dependency_ended(other.id, other.state)
-                    yield e.TaskCancelled(TaskId(page.id), reason)
-                    break
+            reason = settled[page.id].reason if page.id in settled else ""
+            if reason:
+                yield e.TaskCancelled(TaskId(page.id), reason)
 
     def _take_up(
         self,
@@ -231,26 +224,43 @@ class Runtime:
             self._do(action, at)
         # at once: no task may start on a resource that it would have to leave
         self.dispatch(
-            *self.watchdog.health.take_out_unusable(self.devices.values()),
-            *self.settings.drains(self.devices),
+            *self.watchdog.health.take_out_unusable(self._devices.values()),
+            *self._settings.drains(self._devices),
             *ends,
             e.NodeStarted(),
         )
 
-    def _restoration(self, page: TaskPage) -> e.TaskSubmitted | e.TaskRestored:
-        submitted = self.submission(page)
+    def _restoration(
+        self, page: TaskPage, settled: Settled
+    ) -> e.TaskSubmitted | e.TaskRestored:
+        submitted = self.submission(page, notok_met=settled.notok_met)
         self._watch_overrun(page, submitted)
         event = restored(page, submitted)
         if isinstance(event, e.TaskRestored) and event.epoch:
             self.watchdog.await_return(page)
         return event
 
-    def submit(self, pages: Sequence[TaskPage]) -> None:
-        """Submit new tasks; all are known before the first one is placed."""
-        submitted = [self.submission(page) for page in pages]
+    def submit(
+        self, pages: Sequence[TaskPage], ended: Mapping[int, EndedTask] = NONE_ENDED
+    ) -> None:
+        """Submit new tasks; all are known before the first one is placed.
+
+        A task that depends on one which did not complete is cancelled at once, as if that
+        had ended after the submit: clients cannot know which came first.
+
+        Args:
+            pages: the tasks.
+            ended: tasks that they depend on and that are known to have ended.
+
+        """
+        settled = {page.id: settle(page.spec, self.journal, ended) for page in pages}
+        submitted = [
+            self.submission(page, notok_met=settled[page.id].notok_met)
+            for page in pages
+        ]
         for page, event in zip(pages, submitted, strict=True):
             self._watch_overrun(page, event)
-        self.dispatch(*submitted)
+        self.dispatch(*submitted, *self._left_over(pages, settled))
 
     def amend_all(self, pages: Sequence[TaskPage]) -> None:
         """Apply changed priorities and deadlines of tasks."""
@@ -261,94 +271,112 @@ class Runtime:
             events.append(e.TaskAmended(task.task, task.priority, task.deadline))
         self.dispatch(*events)
 
-    def submission(self, page: TaskPage) -> e.TaskSubmitted:
+    def submission(self, page: TaskPage, *, notok_met: bool = False) -> e.TaskSubmitted:
         """Describe a task of the journal to the scheduler."""
-        return submission(page, self.config.migration_ms / 1e3, self.clock)
-
-    def expected(self, spec: m.TaskSpec) -> dict[str, tuple[float, float]]:
-        """Return the expected seconds of a task, and their relative deviation.
-
-        Only for resources where its application was measured.
-        """
-        kinds, allowed = frozenset(spec.kinds), frozenset(spec.resources)
-        row = Row(spec.type or spec.app, kinds, allowed, spec.work)
-        return {
-            name: (
-                self.estimates.seconds(row, resource),
-                self.estimates.spread(row, resource),
-            )
-            for name, resource in self.scheduler.system.resources.items()
-            if resource.kind in kinds
-            and (not allowed or name in allowed)
-            and self.estimates.knows_app(row, resource)
-        }
+        seconds = self._config.value.migration_ms / 1e3
+        return submission(page, seconds, self.clock, notok_met=notok_met)
 
     # ------------------------------------------------------------ time
 
     def next_deadline(self) -> Nanoseconds | None:
         """When `tick` has something to do."""
-        due = self.watchdog.next_deadline()
-        times = [due] if due is not None else []
-        if self.timer is not None:
-            times.append(self.timer)
-        if self._overruns:
-            times.append(self._overruns[0][0])
-        later = (self.scheduler.next_trial(), self.scheduler.next_recall())
-        times += [at for at in later if at is not None]
-        return min(times, default=None)
+        return self._timers.next()
 
     def tick(self) -> None:
         """Do what is due."""
         now = self.clock.now()
-        self.metering.tick(now)
-        if self.timer is not None and self.timer <= now:
-            self.timer = None
-            self.dispatch(e.TimerFired())
-        while self._overruns and self._overruns[0][0] <= now:
-            self._stop_overrun(*heappop(self._overruns))
-        trial = self.scheduler.next_trial()
-        if trial is not None and trial <= now:
-            self.dispatch(e.TrialDue())
-        recall = self.scheduler.next_recall()
-        if recall is not None and recall <= now:
-            self.dispatch(e.TrainOverdue())
-        self.watchdog.tick(now)
+        for action in self._timers.due(now):
+            self.dispatch_any(action(now))
+        for events in self.watchdog.look(now):
+            self.dispatch_any(events)
+
+    def _set_timers(self) -> None:
+        """Call the scheduler when the next trial, train or beginning is due."""
+        scheduler, timers = self.scheduler, self._timers
+        timers.set("trial", scheduler.next_trial(), lambda _now: [e.TrialDue()])
+        timers.set("recall", scheduler.next_recall(), lambda _now: [e.TrainOverdue()])
+        timers.set("begin", scheduler.next_beginning(), lambda _now: [e.BeginningDue()])
 
     def _watch_overrun(self, page: TaskPage, submitted: e.TaskSubmitted) -> None:
         """Schedule the end of a task that may not run after its deadline."""
-        if submitted.deadline is not None and page.spec.overrun == "stop":
-            heappush(self._overruns, (submitted.deadline, submitted.task))
+        if page.spec.overrun == "stop":
+            stop = partial(self._stop_overrun, submitted.task)
+            self._timers.set(_overrun(submitted.task), submitted.deadline, stop)
 
-    def _stop_overrun(self, due: Nanoseconds, task: TaskId) -> None:
+    def _stop_overrun(self, task: TaskId, _now: Nanoseconds) -> Sequence[Event]:
+        page = self.journal.live[task]
+        after = f"{page.spec.deadline_s:g} s after submission"
+        return [e.TaskCancelled(task, f"stopped at its deadline, {after}")]
+
+    def _watch_time_limit(self, action: a.Run | a.Begin | a.Stage) -> None:
+        """Schedule the end of a task that starts to run and has a time limit."""
+        begins = isinstance(action, a.Begin)
+        if begins or (isinstance(action, a.Run) and action.after is None):
+            self._await_time_limit(self.journal.live[action.task])
+
+    def _await_time_limit(self, page: TaskPage) -> None:
+        limit = page.spec.time_limit_s
+        record = self.scheduler.system.tasks.get(TaskId(page.id))
+        if limit is not None and record is not None:
+            left = max(limit - running_s(page, self.clock.wall()), 0.0)
+            due = self.clock.now() + int(left * SECOND)
+            stop = partial(self._stop_at_time_limit, record.id, record.since)
+            self._timers.at(due, stop)
+
+    def _stop_at_time_limit(
+        self, task: TaskId, since: Nanoseconds, _now: Nanoseconds
+    ) -> Sequence[Event]:
+        """Cancel a task that has run for as long as it may, if it still runs."""
         record = self.scheduler.system.tasks.get(task)
-        if record is not None and record.submitted.deadline == due:  # not amended since
-            page = self.journal.live[task]
-            after = f"{page.spec.deadline_s:g} s after submission"
-            self.dispatch(e.TaskCancelled(task, f"stopped at its deadline, {after}"))
+        if record is None or record.state != "running" or record.since != since:
+            return ()  # if it was stopped in between, a later timer is for its new start
+        page = self.journal.live[task]
+        if page.spec.app == COMMAND:
+            page.exit_code = TIMED_OUT
+        reason = f"it ran for {page.spec.time_limit_s:g} s, its time limit"
+        return [e.TaskCancelled(task, reason)]
 
     # ------------------------------------------------------------ actions
 
     def _do(self, action: Action, at: float) -> None:
         match action:
             case a.Record():
-                page = self.journal.live[action.task]
-                self.journal.end_by_error(page, action, at)
-                self.metering.note(action, page, self.scheduler.system.now)
-                self.note(action.task)
-                self.counters.records[action.event] += 1
-                self.journal.record(action, at, self._history.rule(action.task))
+                self._record(action, at)
             case a.Run() | a.Begin() | a.Stage():
                 self._order(action)
+                self._watch_time_limit(action)
             case a.Preempt() | a.Abort() | a.Recall():
                 self._stop(action, at)
             case a.Suspend():
-                self.commands.suspend(action)
+                self._commands.suspend(action)
             case a.SetTimer():
-                self.timer = action.at
+                self._timers.set("wake", action.at, lambda _now: [e.TimerFired()])
             case a.KeepCircuit():
-                self._pending.append(self.circuits.keep(action))
+                self._pending.append(self._circuits.keep(action))
             case _:
                 assert_never(action)
+
+    def _record(self, action: a.Record, at: float) -> None:
+        """Enter a change of state in the task's page."""
+        page, system = self.journal.live[action.task], self.scheduler.system
+        self.journal.end_by_error(page, action, at)
+        self._metering.note(action, page, system.now)
+        self.counters.records[action.event] += 1
+        record, rule = system.tasks.get(action.task), ""
+        if record is not None:
+            note(page, record)
+            self._note_beginning(page, record, at)
+            rule = record.rule
+        self.journal.record(action, at, rule)
+        if page.spec.overrun == "stop" and page.state in ENDED:
+            self._timers.remove(_overrun(action.task))
+
+    def _note_beginning(self, page: TaskPage, record: TaskRecord, at: float) -> None:
+        """Enter when a task may begin, in seconds since the epoch, if it waits for that."""
+        page.begins = None
+        if record in self.scheduler.system.beginnings:
+            left = record.not_before - self.scheduler.system.now
+            page.begins = at + left / SECOND
 
     def _recall(self, action: a.Recall) -> None:
         """Recall a task that waits behind others; at once if it has no worker."""
@@ -360,11 +388,11 @@ class Runtime:
 
     def _order(self, action: a.Run | a.Begin | a.Stage) -> None:
         if isinstance(action, a.Run):
-            self.commands.run(action)
+            self._commands.run(action)
         elif isinstance(action, a.Stage):
-            self.commands.stage(action)
+            self._commands.stage(action)
         else:
-            self.watchdog.runs(action.task, action.epoch)
+            self.watchdog.runs(action.task)
 
     def _stop(self, action: a.Preempt | a.Abort | a.Recall, at: float) -> None:
         if isinstance(action, a.Recall):
@@ -372,9 +400,9 @@ class Runtime:
             return
         self._history.record_stop(action.task, at)
         if isinstance(action, a.Preempt):
-            self.commands.preempt(action)
+            self._commands.preempt(action)
             return
-        aborted = self.commands.abort(action)
+        aborted = self._commands.abort(action)
         if aborted is not None:
             self._pending.append([aborted])
 
@@ -390,28 +418,16 @@ class Runtime:
             self.note(task)
             self.journal.save(self.journal.live[task])
 
-    def forget_dropped(self) -> None:
-        """Have the store forget the execution times that the estimates have dropped."""
-        for key in self.estimates.dropped():
-            self.journal.batch.forget(key)
-
     def order_again(self, task: TaskId) -> None:
         """Order another worker what the last one left undone."""
-        aborted = self.commands.to_another(task)
+        aborted = self._commands.to_another(task)
         if aborted is not None:
             self.dispatch(aborted)
 
 
-def _limits(config: Config) -> Limits:
-    """Return the parameters of the scheduler's mechanism under a configuration."""
-    return Limits(
-        config.attempts,
-        config.stage,
-        quotas=quotas(config.limits),
-        avoid_ns=int(config.avoid_s * SECOND),
-        at_once=AT_ONCE,
-        train=TRAIN,
-    )
+def _overrun(task: int) -> str:
+    """Name the timer that stops a task at its deadline."""
+    return f"overrun of {task}"
 
 
 @dataclass(slots=True)

@@ -6,19 +6,27 @@ workers, and an event of an older binding is ignored.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
 if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds, TaskId
-    from hetsched.limits import Quotas
+    from hetsched.limits import Needs, Quotas
 
 Cause: TypeAlias = Literal["crash", "hang", "killed", "stuck", "program", "binary"]
 """How a task failed. `crash`: the worker exited, or died by a signal that it caused; `hang`: it
 reached no checkpoint in time; `killed`: another process, or the kernel for want of memory,
 killed it; `stuck`: it could not be killed; `program`: the program does not compile; `binary`:
 its prebuilt binary is missing or wrong."""
+
+
+class TaskInput(msgspec.Struct, frozen=True):
+    """A result that a task reads: of which task, and how many bytes it has."""
+
+    task: TaskId
+    bytes: int = 0
 
 
 class TaskSubmitted(msgspec.Struct, frozen=True):
@@ -28,7 +36,11 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         type: row of the characterisation tables, e.g. `heat/4096`.
         kinds: kinds of resources the application has implementations for.
         resources: names the task may use; empty: any.
-        after: unfinished tasks that must complete first.
+        after: unfinished tasks that must end first; all but the following must complete.
+        after_any: those of `after` that may end in any way.
+        after_notok: those of `after` of which one at least must not complete: if all do,
+            the task is not needed and is cancelled.
+        notok_met: whether such a task ended before without completing.
         work: amount of work, in the application's own units.
         deadline: instant by which it should finish.
         strips: number of equal strips it is cut into; None: the runtime sizes them to
@@ -41,6 +53,13 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         weight: how many steps of `Limits.at_once` a change of it takes; above 1 for a
             large record.
         single: whether it is never dispatched in a train.
+        job: name of the owner's job that it belongs to; empty: that of the tasks that it
+            comes after.
+        inputs: results of other tasks that it reads; those tasks are in `after` too,
+            unless they have ended.
+        needs: None: nothing but a slot is counted for it.
+        time_limit_s: time for which it may run, in seconds.
+        retries: how often it is run again after failures of its own.
 
     """
 
@@ -64,6 +83,14 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
     weight: int = 1
     preemptible: bool = True
     single: bool = False
+    job: str = ""
+    inputs: tuple[TaskInput, ...] = ()
+    needs: Needs | None = None
+    time_limit_s: float = math.inf
+    after_any: frozenset[TaskId] = frozenset()
+    after_notok: frozenset[TaskId] = frozenset()
+    notok_met: bool = False
+    retries: int = 0
 
 
 class TaskRestored(msgspec.Struct, frozen=True):
@@ -79,6 +106,8 @@ class TaskRestored(msgspec.Struct, frozen=True):
         attempts: bindings that it has lost without progress.
         failures: resource -> why it failed there; `excluded`: where it must not run again.
         checkpointed: whether it has reached a checkpoint where it was running.
+        retried: how often it was run again after failures of its own.
+        paused: whether it was in the pause after such a failure, which starts again.
 
     """
 
@@ -91,6 +120,8 @@ class TaskRestored(msgspec.Struct, frozen=True):
     failures: dict[str, str] = {}
     excluded: frozenset[str] = frozenset()
     checkpointed: bool = False
+    retried: int = 0
+    paused: bool = False
 
 
 class TaskFound(msgspec.Struct, frozen=True):
@@ -321,6 +352,10 @@ class TrainOverdue(msgspec.Struct, frozen=True):
     """The instant of `Scheduler.next_recall` has come: a train is overdue."""
 
 
+class BeginningDue(msgspec.Struct, frozen=True):
+    """The instant of `Scheduler.next_beginning` has come: a task may begin."""
+
+
 class FailuresForgotten(msgspec.Struct, frozen=True):
     """The failures of the selected applications and resources do not count any more.
 
@@ -334,6 +369,30 @@ class FailuresForgotten(msgspec.Struct, frozen=True):
     owner: int | None = None
     apps: frozenset[str] = frozenset()
     resources: frozenset[str] = frozenset()
+
+
+class CounterReading(msgspec.Struct, frozen=True):
+    """Samples of one performance counter of a shared resource.
+
+    Attributes:
+        shared: name of the shared resource.
+        counter: name in `belief.COUNTERS`.
+        mean: of the samples; `deviation`: their standard deviation.
+        samples: their number.
+
+    """
+
+    shared: str
+    counter: str
+    mean: float
+    deviation: float
+    samples: int
+
+
+class CountersRead(msgspec.Struct, frozen=True):
+    """Performance counters were read; those that are missing are left out."""
+
+    readings: tuple[CounterReading, ...]
 
 
 class NodeStarted(msgspec.Struct, frozen=True):
@@ -381,7 +440,9 @@ Event: TypeAlias = (
     | OwnerAttended
     | TrialDue
     | TrainOverdue
+    | BeginningDue
     | FailuresForgotten
+    | CountersRead
     | NodeStarted
     | NodeStopping
     | TimerFired

@@ -25,6 +25,7 @@ def check(system: System) -> None:
         _check_queue("displaced", None, queue, places)
     for owner, queue in system.deferred.items():
         _check_queue(f"deferred, of {owner}", None, queue, places)
+    _check_blocked(system, places)
     for name, state in system.states.items():
         _check_queue(f"queue of {name}", name, state.queue, places)
         _check_running(name, state, places)
@@ -59,6 +60,13 @@ def _check_queue(
             raise BugError(f"{where} has a wrong head")
 
 
+def _check_blocked(system: System, places: dict[int, list[str]]) -> None:
+    for task in system.blocked:
+        places.setdefault(task.id, []).append("blocked")
+        if task.resource is not None or task.needs is None:
+            raise BugError(f"task {task.id} is blocked, and has a resource or no needs")
+
+
 def _check_running(
     name: str, state: ResourceState, places: dict[int, list[str]]
 ) -> None:
@@ -83,7 +91,12 @@ def _check_running(
 
 
 def _check_task(task: TaskRecord, places: list[str], system: System) -> None:
-    wrong = _misplaced(task, places) or _astray(task, system) or _idle(task, system)
+    wrong = (
+        _misplaced(task, places)
+        or _astray(task, system)
+        or _idle(task, system)
+        or _unready(task, system)
+    )
     if wrong is not None:
         story = (
             f"task {task.id} is {task.state} and in {places}: {task.describe_story()}"
@@ -123,6 +136,18 @@ def _idle(task: TaskRecord, system: System) -> str | None:
         return "progress without a worker or a snapshot"
     if task.unmet and not task.unmet <= system.tasks.keys() | system.ending:
         return "depends on an ended task"
-    if not task.unmet and task.state is State.WAITING:
-        return "waits for no task"
+    if not task.needed and task.submitted.after_notok.isdisjoint(task.unmet):
+        return "waits for a failure that cannot come"
+    return None
+
+
+def _unready(task: TaskRecord, system: System) -> str | None:
+    """Return what is wrong with the instant that a task waits for, or its failures."""
+    waits, for_instant = task.state is State.WAITING, task in system.beginnings
+    if for_instant and (task.unmet or not waits):
+        return "waits for an instant while it does not wait, or waits for a task"
+    if waits and not (task.unmet or for_instant):
+        return "waits for no task and no instant"
+    if task.retried > task.submitted.retries:
+        return "was run again too often"
     return None

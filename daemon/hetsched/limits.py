@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -46,6 +48,46 @@ class Quotas:
         )
 
 
+class Needs(msgspec.Struct, frozen=True):
+    """Needs of a task while it runs, in addition to its slot.
+
+    Attributes:
+        cores: processor cores of the host.
+        memory_bytes: host memory.
+        device_bytes: memory of the device that it runs on.
+
+    """
+
+    cores: int = 0
+    memory_bytes: int = 0
+    device_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Capacity of a node for the needs of its tasks; None: it is not counted.
+
+    Attributes:
+        cores: processor cores.
+        memory_bytes: host memory.
+
+    """
+
+    cores: int | None = None
+    memory_bytes: int | None = None
+
+    def bound(self, needs: Needs | None) -> Needs | None:
+        """Return needs that the node can meet: a task of an earlier start may need more."""
+        if needs is None:
+            return None
+        cores, memory = needs.cores, needs.memory_bytes
+        if self.cores is not None:
+            cores = min(cores, self.cores)
+        if self.memory_bytes is not None:
+            memory = min(memory, self.memory_bytes)
+        return Needs(cores, memory, needs.device_bytes)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Parameters of the mechanism.
@@ -67,6 +109,7 @@ class Limits:
             name: placed by the policy, dependents of one that ended, displaced by a drain
             or a new policy. The others follow in the next call, for which the actions
             contain a `SetTimer`. None: any number.
+        capacity: what the tasks that run may need together.
 
     """
 
@@ -80,3 +123,4 @@ class Limits:
     train_task_s: float = 0.0005
     train_s: float = 0.002
     train_due_s: float = 0.005
+    capacity: Capacity = field(default_factory=Capacity)

@@ -55,7 +55,7 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """Call `react` with `TimerFired` at this instant."""
+    """Call `react` with `TimerFired` at this instant; at once if it is past."""
 
     at: Nanoseconds
 

@@ -118,6 +118,12 @@ class RunQueue:
         """Return the first task of a row in `rows()`."""
         return self._heads[row][1]
 
+    def first_of(self, row: Row, count: int) -> list[TaskRecord]:
+        """Return the first `count` tasks of a row."""
+        if count == 1 and row in self._heads:
+            return [self._heads[row][1]]
+        return [task for _, task in islice(self._buckets.get(row, ()), count)]
+
     def deadlines_of(self, row: Row) -> DeadlineOrder[TaskRecord]:
         """Return the tasks of a row in `rows()` by deadline; maintained from then on."""
         if self._orders is None:
@@ -156,6 +162,64 @@ class RunQueue:
                 if task not in left_out:
                     yield task
                     break
+
+
+BlockedKey: TypeAlias = tuple[int, float, int]
+"""(-priority, virtual start, order of arrival); ranks of policies do not count."""
+
+
+def blocked_key(task: TaskRecord) -> BlockedKey:
+    """Return the key by which tasks that wait for their needs are ordered."""
+    return -task.priority, task.virtual_start, task.sequence
+
+
+class BlockedTasks:
+    """Tasks that wait for cores or memory, in order, grouped by what they need and are.
+
+    Tasks of one group have the same row, needs and time limit: where the first of them
+    cannot start, no other can. A change costs O(log n).
+    """
+
+    def __init__(self) -> None:
+        self._order: SortedList[tuple[BlockedKey, TaskRecord]] = SortedList()
+        self._keys: dict[TaskRecord, BlockedKey] = {}
+        self._groups: dict[object, SortedList[tuple[BlockedKey, TaskRecord]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, task: TaskRecord) -> bool:
+        return task in self._keys
+
+    def __iter__(self) -> Iterator[TaskRecord]:
+        """Iterate in order."""
+        return (task for _, task in self._order)
+
+    def push(self, task: TaskRecord) -> None:
+        key = self._keys[task] = blocked_key(task)
+        self._order.add((key, task))
+        self._groups.setdefault(self.group_of(task), SortedList()).add((key, task))
+
+    def remove(self, task: TaskRecord) -> None:
+        entry = (self._keys.pop(task), task)
+        self._order.remove(entry)
+        group = self.group_of(task)
+        self._groups[group].remove(entry)
+        if not self._groups[group]:
+            del self._groups[group]
+
+    def group_of(self, task: TaskRecord) -> tuple[object, ...]:
+        """Return what tasks of a group have in common."""
+        return task.row, task.needs, task.submitted.time_limit_s
+
+    def heads(self) -> list[tuple[BlockedKey, TaskRecord]]:
+        """Return the first entry of each group, in no particular order."""
+        return [group[0] for group in self._groups.values()]
+
+    def head_of(self, group: object) -> tuple[BlockedKey, TaskRecord] | None:
+        """Return the first entry of a group, if it has any."""
+        entries = self._groups.get(group)
+        return entries[0] if entries else None
 
 
 NEVER: Nanoseconds = 1 << 62

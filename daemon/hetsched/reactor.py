@@ -14,6 +14,7 @@ from msgspec import structs
 
 from hetsched import actions as a
 from hetsched import events as e
+from hetsched.beginnings import pause
 from hetsched.breaker import PERHAPS_FROM_OUTSIDE
 from hetsched.policy import FRONT
 from hetsched.tasks import Cancel, Hold, State, Step, Yield
@@ -61,6 +62,7 @@ class Reactor:
             e.TrialDue: self._on_trial_due,
             e.TrainOverdue: self._on_train_overdue,
             e.FailuresForgotten: self._on_failures_forgotten,
+            e.CountersRead: self._on_counters_read,
             e.PolicyChanged: self._on_policy_changed,
             e.ResourceLost: self._on_resource_lost,
             e.ResourceReturned: self._on_resource_returned,
@@ -91,7 +93,7 @@ class Reactor:
         elif task.unmet:
             task.advance(Step.DEPENDENCIES_AWAITED, self.system.now)
         else:
-            return False
+            return self.state.await_instant(task)
         return True
 
     def _on_cancelled(self, event: e.TaskCancelled) -> None:
@@ -140,7 +142,7 @@ class Reactor:
             return
         if task.unmet:
             task.advance(Step.DEPENDENCIES_AWAITED, self.system.now)
-        else:
+        elif not self.state.await_instant(task):
             task.advance(Step.TASK_RELEASED, self.system.now)
             self.state.enqueue(task)
         self.state.record(task, "released")
@@ -212,6 +214,10 @@ class Reactor:
         )
         self.state.reconsider({pair[:2] for pair in gone})
 
+    def _on_counters_read(self, event: e.CountersRead) -> None:
+        if self.system.crowding is not None:
+            self.system.crowding.read(event.readings, self.system.now)
+
     def _on_policy_changed(self, event: e.PolicyChanged) -> None:
         self.state.unplace_all()
 
@@ -232,6 +238,9 @@ class Reactor:
         if task is not None:
             task.reach(event.progress)
             self.state.stamp_progress(task)
+            crowding = self.system.crowding
+            if crowding is not None:
+                crowding.report(task.id, event.share, event.seconds, self.system.now)
             if not task.checkpointed:
                 self.state.reach_checkpoint(task)
 
@@ -329,13 +338,21 @@ class Reactor:
             self.state.end(task, Step.TASK_ABORTED, task.cancelling)
             return
         if ran_on is None or not event.elsewhere:
-            self.state.end(task, Step.TASK_FAILED, event.reason)
+            self._run_again_or_fail(task, event.reason)
             return
         task.record_failure(ran_on, event.reason)
         if event.cause is not None:
             self.state.blame(task, ran_on, event.cause, event.reason)
         there = self._alike(ran_on, whole_kind=event.whole_kind)
         self._retry_or_fail(task, there, Step.RETRIED, event.reason)
+
+    def _run_again_or_fail(self, task: TaskRecord, reason: str) -> None:
+        """Run a task that failed by itself again after a pause, as often as its owner wants."""
+        submitted = task.submitted
+        if task.retried >= submitted.retries or submitted.served:
+            self.state.end(task, Step.TASK_FAILED, reason)
+        else:
+            self.state.pause(task, reason)
 
     def _alike(self, name: str, *, whole_kind: bool) -> frozenset[str]:
         """Return the resource's name, or those of all resources of its kind."""
@@ -460,6 +477,9 @@ class Reactor:
         task.kept, task.attempts = event.kept, event.attempts
         task.failures, task.excluded = event.failures, event.excluded
         task.progress = task.furthest = event.progress
+        task.retried = event.retried
+        if event.paused:
+            task.not_before = self.system.now + pause(task.retried)
         self.state.update_row(task)
         if event.resource is None:
             self._restore_waiting(task)
@@ -540,6 +560,7 @@ class Reactor:
         """Admit tasks to a resource that is usable again; let one that avoids it try it soon."""
         self.system.resources_changed()
         self.state.admission.review()
+        self.state.needs.release()
         self.system.breaker.expire(resource, self.system.now)
 
     def _on_slots_blocked(self, event: e.SlotsBlocked) -> None:
@@ -550,6 +571,7 @@ class Reactor:
             self.state.unplace(state)
             self.state.defer_unfit()
         self.state.admission.review()
+        self.state.needs.release()
 
     def _on_resource_drained(self, event: e.ResourceDrained) -> None:
         state = self.system.states[event.resource]
@@ -574,6 +596,7 @@ class Reactor:
         """Empty the queue of a resource that is out of use; its tasks are placed again."""
         self.system.resources_changed()
         self.state.unplace(state)
+        self.state.needs.release()
         self.state.defer_unfit()
 
 

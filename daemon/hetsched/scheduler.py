@@ -15,7 +15,8 @@ a resource was lost. `Scheduler.handle(event, now)` does four things, in this or
    late and changes nothing. `handle_all` applies several events of one instant first and then
    decides once for all of them.
 2. What earlier events left over is continued, and tasks within their owners' quotas are
-   admitted (`quotas`). A policy never sees tasks that are beyond a quota.
+   admitted (`quotas`), and those whose needs are free (`needs`). A policy never sees tasks that
+   are beyond a quota, or that wait for cores or memory.
 3. The *policy* (`policy`) is asked once for each type of event, and for each `TaskYielded`. It
    yields decisions: place, preempt or drop a task, or call again later. Each decision is applied
    before the policy goes on, so that it sees the effects of its own decisions.
@@ -51,6 +52,7 @@ from hetsched import actions as a
 from hetsched import events as e
 from hetsched import policy as p
 from hetsched.breaker import Breaker
+from hetsched.graphs import STEPS_OF_DECISION
 from hetsched.invariants import check
 from hetsched.limits import Limits
 from hetsched.reactor import Reactor
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetsched.actions import Action
+    from hetsched.contention import ContentionModel
     from hetsched.events import Event, TaskRestored, TaskSubmitted
     from hetsched.ids import Nanoseconds
     from hetsched.policy import Decision, Policy
@@ -77,6 +80,7 @@ class Scheduler:
         policy: the policy that decides.
         limits: parameters of the mechanism.
         first_epoch: larger than every epoch of earlier runs.
+        contention: what resources share; None: contention is not modelled.
 
     Attributes:
         fallback: replaces a policy of another package that raises an error; None: the
@@ -84,7 +88,7 @@ class Scheduler:
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a shell may choose, by keyword
         self,
         resources: Sequence[Resource],
         estimates: Estimates,
@@ -92,11 +96,13 @@ class Scheduler:
         *,
         limits: Limits | None = None,
         first_epoch: int = 1,
+        contention: ContentionModel | None = None,
     ) -> None:
         limits = limits or Limits()
         self.fallback: Policy | None = None
         self._policy_fault = ""
-        self.system = System(resources, estimates, Breaker(limits.avoid_ns))
+        breaker = Breaker(limits.avoid_ns)
+        self.system = System(resources, estimates, breaker, contention)
         self.state = SchedulerState(self.system, limits, first_epoch)
         self._adopt(policy)
         self._reactor = Reactor(self.state)
@@ -182,6 +188,10 @@ class Scheduler:
         """Return the instant at which `TrainOverdue` must be sent; None: there is no train."""
         return self.state.next_recall()
 
+    def next_beginning(self) -> Nanoseconds | None:
+        """Return the instant at which `BeginningDue` must be sent; None: no task waits for one."""
+        return self.system.beginnings.next()
+
     def check(self) -> None:
         """Raise `BugError` where an invariant of the state does not hold."""
         check(self.system)
@@ -195,6 +205,8 @@ class Scheduler:
         """Continue pending work, ask the policy, then fill slots and stage tasks."""
         self.state.continue_pending()
         self.state.admit_deferred()
+        self.system.graphs.settle(STEPS_OF_DECISION)
+        self.state.admit_blocked()
         each = p.reacts_to_each(self.policy)
         for same in _alike(events):
             # a policy that decides nothing for one would decide nothing for the next
@@ -253,21 +265,52 @@ class Scheduler:
             case p.Drop():
                 self.state.drop(decision.task, decision.reason)
             case p.Wake():
-                self.state.actions.append(a.SetTimer(decision.at))
+                # a task with a past deadline may have become ready in this call
+                at = max(decision.at, self.system.now + 1)
+                self.state.actions.append(a.SetTimer(at))
             case _:
                 assert_never(decision)
 
     def _fill(self) -> None:
-        """Dispatch the head of its queue to every free slot."""
-        for state in self.system.usable_states():
+        """Dispatch the head of its queue to every free slot.
+
+        Tasks that were just admitted because what they need became free come first; where
+        they wait for a busy resource, others may take it.
+        """
+        states, needs = self.system.usable_states(), self.state.needs
+        if needs.has_pledges:
+            for state in states:
+                self._fill_with_admitted(state)
+            needs.end_pledges()
+        for state in states:
             while len(state.running) < state.slots and state.queue:
-                task = state.queue.pop()
-                if self.state.admission.lacks_worker(task):
-                    self.state.defer_popped(task)
-                    continue
-                self.state.dispatch(task, state)
-                if self.state.limits.train > 1 and state.queue:
-                    self._extend_train(task, state)
+                self._start(state.queue.pop(), state)
+
+    def _fill_with_admitted(self, state: ResourceState) -> None:
+        """Dispatch tasks to free slots, without using what is held for admitted ones.
+
+        If the head of the queue cannot start, the first one that was just admitted does.
+        """
+        needs, name = self.state.needs, state.resource.name
+        while len(state.running) < state.slots and state.queue:
+            (head,) = state.queue.first(1)
+            able = (t for t in (head, *needs.pledged(name)) if needs.may_start(t, name))
+            task = next(able, None)
+            if task is None:
+                return
+            state.queue.remove(task)
+            self._start(task, state)
+
+    def _start(self, task: TaskRecord, state: ResourceState) -> None:
+        """Dispatch a task, already out of its queue, to a free slot, unless it has to wait."""
+        if self.state.admission.lacks_worker(task):
+            self.state.defer_popped(task)
+        elif not self.state.needs.may_start(task, state.resource.name):
+            self.state.block_popped(task)
+        else:
+            self.state.dispatch(task, state)
+            if self.state.limits.train > 1 and state.queue:
+                self._extend_train(task, state)
 
     def _extend_train(self, first: TaskRecord, state: ResourceState) -> None:
         """Dispatch waiting short tasks like `first` behind it, in the same slot."""
@@ -330,6 +373,7 @@ def _may_join_train(task: TaskRecord) -> bool:
         or submitted.served
         or submitted.single
         or task.pinned is not None
+        or task.needs is not None
         or not task.preemptible
     )
 

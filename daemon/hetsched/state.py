@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hetsched import actions as a
+from hetsched.beginnings import pause
 from hetsched.breaker import LONGEST_REASON, Fault, Pair, key_of
+from hetsched.needs import NeedsLedger
 from hetsched.queues import RunQueue
 from hetsched.quotas import AdmissionQuota, FairQueue
 from hetsched.system import SECOND
@@ -48,6 +50,7 @@ class SchedulerState:
         self.limits = limits
         self.actions: list[Action] = []
         self.admission = AdmissionQuota(system, limits.quotas)
+        self.needs = NeedsLedger(system, limits.capacity)
         self._fair_queue = FairQueue()
         self._epoch = first_epoch
         self._sequence = 0
@@ -81,7 +84,7 @@ class SchedulerState:
 
     def finish(self) -> list[Action]:
         """Record tasks whose queue changed and circuits that changed; return all actions."""
-        if self.admission.may_admit or self.unfinished:
+        if self.admission.may_admit or self.unfinished or self.needs.may_admit:
             # A task can be admitted, for the policy to place, or work is left.
             self.actions.append(a.SetTimer(self.system.now + 1))
         if self._replaced:
@@ -113,6 +116,7 @@ class SchedulerState:
     def continue_pending(self) -> None:
         """Continue work that earlier calls left, up to the limit of steps."""
         self._follow_ended()
+        self._begin_due()
         while self._to_defer and self._steps > 0:
             task = self._to_defer.popleft()
             self.spend(task)
@@ -135,6 +139,8 @@ class SchedulerState:
         task = self._waiting(task_id)
         if self.admission.deferred_queue(task) is not None:
             return  # deferred by a quota, whatever a policy decides
+        if task in self.system.blocked:
+            return  # it waits for cores or memory
         if resource not in self.system.affinities(task.row):
             raise BugError(
                 f"task {task_id} cannot run on {resource}: {task.describe_story()}"
@@ -182,7 +188,7 @@ class SchedulerState:
     def drop(self, task_id: TaskId, reason: str) -> None:
         """End a waiting task as dropped."""
         task = self._waiting(task_id)
-        self._queue_of(task).remove(task)
+        self._remove(task)
         self.end(task, Step.DROPPED, reason)
 
     def dispatch(self, task: TaskRecord, state: ResourceState) -> None:
@@ -209,6 +215,7 @@ class SchedulerState:
         task.advance(Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
         state.trailing[task.id] = state.running.pop(task.id)
+        self.system.unload(task)
         if first.train is None:
             first.train = [first]
             due = self.system.now + int(self.limits.train_due_s * SECOND)
@@ -299,6 +306,7 @@ class SchedulerState:
         self._sequence += 1
         row = self._row(event, event.resources)
         task = TaskRecord(event.task, row, event, self.system.now, self._sequence)
+        task.needs = self.needs.capacity.bound(event.needs)
         if self.system.breaker:
             self._avoid_from_start(task)
         task.virtual_start = self._next_virtual_start(task)
@@ -306,6 +314,11 @@ class SchedulerState:
             self._await(task)
         self.system.tasks[task.id] = task
         self.system.tally.arrive(event.type)
+        if event.after or event.job or event.inputs:
+            before = [
+                self.system.tasks[other] for other in event.after if other in task.unmet
+            ]
+            self.system.graphs.add(task, before)
         return task
 
     def current(self, task_id: TaskId, epoch: int) -> TaskRecord | None:
@@ -350,6 +363,9 @@ class SchedulerState:
         task.progress_then = task.progress
         task.checkpointed = False
         state.running[task.id] = task
+        state.program = task.submitted.app
+        self.system.load(task)
+        self.needs.enter(task, state.resource.name)
         if not task.preemptible:
             self.update_row(task)
 
@@ -387,10 +403,26 @@ class SchedulerState:
             self.spend(task)
             self._push(task, None, task.rank)
 
+    def admit_blocked(self) -> None:
+        """Queue blocked tasks whose needs are free by now, for the policy."""
+        for task in self.needs.admit(self._steps):
+            self.spend(task)
+            self._push(task, None, task.rank)
+
+    def block_popped(self, task: TaskRecord) -> None:
+        """Block a task, already out of its queue, whose needs are not free at its turn."""
+        resource, task.resource = task.resource, None
+        self.report_place(task)
+        self.needs.block(task, resource)
+
     def defer_unfit(self) -> None:
         """Defer tasks that no usable resource can run; see `AdmissionQuota.admit`."""
         if not self.admission.quotas.limited:
             return
+        for task in [
+            t for t in self.system.blocked if not self.system.affinities(t.row)
+        ]:
+            self.defer_unadmitted(task)
         for row in list(self.system.unplaced.rows()):
             if not self.system.affinities(row):
                 self._defer_row(row)
@@ -408,7 +440,7 @@ class SchedulerState:
             task
         ):
             return
-        self._queue_of(task).remove(task)
+        self._remove(task)
         if task.resource is not None:
             task.resource = None
             self.report_place(task)
@@ -445,7 +477,7 @@ class SchedulerState:
         Its intent stays, for the caller to follow; `enqueue` and `hold` clear it.
         """
         if task.state.placeable:
-            self._queue_of(task).remove(task)
+            self._remove(task)
         elif task.state is State.RUNNING and task.resource is not None:
             self._vacate(task, self.system.states[task.resource])
             self.system.departing.pop(task.id, None)
@@ -453,11 +485,37 @@ class SchedulerState:
 
     def hold(self, task: TaskRecord) -> None:
         """Hold a task that is in no queue."""
-        self.admission.leave(task)
-        self.end_trial(task)
-        task.intent = task.resource = None
+        self._set_aside(task)
         if task.state is not State.HELD:
             task.advance(Step.TASK_HELD, self.system.now)
+
+    def await_instant(self, task: TaskRecord) -> bool:
+        """Let a task in no queue wait until it may begin; return whether it has to."""
+        if task.not_before <= self.system.now:
+            return False
+        if task.state is not State.WAITING:
+            task.advance(Step.INSTANT_AWAITED, self.system.now)
+        self.system.beginnings.add(task)
+        return True
+
+    def pause(self, task: TaskRecord, reason: str) -> None:
+        """Let a task that failed, and is in no queue, run again after a pause.
+
+        It starts from its last snapshot, or from the beginning.
+        """
+        held = task.holding
+        self._set_aside(task)
+        task.retried += 1
+        task.not_before = self.system.now + pause(task.retried)
+        task.progress, task.rank = task.kept, 0.0
+        task.last_resource = task.came_from = None
+        if held:
+            task.advance(Step.INSTANT_AWAITED, self.system.now)
+            self.hold(task)
+        else:
+            self.await_instant(task)
+        self.update_row(task)
+        self.record(task, "retried", reason)
 
     def retry(self, task: TaskRecord, step: Step, reason: str) -> None:
         """Queue a task to start again from its last snapshot, or from the beginning."""
@@ -601,7 +659,10 @@ class SchedulerState:
         if state.resource.shared:
             state.update_attained(self.system.now)
         has_slot = state.running.pop(task.id, None) is not None
-        if not has_slot:
+        self.system.unload(task)
+        if has_slot:
+            self.needs.leave(task, state.resource.name)
+        else:
             del state.trailing[task.id]
         task.not_started = task.recalled = False
         train, task.train = task.train, None
@@ -611,6 +672,7 @@ class SchedulerState:
         if has_slot and train:
             following = train[0]
             state.running[following.id] = state.trailing.pop(following.id)
+            self.system.load(following)
             if following.recalled:  # its worker will report whether it has started
                 self.system.departing[following.id] = following
             else:
@@ -628,10 +690,14 @@ class SchedulerState:
         """Admit a task that begins to wait, or defer it; return whether it was admitted."""
         if self.system.breaker:
             self._offer_trial(task)
-        if self.admission.admit(task):
+        if not self.admission.admit(task):
+            task.resource = None
+            self.admission.defer(task)
+            return False
+        if self.needs.may_start(task):
             return True
         task.resource = None
-        self.admission.defer(task)
+        self.needs.block(task)
         return False
 
     def _reconsider(self, task: TaskRecord) -> None:
@@ -694,7 +760,9 @@ class SchedulerState:
 
     def _await(self, task: TaskRecord) -> None:
         live = self.system.tasks
-        task.unmet = {other for other in task.submitted.after if other in live}
+        submitted = task.submitted
+        task.unmet = {other for other in submitted.after if other in live}
+        task.needed = not submitted.after_notok or submitted.notok_met
         for other in task.unmet:
             self._dependents.setdefault(other, deque()).append(task)
 
@@ -703,6 +771,26 @@ class SchedulerState:
         if not task.state.placeable:
             raise BugError(f"task {task_id} is {task.state}, not waiting")
         return task
+
+    def _set_aside(self, task: TaskRecord) -> None:
+        """Withdraw what a task in no queue has been given to run."""
+        self.admission.leave(task)
+        self._leave_needs(task)
+        self.end_trial(task)
+        self.system.beginnings.remove(task)
+        task.intent = task.resource = None
+
+    def _leave_needs(self, task: TaskRecord) -> None:
+        """Let blocked tasks be examined: one that was admitted before them is gone."""
+        if task.needs is not None:
+            self.needs.release()
+
+    def _remove(self, task: TaskRecord) -> None:
+        """Remove a waiting task from where it waits."""
+        if task in self.system.blocked:
+            self.needs.unblock(task)
+        else:
+            self._queue_of(task).remove(task)
 
     def _queue_of(self, task: TaskRecord) -> RunQueue:
         if task.resource is None:
@@ -755,10 +843,14 @@ class SchedulerState:
 
     def _close(self, task: TaskRecord, step: Step, reason: str | None) -> None:
         self.admission.leave(task)
+        self._leave_needs(task)
         self.end_trial(task)
+        self.system.beginnings.remove(task)
         self.release_worker(task)
         task.advance(step, self.system.now)
         del self.system.tasks[task.id]
+        completed = task.state is State.COMPLETED
+        self.system.graphs.end(task, task.last_resource if completed else None)
         if task.id in self._dependents:
             self.system.ending.add(task.id)
             self._ended.append(task)
@@ -786,20 +878,51 @@ class SchedulerState:
                 del self._dependents[ended.id]
 
     def _follow(self, ended: TaskRecord, task: TaskRecord) -> None:
-        """Queue a dependent of a completed task; cancel that of any other."""
+        """Queue a dependent whose conditions are met by an end; cancel it if one cannot be."""
         if task.state.ended:
             return
         if isinstance(task.unmet, set):  # always, as it has a dependency
             task.unmet.discard(ended.id)
-        if ended.state is not State.COMPLETED:
-            reason = dependency_ended(ended.id, ended.state)
+        reason = _reason_to_end(ended, task)
+        if reason:
             self._close(task, Step.DEPENDENCY_ENDED, reason)
         elif not task.unmet and task.state is State.WAITING:
-            task.advance(Step.DEPENDENCIES_MET, self.system.now)
+            self._begin(task, Step.DEPENDENCIES_MET)
+
+    def _begin_due(self) -> None:
+        """Queue tasks that waited for an instant which has come."""
+        beginnings = self.system.beginnings
+        while self._steps > 0 and beginnings.is_due(self.system.now):
+            task = beginnings.pop()
+            self.spend(task)
+            self._begin(task, Step.INSTANT_CAME)
+
+    def _begin(self, task: TaskRecord, step: Step) -> None:
+        """Queue a task that waits for no other one, if it may begin by now."""
+        if not self.await_instant(task):
+            task.advance(step, self.system.now)
             self.enqueue(task)
             self.record(task, "queued")
+
+
+def _reason_to_end(ended: TaskRecord, task: TaskRecord) -> str:
+    """Apply the condition of a dependency; return why the dependent ends, empty: it does not."""
+    submitted = task.submitted
+    completed = ended.state is State.COMPLETED
+    if ended.id in submitted.after_notok:
+        task.needed = task.needed or not completed
+        if not task.needed and submitted.after_notok.isdisjoint(task.unmet):
+            return not_needed(ended.id)
+    elif not completed and ended.id not in submitted.after_any:
+        return dependency_ended(ended.id, ended.state)
+    return ""
 
 
 def dependency_ended(task: int, state: str) -> str:
     """Return why a task ends that depends on one which did not complete."""
     return f"task {task}, which it comes after, ended as {state}"
+
+
+def not_needed(task: int) -> str:
+    """Return why a task ends that runs only if one before it does not complete."""
+    return f"not needed: task {task} completed"

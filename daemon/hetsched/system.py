@@ -9,12 +9,17 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from hetsched.beginnings import Beginnings
 from hetsched.breaker import Breaker
-from hetsched.queues import RunQueue
+from hetsched.crowding import Crowding
+from hetsched.graphs import JobGraphs
+from hetsched.queues import BlockedTasks, RunQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hetsched.contention import ContentionModel, Loads
+    from hetsched.graphs import JobGraph
     from hetsched.ids import Nanoseconds, TaskId
     from hetsched.tasks import Row, TaskRecord
 
@@ -37,6 +42,7 @@ class Resource:
         reconfigure_s: time to load another program (FPGA).
         queue_limit: tasks that may wait in its queue, for policies that bound it.
         shared: whether tasks share its speed, so that each of n takes n times as long.
+        memory_bytes: the device's own memory, in bytes; None: it is not counted.
 
     """
 
@@ -49,6 +55,7 @@ class Resource:
     reconfigure_s: float = 0.0
     queue_limit: int | None = None
     shared: bool = False
+    memory_bytes: int | None = None
 
 
 def watts_of(resource: Resource) -> float:
@@ -73,6 +80,8 @@ class ResourceState:
     draining: bool = False
     slots: int = field(init=False)
     """Slots that tasks may use: not those blocked by processes that cannot be ended."""
+    program: str = ""
+    """Application of the task that started last: its program is loaded."""
     attained: Nanoseconds = 0
     """Service that each task of a shared resource has attained by `attained_at`: nanoseconds
     at full speed."""
@@ -134,11 +143,16 @@ class Fit:
 class System:
     """Everything that a decision may depend on; read-only for policies."""
 
+    objective: Objective = "performance"
+    """Measure of affinity that the policy chose; set by the scheduler."""
+    now: Nanoseconds = 0
+
     def __init__(
         self,
         resources: Sequence[Resource],
         estimates: Estimates,
         breaker: Breaker | None = None,
+        contention: ContentionModel | None = None,
     ) -> None:
         self.resources = {resource.name: resource for resource in resources}
         self.states = {r.name: ResourceState(r) for r in resources}
@@ -152,6 +166,10 @@ class System:
         """Tasks that ended and some of whose dependents are not handled yet."""
         self.deferred: dict[int, RunQueue] = {}
         """Owner -> tasks beyond the owner's quota, or without a worker; hidden from policies."""
+        self.blocked = BlockedTasks()
+        """Tasks that wait for cores or memory (`hetsched.needs`); hidden from policies."""
+        self.beginnings = Beginnings()
+        """Tasks that may not begin yet."""
         self.unattended: set[int] = set()
         """Owners without a launcher that starts workers for their tasks."""
         self.departing: dict[TaskId, TaskRecord] = {}
@@ -160,12 +178,14 @@ class System:
         """Applications that avoid a resource for now because they failed there."""
         self.tally = Tally()
         """Numbers of tasks of each type that arrived and that completed in time."""
-        self.objective: Objective = "performance"
-        """Measure of affinity that the policy chose; set by the scheduler."""
-        self.now: Nanoseconds = 0
+        self.crowding = None if contention is None else Crowding(contention)
+        """Contention for what resources share; None: it is not modelled."""
+        self.graphs = JobGraphs(
+            self._seconds_of, contention.seconds_per_byte() if contention else 0.0
+        )
+        """The jobs whose tasks depend on each other."""
         self._fits: dict[Row, Fit] = {}
-        self._version = -1
-        self._usable = list(self.states.values())
+        self._version, self._usable = -1, list(self.states.values())
 
     # ------------------------------------------------------------ resources
 
@@ -245,7 +265,7 @@ class System:
         A task that is overdue by as much is not expected to end soon.
         """
         states = self.states.values()
-        if self.unplaced or any(state.queue for state in states):
+        if self.unplaced or self.blocked or any(state.queue for state in states):
             return False
         limit = self.now - 2 * int(seconds * SECOND)
         return any(
@@ -254,6 +274,97 @@ class System:
             for state in states
             for task in state.running.values()
         )
+
+    # ------------------------------------------------------------ jobs
+
+    def job_of(self, task: TaskRecord) -> JobGraph | None:
+        """Return the job of a task; None: it belongs to none, and no task depends on it."""
+        node = self.graphs.nodes.get(task.id)
+        return None if node is None else node.job
+
+    def rank(self, task: TaskRecord) -> float:
+        """Return the upward rank of a task, in seconds.
+
+        The mean of its expected times, and the longest chain of mean times and transfers
+        of tasks that depend on it (Topcuoglu et al., 2002, equation 8).
+        """
+        node = self.graphs.nodes.get(task.id)
+        return self._seconds_of(task.row)[0] if node is None else node.rank
+
+    def work_left(self, job: JobGraph) -> float:
+        """Return the sum of the least expected times of a job's unfinished tasks, seconds."""
+        return job.work_left
+
+    def work_left_of(self, task: TaskRecord) -> float:
+        """Return the work left of a task's job; its own least time where it has none."""
+        node = self.graphs.nodes.get(task.id)
+        return self.fit(task.row).least_s if node is None else node.job.work_left
+
+    def inputs_of(self, task: TaskRecord) -> list[tuple[str, int]]:
+        """List the resources on which the inputs of a task lie, and their bytes."""
+        return self.graphs.inputs_of(task.id)
+
+    def _seconds_of(self, row: Row) -> tuple[float, float]:
+        """Return the mean and the least of the expected times of a row, in seconds."""
+        fit = self.fit(row)
+        if not fit.expected:
+            return fit.least_s, fit.least_s
+        return sum(fit.expected.values()) / len(fit.expected) / SECOND, fit.least_s
+
+    # ------------------------------------------------------------ contention
+
+    def stretch(self, row: Row, resource: str) -> float:
+        """Return the factor by which a task that starts now is expected to take longer.
+
+        Slower than alone, because of the tasks that run and of what is believed about
+        other programs; 1 where contention is not modelled.
+        """
+        if self.crowding is None:
+            return 1.0
+        loads = self.crowding.model.loads.get((row.type, resource), ())
+        return self.crowding.slowdown_if_started(loads, self.now)
+
+    def expected(self, row: Row, resource: str) -> float:
+        """Return the seconds that a whole task is expected to take if it starts now.
+
+        Infinite where it cannot run; without the time of transfers.
+        """
+        seconds = self.seconds(row, resource)
+        return seconds if seconds == math.inf else seconds * self.stretch(row, resource)
+
+    def alone(self, task: TaskRecord, resource: str) -> tuple[float, Loads]:
+        """Return the seconds of a whole task alone with its transfers, and its loads.
+
+        Its inputs are copied from where they lie, unless it has progressed already.
+        """
+        seconds = self.seconds(task.row, resource)
+        if seconds == math.inf:
+            return seconds, ()
+        inputs = [] if task.progress > 0.0 else self.inputs_of(task)
+        if self.crowding is not None:
+            model = self.crowding.model
+            transfer = model.transfer(inputs, resource) if inputs else {}
+            return model.with_transfer(task.row.type, resource, seconds, transfer)
+        for source, size in inputs:
+            if source != resource:
+                seconds += size * (self._pace(source) + self._pace(resource))
+        return seconds, ()
+
+    def load(self, task: TaskRecord) -> None:
+        """Enter the load of a task that starts to run. Called by the state only."""
+        if self.crowding is not None and task.resource is not None:
+            alone, loads = self.alone(task, task.resource)
+            self.crowding.enter(task.id, alone, loads, self.now)
+
+    def unload(self, task: TaskRecord) -> None:
+        """Remove the load of a task that runs no longer. Called by the state only."""
+        if self.crowding is not None:
+            self.crowding.leave(task.id, self.now)
+
+    def _pace(self, resource: str) -> float:
+        """Return the seconds per byte of a resource's link; 0 without one."""
+        rate = self.resources[resource].link_bytes_per_s
+        return 1.0 / rate if rate else 0.0
 
     # ------------------------------------------------------------ estimates
 

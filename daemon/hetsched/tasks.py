@@ -13,6 +13,7 @@ from libtask.errors import BugError
 
 if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds, TaskId
+    from hetsched.limits import Needs
 
 
 class State(StrEnum):
@@ -59,6 +60,8 @@ class Step(StrEnum):
     DEPENDENCIES_AWAITED = "DependenciesAwaited"
     DEPENDENCY_ENDED = "DependencyEnded"
     DEPENDENCIES_MET = "DependenciesMet"
+    INSTANT_AWAITED = "InstantAwaited"
+    INSTANT_CAME = "InstantCame"
     DISPATCHED = "Dispatched"
     DROPPED = "Dropped"
     RETRIED = "Retried"
@@ -75,11 +78,14 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.HELD, Step.WORKER_LOST): State.HELD,
     (State.HELD, Step.DEPENDENCIES_AWAITED): State.WAITING,
     (State.HELD, Step.DEPENDENCY_ENDED): State.CANCELLED,
+    (State.HELD, Step.INSTANT_AWAITED): State.WAITING,
+    (State.WAITING, Step.INSTANT_CAME): State.QUEUED,
     (State.WAITING, Step.DEPENDENCIES_MET): State.QUEUED,
     (State.WAITING, Step.DEPENDENCY_ENDED): State.CANCELLED,
     (State.WAITING, Step.TASK_HELD): State.HELD,
     (State.WAITING, Step.TASK_CANCELLED): State.CANCELLED,
     (State.QUEUED, Step.DEPENDENCIES_AWAITED): State.WAITING,
+    (State.QUEUED, Step.INSTANT_AWAITED): State.WAITING,
     (State.QUEUED, Step.RESTORED): State.RUNNING,
     (State.QUEUED, Step.RESTORED_WAITING): State.PREEMPTED,
     (State.QUEUED, Step.DISPATCHED): State.RUNNING,
@@ -89,6 +95,7 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.QUEUED, Step.TASK_FAILED): State.FAILED,
     (State.QUEUED, Step.WORKER_LOST): State.QUEUED,
     (State.PREEMPTED, Step.RESTORED): State.RUNNING,
+    (State.PREEMPTED, Step.INSTANT_AWAITED): State.WAITING,
     (State.PREEMPTED, Step.TASK_FINISHED): State.COMPLETED,
     (State.HELD, Step.TASK_FINISHED): State.COMPLETED,
     (State.PREEMPTED, Step.DISPATCHED): State.RUNNING,
@@ -101,6 +108,7 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.RUNNING, Step.TASK_FINISHED): State.COMPLETED,
     (State.RUNNING, Step.TASK_FAILED): State.FAILED,
     (State.RUNNING, Step.TASK_ABORTED): State.CANCELLED,
+    (State.RUNNING, Step.INSTANT_AWAITED): State.WAITING,
     (State.RUNNING, Step.RETRIED): State.QUEUED,
     (State.RUNNING, Step.RETURNED): State.QUEUED,
     (State.RUNNING, Step.WORKER_LOST): State.QUEUED,
@@ -195,7 +203,10 @@ class TaskRecord:
         pinned: the only resource on which its owner wants it; `excluded`: where it failed.
         failures: resource -> reason of its last failure there.
         checkpointed: whether it has reached a checkpoint since it came to its resource.
-        unmet: unfinished tasks that must complete first.
+        unmet: unfinished tasks that must end first, as the conditions of its submission say.
+        needed: whether a task of `after_notok` did not complete, or there is none.
+        retried: how often it was run again after it had failed by itself.
+        not_before: instant before which it may not begin.
         progress: share done, 0 to 1, as last reported at `progress_at`.
         attained: `ResourceState.attained` of its resource at `progress_at`, if that is shared.
         kept: share that a snapshot holds, which survives the loss of a worker.
@@ -211,6 +222,8 @@ class TaskRecord:
         not_started: it was dispatched behind others of a train and is not known to have
             started; `recalled`: its worker was asked to give it back.
         never_in_train: it was in a train whose worker was lost, and must not be in one again.
+        needs: its needs while it runs, at most what the node has.
+        gated: number of releases of needs when it was refused a free slot; -1: it was not.
 
     """
 
@@ -232,6 +245,7 @@ class TaskRecord:
     failures: dict[str, str] = field(default_factory=dict)
     checkpointed: bool = False
     unmet: set[TaskId] | frozenset[TaskId] = frozenset()
+    needed: bool = True
     progress: float = 0.0
     progress_at: Nanoseconds = 0
     attained: Nanoseconds = 0
@@ -247,7 +261,11 @@ class TaskRecord:
     not_started: bool = False
     recalled: bool = False
     never_in_train: bool = False
+    needs: Needs | None = None
+    gated: int = -1
     attempts: int = 0
+    retried: int = 0
+    not_before: Nanoseconds = 0
     story: list[tuple[Nanoseconds, State, Step, State]] = field(default_factory=list)
 
     def reach(self, progress: float) -> None:

@@ -19,13 +19,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from libtask.documents import ALL_CORES
 from libtask.errors import HetError, InputError, NotFoundError
+from libtask.inputs import taken_out
 from libtask.messages import Kind, TaskSpec
-from libtask.parameters import build, one_line, plain, suggestion
+from libtask.parameters import (
+    build,
+    check_all,
+    one_line,
+    plain,
+    suggestion,
+    values_of,
+)
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import ModuleType
+
 
 __all__ = ["Options", "available", "build", "describe", "name_of", "resolve", "size_of"]
 
@@ -47,23 +58,61 @@ class Options:
     Attributes:
         priority: higher runs first within a queue.
         after: ids of tasks that must complete first; `-k`: the k-th before in the submit.
+        after_any: ids of tasks that must end first, in whatever way.
+        after_notok: ids of tasks that must end first, at least one of them without
+            completing; if all complete, the task is cancelled.
         hold: wait for a release.
         resources: allowed resource names; empty: any.
         strip: fixed strip size in iterations; None: sized to the target interval.
         name: the user's label.
         deadline_s: seconds from submission to the deadline; None: none.
         overrun: whether to `continue` or to `stop` at the deadline.
+        cores: processor cores that it needs; -1: all; None: as its class says.
+        memory_bytes: host memory that it needs; 0: none is counted.
+        device_bytes: memory that it needs of the device that runs it.
+        time_limit_s: seconds for which it may run; None: any time.
+        job: name of the user's job that it belongs to; empty: none.
+        retries: how often it is run again after failures of its own; None: as its class
+            says.
 
     """
 
     priority: int = 0
     after: tuple[int, ...] = ()
+    after_any: tuple[int, ...] = ()
+    after_notok: tuple[int, ...] = ()
     hold: bool = False
     resources: tuple[str, ...] = ()
     strip: int | None = None
     name: str = ""
     deadline_s: float | None = None
     overrun: Literal["continue", "stop"] = "continue"
+    cores: int | None = None
+    memory_bytes: int = 0
+    device_bytes: int = 0
+    time_limit_s: float | None = None
+    job: str = ""
+    retries: int | None = None
+
+
+LONGEST_JOB = 100
+"""Most characters of a job's name."""
+
+
+def check_job(name: str) -> str:
+    """Check the name of a job, which must fit into a selector.
+
+    Raises:
+        InputError: it is too long, or contains commas, spaces or control characters.
+
+    """
+    bad = any(each == "," or each.isspace() or not each.isprintable() for each in name)
+    if bad or len(name) > LONGEST_JOB:
+        raise InputError(
+            f"job {name[:LONGEST_JOB]!r}: expected up to {LONGEST_JOB} characters, "
+            "without commas and spaces"
+        )
+    return name
 
 
 # ---------------------------------------------------------------- find
@@ -142,6 +191,10 @@ def _entry_points() -> dict[str, str]:
 @functools.cache
 def _named(app: str) -> type[Task]:
     place = BUILT_IN.get(app) or _entry_points().get(app)
+    if place is None:
+        _entry_points.cache_clear()  # it may have been installed meanwhile
+        importlib.invalidate_caches()
+        place = _entry_points().get(app)
     if place is None:
         names = available()
         listing = ", ".join(names) or "none installed"
@@ -224,8 +277,39 @@ def _is_task(value: object) -> bool:
 # ---------------------------------------------------------------- describe
 
 
-def describe(task: Task, app: str, options: Options) -> TaskSpec:
+@dataclass(frozen=True, slots=True)
+class LateTask:
+    """A task that is built in its worker: parameters are results of other tasks.
+
+    Attributes:
+        app_class: its application.
+        params: parameter name -> value, with references.
+
+    """
+
+    app_class: type[Task]
+    params: Mapping[str, Any]
+
+
+def drafted(app_class: type[Task], params: Mapping[str, Any]) -> Task | LateTask:
+    """Build a task, or check its parameters if some are results of other tasks.
+
+    Raises:
+        InputError: a parameter is unknown, missing or invalid.
+
+    """
+    _, inputs = taken_out(params)
+    if not inputs:
+        return build(app_class, params)
+    late = {str(place[0]) for each in inputs for place in each.places}
+    check_all(app_class, params, late)
+    return LateTask(app_class, params)
+
+
+def describe(task: Task | LateTask, app: str, options: Options) -> TaskSpec:
     """Describe a task for submission.
+
+    The size of a task is unknown as long as parameters are results of other tasks.
 
     Args:
         task: the task, parameters checked.
@@ -236,29 +320,61 @@ def describe(task: Task, app: str, options: Options) -> TaskSpec:
         InputError: an input file is bad, or the task needs more memory than this machine has.
 
     """
-    size = size_of(task)
-    _refuse_too_big(task, size)
+    app_class = class_of(task)
+    values = task.params if isinstance(task, LateTask) else values_of(task)
+    cleared, inputs = taken_out(values)
+    if isinstance(task, LateTask) or (inputs and task.sized_by_inputs):
+        size, kinds, further = Size(), list(app_class.implementations), {}
+    else:
+        size, kinds, further = size_of(task), _kinds(task), task.described()
+    _refuse_too_big(app_class, size)
     return TaskSpec(
         app=absolute(app),
-        params=plain(task),
+        params=plain(app_class, cleared),
+        inputs=inputs,
         type=f"{short_name(app)}/{size.signature}",
-        kinds=_kinds(task),
+        kinds=kinds,
         work=float(size.work),
         input_bytes=int(size.input_bytes),
         state_bytes=int(size.state_bytes),
         priority=options.priority,
         after=list(options.after),
+        after_any=list(options.after_any),
+        after_notok=list(options.after_notok),
         hold=options.hold,
         resources=list(options.resources),
         strip=options.strip,
         iterations=size.iterations,
         name=options.name,
+        job=options.job,
         deadline_s=options.deadline_s,
         overrun=options.overrun,
+        cores=_cores(app_class, options),
+        memory_bytes=options.memory_bytes,
+        device_bytes=options.device_bytes,
+        time_limit_s=options.time_limit_s,
+        retries=_retries(app_class, options),
         cwd=str(Path.cwd()),
-        version=version_of(type(task)),
-        **task.described(),
+        version=version_of(app_class),
+        **further,
     )
+
+
+def class_of(task: Task | LateTask) -> type[Task]:
+    """Return the application of a task."""
+    return task.app_class if isinstance(task, LateTask) else type(task)
+
+
+def _cores(app_class: type[Task], options: Options) -> int:
+    """Return the cores that a task needs, by its options or else by its class."""
+    cores = app_class.needs_cores if options.cores is None else options.cores
+    return ALL_CORES if cores == "all" else cores
+
+
+def _retries(app_class: type[Task], options: Options) -> int:
+    """Return how often a task is run again, by its options or else by its class."""
+    given = options.retries
+    return app_class.retries_failures if given is None else given
 
 
 def size_of(task: Task) -> Size:
@@ -297,12 +413,12 @@ def _kinds(task: Task) -> list[Kind]:
     return kinds
 
 
-def _refuse_too_big(task: Task, size: Size) -> None:
+def _refuse_too_big(app_class: type[Task], size: Size) -> None:
     needed = size.memory_bytes or size.input_bytes + size.state_bytes
     there = machine_memory()
     if needed > there:
         raise InputError(
-            f"{type(task).__name__}: needs {readable_bytes(needed)},"
+            f"{app_class.__name__}: needs {readable_bytes(needed)},"
             f" this machine has {readable_bytes(there)}"
         )
 

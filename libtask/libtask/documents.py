@@ -20,6 +20,13 @@ MOST = 1e15
 """The largest number in a document: 30 million years in seconds, a petabyte in bytes."""
 LEAST = 1e-200
 """The smallest number above 0: a quotient by a smaller one may be infinite."""
+ALL_CORES = -1
+"""Number of cores that stands for all of the node's."""
+MAX_CORES = 1 << 20
+MAX_BYTES = 1 << 60
+"""Limits of the cores and of the memory that a task may need."""
+MAX_RETRIES = 100
+"""Maximum number of retries of a task after failures of its own."""
 LARGEST_WHOLE = (1 << 63) - 1
 """The largest whole number that a message or the store can hold."""
 

@@ -55,19 +55,11 @@ def build(
         text: values are command-line strings, to be parsed as the declared types.
 
     Raises:
-        InputError: a parameter is unknown, missing or invalid; names it and its type.
+        InputError: parameters are unknown, missing or invalid; names all of them, with
+            their types.
 
     """
-    known = parameters(app_class)
-    values = {
-        name: _checked(app_class, known, name, value, text=text)
-        for name, value in params.items()
-    }
-    missing = [
-        item for item in known.values() if item.required and item.name not in values
-    ]
-    if missing:
-        raise InputError(f"{app_class.__name__}: missing parameter {missing[0]}")
+    values = _all_checked(app_class, params, set(), text=text)
     try:
         return app_class(**values)
     except (ValueError, TypeError) as error:
@@ -87,15 +79,33 @@ def parameters(app_class: type[Task]) -> dict[str, Parameter]:
     return _PARAMETERS[app_class]
 
 
-def plain(task: Task) -> dict[str, Any]:
-    """Return the parameters of a task as plain values for the wire.
+def check_all(app_class: type[Task], params: Mapping[str, Any], late: set[str]) -> None:
+    """Check parameters of a task that cannot be built yet.
+
+    Args:
+        app_class: the application.
+        params: parameter name -> value.
+        late: names of parameters whose values are not known yet.
+
+    Raises:
+        InputError: as for `build`.
+
+    """
+    _all_checked(app_class, params, late, text=False)
+
+
+def values_of(task: Task) -> dict[str, Any]:
+    """Return the values of a task's parameters."""
+    return {name: getattr(task, name) for name in parameters(type(task))}
+
+
+def plain(app_class: type[Task], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as plain values for the wire.
 
     Raises:
         InputError: a value has no plain form.
 
     """
-    app_class = type(task)
-    values = {name: getattr(task, name) for name in parameters(app_class)}
     try:
         result: dict[str, Any] = msgspec.to_builtins(
             values, builtin_types=(bytes, bytearray), enc_hook=_to_plain
@@ -173,8 +183,39 @@ def _evaluated(single: Any, scope: dict[str, Any], name: str) -> Any:
         return Any  # a type that is imported only for type checkers cannot be checked
 
 
+def _all_checked(
+    app_class: type[Task], params: Mapping[str, Any], late: set[str], *, text: bool
+) -> dict[str, Any]:
+    """Return the values of parameters, without those whose values are not known yet.
+
+    Raises:
+        InputError: some are wrong; names all of them in one line.
+
+    """
+    known = parameters(app_class)
+    values: dict[str, Any] = {}
+    mistakes: list[str] = []
+    for name, value in params.items():
+        if name in known and name in late:
+            continue
+        try:
+            values[name] = _checked(known, name, value, text=text)
+        except InputError as error:
+            mistakes.append(str(error))
+    mistakes += [
+        f"missing parameter {each}"
+        for each in known.values()
+        if each.required and each.name not in params
+    ]
+    if any(name not in known for name in params):
+        listing = "; ".join(str(each) for each in known.values()) or "none"
+        mistakes.append(f"parameters: {listing}")
+    if mistakes:
+        raise InputError(f"{app_class.__name__}: {'; '.join(mistakes)}")
+    return values
+
+
 def _checked(
-    app_class: type[Task],
     known: dict[str, Parameter],
     name: str,
     value: Any,
@@ -182,17 +223,13 @@ def _checked(
     text: bool,
 ) -> Any:
     if name not in known:
-        listing = "; ".join(str(item) for item in known.values()) or "none"
-        hint = suggestion(name, known)
-        raise InputError(
-            f"{app_class.__name__}: unknown parameter {name!r}{hint}; parameters: {listing}"
-        )
+        raise InputError(f"unknown parameter {name!r}{suggestion(name, known)}")
     try:
         return _converted(value, known[name].type, text=text)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
         expected = _expected(known[name].type, error)
         raise InputError(
-            f"{app_class.__name__}: parameter {name}: {expected}, got {_shown(value)}"
+            f"parameter {name}: {expected}, got {_shown(value)}"
         ) from error
 
 

@@ -22,7 +22,8 @@ PAGE_BYTES = 4096
 TEXT_BYTES = 500
 """Maximum bytes of the name of a resource or a compiled program."""
 _TASK = struct.Struct("<qqq")
-_PHASE, _COMPUTED, _TASK_AT, _PLACE, _PROGRAM = 0, 1, 8, 64, 1024
+_LIMIT = struct.Struct("<Q")
+_PHASE, _COMPUTED, _TASK_AT, _LIMIT_AT, _PLACE, _PROGRAM = 0, 1, 8, 40, 64, 1024
 
 
 class Phase(IntEnum):
@@ -106,6 +107,17 @@ class PhasePage:
         """Use the memory of another page from now on."""
         self._memory = page._memory
         self._place = ""
+
+    def limit_memory(self, limit: int) -> None:
+        """Set the bytes that the task may use from now on; 0: any number."""
+        _LIMIT.pack_into(self._memory, _LIMIT_AT, limit)
+
+    def memory_limit(self) -> int:
+        """Return the bytes that the present task may use; 0: any number."""
+        if self._memory[_PHASE] == Phase.IDLE:
+            return 0
+        (limit,) = _LIMIT.unpack_from(self._memory, _LIMIT_AT)
+        return int(limit)
 
     def begin(self, task: int, epoch: int, log_start: int, phase: Phase) -> None:
         """Begin a segment of a task."""

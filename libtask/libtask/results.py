@@ -43,6 +43,10 @@ WARNINGS = 20
 LARGEST_WHOLE = 1 << 63
 
 
+SIMPLE = (bool, int, float, str, type(None))
+"""Types whose values a message returns unchanged."""
+
+
 class _NotPlainError(Exception):
     """A value has no plain form."""
 
@@ -54,11 +58,25 @@ class EncodedResult:
     Attributes:
         value: plain values.
         warnings: a line for each value without a plain form.
+        packed: the value as encoded in a message; empty: None.
 
     """
 
     value: Any
     warnings: list[str]
+    packed: bytes = b""
+
+
+class Exact:
+    """Marks a value that is kept pickled unless its plain form is the same object type.
+
+    Calls of Python functions return it: a tuple must not come back as a list.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
 class ResultEncoder:
@@ -78,16 +96,22 @@ class ResultEncoder:
 
     def keep(self, result: Any) -> EncodedResult:
         """Encode a result."""
-        value = self._plain(result, "result", 0)
-        if self._is_large(value):
+        if isinstance(result, Exact):
+            value = self._exactly(result.value)
+        else:
+            value = self._plain(result, "result", 0)
+        packed = msgspec.msgpack.encode(value)
+        if self._values > MOST_VALUES or len(packed) > LARGEST:
             self._room = 0
             value = self._pickled(result, "result", "it is large")
-        return EncodedResult(value, self._warnings[:WARNINGS])
+            packed = msgspec.msgpack.encode(value)
+        return EncodedResult(value, self._warnings[:WARNINGS], packed)
 
-    def _is_large(self, value: Any) -> bool:
-        if self._values > MOST_VALUES:
-            return True
-        return len(msgspec.msgpack.encode(value)) > LARGEST
+    def _exactly(self, value: Any) -> Any:
+        """Keep a value that comes back as it is: short plain ones, or pickled ones."""
+        if type(value) in SIMPLE and _is_short(value):
+            return value
+        return self._stored(type(value).__name__, _pickle(value))
 
     def _plain(self, value: Any, key: str, depth: int) -> Any:
         self._values += 1
@@ -143,6 +167,13 @@ class ResultEncoder:
         return {MARK: name, "file": str(path), "bytes": len(data)}
 
 
+def _is_short(value: Any) -> bool:
+    """Return whether a simple value fits into a message as it is."""
+    if isinstance(value, str):
+        return len(value) <= INLINE and value.isascii()
+    return not isinstance(value, int) or -LARGEST_WHOLE <= value < LARGEST_WHOLE
+
+
 def restored(result: Any) -> Any:
     """Return a result with its values unpickled, for the caller's own tasks only.
 
@@ -160,7 +191,7 @@ def restored(result: Any) -> Any:
         return {key: restored(each) for key, each in result.items()}
     data = result.get("data")
     if data is None and "file" in result:
-        data = _content(Path(result["file"]))
+        data = own_content(Path(result["file"]))
     if data is None:
         return result
     try:
@@ -193,8 +224,13 @@ def told(result: Any) -> Any:
     return {key: told(each) for key, each in result.items()}
 
 
-def _content(path: Path) -> bytes:
-    """Read a file that the caller must own."""
+def own_content(path: Path) -> bytes:
+    """Read a file that the caller must own.
+
+    Raises:
+        InputError: it is gone, or another user's.
+
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
+from libtask.arrays import installed, on_arrays
 from libtask.messages import Kind
 
 if TYPE_CHECKING:
@@ -72,18 +73,45 @@ class Task:
 
     needs_device: ClassVar[bool] = True
     """Whether the implementations compute on the device that they receive."""
+    needs_cores: ClassVar[int | Literal["all"]] = 0
+    """Processor cores that a task needs of the host; 0: none are counted for it."""
+    retries_failures: ClassVar[int] = 0
+    """Maximum number of times that a failed task is run again, with growing pauses."""
     keeps_snapshots: ClassVar[bool] = True
     """Whether a worker can write the progress to disk."""
+    sized_by_inputs: ClassVar[bool] = True
+    """Whether `size` and `kinds` need parameters that may be results of other tasks: they
+    are not called if such results are still missing."""
+
+    array_kinds: ClassVar[frozenset[Kind]] = frozenset()
+    """Kinds whose implementation computes with `device.xp`; `on` sets it."""
+    array_libraries: ClassVar[tuple[str, ...]] = ("cupy", "torch")
+    """Array libraries for `device.xp` on accelerators: the first is used that the
+    environment has and that finds the device."""
 
     def __init_subclass__(cls) -> None:
         cls.implementations = dict(cls.implementations)
 
     @classmethod
-    def on(cls, kind: Kind) -> Callable[[Written], Written]:
-        """Declare the implementation for a kind of device."""
+    def on(cls, *kinds: Kind) -> Callable[[Written], Written]:
+        """Declare the implementation for a kind of device, or one for several kinds.
+
+        One for several kinds computes with `device.xp`, an array namespace, on arrays
+        that are attributes of the task.
+
+        Raises:
+            ValueError: no kind, or several with one that has no array library.
+
+        """
+        several = len(kinds) > 1
+        if not kinds or (several and "fpga" in kinds):
+            raise ValueError("one kind of device, or cpu and gpu for device.xp")
 
         def declare(implementation: Written) -> Written:
-            cls.implementations[kind] = implementation
+            declared = on_arrays(implementation) if several else implementation
+            cls.implementations.update(dict.fromkeys(kinds, declared))
+            others = cls.array_kinds.difference(kinds)
+            cls.array_kinds = others.union(kinds) if several else others
             return implementation
 
         return declare
@@ -107,8 +135,20 @@ class Task:
         return Size()
 
     def kinds(self) -> list[Kind]:
-        """List the kinds that can run the task; parameters may exclude implemented ones."""
-        return list(self.implementations)
+        """List the kinds that can run the task; parameters may exclude implemented ones.
+
+        Kinds for which this environment lacks an array library are left out.
+        """
+        return [
+            kind
+            for kind in self.implementations
+            if kind not in self.array_kinds or installed(kind, self.array_libraries)
+        ]
+
+    @classmethod
+    def libraries_on(cls, kind: Kind) -> tuple[str, ...] | None:
+        """Return the array libraries for a kind; None: it is not used through `device.xp`."""
+        return cls.array_libraries if kind in cls.array_kinds else None
 
     def described(self) -> dict[str, Any]:
         """Return further fields of the `TaskSpec`; for applications of libtask itself."""

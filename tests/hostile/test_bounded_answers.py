@@ -285,7 +285,7 @@ def test_types_are_told_to_their_owners_and_to_administrators(
     demand()
     shell = restart()
     for known in shell.store.samples():
-        shell.runtime.estimates.enter(known)
+        shell.parts.estimates.enter(known)
     demand()
 
 

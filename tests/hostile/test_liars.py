@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetd.devices.health import HOLD_S
-from hetd.reports.worker_reports import EXIT_S
+from hetd.reports.worker_reports import EXIT_S, OUTDATED_WORKERS
 from hetd.transport.router import Peer
-from hetd.workers.watchdog import KILL_S, WORKER_S
+from hetd.workers.deadlines import WORKER_S
+from hetd.workers.watchdog import KILL_S
 from libtask import messages as m
 from torture.liars import HONEST, LIAR, SLACK_S, HonestUser, SharedNode, fuzz
 
@@ -123,8 +124,9 @@ def test_a_task_that_waits_for_a_worker_cannot_be_claimed(
     for number, peer in enumerate(peers):
         shared.say(peer, m.Register("worker", worker=f"honest{number}"))
         _all_is_well(shared)
-    held = [worker.task for worker in shared.runtime.pool.workers_of(LIAR)]
-    assert sorted(task for task in held if task) == tasks
+    workers = shared.runtime.pool.workers_of(LIAR)
+    held = [binding.task for worker in workers for binding in worker.bindings]
+    assert sorted(held) == tasks
 
 
 def test_a_launcher_that_makes_nothing_holds_a_place_for_a_minute_and_a_half(
@@ -169,7 +171,7 @@ def test_workers_that_come_and_leave_keep_no_place(
     script.be_launcher()
     script.submit(1)
 
-    for number in range(6):
+    for number in range(OUTDATED_WORKERS + 6):
         worker = script.process(f"worker-{number}")
         shared.say(worker, m.Register("worker", worker=f"w{number}"))
         shared.say(worker, m.Leaving())
@@ -246,7 +248,7 @@ def test_a_cancel_frees_the_place_of_a_program_that_does_not_obey(
     (task,) = script.holds()
 
     shared.say(script.client, m.Control(1, "cancel", [task]))
-    script.pass_time(shared.runtime.config.strip_limit_s + SLACK_S)
+    script.pass_time(shared.parts.config.value.strip_limit_s + SLACK_S)
 
     assert shared.own(LIAR) == []
 

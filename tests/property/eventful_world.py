@@ -9,18 +9,30 @@ from hypothesis.stateful import precondition, rule
 
 from builders import a_task
 from hetsched import events as e
+from hetsched.ids import TaskId
+from hetsched.limits import Needs
 from hetsched.policies import POLICIES, make_policy
 from hetsched.system import SECOND
+from hetsched.tasks import State
 from property.obedient_world import RESOURCES, SECONDS, STRIPS, World, choose
 
 if TYPE_CHECKING:
     from hetsched.events import Cause, Event
+    from property.obedient_world import Binding
 
 
 TYPES = [*SECONDS, "unknown"]
 PICK = st.integers(0, 10**6)
 NAMES = st.sampled_from(list(RESOURCES))
 OWNERS = st.sampled_from([0, 0, 0, 1, 2])
+NEEDS = st.none() | st.builds(
+    Needs,
+    st.integers(0, 5),
+    st.sampled_from([0, 0, 3, 8]),
+    st.sampled_from([0, 0, 1, 2, 9]),
+)
+"""Some need more cores than there are: tasks of a time at which there were more."""
+CONDITIONS = st.sampled_from(["ok", "ok", "any", "notok"])
 
 
 class EventfulWorld(World):
@@ -32,41 +44,56 @@ class EventfulWorld(World):
         task_type=st.sampled_from(TYPES),
         kinds=st.sets(st.sampled_from(["cpu", "gpu", "fpga"]), min_size=1),
         priority=st.integers(-1, 1),
-        after=st.lists(PICK, max_size=2),
+        after=st.lists(st.tuples(PICK, CONDITIONS), max_size=3),
         hold=st.sampled_from([False, False, False, True]),
         names=st.one_of(st.just(set()), st.sets(NAMES, min_size=1)),
         owner=OWNERS,
         deadline=st.one_of(st.none(), st.floats(0, 20)),
         version=st.sampled_from(["", "", "", "2"]),
         preemptible=st.sampled_from([True, True, False]),
+        needs=NEEDS,
+        retries=st.sampled_from([0, 0, 1, 3]),
     )
     def submit(  # noqa: PLR0913, PLR0917  a task has that many independent properties
         self,
         task_type: str,
         kinds: set[str],
         priority: int,
-        after: list[int],
+        after: list[tuple[int, str]],
         hold: bool,  # noqa: FBT001  drawn by name
         names: set[str],
         owner: int,
         deadline: float | None,
         version: str,
         preemptible: bool,  # noqa: FBT001  drawn by name
+        needs: Needs | None,
+        retries: int,
     ) -> None:
         number = len(self.submitted) + 1
         able = {name for name in names if RESOURCES[name].kind in kinds}
+        conditions = {1 + pick % number: condition for pick, condition in after}
+        conditions.pop(number, None)
+        self.awaited[TaskId(number)] = awaited = {
+            TaskId(other): condition
+            for other, condition in conditions.items()
+            if other in self.scheduler.system.tasks
+        }
         event = a_task(
             number,
             task_type,
             kinds=kinds,
             priority=priority,
-            after={1 + pick % number for pick in after} - {number},
+            after=conditions,
+            after_any={each for each in awaited if awaited[each] == "any"},
+            after_notok={each for each in awaited if awaited[each] == "notok"},
             hold=hold,
             resources=able,
             owner=owner,
             deadline=None if deadline is None else self.now + int(deadline * SECOND),
             version=version,
             preemptible=preemptible,
+            needs=needs,
+            retries=retries,
         )
         self.submitted[event.task] = event
         self.dispatch(event)
@@ -149,6 +176,13 @@ class EventfulWorld(World):
             self.now = max(self.now, due)
             self.dispatch(e.TrainOverdue())
 
+    @rule()
+    def let_a_pause_end(self) -> None:
+        due = self.scheduler.next_beginning()
+        if due is not None:
+            self.now = max(self.now, due)
+            self.dispatch(e.BeginningDue())
+
     @precondition(lambda self: self.running())
     @rule(pick=PICK, count=st.integers(2, 4))
     def finish_several(self, pick: int, count: int) -> None:
@@ -173,11 +207,19 @@ class EventfulWorld(World):
         if elsewhere and binding.resource is not None and not cancelled:
             self.barred[binding.task, binding.resource] += 1
             self.pins.pop(binding.task, None)
+        self._expect_pause(binding, elsewhere=elsewhere)
         self.forget(binding)
         cause: Cause | None = "program" if program else None
         self.dispatch(
             e.TaskFailed(binding.task, binding.epoch, "failed", elsewhere, cause=cause)
         )
+
+    def _expect_pause(self, binding: Binding, *, elsewhere: bool) -> None:
+        """Take note that a task that fails by itself has to pause."""
+        record = self.scheduler.system.tasks[binding.task]
+        by_itself = binding.resource is None or not elsewhere
+        if by_itself and record.state is not State.HELD:
+            self.paused[binding.task] = self.now + (SECOND << record.retried)
 
     @precondition(lambda self: self.running())
     @rule(pick=PICK)
@@ -276,6 +318,13 @@ class EventfulWorld(World):
             e.TaskResumed(task, epoch, 0.75),
             e.TaskParked(task, epoch),
         ]
+        # any call goes on with what the last one left
+        while self.timer is not None and self.timer <= self.now + 1:
+            self.fire_timer()
+        while (
+            self.scheduler.next_beginning() or self.now + SECOND
+        ) <= self.now + 1_000:
+            self.let_a_pause_end()
         before = self.recorded[task]
         self.dispatch(late[kind])
         assert self.recorded[task].state == before.state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 import msgspec
@@ -13,9 +13,10 @@ from builders import a_resource, estimates
 from hetsched import actions as a
 from hetsched import events as e
 from hetsched.breaker import PERHAPS_FROM_OUTSIDE
-from hetsched.limits import Limits, Quota, Quotas
+from hetsched.limits import Capacity, Limits, Quota, Quotas
 from hetsched.policies import make_policy
 from hetsched.scheduler import Scheduler
+from hetsched.tasks import State
 
 if TYPE_CHECKING:
     from hetsched.actions import Action
@@ -28,8 +29,8 @@ RESOURCES = {
     resource.name: resource
     for resource in (
         a_resource("cpu", slots=2),
-        a_resource("gpu", "gpu0"),
-        a_resource("gpu", "gpu1"),
+        replace(a_resource("gpu", "gpu0"), memory_bytes=4),
+        replace(a_resource("gpu", "gpu1"), memory_bytes=2),
         a_resource("fpga"),
     )
 }
@@ -41,6 +42,8 @@ SECONDS = {
 }
 QUOTAS = Quotas(single={1: Quota(running=1), 2: Quota(running=2, share=3.0)})
 """The tasks of user 0 are not limited."""
+CAPACITY = Capacity(cores=4, memory_bytes=8)
+"""What tasks with needs may take up together; the GPUs have 4 and 2 bytes of memory."""
 
 
 @dataclass
@@ -76,6 +79,8 @@ class World(RuleBasedStateMachine):
         self.now = 0
         self.history: list[tuple[tuple[Event | Policy, ...], int, list[Action]]] = []
         self.submitted: dict[TaskId, e.TaskSubmitted] = {}
+        self.awaited: dict[TaskId, dict[TaskId, str]] = {}
+        """Task -> tasks that were unfinished when it was submitted, and their conditions."""
         self.recorded: dict[TaskId, a.Record] = {}
         self.bindings: dict[TaskId, Binding] = {}
         self.past: list[Binding] = []
@@ -92,6 +97,8 @@ class World(RuleBasedStateMachine):
         self.ending: set[TaskId] = set()
         """Tasks whose ends are reported to the scheduler before they are known to have started."""
         self.timer: int | None = None
+        self.paused: dict[TaskId, int] = {}
+        """Task -> instant before which it may not run again after its failure."""
 
     # ------------------------------------------------------------ steps
 
@@ -166,7 +173,9 @@ class World(RuleBasedStateMachine):
         binding = self.held(action.task, action.epoch)
         assert binding.resource is None, "it runs already"
         assert self.can_run(action.task, action.resource)
+        assert self.now >= self.paused.get(action.task, 0), "it did not pause"
         self.demand_no_avoided(action)
+        self.demand_conditions(action.task)
         binding.crew = action.epoch
         if action.after is not None:
             binding.behind = action.resource
@@ -202,6 +211,17 @@ class World(RuleBasedStateMachine):
             e.WorkerLost(each.task, each.epoch, "killed", begun=False)
             for each in behind
         ]
+
+    def demand_conditions(self, task: TaskId) -> None:
+        """Demand that a task runs only after others ended as its conditions say."""
+        awaited = self.awaited.get(task, {})
+        ends = {other: self.recorded[other].state for other in awaited}
+        assert all(state.ended for state in ends.values()), "too early"
+        done = {other for other, state in ends.items() if state is State.COMPLETED}
+        required = {other for other in awaited if awaited[other] == "ok"}
+        failures = {other for other in awaited if awaited[other] == "notok"}
+        assert required <= done, "a task before it did not complete"
+        assert not failures or failures - done, "it is not needed"
 
     def demand_no_avoided(self, action: a.Run) -> None:
         """Demand that a task runs where its application failed only as the one that tries.
@@ -364,7 +384,12 @@ def a_new_scheduler(policy: str, at_once: int | None = None) -> Scheduler:
         make_policy(policy, {}),
         # trains of tasks that are not all that short, as estimates are wrong
         limits=Limits(
-            quotas=QUOTAS, at_once=at_once, train=4, train_task_s=3, train_s=9
+            quotas=QUOTAS,
+            at_once=at_once,
+            train=4,
+            train_task_s=3,
+            train_s=9,
+            capacity=CAPACITY,
         ),
     )
 

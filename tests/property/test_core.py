@@ -14,7 +14,13 @@ from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from hetsched.policies import POLICIES
 from property.eventful_world import EventfulWorld
-from property.obedient_world import QUOTAS, RESOURCES, a_new_scheduler, handled
+from property.obedient_world import (
+    CAPACITY,
+    QUOTAS,
+    RESOURCES,
+    a_new_scheduler,
+    handled,
+)
 
 
 class SupervisedWorld(EventfulWorld):
@@ -64,6 +70,25 @@ class SupervisedWorld(EventfulWorld):
             assert quota.running is not None
             assert taken[owner] <= quota.running
 
+    @invariant()
+    def nothing_needs_more_than_there_is(self) -> None:
+        records = self.scheduler.system.tasks
+        running = [
+            records[each.task] for each in self.bindings.values() if each.resource
+        ]
+        cores = memory = 0
+        device = Counter[str]()
+        for task in running:
+            if task.needs is not None:
+                cores += task.needs.cores
+                memory += task.needs.memory_bytes
+                most = RESOURCES[task.assigned_to].memory_bytes or 0
+                device[task.assigned_to] += min(task.needs.device_bytes, most)
+        assert cores <= (CAPACITY.cores or 0)
+        assert memory <= (CAPACITY.memory_bytes or 0)
+        for name in ("gpu0", "gpu1"):
+            assert device[name] <= (RESOURCES[name].memory_bytes or 0)
+
     def teardown(self) -> None:
         self.everything_comes_to_an_end()
         self.the_same_events_give_the_same_actions()
@@ -86,6 +111,7 @@ class SupervisedWorld(EventfulWorld):
     def let_go_on(self) -> None:
         while self.recalled():
             self.give_back(0)
+        self.let_a_pause_end()
         for binding in self.running():
             if self.bindings.get(binding.task) is not binding:
                 continue

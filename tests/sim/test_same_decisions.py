@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from builders import estimates
+from hetd.assembly import assemble
 from hetd.clock import Clock
 from hetd.config import Config
-from hetd.runtime import Runtime
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetsched import actions as a
@@ -52,6 +52,8 @@ class NotingPool:
     """A worker pool that notes what it is told to send; each worker is a launcher's."""
 
     own = False
+    assigned = ()
+    """Nobody is told which process holds a task."""
 
     def __init__(self) -> None:
         self.orders: list[Order] = []
@@ -66,14 +68,17 @@ class NotingPool:
     def gather(self) -> bool:
         return False
 
-    def bind(self, task: int, uid: int) -> None:
+    def bind(self, task: int, uid: int, epoch: int) -> None:
         """Every task has its worker."""
 
-    def follow(self, task: int, uid: int, leader: int) -> None:
+    def follow(self, task: int, uid: int, epoch: int, leader: int) -> None:
         """It is the worker of the other one."""
 
     def part(self, task: int) -> None:
         """Nothing is told to a worker by this."""
+
+    def binding(self, task: int) -> None:
+        """No task is watched."""
 
     def worker_of(self, task: int) -> object:
         return self
@@ -148,7 +153,7 @@ class PlayedNode:
         self.pool = NotingPool()
         self.journal = Journal(store)
         self._strips = {kind.name: kind.strips for kind in scenario.types}
-        self.runtime = Runtime(
+        self.runtime = assemble(
             [_device(resource) for resource in scenario.resources],
             CONFIG,
             make_policy(policy, {}),
@@ -157,7 +162,7 @@ class PlayedNode:
             cast("WorkerPool", self.pool),
             first_epoch=1,
             clock=Clock(now=lambda: self.now),
-        )
+        ).runtime
 
     def orders(self, events: list[Event], now: Nanoseconds) -> list[Order]:
         """Tell the node; return what it tells the workers."""

@@ -47,7 +47,7 @@ def lose_idempotency_keys_at_a_restart(patch: Patch) -> None:
         once: IdempotencyKeys, uid: int, request: m.Change, reply: m.Request
     ) -> None:
         remember(once, uid, request, reply)
-        once._runtime.journal.batch.keys.clear()
+        once._journal.batch.keys.clear()
 
     patch.setattr(IdempotencyKeys, "remember", in_memory)
 

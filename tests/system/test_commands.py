@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -93,6 +94,44 @@ def test_a_program_that_ignores_interrupts_is_cancelled_by_the_third(
     assert run.returncode == 125
     eventually(lambda: not is_alive(pid), "its end")
     assert daemon.client.tasks(Selection(limit=1))[0].state == "cancelled"
+
+
+def test_a_program_is_ended_at_its_time_limit(hetctl: Terminal, folder: Path) -> None:
+    script = f"echo $$ > pid; {UNTIL}"
+
+    done = hetctl.completed(
+        "run", "--time", "0.3s", "--", "sh", "-c", script, "sh", "never"
+    )
+
+    assert done.returncode == 124
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("cancelled: it ran for 0.3 s, its time limit")
+    assert not is_alive(int((folder / "pid").read_text()))
+
+
+def test_a_program_that_uses_more_memory_than_it_needs_is_ended(
+    hetctl: Terminal, folder: Path
+) -> None:
+    script = "import time; x = b'1' * (300 << 20); time.sleep(100)"
+    program = f'{sys.executable} -c "{script}" & echo $! > child; wait'
+
+    done = hetctl.completed("run", "--memory", "150M", "--", "sh", "-c", program)
+
+    assert done.returncode == 125
+    (line,) = done.stderr.splitlines()
+    assert "failed: used 0." in line
+    assert line.endswith("GiB of 0.146 GiB of memory")
+    child = int((folder / "child").read_text())
+    eventually(lambda: not is_alive(child), "its end")
+
+
+def test_a_program_is_told_how_many_cores_it_has(hetctl: Terminal) -> None:
+    script = "echo $OMP_NUM_THREADS $(nproc)"
+
+    output = hetctl("run", "--cores", "all", "--", "sh", "-c", script)
+
+    cores = len(os.sched_getaffinity(0))
+    assert output == f"{cores} {cores}\n"
 
 
 def test_run_waits_with_a_name_for_resources(hetctl: Terminal) -> None:
@@ -201,7 +240,7 @@ def test_an_environment_is_kept_once_and_shown_nowhere(
     for _ in range(2):
         terminal("submit", "--array", "0-9", "--wait", "--", "true")
 
-    (kept,) = [path for path in folder.iterdir() if word in path.read_text()]
+    (kept,) = [path for path in folder.iterdir() if word.encode() in path.read_bytes()]
     assert len({path.name for path in folder.iterdir()} - before) == 1
     assert (kept.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (
         0o600,

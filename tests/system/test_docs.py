@@ -156,7 +156,7 @@ def escape_counts(n: int, limit: int) -> Any:
 @pytest.mark.parametrize(
     "program",
     blocks("how-to/python.md", "python"),
-    ids=["tasks", "functions", "joblib"],
+    ids=["tasks", "results-as-parameters", "functions", "dask", "joblib"],
 )
 def test_the_programs_of_the_how_to_run(
     program: str, daemon: PrivateDaemon, tmp_path: Path

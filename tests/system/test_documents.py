@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 CPU = '{"cpu": 0.01}'
 BATCH = """
+job = "study"
+
 [[task]]
 app = "synthetic"
 params = { seconds = { cpu = 0.01 } }
@@ -151,6 +153,8 @@ def _tasks(judge: Judge, daemon: PrivateDaemon, folder: Path) -> None:
     judge("batch", str(folder / "batch.toml"))
     judge("batch", str(folder / "batch.toml"), "--check")
     judge("batch", str(folder / "batch.toml"), "--wait")
+    judge("list", "--jobs")
+    judge("graph", "study", "-o", str(folder / "graph.svg"))
 
 
 def _again(judge: Judge) -> None:

@@ -106,7 +106,7 @@ def history(tasks: list[TaskInfo]) -> set[Span]:
 
 def run_some(daemon: PrivateDaemon) -> list[TaskInfo]:
     """Run tasks of which two move, on slots that others wait for."""
-    seconds = {"cpu": 0.3, "gpu0": 0.3}
+    seconds = {"cpu": 3.0, "gpu0": 0.3}  # long enough for the request to move it
     submit = daemon.client.submit
     moved = [
         submit("synthetic", {"seconds": seconds, "strips": 60}, resources=["cpu"])

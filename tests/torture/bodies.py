@@ -25,9 +25,8 @@ from typing import (
 import msgpack
 import msgspec
 
+from hetd.assembly import EPOCHS, assemble, make_loop
 from hetd.config import Config
-from hetd.loop import Loop
-from hetd.runtime import EPOCHS, Runtime
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.poller import Poller
@@ -39,7 +38,7 @@ from libtask import messages as m
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from hetd.tasks.page import TaskPage
@@ -91,7 +90,8 @@ class Inlet(Router):
         except InputError as error:
             self._arrived.append(Envelope(peer, error))
 
-    def receive(self) -> Iterator[Envelope]:
+    def receive(self, is_put_off: Callable[[int], bool] = bool) -> Iterator[Envelope]:
+        del is_put_off
         while self._arrived:
             yield self._arrived.pop(0)
 
@@ -146,7 +146,7 @@ class Desk:
     def __init__(self, folder: Path, policy: str = "affinity") -> None:
         self.inlet = Inlet()
         self.store = Store(folder / "hetd.db")
-        self.runtime = Runtime(
+        self.parts = assemble(
             DEVICES,
             Config(policy=policy, meters=False),
             make_policy(policy, {}),
@@ -157,8 +157,9 @@ class Desk:
             # a hostile message must not make the fuzzer kill processes
             kill=lambda _pid: None,
         )
+        self.runtime = self.parts.runtime
         self.runtime.watchdog.health.try_device = GoodTrial
-        self.loop = Loop(self.inlet, self.store, self.runtime, NoPoller())
+        self.loop = make_loop(self.parts, self.inlet, self.store, NoPoller())
         self.tidy()
 
     def tidy(self) -> None:
@@ -182,7 +183,7 @@ class Desk:
         if role not in WORKERS:
             return own
         route, pool = _route(uid, role), self.runtime.pool
-        return [each for each in own if pool.holder(each.id, route)]
+        return [each for each in own if pool.held_at(each.id, route)]
 
     def put(self, uid: int, role: str, frame: bytes) -> None:
         self.inlet.put(Peer(_route(uid, role), uid, 1), frame)

@@ -226,6 +226,12 @@ def _variants(kind: type[m.Message]) -> Iterator[dict[str, Any]]:
         yield dict(zip(chosen, values, strict=True))
 
 
+DEPENDENCIES = frozenset({"after", "after_any", "after_notok", "inputs"})
+DEPENDENCIES_EACH = 20
+"""Dependencies of each task of a submit: a submit has many tasks."""
+PLACES: list[list[str | int]] = [["data", 0]] * (m.MAX_PLACES // DEPENDENCIES_EACH)
+
+
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
@@ -237,6 +243,8 @@ def _fields(kind: Any, style: Style) -> dict[str, Any]:
     for name, hint in _hints(kind).items():
         if name in ("id", "task"):
             made[name] = style.ids[-1]
+        elif kind is m.TaskSpec and name in DEPENDENCIES:
+            made[name] = []
         elif name == "ids":
             made[name] = list(style.ids[: max(1, int(style.share * m.MAX_IDS))])
         else:
@@ -244,7 +252,9 @@ def _fields(kind: Any, style: Style) -> dict[str, Any]:
     if kind is m.TaskSpec:
         made |= {"kinds": ["cpu", "gpu"], "resources": [], "overrun": "stop"}
         made |= {"deadline_s": 1e6, "priority": 1, "hold": False, "work": 1.0}
-        made["after"] = list(style.ids[: int(style.share * 20)])
+        few = list(style.ids[: int(style.share * DEPENDENCIES_EACH)])
+        made["after"] = few
+        made["inputs"] = [{"task": task, "places": PLACES} for task in few]
     return made
 
 
@@ -404,7 +414,7 @@ class Load:
             tracemalloc.stop()
         beyond = max(0, peak - desk.inlet.largest)
         answer = desk.inlet.last
-        desk.loop.running = True  # whatever was asked
+        desk.parts.lifecycle.stop_requested = False  # whatever was asked
         return Cost(case.name, max(took), sum(took), len(took), beyond, answer)
 
 

@@ -16,17 +16,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from hetd.assembly import EPOCHS, assemble, make_loop
 from hetd.clock import Clock
 from hetd.config import Config
-from hetd.loop import Loop
 from hetd.reports.worker_reports import EXIT_S
-from hetd.runtime import EPOCHS, Runtime
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.poller import Poller, WatchedProcess
 from hetd.transport.router import Peer
+from hetd.workers.deadlines import WORKER_S
 from hetd.workers.pool import WorkerPool
-from hetd.workers.watchdog import KILL_S, LOOK_S, WORKER_S
+from hetd.workers.watchdog import KILL_S, LOOK_S
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
 from hetsched.system import SECOND
@@ -120,20 +120,21 @@ class SharedNode:
         self.mail = Mail()
         self.processes = Processes()
         self.store = Store(folder / "hetd.db")
-        self.runtime = Runtime(
+        self.parts = assemble(
             DEVICES,
             CONFIG,
             make_policy("affinity", {}),
             EstimateTable(),
             Journal(self.store),
-            WorkerPool(self.mail.send, prefix="p"),
+            WorkerPool(self.mail.send, "p", self.processes.started_at),
             first_epoch=self.store.incarnation * EPOCHS,
             clock=self.time.clock(),
             kill=self.processes.end,
             started_at=self.processes.started_at,
         )
+        self.runtime = self.parts.runtime
         self.runtime.watchdog.health.try_device = GoodTrial
-        self.loop = Loop(self.mail, self.store, self.runtime, self.processes)
+        self.loop = make_loop(self.parts, self.mail, self.store, self.processes)
 
     def turn(self) -> None:
         ended, self.processes.ended = self.processes.ended, []
@@ -484,7 +485,7 @@ class Judge:
 
     def _fruitless(self, record: TaskRecord, place: Place, passed: float) -> list[str]:
         """Report a task that gets slot after slot without progress."""
-        task, config = record.id, self._shared.runtime.config
+        task, config = record.id, self._shared.parts.config.value
         if record.furthest > self._furthest.get(task, 0.0) or place.reported:
             self._furthest[task] = record.furthest
             self._held[task] = 0
@@ -498,7 +499,7 @@ class Judge:
         return []
 
     def _overstay(self, task: int, place: Place, now: float) -> list[str]:
-        limits = self._shared.runtime.config
+        limits = self._shared.parts.config.value
         if place.unserved is not None and now - place.unserved > WORKER_S + SLACK_S:
             return [f"task {task} has had a slot and no worker for too long"]
         page = self._shared.runtime.journal.live[task]

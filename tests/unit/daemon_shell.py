@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from hetd.assembly import EPOCHS, assemble, make_reports, make_service
 from hetd.clock import SYSTEM_CLOCK, Clock
 from hetd.config import Config
-from hetd.reports.worker_reports import WorkerReports
-from hetd.requests import Service
-from hetd.runtime import EPOCHS, Runtime
+from hetd.requests.subscriptions import Subscriptions
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.router import Peer
@@ -89,9 +88,11 @@ class Shell:
         self.starts: dict[int, int] = {}
         """When processes started, by pid; 0: it is gone. The others at 1."""
         self.store = Store(folder / "hetd.db")
-        self.pool = WorkerPool(self.sent.send, str(self.store.incarnation))
+        self.pool = WorkerPool(
+            self.sent.send, str(self.store.incarnation), self._started_at
+        )
         self.journal = Journal(self.store)
-        self.runtime = Runtime(
+        self.parts = assemble(
             devices,
             msgspec.structs.replace(CONFIG, **fields),
             make_policy("affinity", {}),
@@ -101,13 +102,14 @@ class Shell:
             first_epoch=self.store.incarnation * EPOCHS,
             clock=clock,
             kill=self.killed.append,
-            started_at=lambda pid: self.starts.get(pid, 1),
+            started_at=self._started_at,
         )
-        self.stopped: list[bool] = []
-        self.service = Service(
-            self.runtime, self.store, lambda: self.stopped.append(True), lambda: 0
-        )
-        self.reports = WorkerReports(self.runtime)
+        self.runtime = self.parts.runtime
+        self.service = make_service(self.parts, self.store, Subscriptions())
+        self.reports = make_reports(self.parts)
+
+    def _started_at(self, pid: int) -> int:
+        return self.starts.get(pid, 1)
 
     def close(self) -> None:
         self.store.close()

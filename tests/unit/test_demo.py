@@ -19,6 +19,7 @@ from hetapps.heat import Heat
 from hetapps.markov import Markov
 from hetdemo.batch import CALM, GAP_S, WAVE, Arrivals, Job, make_batch
 from hetdemo.checks import Verdict, check, check_all, read_planes
+from hetdemo.first_move import first_move
 from hetdemo.inputs import enlarged, make_inputs, nudged, pixel_pairs
 from hetdemo.machine import cpu_model, machine_lines, offered, resource_line
 from hetdemo.progress import Followed, Names, bars
@@ -274,6 +275,7 @@ def test_tables_mark_what_is_emulated() -> None:
 
 def test_a_task_without_a_checked_result_is_not_good() -> None:
     assert not Outcome(MOVED, None).good
+    assert str(Verdict(0.5, 0.1)) == "wrong: deviates by 5.0e-01, of 0.1 allowed"
     assert summary([Outcome(MOVED, None)]).startswith("0 of 1 tasks")
 
 
@@ -436,3 +438,76 @@ def test_what_migration_was_worth_is_simulated(tmp_path: Path) -> None:
     assert first.startswith("makespan under 'finish-time': 8.0 s; simulated")
     assert "under 'affinity', without migration, simulated: 16.0 s" in second
     assert "less" in second
+
+
+# ---------------------------------------------------------------- the first move
+
+
+class MovingClient:
+    """Runs one task, a strip at each look at it, where it was last sent."""
+
+    def __init__(self, *, stuck: bool = False) -> None:
+        self.orders: list[tuple[str, object]] = []
+        self._strips: dict[str, int] = {}
+        self._stuck = stuck
+
+    def submit(self, _task: Task, name: str, resources: list[str]) -> MovingClient:
+        self.orders.append((name, resources))
+        self._strips[resources[0]] = 0
+        return self
+
+    id = 7
+
+    def migrate(self, _task: int, resource: str) -> None:
+        self.orders.append(("migrate", resource))
+        self._strips[resource] = 0
+
+    def cancel(self, _task: int, reason: str) -> None:
+        self.orders.append(("cancel", reason))
+
+    def show(self, task: int) -> TaskInfo:
+        last = list(self._strips)[-1]
+        self._strips[last] += not self._stuck
+        segments = [
+            Segment(name, 0.0, strips=strips) for name, strips in self._strips.items()
+        ]
+        return TaskInfo(task, "heat", "heat/9", "running", "uid:1", segments=segments)
+
+
+def test_a_first_task_moves_between_the_resources_that_compile_fastest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetdemo.first_move.LOOK_S", 0.0)
+    client: Any = MovingClient()
+    said: list[str] = []
+
+    first_move(client, DEVICES, Names(DEVICES), said.append)
+
+    assert client.orders == [
+        ("first-move", ["gpu0"]),
+        ("migrate", "cpu"),
+        ("cancel", "it has moved"),
+    ]
+    assert "it moved to cpu after 5 strips" in said[-1]
+
+
+def test_a_task_that_does_not_move_does_not_stop_the_demo(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetdemo.first_move.PATIENCE_S", 0.0)
+    client: Any = MovingClient(stuck=True)
+    said: list[str] = []
+
+    first_move(client, DEVICES, Names(DEVICES), said.append)
+
+    assert [order for order, _ in client.orders] == ["first-move", "cancel"]
+    assert "it has not moved" in said[-1]
+
+
+def test_on_one_resource_nothing_moves() -> None:
+    client: Any = MovingClient()
+    said: list[str] = []
+
+    first_move(client, DEVICES[:1], Names(DEVICES), said.append)
+
+    assert (client.orders, said) == ([], [])

@@ -26,6 +26,7 @@ BENCHES = {
     "store": "100,000 waiting tasks: submitting, starting, listing, memory",
     "core": "decisions: microseconds an event",
     "estimates": "expected times of sizes never measured, against what they take",
+    "graphs": "10,000 tasks with dependencies: submitting, decisions; chains of calls",
     "simulator": "events a second",
     "mapping": "decisions with deadlines: 1,000 waiting tasks, 16 machines",
     "two_applications": "execution times for Figs 5 and 8 of mokhtari-felare",

@@ -10,10 +10,13 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from hetsched import events as e
 from hetsched.actions import Run
 from hetsched.estimates.table import EstimateTable
 from hetsched.ids import TaskId
+from hetsched.limits import Capacity, Limits, Needs
 from hetsched.policies import make_policy
 from hetsched.scheduler import Scheduler
 from hetsched.system import Resource
@@ -36,8 +39,12 @@ BATCH = 500
 class Node:
     """A scheduler, and workers that finish what runs in the order it was started."""
 
-    def __init__(self, policy: str, estimates: EstimateTable) -> None:
-        self.scheduler = Scheduler(RESOURCES, estimates, make_policy(policy, {}))
+    def __init__(
+        self, policy: str, estimates: EstimateTable, limits: Limits | None = None
+    ) -> None:
+        self.scheduler = Scheduler(
+            RESOURCES, estimates, make_policy(policy, {}), limits=limits
+        )
         self.running: dict[str, list[Run]] = {r.name: [] for r in RESOURCES}
         self.now = 0
         self.spent_ns: list[int] = []
@@ -157,6 +164,27 @@ def stealing(policy: str, tasks: int, rows: int) -> dict[str, float]:
     return {"finish": statistics.median(finish)}
 
 
+def with_needs(policy: str, tasks: int) -> dict[str, float]:
+    """With many tasks that wait for cores and memory: finish one, submit one."""
+    capacity = Capacity(cores=8, memory_bytes=64)
+    node = Node(policy, mixed_estimates(50), Limits(capacity=capacity))
+    events = [
+        structs.replace(event, needs=Needs(1 + number % 8, number % 5))
+        for number, event in enumerate(mixed(1, tasks + 1000, 50))
+    ]
+    timed(node, events[:tasks])
+    node.spent_ns.clear()
+    for event in events[tasks:]:
+        busy = [name for name in node.running if node.running[name]]
+        node.finish_on(busy[event.task % len(busy)])
+        node.handle(event)
+    quantiles = statistics.quantiles(node.spent_ns, n=100)
+    return {
+        "any, median": quantiles[49] / 1_000,
+        "any, 99th percentile": quantiles[-1] / 1_000,
+    }
+
+
 def run(policy: str = "migration", tasks: int = 100_000) -> list[dict[str, Any]]:
     """Measure every case, under one policy; `tasks`: how many wait in the long ones."""
     cases = {
@@ -165,6 +193,7 @@ def run(policy: str = "migration", tasks: int = 100_000) -> list[dict[str, Any]]
         f"{tasks} waiting, 2 rows": waiting(policy, tasks, 2),
         f"{tasks} waiting, 50 rows": waiting(policy, tasks, 50),
         f"{tasks} waiting, 50 rows, stealing": stealing(policy, tasks, 50),
+        "1000 waiting, 50 rows, with needs": with_needs(policy, 1000),
     }
     return [
         {

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from hetbench.noop import Noop
 from hetbench.resources import CPU_ONLY
+from hetd.assembly import assemble, make_loop
 from hetd.config import read_config
-from hetd.loop import Loop
-from hetd.runtime import Runtime
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.router import Envelope, Peer
@@ -33,7 +32,7 @@ from libtask import messages as m
 from libtask.apps import Options, describe, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hetd.transport.poller import WatchedProcess
 
@@ -53,11 +52,10 @@ class ListRouter:
         self.inbox: deque[tuple[Peer, bytes]] = deque()
         self.sent: list[tuple[bytes, m.Message]] = []
         self.frames = 0
-        self.is_put_off: Any = None
         self.strained = False
         self.full: frozenset[bytes] = frozenset()
 
-    def receive(self) -> Iterator[Envelope]:
+    def receive(self, _is_put_off: Callable[[int], bool]) -> Iterator[Envelope]:
         for _ in range(AT_ONCE):
             if not self.inbox:
                 return
@@ -92,7 +90,7 @@ class Replay:
         self.router = router
         self.store = Store(folder / "hetd.db")
         poller: Any = NoPoller()
-        self.runtime = Runtime(
+        parts = assemble(
             [each.device_info() for each in config.resource],
             config,
             make_policy(policy, {}),
@@ -101,8 +99,9 @@ class Replay:
             WorkerPool(router.send, prefix="1"),
             first_epoch=1 << 32,
         )
+        self.runtime = parts.runtime
         self.runtime.restore()
-        self.loop = Loop(router, self.store, self.runtime, poller)
+        self.loop = make_loop(parts, router, self.store, poller)
         self.spent_ns = self.turns = self._requests = 0
         self._spec = describe(Noop(), name_of(Noop), Options())
         self._client = self._peer("client")

@@ -1,8 +1,8 @@
 """One no-op task, counted: the calls and files that it runs through in every process.
 
 `sys.setprofile` in the client, hetd and the worker, from `submit` to the result; what
-the standard library and other packages do is left out. The leanest of some trips is
-shown, as ticks of hetd's clock may fall into one.
+the standard library and other packages do is left out. The leanest of some complete trips
+is shown, as ticks of hetd's clock may fall into one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import time
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hetbench.noop import Noop
 from hetbench.resources import CPU_ONLY
 from libtask.apps import Options, describe, name_of
 from libtask.daemon.private import private_daemon
+from libtask.errors import BugError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +35,11 @@ PATIENCE_S = 10.0
 OFF, ON, WRITE = b"\0", b"\1", b"\2"
 VARIABLE = "HETD_TRIP"
 PACKAGES = ("hetd", "hetsched", "libtask")
+DAEMON, WORKER = "hetd", "worker and launcher"
+MILESTONES = {"SubmitRequests.submit", "WorkerReports._take_ends", "Loop._answer"}
+"""Functions that hetd calls in each complete trip."""
+Calls: TypeAlias = "dict[str, list[tuple[str, str]]]"
+"""Process -> file and function of each call."""
 
 COUNTER = """
 import json, mmap, os, sys, threading
@@ -72,7 +78,10 @@ def run() -> list[dict[str, Any]]:
             spec = describe(Noop(), name_of(Noop), Options())
             client.submit_specs([spec] * WARM_UP)[-1].result(60)
             trips = [_trip(client, spec, folder) for _ in range(TRIPS)]
-    return min(trips, key=lambda rows: int(rows[-1]["calls"]))
+    complete = [_rows(calls) for calls in trips if _is_complete(calls)]
+    if not complete:
+        raise BugError("no trip was counted in every process")
+    return min(complete, key=lambda rows: int(rows[-1]["calls"]))
 
 
 @contextmanager
@@ -89,7 +98,8 @@ def _counted(folder: Path) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _trip(client: Client, spec: TaskSpec, folder: Path) -> list[dict[str, Any]]:
+def _trip(client: Client, spec: TaskSpec, folder: Path) -> Calls:
+    """Run a task; return the calls of each process, in order."""
     own: list[Any] = []
 
     def profile(frame: Any, event: str, _: object) -> None:
@@ -104,9 +114,15 @@ def _trip(client: Client, spec: TaskSpec, folder: Path) -> list[dict[str, Any]]:
     finally:
         sys.setprofile(None)
         _set(folder, WRITE)
-    counts = {"client": own, **_written(client, folder)}
+    counts = {"client": own, **_written(client, spec, folder)}
     _set(folder, OFF)
-    return _rows({name: _ours(calls) for name, calls in counts.items()})
+    return {name: _ours(calls) for name, calls in counts.items()}
+
+
+def _is_complete(calls: Calls) -> bool:
+    """Whether all is there from the acceptance of the submit to the sending of the result."""
+    functions = {function for _, function in calls.get(DAEMON, [])}
+    return functions >= MILESTONES and WORKER in calls
 
 
 def _set(folder: Path, state: bytes) -> None:
@@ -115,12 +131,12 @@ def _set(folder: Path, state: bytes) -> None:
         flag.write(state)
 
 
-def _written(client: Client, folder: Path) -> dict[str, list[Any]]:
-    """Wait for what hetd and the worker have counted."""
+def _written(client: Client, spec: TaskSpec, folder: Path) -> dict[str, list[Any]]:
+    """Wait for what hetd and the worker have counted; another task has them write it."""
     found: dict[str, list[Any]] = {}
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < 2 and time.monotonic() < deadline:
-        client.status()  # has hetd call something
+        client.submit_specs([spec])[0].result(60)
         time.sleep(0.01)
         for path in folder.glob("*.json"):
             calls = json.loads(path.read_text())
@@ -131,7 +147,7 @@ def _written(client: Client, folder: Path) -> dict[str, list[Any]]:
 
 def _process(calls: list[Any]) -> str:
     files = {Path(name).parts[-2:] for name, _ in calls}
-    return "hetd" if ("hetd", "loop.py") in files else "worker and launcher"
+    return DAEMON if ("hetd", "loop.py") in files else WORKER
 
 
 def _ours(calls: list[Any]) -> list[tuple[str, str]]:
@@ -146,7 +162,7 @@ def _ours(calls: list[Any]) -> list[tuple[str, str]]:
     return found
 
 
-def _rows(processes: dict[str, list[tuple[str, str]]]) -> list[dict[str, Any]]:
+def _rows(processes: Calls) -> list[dict[str, Any]]:
     together = [(f"{n} {f}", c) for n, calls in processes.items() for f, c in calls]
     rows = [_row(name, calls) for name, calls in processes.items()]
     return [*rows, _row("all", together)]

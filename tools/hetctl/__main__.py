@@ -61,6 +61,7 @@ COMMANDS = {
     "history": ("history", "List ended tasks with their times and energy."),
     "report": ("history", "Report the use of time and energy, by resource and task."),
     "gantt": ("timeline", "Draw a Gantt chart of what ran where."),
+    "graph": ("jobs", "Draw the tasks of a job and what depends on what."),
     "trace": ("timeline", "Write past tasks as a scenario or a Chrome trace."),
     "metrics": ("live", "Print, write or serve metrics for Prometheus."),
     "daemon": ("daemon", "Start, stop and inspect the daemon, its log and its store."),

@@ -1,4 +1,4 @@
-"""Selectors: ids, `last`, `all`, `mine`, ranges `3-9`, names `@NAME`, comma lists.
+"""Selectors: ids, `last`, `all`, `mine`, ranges `3-9`, names `@NAME`, jobs `job:NAME`, comma lists.
 
 `@NAME` means the newest submission with that name, `@NAME:all` every one. Where no tasks
 are named, `report`, `gantt` and `trace` take the recent ones: those since a time, or
@@ -16,6 +16,7 @@ import click
 
 from hetctl.output import now
 from hetctl.units import Moment
+from hetctl.views.jobs import current
 from libtask.client.client import Selection
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import ENDED
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 
 WORDS = ("last", "all", "mine")
+JOB = "job:"
+"""Begins a selector of the tasks of a job: `job:NAME`."""
 NAME = "@"
 """Begins a selector of tasks by name: `@NAME`, its array `@NAME`, or `@train-*`."""
 EVERY = ":all"
@@ -65,6 +68,9 @@ def selected(
             ids += _ids_of(client, word, live=live)
         elif word.startswith(NAME):
             ids += _named(client, word, live=live and not past_names)
+        elif word.startswith(JOB):
+            found = current(own_job(client, word.removeprefix(JOB)))
+            ids += [i.id for i in found if not (live and i.state in ENDED)]
         elif "-" in word:
             ids += _existing(client, ids_in(word))
         else:
@@ -92,7 +98,7 @@ def split(selectors: Iterable[str]) -> list[str]:
     """
     words = [word.strip() for text in selectors for word in text.split(",")]
     for word in words:
-        if word not in WORDS and not word.startswith(NAME):
+        if word not in WORDS and not word.startswith((NAME, JOB)):
             ids_in(word)
     return words
 
@@ -108,7 +114,7 @@ def ids_in(word: str) -> range:
     if found is None:
         raise InputError(
             f"selector {word!r}: expected an id, a range such as 3-9, last, all, mine"
-            ", @NAME or @NAME:all"
+            ", @NAME, @NAME:all or job:NAME"
         )
     if max(len(found[1]), len(found[2] or "")) > DIGITS:
         raise NotFoundError(f"selector {_cut(word)!r}: no task has such a large id")
@@ -141,6 +147,24 @@ def _named(client: Client, word: str, *, live: bool) -> list[int]:
     if not found:
         raise NotFoundError(f"selector {word!r}: no task of that name")
     return sorted(i.id for i in found if not (live and i.state in ENDED))
+
+
+def own_job(client: Client, name: str) -> list[TaskInfo]:
+    """Return the tasks of a job in the order of their ids; the caller's own job if they have one.
+
+    Raises:
+        NotFoundError: there is no job with this name.
+
+    """
+    for mine in (True, False):
+        every = client.iterate(Selection(mine=mine, limit=MOST))
+        found = [info for info in every if name and info.job == name]
+        owners = sorted({info.owner for info in found})
+        if len(owners) > 1:
+            raise InputError(f"job {name!r}: several users have one; select by ids")
+        if found:
+            return sorted(found, key=lambda info: info.id)
+    raise NotFoundError(f"no job {_cut(name)!r}")
 
 
 def _of_name(client: Client, wanted: str) -> list[TaskInfo]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from hetctl.output import now
-from libtask.documents import LARGEST_WHOLE
+from libtask.documents import ALL_CORES, LARGEST_WHOLE, MAX_BYTES, MAX_CORES
 
 SECONDS = {
     "": 1.0,
@@ -84,6 +84,58 @@ class Whole(click.IntRange):
 
     def __init__(self, least: int = -LARGEST_WHOLE) -> None:
         super().__init__(least, LARGEST_WHOLE)
+
+
+SIZES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def parse_size(text: str) -> int:
+    """Parse `512M`, `4G`, `1.5 GiB`; a bare number is bytes. Units are powers of 1024.
+
+    Raises:
+        ValueError: not a size; the text shows the expected form.
+
+    """
+    found = _AMOUNT.fullmatch(text)
+    unit = found[2].upper().removesuffix("B").removesuffix("I") if found else "?"
+    if found is None or unit not in SIZES:
+        raise ValueError(f"expected a size such as 512M or 4G, got {text!r}")
+    size = float(found[1]) * KIB ** SIZES[unit]
+    if not 1 <= size <= MAX_BYTES:
+        raise ValueError(f"expected a size from 1 byte to 1024 PiB, got {text!r}")
+    return int(size)
+
+
+class ByteSize(click.ParamType[int]):
+    """A size on the command line, in bytes."""
+
+    name = "size"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class CoreCount(click.ParamType[int]):
+    """A number of processor cores on the command line, or `all`."""
+
+    name = "cores"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        if value == "all":
+            return ALL_CORES
+        text = str(value)
+        if not (text.isdecimal() and 0 < int(text) <= MAX_CORES):
+            self.fail(f"expected a number of cores, or all; got {text!r}", param, ctx)
+        return int(text)
 
 
 class Duration(click.ParamType[float]):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hetctl.output import emit, on_terminal, say, tasks_document
+from hetctl.views.jobs import NOT_NEEDED
 from hetctl.views.places import emulated_names, marked
 from libtask.apps import short_name
 from libtask.client.client import Selection
@@ -167,11 +168,17 @@ def _status(handles: list[TaskHandle], *, as_json: bool) -> int:
     if left:
         say(f"hetctl: {left} of {len(handles)} tasks have not ended", err=True)
         return EXIT_TIMEOUT
-    states = {handle.wait(0) for handle in handles}
+    states = {handle.wait(0) for handle in handles if not _was_not_needed(handle)}
     if "failed" in states:
         _hint(handles, as_json=as_json)
         return EXIT_SOME_FAILED
     return EXIT_SOME_CANCELLED if states & {"cancelled", "dropped"} else 0
+
+
+def _was_not_needed(handle: TaskHandle) -> bool:
+    """Whether a task was cancelled because no other one failed."""
+    reason = handle.last.reason if handle.last is not None else None
+    return (reason or "").startswith(NOT_NEEDED)
 
 
 def _wait(

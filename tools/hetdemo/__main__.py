@@ -1,7 +1,7 @@
 """`python -m hetdemo`: hetd's main job on this machine, from nothing to checked results.
 
 Says what the machine is and which driver emulates what, starts a daemon of its own,
-measures the applications, runs a mixed batch under the daemon's default policy, checks
+moves a first task by hand, measures the applications, runs a mixed batch under the daemon's default policy, checks
 every result, says what migration was worth, and draws what ran where. It succeeds only if
 every resource that is in use computed something, and all results are right.
 """
@@ -20,6 +20,7 @@ from rich.console import Console
 from hetdemo.batch import APPS, POLICY, make_batch
 from hetdemo.checks import check_all
 from hetdemo.daemon import demo_daemon
+from hetdemo.first_move import first_move
 from hetdemo.flow import run_batch
 from hetdemo.inputs import make_inputs
 from hetdemo.machine import machine_lines, offered
@@ -92,6 +93,8 @@ class Demo:
             devices, names = offered(every), Names(every)
             for line in machine_lines(every, names):
                 self._say(f"  {line}")
+            self._step("Moving a first task by hand, in the middle of its work")
+            first_move(client, devices, names, self._say)
             jobs = self._prepare()
             self._characterise(client, names)
             infos = self._flow(client, jobs, names)
@@ -150,9 +153,12 @@ class Demo:
         with bars(self._console) as progress:
             shown = progress.add_task("checking", total=len(infos), note="")
             for info in infos:
+                progress.update(shown, note=info.name)
                 verdict = next(verdicts) if info.state == "completed" else None
                 outcomes.append(Outcome(info, verdict))
                 progress.advance(shown)
+                if verdict is not None and not self._console.is_terminal:
+                    self._say(f"  {info.name}: {verdict}")
         return outcomes
 
     def _draw(self, devices: list[DeviceInfo], infos: list[TaskInfo]) -> Path:

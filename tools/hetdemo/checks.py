@@ -61,6 +61,10 @@ class Verdict:
     def passed(self) -> bool:
         return self.error <= self.tolerance
 
+    def __str__(self) -> str:
+        word = "right" if self.passed else "wrong"
+        return f"{word}: deviates by {self.error:.1e}, of {self.tolerance:g} allowed"
+
 
 def check_all(done: Iterable[tuple[Task, dict[str, Any]]]) -> Iterator[Verdict]:
     """Check tasks with their results; yields the verdicts in that order, as they come."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hetpapers.figures import Catalogue
 
 PAPERS = {
+    "banerjee": "hetpapers.banerjee.catalogue",
     "loesch-2016": "hetpapers.loesch_2016.catalogue",
     "mokhtari-felare": "hetpapers.mokhtari_felare.catalogue",
     "zhao-2018-icc": "hetpapers.zhao_2018.icc",

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from hetsim.result import Result, TaskResult
+    from hetsim.result import JobResult, Result, TaskResult
 
 MOST_TASKS = 200
 """Longer lists are cut; `--json` has them whole."""
@@ -21,6 +21,9 @@ def print_result(result: Result, resources: list[str]) -> None:
     console.print(_tasks(result.tasks[:MOST_TASKS]))
     if len(result.tasks) > MOST_TASKS:
         console.print(f"... and {len(result.tasks) - MOST_TASKS} tasks more")
+    if result.jobs:
+        console.print()
+        console.print(_jobs(result.jobs[:MOST_TASKS]))
     for line in _sums(result, resources):
         console.print(Text(line))
 
@@ -40,6 +43,17 @@ def _tasks(tasks: list[TaskResult]) -> Table:
             str(task.migrations),
             _where(task),
         )
+    return table
+
+
+def _jobs(jobs: list[JobResult]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("job")
+    for name in ("arrival", "finish", "completion", "critical path", "slowdown"):
+        table.add_column(name, justify="right")
+    for job in jobs:
+        times = (job.arrival, job.finish, job.completion, job.critical_path)
+        table.add_row(job.job, *map(_seconds, times), _seconds(job.slowdown))
     return table
 
 

@@ -38,10 +38,30 @@ class TaskResult(Struct, frozen=True):
     segments: list[Segment]
 
 
+class JobResult(Struct, frozen=True):
+    """The result of the tasks of one job. Times are seconds.
+
+    Attributes:
+        finish: end of its last task; None: one of its tasks did not complete.
+        completion: from the arrival of its first task until `finish`.
+        critical_path: the longest chain of its tasks, each at the least of its times.
+        slowdown: completion as a multiple of the critical path.
+
+    """
+
+    job: str
+    arrival: float
+    finish: float | None
+    completion: float | None
+    critical_path: float
+    slowdown: float | None
+
+
 class Result(Struct, frozen=True):
     """The result of all tasks.
 
     Attributes:
+        jobs: of the jobs that tasks name; absent: none does.
         rates: share completed in time, by type.
         makespan_error: by which share the makespan is above that measured on the real
             node, where the scenario is a trace of one.
@@ -57,6 +77,7 @@ class Result(Struct, frozen=True):
     events: int
     simulation_seconds: float
     lower_bound: float | UnsetType = UNSET
+    jobs: list[JobResult] | UnsetType = UNSET
     measured_makespan: float | UnsetType = UNSET
     makespan_error: float | UnsetType = UNSET
     format: str = "hetsim/result-1"
@@ -99,6 +120,34 @@ def task_result(job: Job, state: str) -> TaskResult:
     )
 
 
+def job_results(jobs: list[Job]) -> list[JobResult]:
+    """Describe the jobs that tasks name, in the order of the document."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.group:
+            groups.setdefault(job.group, []).append(job)
+    return [_job_result(name, members) for name, members in groups.items()]
+
+
+def _job_result(name: str, members: list[Job]) -> JobResult:
+    arrival = min(job.arrival for job in members) / SECOND
+    over = all(job.outcome is State.COMPLETED for job in members)
+    finish = max(job.finish or 0 for job in members) / SECOND if over else None
+    path = _critical_path(members) / SECOND
+    completion = None if finish is None else finish - arrival
+    slowdown = completion / path if completion is not None and path > 0 else None
+    return JobResult(name, arrival, finish, completion, path, slowdown)
+
+
+def _critical_path(members: list[Job]) -> Nanoseconds:
+    """Return the length of the longest chain of tasks, each at the least of its times."""
+    ends: dict[Job, Nanoseconds] = {}
+    for job in sorted(members, key=lambda job: job.depth):
+        before = max((ends.get(other, 0) for other in job.after), default=0)
+        ends[job] = before + min(job.actual.values(), default=0)
+    return max(ends.values())
+
+
 def _joined(segments: list[tuple[str, Nanoseconds, Nanoseconds]]) -> list[Segment]:
     """Make one segment of those that follow each other without a break."""
     joined: list[tuple[str, Nanoseconds, Nanoseconds]] = []
@@ -126,6 +175,7 @@ def summarize(
         rates=_rates(jobs, useless),
         events=events,
         simulation_seconds=seconds,
+        jobs=job_results(jobs) or UNSET,
     )
 
 

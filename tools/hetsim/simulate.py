@@ -39,7 +39,7 @@ def simulate(  # noqa: PLR0913  what a user of `hetsim run` may choose
         scenario: what arrives where.
         policy: name of the policy; `parameters`: of it.
         noise: the scheduler's expectations are wrong by up to this share.
-        seed: of the errors.
+        seed: of the errors, of other programs' loads, and of the noise of counters.
         correct: strips correct the expectations while they run, as in the daemon.
 
     Raises:
@@ -48,7 +48,7 @@ def simulate(  # noqa: PLR0913  what a user of `hetsim run` may choose
     """
     decider = make_policy(policy, parameters or {})
     expected = expected_seconds(scenario, noise, random.Random(seed))
-    simulation = Simulation(scenario, decider, expected, correct=correct)
+    simulation = Simulation(scenario, decider, expected, correct=correct, seed=seed)
     with _without_collector():
         began = time.perf_counter()
         simulation.run()

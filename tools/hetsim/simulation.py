@@ -6,6 +6,7 @@ go into `Scheduler.handle`, actions come out and are carried out.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hetsched import actions as a
@@ -14,10 +15,22 @@ from hetsched.limits import Limits
 from hetsched.scheduler import Scheduler
 from hetsched.tasks import State
 from hetsim.agenda import Agenda, Order
+from hetsim.contention import (
+    ContendedNode,
+    ContendedWorkers,
+    enter_background,
+    model_of,
+)
 from hetsim.correction import TELLING, CorrectedExpectations
 from hetsim.sharing import SharedProcessor
 from hetsim.workers import CrashingRun, Preparation, SlotWorkers
-from hetsim.workload import Expectations, jobs_of, nanoseconds, resources_of
+from hetsim.workload import (
+    Expectations,
+    capacity_of,
+    jobs_of,
+    nanoseconds,
+    resources_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +44,10 @@ if TYPE_CHECKING:
     from hetsim.scenario import Crash, Outage, Scenario
     from hetsim.workers import Workers
     from hetsim.workload import Job
+
+QUIET = 10_000
+"""Changes of the background, and readings of counters, while tasks wait and none runs. After
+these the simulation ends: the policy does not want to run what waits."""
 
 LIMITS = Limits(stage=0, train=16)
 """Nothing is staged: inputs load in no time, so a staged task would start no sooner. Trains
@@ -46,6 +63,7 @@ class Simulation:
 
     Args:
         correct: strips correct the expectations while they run, as in the daemon.
+        seed: of other programs' loads, and of the noise of counters.
 
     Attributes:
         jobs: the tasks and, after `run`, what happened to them.
@@ -53,7 +71,7 @@ class Simulation:
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  as `simulate`
         self,
         scenario: Scenario,
         policy: Policy,
@@ -62,6 +80,7 @@ class Simulation:
         | None = None,
         *,
         correct: bool = False,
+        seed: int = 0,
     ) -> None:
         resources = resources_of(scenario)
         self.jobs = jobs_of(scenario, expected)
@@ -71,7 +90,11 @@ class Simulation:
         estimates = self._corrected or Expectations(
             expected, {kind.name: kind.spread for kind in scenario.types}
         )
-        self.scheduler = Scheduler(resources, estimates, policy, limits=LIMITS)
+        limits = replace(LIMITS, capacity=capacity_of(scenario))
+        contention = model_of(scenario)
+        self.scheduler = Scheduler(
+            resources, estimates, policy, limits=limits, contention=contention
+        )
         self.kinds = frozenset(resource.kind for resource in resources)
         self._by_id = {job.id: job for job in self.jobs}
         self._timer: Ticket = -1
@@ -82,7 +105,11 @@ class Simulation:
         self._crashes: dict[tuple[str, str], list[Crash]] = {}
         for crash in scenario.crashes:
             self._crashes.setdefault((crash.type, crash.resource), []).append(crash)
-        self._workers = _workers_of(scenario, self.agenda)
+        node = None if contention is None else ContendedNode(scenario, contention)
+        self._workers = _workers_of(scenario, self.agenda, node)
+        self._arriving = len(self.jobs)
+        """Tasks that have not arrived yet."""
+        self._quiet = 0
         self._do: dict[type, Callable[[Any, Nanoseconds], None]] = {
             a.Run: self._start,
             a.Begin: self._begin,
@@ -95,6 +122,17 @@ class Simulation:
         self._enter_jobs()
         for outage in scenario.outages:
             self._enter_outage(outage)
+        if node is not None:
+            enter_background(scenario, node, self, seed)
+
+    def goes_on(self) -> bool:
+        """Whether any task may still run; see `QUIET`. Asked at each change that recurs."""
+        system = self.scheduler.system
+        if self._arriving:
+            return True
+        running = any(state.running for state in system.states.values())
+        self._quiet = 0 if running else self._quiet + 1
+        return bool(system.tasks) and self._quiet < QUIET
 
     def run(self) -> None:
         """Let everything happen."""
@@ -146,9 +184,13 @@ class Simulation:
 
     def _enter_jobs(self) -> None:
         for job in sorted(self.jobs, key=lambda job: (job.told_at, job.depth)):
-            self.agenda.add(job.told_at, Order.ARRIVAL, Arrival(job, self.kinds))
+            arrival = Arrival(job, self.kinds, self._note_arrival)
+            self.agenda.add(job.told_at, Order.ARRIVAL, arrival)
             if job.stop_at_deadline and job.deadline is not None:
                 self._end_at_deadline(job, job.deadline)
+
+    def _note_arrival(self) -> None:
+        self._arriving -= 1
 
     def _end_at_deadline(self, job: Job, at: Nanoseconds) -> None:
         passed = DeadlinePassed(job, self.scheduler.system)
@@ -246,13 +288,17 @@ class Told:
 class Arrival:
     """A task arrives, unless it could not run any more."""
 
-    __slots__ = ("_job", "_submission")
+    __slots__ = ("_job", "_note", "_submission")
 
-    def __init__(self, job: Job, kinds: frozenset[str]) -> None:
+    def __init__(
+        self, job: Job, kinds: frozenset[str], note: Callable[[], None]
+    ) -> None:
         self._job = job
+        self._note = note
         self._submission = job.submission(kinds)
 
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
+        self._note()
         job = self._job
         if (job.after or job.stop_at_deadline) and _hopeless(job, now):
             job.outcome = State.CANCELLED
@@ -288,13 +334,21 @@ class DeadlinePassed:
         return e.TaskCancelled(task.id, "its deadline has passed")
 
 
-def _workers_of(scenario: Scenario, agenda: Agenda) -> dict[str, Workers]:
+def _workers_of(
+    scenario: Scenario, agenda: Agenda, node: ContendedNode | None
+) -> dict[str, Workers]:
     """Make the workers of each resource."""
-    preparation = Preparation({r.name: r for r in resources_of(scenario)})
-    kinds = {"processor": SharedProcessor}
-    return {
-        model.name: kinds.get(model.sharing or "", SlotWorkers)(
-            model.name, preparation, agenda
-        )
-        for model in scenario.resources
-    }
+    contended = {model.name for model in scenario.resources if node and model.uses}
+    resources = {each.name: each for each in resources_of(scenario)}
+    preparation = Preparation(resources, contended)
+    workers: dict[str, Workers] = {}
+    for model in scenario.resources:
+        if node is not None and model.uses:
+            workers[model.name] = ContendedWorkers(
+                model.name, preparation, agenda, node
+            )
+        elif model.sharing == "processor":
+            workers[model.name] = SharedProcessor(model.name, preparation, agenda)
+        else:
+            workers[model.name] = SlotWorkers(model.name, preparation, agenda)
+    return workers

@@ -41,11 +41,18 @@ class Preparation:
     """Time in which a slot is taken and nothing computed: copying state, loading programs.
 
     As in the daemon a task that yields copies its state out before its slot is free, and
-    copies it in where it goes on, even if that is where it was.
+    copies it in where it goes on, even if that is where it was. Inputs are copied from
+    the resources that computed them before a task starts.
+
+    Args:
+        resources: by name.
+        contended: names of those whose inputs cross shared links, as part of tasks' time.
+
     """
 
-    def __init__(self, resources: dict[str, Resource]) -> None:
+    def __init__(self, resources: dict[str, Resource], contended: set[str]) -> None:
         self._resources = resources
+        self._contended = contended
         self._programs: dict[str, str] = {}
 
     def begin(self, job: Job, name: str, now: Nanoseconds) -> Nanoseconds:
@@ -56,8 +63,20 @@ class Preparation:
             if job.home != name:
                 job.migrations += 1
                 at += nanoseconds(job.kind.migration_s or 0.0)
+        elif job.inputs and name not in self._contended:
+            at += self.reading(job, name)
         job.home = name
         return at
+
+    def reading(self, job: Job, name: str) -> Nanoseconds:
+        """Time to copy the inputs of a task over the links of both sides of each."""
+        seconds = 0.0
+        for source, size in job.inputs:
+            if source.home not in (None, name):
+                for side in (source.home, name):
+                    link = self._resources[str(side)].link_bytes_per_s
+                    seconds += size / link if link else 0.0
+        return nanoseconds(seconds)
 
     def copying(self, job: Job, name: str) -> Nanoseconds:
         """Time to copy the state of a task to a resource, or from it."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from hetsched import events as e
 from hetsched.estimates.table import application
 from hetsched.ids import TaskId
+from hetsched.limits import Capacity, Needs
 from hetsched.system import SECOND, Resource
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Job:
     Attributes:
         told_at: instant at which it is submitted to the scheduler: its arrival, but not
             before all those it comes after have arrived.
+        needs: cores and memory that it takes up; None: none.
         depth: length of the longest chain of tasks that it comes after.
         actual: nanoseconds of the whole task on each resource that can run it.
         expected: nanoseconds that the scheduler expects there.
@@ -54,6 +56,8 @@ class Job:
         segments: (resource, start, finish) of its computing.
         outcome: state in which the scheduler's task ended; `finish`: when.
         placed: whether it was ever mapped to a resource.
+        inputs: jobs whose results it reads, and their bytes.
+        group: name of the job, in the sense of users, that it belongs to; empty: none.
 
     """
 
@@ -69,6 +73,7 @@ class Job:
     strips: int
     stop_at_deadline: bool
     told_at: Nanoseconds
+    needs: Needs | None = None
     depth: int = 0
     ends: list[float] = field(default_factory=list)
     done: int = 0
@@ -79,6 +84,8 @@ class Job:
     segments: list[tuple[str, Nanoseconds, Nanoseconds]] = field(default_factory=list)
     outcome: State | None = None
     finish: Nanoseconds | None = None
+    inputs: list[tuple[Job, int]] = field(default_factory=list)
+    group: str = ""
 
     @property
     def late(self) -> bool:
@@ -100,6 +107,9 @@ class Job:
             strips=self.strips,
             migration_s=self.kind.migration_s or 0.0,
             app=application(self.kind.name),
+            job=self.group,
+            inputs=tuple(e.TaskInput(job.id, size) for job, size in self.inputs),
+            needs=self.needs,
         )
 
 
@@ -144,7 +154,14 @@ def _resource(model: ResourceModel) -> Resource:
         reconfigure_s=model.reconfigure_s or 0.0,
         queue_limit=model.queue_limit,
         shared=model.sharing == "processor",
+        memory_bytes=None if model.memory_bytes is None else int(model.memory_bytes),
     )
+
+
+def capacity_of(scenario: Scenario) -> Capacity:
+    """Describe to the scheduler what tasks may need together."""
+    memory = scenario.memory_bytes
+    return Capacity(scenario.cores, None if memory is None else int(memory))
 
 
 def expected_seconds(
@@ -201,7 +218,16 @@ def _job(
         ends=_ends_of_strips(number, kind),
         stop_at_deadline=kind.overrun == "stop_at_deadline",
         told_at=nanoseconds(task.arrival or 0.0),
+        group=task.job or "",
+        needs=_needs(task, kind),
     )
+
+
+def _needs(task: TaskModel, kind: TypeModel) -> Needs | None:
+    cores = kind.cores if task.cores is None else task.cores
+    memory = kind.memory_bytes if task.memory_bytes is None else task.memory_bytes
+    needs = Needs(cores or 0, int(memory or 0), int(kind.device_bytes or 0))
+    return needs if needs != Needs() else None
 
 
 def _ends_of_strips(number: int, kind: TypeModel) -> list[float]:
@@ -218,9 +244,14 @@ def _ends_of_strips(number: int, kind: TypeModel) -> list[float]:
 
 def _link(scenario: Scenario, jobs: dict[str | int, Job]) -> None:
     """Link the jobs to their predecessors; no job arrives before those."""
-    graph = {task.id: task.after for task in scenario.tasks if task.after}
+    graph = {t.id: t.predecessors() for t in scenario.tasks if t.after or t.inputs}
     for name in TopologicalSorter(graph).static_order():
         job = jobs[name]
         job.after = [jobs[other] for other in graph.get(name, [])]
         job.told_at = max([job.told_at, *(other.told_at for other in job.after)])
         job.depth = max([0, *(other.depth + 1 for other in job.after)])
+    for task in scenario.tasks:
+        for each in task.inputs or []:
+            source = jobs[each.source]
+            size = source.kind.output_bytes if each.bytes is None else each.bytes
+            jobs[task.id].inputs.append((source, int(size or 0)))

@@ -25,6 +25,7 @@ from libtask.devices.discovery import describe_failure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from hetd.timers import Timers
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
     from libtask.messages import DeviceInfo, DeviceSpec
@@ -140,6 +141,7 @@ class Health:
     Args:
         specs: how each resource is opened, by name.
         most: consecutive errors after which a resource is taken out of service.
+        timers: of the daemon.
         try_device: starts a self-test.
 
     """
@@ -148,10 +150,12 @@ class Health:
         self,
         specs: dict[str, DeviceSpec],
         most: int,
+        timers: Timers,
         try_device: Callable[[DeviceSpec], Trial] = ChildTrial,
     ) -> None:
         self._specs = specs
         self._most = most
+        self._timers = timers
         self.try_device = try_device
         self._errors = dict.fromkeys(specs, 0)
         self._suspicions: dict[str, dict[str, str]] = {name: {} for name in specs}
@@ -198,6 +202,7 @@ class Health:
                 failing.at = now
         elif resource not in self._checks:
             self._begin_check(resource, now)
+        self._set_timer()
 
     def worked(self, resource: str) -> None:
         """Reset the errors of a resource, as a task succeeded there."""
@@ -244,6 +249,7 @@ class Health:
         failing = Failing(reason, FIRST_PAUSE_S, now, holder=holder)
         lost = self._take_out(resource, failing, now)
         failing.at = now + int(HOLD_S * SECOND)
+        self._set_timer()
         return lost
 
     def slot_blocked(
@@ -253,6 +259,7 @@ class Health:
         log.error("%s: a slot is lost for %g s: %s", resource, HOLD_S, reason)
         until = now + int(HOLD_S * SECOND)
         self._holding[resource][holder] = Held(reason, until)
+        self._set_timer()
         return [self._slots_of(resource)]
 
     def worker_left(self, uid: int, name: str, now: Nanoseconds) -> list[Event]:
@@ -261,6 +268,7 @@ class Health:
             if failing.holder == (uid, name):
                 failing.holder = None
                 failing.at = now
+                self._set_timer()
         return [
             self._slots_of(resource)
             for resource, holding in self._holding.items()
@@ -273,14 +281,6 @@ class Health:
         failing = self._failing.pop(resource, None)
         if failing is not None and failing.trial is not None:
             failing.trial.give_up()
-
-    def next_look(self) -> Nanoseconds | None:
-        """When `tick` has something to do; None: never."""
-        waits = [each.at for each in self._checks.values()]
-        waits += [each.at for each in self._failing.values() if each.at is not None]
-        for holding in self._holding.values():
-            waits += [held.until for held in holding.values()]
-        return min(waits, default=None)
 
     def tick(self, now: Nanoseconds) -> list[Event]:
         """Continue the self-tests; return events of resources and slots that are back."""
@@ -300,6 +300,7 @@ class Health:
                 )
             if over:
                 events.append(self._slots_of(name))
+        self._set_timer()
         return events
 
     def close(self) -> None:
@@ -312,6 +313,14 @@ class Health:
 
     # ------------------------------------------------------------ steps
 
+    def _set_timer(self) -> None:
+        """Continue at the earliest instant at which something is due."""
+        waits = [each.at for each in self._checks.values()]
+        waits += [each.at for each in self._failing.values() if each.at is not None]
+        for holding in self._holding.values():
+            waits += [held.until for held in holding.values()]
+        self._timers.set("health", min(waits, default=None), self.tick)
+
     def _slots_of(self, resource: str) -> Event:
         holding = len(self._holding[resource])
         return e.SlotsBlocked(resource, holding, self.reason(resource))
@@ -321,6 +330,7 @@ class Health:
     ) -> list[Event]:
         failing.at = now + int(failing.pause * SECOND)
         self._failing[resource] = failing
+        self._set_timer()
         log.warning("%s is out of service: %s", resource, failing.reason)
         return [e.ResourceLost(resource, failing.reason)]
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from hetd.devices.meter import Meter
     from hetd.tasks.page import TaskPage
+    from hetd.timers import Timers
     from hetsched.actions import Record
+    from hetsched.events import Event
     from hetsched.ids import Nanoseconds
     from hetsched.system import Resource
     from libtask.messages import DeviceInfo
@@ -32,11 +34,16 @@ class Metering:
     """Tracks which task runs on which resource, and charges its energy."""
 
     def __init__(
-        self, resources: Sequence[Resource], meters: dict[str, Meter], now: Nanoseconds
+        self,
+        resources: Sequence[Resource],
+        meters: dict[str, Meter],
+        timers: Timers,
+        now: Nanoseconds,
     ) -> None:
         self._names = [resource.name for resource in resources]
         self._book = EnergyBook(resources, meters, now, _tell_lost)
-        self._due = now + LONGEST
+        self._timers = timers
+        timers.at(now + LONGEST, self._read)
 
     def note(self, record: Record, page: TaskPage, now: Nanoseconds) -> None:
         """Process a change of state, before the journal does."""
@@ -53,13 +60,6 @@ class Metering:
     def used_in_all(self, task: int, cpu_seconds: float) -> None:
         """Set the processor seconds of a segment that has ended."""
         self._book.used_in_all(task, cpu_seconds)
-
-    def tick(self, now: Nanoseconds) -> None:
-        """Read the meters when they are due."""
-        if now >= self._due:
-            self._due = now + LONGEST
-            for name in self._names:
-                self._book.total(name, now)
 
     def describe(self, device: DeviceInfo, now: Nanoseconds) -> DeviceInfo:
         """Add the energy of a resource since the start to its description."""
@@ -78,6 +78,12 @@ class Metering:
     def close(self) -> None:
         """Close the meters."""
         self._book.close()
+
+    def _read(self, now: Nanoseconds) -> Sequence[Event]:
+        self._timers.at(now + LONGEST, self._read)
+        for name in self._names:
+            self._book.total(name, now)
+        return ()
 
     def _end(self, page: TaskPage, now: Nanoseconds) -> None:
         failed = bool(page.segments) and page.segments[-1].failed_attempt

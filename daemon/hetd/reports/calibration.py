@@ -14,10 +14,11 @@ from hetsched.system import SECOND
 from libtask.messages import counted
 
 if TYPE_CHECKING:
-    from hetd.runtime import Runtime
+    from hetd.clock import Clock
+    from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
-    from hetsched.estimates.table import News
-    from hetsched.system import Resource
+    from hetsched.estimates.table import EstimateTable, News
+    from hetsched.system import Resource, System
     from hetsched.tasks import TaskRecord
     from libtask import messages as m
 
@@ -41,8 +42,17 @@ SAMPLED = 16
 class Calibration:
     """Corrects the estimates by what workers report."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        clock: Clock,
+        system: System,
+        estimates: EstimateTable,
+        journal: Journal,
+    ) -> None:
+        self._clock = clock
+        self._system = system
+        self._estimates = estimates
+        self._journal = journal
 
     def progressed(self, page: TaskPage, message: m.Progress) -> None:
         """Learn from strips on the way, but for the first: it may hold a compilation."""
@@ -77,7 +87,7 @@ class Calibration:
         self, record: TaskRecord, resource: Resource, computing: float
     ) -> bool:
         """Return whether a short segment adds no information."""
-        estimates = self._runtime.estimates
+        estimates = self._estimates
         count = estimates.count(record.row, resource)
         if count < SURE:
             return False
@@ -90,25 +100,25 @@ class Calibration:
         self, record: TaskRecord, resource: Resource, computing: float
     ) -> None:
         """Log the cost of an application's first measurement on a resource."""
-        estimates = self._runtime.estimates
+        estimates = self._estimates
         if estimates.knows_app(record.row, resource):
             return
         text = (
             "probed %s on %s: takes %.3g s, expected were %.3g s; the try took %.3g s"
         )
         expected = estimates.seconds(record.row, resource)
-        took = (self._runtime.clock.now() - record.since) / SECOND
+        took = (self._clock.now() - record.since) / SECOND
         log.info(text, record.row.type, resource.name, computing, expected, took)
 
     def _sharing(self, resource: Resource) -> int:
         """Return the present factor by which sharing prolongs strips there."""
         if not resource.shared:
             return 1
-        running = self._runtime.scheduler.system.states[resource.name].running
+        running = self._system.states[resource.name].running
         return max(1, len(running))
 
     def _running(self, page: TaskPage) -> tuple[TaskRecord, Resource] | None:
-        system = self._runtime.scheduler.system
+        system = self._system
         record = system.tasks.get(TaskId(page.id))
         if record is None or record.resource is None:
             return None
@@ -122,13 +132,13 @@ class Calibration:
         setup: float | None,
     ) -> None:
         alone = computing / self._sharing(resource)
-        if self._runtime.estimates.curiosity < 1:
+        if self._estimates.curiosity < 1:
             self._tell_probe(record, resource, alone)
-        news = self._runtime.estimates.observe(record.row, resource, alone, setup)
+        news = self._estimates.observe(record.row, resource, alone, setup)
         if news.keep is not None:
-            self._runtime.journal.batch.keep(news.keep)
-            self._runtime.forget_dropped()
-        self._runtime.journal.measured(record.row.type, record.submitted.owner)
+            self._journal.batch.keep(news.keep)
+            self._journal.forget_samples(self._estimates.dropped())
+        self._journal.measured(record.row.type, record.submitted.owner)
         if news.drift is not None:
             _tell_drift(record, resource, news)
 

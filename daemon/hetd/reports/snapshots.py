@@ -14,9 +14,12 @@ from hetsched.ids import TaskId
 from libtask import messages as m
 
 if TYPE_CHECKING:
+    from hetd.clock import Clock
     from hetd.runtime import Runtime
+    from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
+    from hetd.workers.pool import WorkerPool
 
 log = logging.getLogger("hetd")
 
@@ -24,8 +27,17 @@ log = logging.getLogger("hetd")
 class SnapshotReports:
     """Takes what workers and launchers say of snapshots."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        clock: Clock,
+        journal: Journal,
+        pool: WorkerPool,
+    ) -> None:
         self._runtime = runtime
+        self._clock = clock
+        self._journal = journal
+        self._pool = pool
         self.refused = 0
         """Snapshots that were bad, or of something else."""
 
@@ -59,14 +71,14 @@ class SnapshotReports:
 
     def parked(self, page: TaskPage, message: m.Parked) -> None:
         """Note that a task which waits has no worker any more."""
-        self._runtime.pool.release(page.id)
+        self._pool.release(page.id)
         self._runtime.dispatch(e.TaskParked(TaskId(page.id), message.epoch))
         page.in_worker = False
         self._tell(page, "parked")
 
     def held(self, peer: Peer, message: m.SnapshotsHeld) -> None:
         """Have a launcher remove the snapshots of tasks that have ended, once that is durable."""
-        journal = self._runtime.journal
+        journal = self._journal
         owned = {
             page.snapshots_name
             for name in message.names
@@ -77,9 +89,9 @@ class SnapshotReports:
             journal.batch.replies.append((peer.route, m.DropSnapshots(ended)))
 
     def _tell(self, page: TaskPage, event: str) -> None:
-        if page.id in self._runtime.journal.live:
-            self._runtime.journal.save(page)
-            self._runtime.journal.publish(page, event, self._runtime.clock.wall())
+        if page.id in self._journal.live:
+            self._journal.save(page)
+            self._journal.publish(page, event, self._clock.wall())
 
 
 def _task(name: str) -> int:

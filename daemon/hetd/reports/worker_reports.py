@@ -7,12 +7,10 @@ late reports.
 from __future__ import annotations
 
 import logging
-from heapq import heappop, heappush
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hetd.devices.circuits import cause_of_exit, programs_of_the_box
-from hetd.reports.calibration import Calibration
-from hetd.reports.snapshots import SnapshotReports
 from hetd.workers.watchdog import ASKS
 from hetsched import events as e
 from hetsched.ids import TaskId
@@ -21,13 +19,25 @@ from hetsched.tasks import State
 from libtask import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from hetd.clock import Clock
+    from hetd.devices.metering import Metering
+    from hetd.reports.calibration import Calibration
+    from hetd.reports.snapshots import SnapshotReports
     from hetd.runtime import Runtime
+    from hetd.tasks.journal import Journal
+    from hetd.tasks.operator_settings import OperatorSettings
     from hetd.tasks.page import TaskPage
+    from hetd.timers import Timers
     from hetd.transport.router import Peer
+    from hetd.workers.binding import Binding
+    from hetd.workers.commands import Commands
+    from hetd.workers.pool import WorkerPool
+    from hetd.workers.watchdog import Watchdog
     from hetsched.events import Cause
     from hetsched.ids import Nanoseconds
+    from hetsched.scheduler import Scheduler
     from hetsched.tasks import TaskRecord
 
 log = logging.getLogger("hetd")
@@ -39,6 +49,9 @@ ELSEWHERE = frozenset({"device", "device-memory", "binary", "program"})
 """Codes of failures that another resource may not have."""
 LONGEST_TRACE = 4096
 """Characters kept of a traceback, its end: what a worker sends of one."""
+OUTDATED_WORKERS = 32
+"""Warm workers that may refuse a task, one after the other, because they have imported
+other code than the task's; each of them leaves."""
 LASTING: dict[str, Cause] = {"program": "program", "binary": "binary"}
 """Codes of failures that the next task of the application would have there, too."""
 
@@ -46,11 +59,38 @@ LASTING: dict[str, Cause] = {"program": "program", "binary": "binary"}
 class WorkerReports:
     """Takes the messages of launchers and workers."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(  # noqa: PLR0913  the parts that it uses
+        self,
+        *,
+        runtime: Runtime,
+        clock: Clock,
+        timers: Timers,
+        devices: Mapping[str, m.DeviceInfo],
+        scheduler: Scheduler,
+        journal: Journal,
+        pool: WorkerPool,
+        commands: Commands,
+        watchdog: Watchdog,
+        metering: Metering,
+        settings: OperatorSettings,
+        learner: Calibration,
+        snapshots: SnapshotReports,
+    ) -> None:
         self._runtime = runtime
-        self._wall = runtime.clock.wall
-        self._learner = Calibration(runtime)
-        self.snapshots = SnapshotReports(runtime)
+        self._clock = clock
+        self._timers = timers
+        self._devices = devices
+        self._scheduler = scheduler
+        self._system = scheduler.system
+        self._journal = journal
+        self._pool = pool
+        self._commands = commands
+        self._watchdog = watchdog
+        self._metering = metering
+        self._settings = settings
+        self._learner = learner
+        self.snapshots = snapshots
+        self._wall = clock.wall
         self._handlers: dict[type, Callable[[TaskPage, Any], None]] = {
             m.Ready: self._on_ready,
             m.Progress: self._on_progress,
@@ -61,29 +101,28 @@ class WorkerReports:
             m.Resumed: self.snapshots.resumed,
             m.Parked: self.snapshots.parked,
         }
-        self._ended_processes: list[tuple[Nanoseconds, int, str, int]] = []
-        """Workers whose launcher has still to say how they ended: when patience with it
-        is over, user, name, pid."""
-        self._greeted: set[int] = set()
-        """Tasks whose workers have registered and have not reported yet."""
 
     def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
         """Take in a launcher, and the names of the workers that it has."""
-        self._runtime.pool.launcher_came(peer, workers)
-        self._runtime.watchdog.readmit(peer.uid)
+        self._pool.launcher_came(peer, workers)
+        self._readmit(peer.uid)
+
+    def _readmit(self, uid: int) -> None:
+        self._runtime.dispatch_any(self._watchdog.readmit(uid))
 
     def launcher_left(self, peer: Peer) -> None:
         """Give up the tasks for which no worker can come any more."""
-        for task in reversed(self._runtime.pool.launcher_left(peer)):
-            begun = not self._runtime.watchdog.excuse(TaskId(task))
-            self._lose(task, "its launcher ended", begun=begun)
-        for _, uid, name, pid in list(self._ended_processes):
-            if not self._runtime.pool.supervised(uid, name):  # nobody is to say how
-                self._give_up(uid, name, pid, "its worker ended")
+        for binding in reversed(self._pool.launcher_left(peer)):
+            begun = not self._watchdog.excuse(binding.task)
+            self._lose(binding, "its launcher ended", begun=begun)
+        pool = self._pool
+        for worker in pool.workers_of(peer.uid):
+            if worker.process_ended and not pool.supervised(peer.uid, worker.name):
+                self.worker_left(peer.uid, worker.name, "its worker ended")
 
     def worker_came(self, peer: Peer, hello: m.Register) -> None:
         """Take in a worker, and what it still holds from before a restart."""
-        pool = self._runtime.pool
+        pool = self._pool
         before = pool.worker_at(peer.route)
         if before is not None and before.name != hello.worker:
             # a connection is one worker's
@@ -91,58 +130,53 @@ class WorkerReports:
             self.worker_left(peer.uid, before.name, reason)
         ended = [self._held(peer, hello, each.task, each.epoch) for each in hello.ended]
         record = self._held(peer, hello, hello.task or 0, hello.epoch)
-        expected = record is not None and pool.is_expected(record.id)
+        binding = None if record is None else pool.binding(record.id)
+        expected = binding is not None and binding.awaits_return
         keeps = [each.id for each in (*ended, record) if each is not None]
         lost = pool.worker_came(peer, hello, list(dict.fromkeys(keeps)))
         self._lose_all(lost, "the connection to its worker broke")
-        if record is not None:
-            self._greeted.add(record.id)
+        if record is not None and binding is not None:
+            binding.registered_again = True
             if hello.resource and expected:
                 found = e.TaskFound(record.id, record.epoch, hello.resource)
-                self._runtime.dispatch(
-                    found, *self._runtime.settings.drains([hello.resource])
-                )
-            self._runtime.commands.repeat_stop(record)
-        self._runtime.watchdog.readmit(peer.uid)
+                self._runtime.dispatch(found, *self._settings.drains([hello.resource]))
+            self._commands.repeat_stop(record)
+        self._runtime.watch_assigned()
+        self._readmit(peer.uid)
 
     def _held(
         self, peer: Peer, hello: m.Register, task: int, epoch: int
     ) -> TaskRecord | None:
         """Find a task that a worker says it holds, or has ended, if it is to keep it."""
-        page = self._runtime.journal.live.get(task)
+        page = self._journal.live.get(task)
         if page is None or page.owner != peer.uid:
             return None
-        if not self._runtime.pool.may_claim(page.id, peer.uid, hello):
+        if not self._pool.may_claim(page.id, peer.uid, hello):
             return None
-        return self._runtime.scheduler.state.current(TaskId(page.id), epoch)
+        return self._scheduler.state.current(TaskId(page.id), epoch)
 
     def process_ended(self, peer: Peer, name: str) -> None:
         """Handle the end of a worker's process; its launcher may report the cause.
 
         That report comes when all processes of the worker have ended, maybe later.
         """
-        worker = self._runtime.pool.worker_of_name(peer.uid, name)
+        worker = self._pool.worker_of_name(peer.uid, name)
         if worker is None or worker.pid != peer.pid:
             return  # the name is another process's by now
-        if self._runtime.pool.supervised(peer.uid, name):
-            due = self._runtime.clock.now() + int(EXIT_S * SECOND)
-            heappush(self._ended_processes, (due, peer.uid, name, peer.pid))
+        if self._pool.supervised(peer.uid, name):
+            worker.process_ended = True
+            due = self._clock.now() + int(EXIT_S * SECOND)
+            self._timers.at(due, partial(self._give_up, peer, name))
         else:
             self.worker_left(peer.uid, name, "its worker ended")
 
-    def tick(self, now: Nanoseconds) -> None:
-        """Give up the workers that ended, and of whom no launcher said so."""
-        ended = self._ended_processes
-        while ended and ended[0][0] <= now:
-            _, uid, name, pid = heappop(ended)
-            self._give_up(
-                uid, name, pid, "its worker ended, and its launcher did not say how"
-            )
-
-    def _give_up(self, uid: int, name: str, pid: int, reason: str) -> None:
-        worker = self._runtime.pool.worker_of_name(uid, name)
-        if worker is not None and worker.pid == pid:
-            self.worker_left(uid, name, reason)
+    def _give_up(self, peer: Peer, name: str, _now: Nanoseconds) -> Sequence[e.Event]:
+        """Give up a worker that ended, and of which no launcher said so."""
+        worker = self._pool.worker_of_name(peer.uid, name)
+        if worker is not None and worker.pid == peer.pid:
+            reason = "its worker ended, and its launcher did not say how"
+            self.worker_left(peer.uid, name, reason)
+        return ()
 
     def worker_left(
         self,
@@ -161,14 +195,15 @@ class WorkerReports:
             last: its last output, and the task that wrote it.
 
         """
-        worker = self._runtime.pool.worker_left(uid, name)
-        self._runtime.watchdog.worker_freed(uid, name)
-        if worker is None or worker.task is None:
+        worker = self._pool.worker_left(uid, name)
+        self._runtime.dispatch_any(self._watchdog.worker_freed(uid, name))
+        if worker is None or not worker.bindings:
             return
-        running = worker.task
-        if last is not None and last.task in worker.behind:
-            running = last.task
-        record = self._runtime.scheduler.system.tasks.get(TaskId(running))
+        tasks = [binding.task for binding in worker.bindings]
+        running = tasks[0]
+        if last is not None and last.task in tasks:
+            running = TaskId(last.task)
+        record = self._system.tasks.get(running)
         if worker.own and record is not None:
             # nobody but that program can run it
             failed = e.TaskFailed(record.id, record.epoch, "its program ended")
@@ -177,11 +212,11 @@ class WorkerReports:
             if record is not None and last is not None and _is_of(record, last):
                 self._keep_last_output(record, last)
                 reason = last.reason
-            self._lose_all(worker.tasks, reason, cause=cause, last=last)
+            self._lose_all(worker.bindings, reason, cause=cause, last=last)
 
     def _lose_all(
         self,
-        tasks: list[int],
+        bindings: Sequence[Binding],
         reason: str,
         *,
         cause: Cause | None = None,
@@ -190,39 +225,51 @@ class WorkerReports:
         """Mark the tasks of a lost worker as lost; it ran one of them.
 
         Args:
-            tasks: in the order in which it had them.
+            bindings: of its tasks, in the order in which it had them.
             reason: how it ended; `cause`: its class for the circuit breaker.
             last: its last output, and the task that wrote it; None: the first of them ran.
 
         """
+        tasks = [binding.task for binding in bindings]
         told = last is not None and last.task in tasks
         ran = last.task if last is not None and told else next(iter(tasks), 0)
-        for task in reversed(tasks):  # those that wait behind others first
-            if task == ran:
-                self._lose(task, reason, cause=cause, ran=told)
+        for binding in reversed(bindings):  # those that wait behind others first
+            if binding.task == ran:
+                self._lose(binding, reason, cause=cause, ran=told)
             else:
-                self._lose(task, reason, begun=False)
+                self._lose(binding, reason, begun=False)
 
     def worker_exited(self, peer: Peer, message: m.WorkerExited) -> None:
         """Believe a launcher about the workers of its own user."""
-        if not self._runtime.pool.holds(peer.uid, message.name):
+        if not self._pool.holds(peer.uid, message.name):
             return
-        self._runtime.pool.of_user(peer.uid).record_activity()
-        self._runtime.watchdog.readmit(peer.uid)
+        self._pool.of_user(peer.uid).record_activity()
+        self._readmit(peer.uid)
         reason = message.reason or f"its worker exited with status {message.status}"
         if not message.started:
             self._not_started(peer.uid, message.name, reason)
             return
-        task = self._runtime.pool.failed_to_start(peer.uid, message.name)
-        if task is not None:
+        binding = self._pool.failed_to_start(peer.uid, message.name)
+        if binding is not None:
             # counts as an attempt: a worker that never comes up must not be made forever
-            self._lose(task, reason)
+            self._lose(binding, reason)
         cause = cause_of_exit(message.status)
+        if message.over_memory and message.last is not None:
+            self._fail_for_memory(peer.uid, message.last, message.over_memory)
         self.worker_left(peer.uid, message.name, reason, cause=cause, last=message.last)
+
+    def _fail_for_memory(self, uid: int, last: m.LastOutput, reason: str) -> None:
+        """Fail a task that was ended as it used more memory than it stated to need."""
+        record = self._system.tasks.get(TaskId(last.task))
+        if record is None or record.submitted.owner != uid or not _is_of(record, last):
+            return
+        if record.submitted.needs is not None:
+            self._keep_last_output(record, last)
+            self._runtime.dispatch(e.TaskFailed(record.id, record.epoch, reason))
 
     def _keep_last_output(self, record: TaskRecord, last: m.LastOutput) -> None:
         """Keep with a task what its worker wrote last before it was lost."""
-        journal = self._runtime.journal
+        journal = self._journal
         page = journal.live[record.id]
         page.last_output = last
         if record.state is State.RUNNING and page.segments:
@@ -240,44 +287,61 @@ class WorkerReports:
 
     def _not_started(self, uid: int, name: str, reason: str) -> None:
         """Ask again later for a worker for which the system had no process."""
-        pool, watchdog = self._runtime.pool, self._runtime.watchdog
+        pool, watchdog = self._pool, self._watchdog
         times = pool.not_started(uid, name)
         waiting = pool.waiting(uid)
         if not times or not waiting:
             return
-        for task in waiting:
-            self._runtime.journal.live[task].reason = reason
+        for binding in waiting:
+            self._journal.live[binding.task].reason = reason
         log.warning("uid %d: %s", uid, reason)
         if times % ASKS == 0:
             # Not for ever: the resource that it has been given may serve others.
             self._lose(waiting[0], reason)
         watchdog.retry_later(uid, times)
 
-    def attachments_held(self, peer: Peer, message: m.AttachmentsHeld) -> None:
-        """Have a launcher remove the attachments that no task of its user needs."""
-        needed = self._runtime.journal.attachments
+    def files_held(
+        self, peer: Peer, message: m.AttachmentsHeld | m.ResultsHeld
+    ) -> None:
+        """Have a launcher remove files that no task of its user needs."""
+        if isinstance(message, m.ResultsHeld):
+            self._results_held(peer, message)
+            return
+        needed = self._journal.attachments
         spare = [name for name in message.names if (peer.uid, name) not in needed]
         if spare:
-            replies = self._runtime.journal.batch.replies
+            replies = self._journal.batch.replies
             replies.append((peer.route, m.DropAttachments(spare)))
+
+    def _results_held(self, peer: Peer, message: m.ResultsHeld) -> None:
+        """Have a launcher remove the results of forgotten tasks that no task takes."""
+        journal = self._journal
+        spare = [
+            task
+            for task in message.tasks
+            if journal.owner_of(task) != peer.uid and not journal.inputs.is_needed(task)
+        ]
+        if spare:
+            journal.batch.replies.append((peer.route, m.DropResults(spare)))
 
     def worker_leaves(self, peer: Peer) -> None:
         """Give another worker what this one was ordered when it had decided to leave."""
-        tasks = self._runtime.pool.stop_assigning(peer.route)
-        self._runtime.watchdog.await_exit(peer.route)
-        for other in reversed(tasks[1:]):
+        excuses = OUTDATED_WORKERS if self._pool.has_served(peer.route) else 1
+        bindings = self._pool.stop_assigning(peer.route)
+        self._watchdog.await_exit(peer.route)
+        for other in reversed(bindings[1:]):
             self._lose(other, "its worker took no further order", begun=False)
-        if not tasks:
+        if not bindings:
             return
-        task = tasks[0]
-        if self._runtime.watchdog.excuse(TaskId(task)):
-            self._runtime.order_again(TaskId(task))
+        first = bindings[0]
+        if self._watchdog.excuse(first.task, excuses):
+            self._runtime.order_again(first.task)
         else:
-            self._lose(task, "its worker took no further order")
+            self._lose(first, "its worker took no further order")
 
     def _lose(
         self,
-        task: int,
+        binding: Binding,
         reason: str,
         *,
         begun: bool = True,
@@ -287,18 +351,17 @@ class WorkerReports:
         """Mark a task as lost by its worker.
 
         Args:
-            task: which one.
+            binding: which one; deleted here, unless it is already.
             reason: how its worker ended; `cause`: its class for the circuit breaker.
             begun: whether it counts as an attempt.
             ran: whether it is known that it had begun, ordered behind others or not.
 
         """
-        record = self._runtime.scheduler.system.tasks.get(TaskId(task))
-        self._runtime.pool.release(task)
-        self._greeted.discard(task)
+        record = self._system.tasks.get(binding.task)
+        self._pool.release(binding.task)
         if record is not None and record.bound:
             begun = begun and (ran or not record.not_started)
-            hung = begun and self._runtime.watchdog.take_hung(record.id)
+            hung = begun and bool(binding.kill_reason)
             lost = e.WorkerLost(
                 record.id,
                 record.epoch,
@@ -321,77 +384,74 @@ class WorkerReports:
             return []
         if record.submitted.app not in programs_of_the_box():
             return []
-        if self._runtime.devices[resource].spec.kind == "cpu":
+        if self._devices[resource].spec.kind == "cpu":
             return []
-        return self._runtime.watchdog.device_failed(resource, f"a task hung: {reason}")
+        return self._watchdog.device_failed(resource, f"a task hung: {reason}")
 
     # ------------------------------------------------------------ reports
 
     def report(self, peer: Peer, message: Report) -> None:
         """Take a worker's report of the task that it holds."""
-        runtime = self._runtime
         if isinstance(message, m.Aborted):
             self._on_aborted(peer, message)
             return
         if isinstance(message, m.Reports):
             self._on_reports(peer, message)
             return
-        page = runtime.journal.live.get(message.task)
-        held = runtime.pool.holder(message.task, peer.route)
-        if page is None or not held or page.epoch != message.epoch:
+        page = self._journal.live.get(message.task)
+        binding = self._pool.held_at(message.task, peer.route)
+        if page is None or binding is None or binding.epoch != message.epoch:
             return
-        if not self._heal(page, message):
+        if not self._heal(page, binding, message):
             self._note_begun(page)
             self._handlers[type(message)](page, message)
-            self._demand_worker(page.id, message.epoch)
+            self._demand_worker(binding)
 
-    def _demand_worker(self, task: int, epoch: int) -> None:
+    def _demand_worker(self, binding: Binding) -> None:
         """Give up a task whose worker has told of an end that cannot be.
 
         As that of a task which it was not told to run: the scheduler takes no note of
         it, and the worker has the task no more.
         """
-        pool = self._runtime.pool
-        if pool.worker_of(task) is not None or pool.waits(task):
+        if self._pool.binding(binding.task) is not None:
             return
-        if self._runtime.scheduler.state.current(TaskId(task), epoch) is not None:
-            self._lose(task, "its worker told of an end that cannot be")
+        state = self._scheduler.state
+        if state.current(binding.task, binding.epoch) is not None:
+            self._lose(binding, "its worker told of an end that cannot be")
 
-    def _heal(self, page: TaskPage, message: Report) -> bool:
+    def _heal(self, page: TaskPage, binding: Binding, message: Report) -> bool:
         """Repeat `Run` to a worker that missed it before it registered.
 
         Returns:
             whether the report was handled before, and this is a repetition.
 
         """
-        if page.id not in self._greeted:
+        if not binding.registered_again:
             return False
-        self._greeted.remove(page.id)
+        binding.registered_again = False
         repeated = isinstance(message, m.Yielded) and _is_taken(page, message)
-        record = self._runtime.scheduler.system.tasks[TaskId(page.id)]
+        record = self._system.tasks[TaskId(page.id)]
         if (repeated or isinstance(message, m.Ready)) and record.cancelling is None:
-            self._runtime.commands.repeat_run(record)
+            self._commands.repeat_run(record)
             # a worker that waits hears no `Preempt`
-            self._runtime.commands.repeat_stop(record)
+            self._commands.repeat_stop(record)
         return repeated
 
     def _on_aborted(self, peer: Peer, message: m.Aborted) -> None:
-        page = self._runtime.journal.live.get(message.task)
-        if page is not None and page.epoch != message.epoch:
-            # It aborted an older binding; it may have the same task again by now.
-            held = False
-        else:
-            held = self._runtime.pool.holder(message.task, peer.route)
-        if held:
+        page = self._journal.live.get(message.task)
+        binding = self._pool.held_at(message.task, peer.route)
+        # it may have aborted an older binding, and have the same task again by now
+        if binding is not None and binding.epoch == message.epoch:
             if page is not None and message.strips:
                 self._note_begun(page)
                 self._close_segment(page, message, None)
-            self._runtime.pool.release(message.task)
+            self._pool.release(message.task)
             self._runtime.dispatch(e.TaskAborted(TaskId(message.task), message.epoch))
         else:
-            worker = self._runtime.pool.aborted(peer.route, message.task)
+            worker = self._pool.aborted(peer.route, message.task)
             if worker is not None:
-                self._runtime.watchdog.worker_freed(worker.uid, worker.name)
+                freed = self._watchdog.worker_freed(worker.uid, worker.name)
+                self._runtime.dispatch_any(freed)
 
     def _on_ready(self, page: TaskPage, message: m.Ready) -> None:
         self._runtime.dispatch(e.TaskReady(TaskId(page.id), message.epoch))
@@ -402,19 +462,19 @@ class WorkerReports:
         page.checkpoint_at = self._wall()
         page.at_risk = message.at_risk
         self._note_strips(page, message)
-        self._runtime.watchdog.progressed(page, message)
+        self._watchdog.progressed(task, message)
         self._learner.progressed(page, message)
-        self._runtime.metering.used(task, message.cpu_seconds)
+        self._metering.used(task, message.cpu_seconds)
         share = message.iterations / (
             message.checkpoint.total or message.iterations or 1
         )
         done = e.StripsDone(task, message.epoch, page.progress, share, message.seconds)
         self._runtime.dispatch(done)
-        self._runtime.journal.publish(page, "progress", self._wall())
+        self._journal.publish(page, "progress", self._wall())
 
     def _note_strips(self, page: TaskPage, message: m.Progress) -> None:
         """Add the strips to the open segment: if the worker is lost, nobody else tells."""
-        open_segment = self._runtime.journal.open_segment
+        open_segment = self._journal.open_segment
         if message.started is not None:
             # the first report, or the first to a new hetd: it covers all strips
             open_segment(
@@ -447,23 +507,33 @@ class WorkerReports:
 
     def _on_reports(self, peer: Peer, message: m.Reports) -> None:
         """Take in the ends of several tasks as of one instant."""
-        ended = self._take_ends(self._held_ones(peer, message))
-        for page in ended:
-            self._demand_worker(page.id, page.epoch)
+        held: list[Binding] = []
+        self._take_ends(self._held_ones(peer, message, held))
+        for binding in held:
+            self._demand_worker(binding)
 
     def _held_ones(
-        self, peer: Peer, message: m.Reports
+        self, peer: Peer, message: m.Reports, held: list[Binding]
     ) -> Iterator[tuple[TaskPage, m.Finished]]:
-        """Find the tasks that end by this; those that a worker has not are left out."""
-        for report in message.reports:
-            page = self._runtime.journal.live.get(report.task)
-            held = self._runtime.pool.holder(report.task, peer.route)
-            if page is not None and held and page.epoch == report.epoch:
-                self._greeted.discard(page.id)
-                yield page, report
+        """Find the tasks that end by this, and those that the worker holds.
 
-    def _take_ends(self, ends: Iterable[tuple[TaskPage, m.Finished]]) -> list[TaskPage]:
-        """Take in how tasks ended, one after the other; return which they are."""
+        Args:
+            peer: the worker.
+            message: its reports.
+            held: gets the bindings of the tasks, each before the task is yielded.
+
+        """
+        for report in message.reports:
+            page = self._journal.live.get(report.task)
+            binding = self._pool.held_at(report.task, peer.route)
+            if page is None or binding is None or binding.epoch != report.epoch:
+                continue
+            binding.registered_again = False
+            held.append(binding)
+            yield page, report
+
+    def _take_ends(self, ends: Iterable[tuple[TaskPage, m.Finished]]) -> None:
+        """Take in how tasks ended, one after the other."""
         events: list[e.Event] = []
         done: list[tuple[TaskPage, float]] = []
         for page, message in ends:
@@ -473,33 +543,32 @@ class WorkerReports:
             page.warnings = message.warnings
             done.append((page, self._close_segment(page, message, None)))
             self._learner.finished(page, message)
-            self._runtime.pool.release(page.id)
+            self._pool.release(page.id)
             events.append(e.TaskFinished(TaskId(page.id), message.epoch))
         if not events:
-            return []
+            return
         self._runtime.dispatch(*events)
         for page, ended in done:
             if page.finished is not None:  # perhaps while no daemon was there
                 page.finished = ended
-        return [page for page, _ in done]
 
     def _begin_late(self, page: TaskPage, at: float) -> None:
         """Enter the beginning of a task that ran behind others, as the one before ended."""
-        record = self._runtime.scheduler.system.tasks.get(TaskId(page.id))
+        record = self._system.tasks.get(TaskId(page.id))
         if record is not None and record.not_started:
-            self._runtime.journal.begin_segment(page, at, record.rule)
+            self._journal.begin_segment(page, at, record.rule)
 
     def _note_begun(self, page: TaskPage) -> None:
         """Report the start of a task that the scheduler expects behind others.
 
         This opens its segment; the worker's report follows.
         """
-        record = self._runtime.scheduler.system.tasks.get(TaskId(page.id))
+        record = self._system.tasks.get(TaskId(page.id))
         if record is not None and record.not_started:
             self._runtime.dispatch(e.TaskStarted(record.id, record.epoch))
 
     def _on_failed(self, page: TaskPage, message: m.Failed) -> None:
-        self._runtime.journal.close_segment(
+        self._journal.close_segment(
             page,
             self._ended(page, message.ended),
             error=message.error,
@@ -512,7 +581,7 @@ class WorkerReports:
         page.last_output = message.last
         page.trace = message.trace[-LONGEST_TRACE:]
         page.exit_code = message.exit_code
-        self._runtime.pool.release(page.id)
+        self._pool.release(page.id)
         failed = e.TaskFailed(
             TaskId(page.id),
             message.epoch,
@@ -529,11 +598,11 @@ class WorkerReports:
             return []
         if self._serves_others(page.resource, page.owner):
             return []  # they do not complain: a user alone does not end their tasks
-        return self._runtime.watchdog.device_failed(page.resource, message.error)
+        return self._watchdog.device_failed(page.resource, message.error)
 
     def _serves_others(self, resource: str, uid: int) -> bool:
         """Whether tasks of other users run on a resource, too."""
-        running = self._runtime.scheduler.system.states[resource].running.values()
+        running = self._system.states[resource].running.values()
         return any(record.submitted.owner != uid for record in running)
 
     # ------------------------------------------------------------ steps
@@ -542,11 +611,11 @@ class WorkerReports:
         self, page: TaskPage, message: m.SegmentTotals, last_strip: float | None
     ) -> float:
         """Close it with what the worker says of it; return when it ended."""
-        self._runtime.metering.used_in_all(page.id, message.cpu_seconds)
+        self._metering.used_in_all(page.id, message.cpu_seconds)
         if message.strips and page.resource is not None:
-            self._runtime.watchdog.health.worked(page.resource)
+            self._watchdog.health.worked(page.resource)
         ended = self._ended(page, message.ended)
-        self._runtime.journal.close_segment(
+        self._journal.close_segment(
             page,
             ended,
             computed=last_strip or ended,

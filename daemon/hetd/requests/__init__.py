@@ -10,18 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from hetd.requests.ended_tasks import EndedTaskRequests
-from hetd.requests.idempotency import IdempotencyKeys
-from hetd.requests.listing import ListRequests
-from hetd.requests.models import ModelRequests
-from hetd.requests.permissions import Permissions
-from hetd.requests.resources import NodeRequests
 from hetd.requests.slices import Steps, run_to_end
-from hetd.requests.status import StatusRequests
-from hetd.requests.storage_quota import StorageQuota
-from hetd.requests.submit import SubmitRequests
-from hetd.requests.tasks import TaskRequests
-from hetd.requests.usage import UsageRequests
 from hetd.store import StoreFullError
 from libtask import messages as m
 from libtask.errors import BugError, DaemonUnreachableError, HetError
@@ -29,60 +18,69 @@ from libtask.errors import BugError, DaemonUnreachableError, HetError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hetd.runtime import Runtime
+    from hetd.lifecycle import Lifecycle
+    from hetd.requests.ended_tasks import EndedTaskRequests
+    from hetd.requests.idempotency import IdempotencyKeys
+    from hetd.requests.listing import ListRequests
+    from hetd.requests.models import ModelRequests
+    from hetd.requests.permissions import Permissions
+    from hetd.requests.resources import NodeRequests
+    from hetd.requests.status import StatusRequests
+    from hetd.requests.storage_quota import StorageQuota
+    from hetd.requests.submit import SubmitRequests
+    from hetd.requests.tasks import TaskRequests
+    from hetd.requests.usage import UsageRequests
     from hetd.store import Store
     from hetd.transport.router import Peer
 
 
 class Service:
-    """Answers users' requests.
+    """Answers users' requests."""
 
-    Args:
-        stop: called when an administrator asks the daemon to stop.
-        watchers: returns the number of connections with a subscription.
-
-    """
-
-    def __init__(
+    def __init__(  # noqa: PLR0913  one class for each subject
         self,
-        runtime: Runtime,
+        *,
+        lifecycle: Lifecycle,
         store: Store,
-        stop: Callable[[], None],
-        watchers: Callable[[], int],
+        rights: Permissions,
+        storage_quota: StorageQuota,
+        idempotency: IdempotencyKeys,
+        submission: SubmitRequests,
+        past: EndedTaskRequests,
+        tasks: TaskRequests,
+        listing: ListRequests,
+        status: StatusRequests,
+        models: ModelRequests,
+        node: NodeRequests,
+        usage: UsageRequests,
     ) -> None:
-        self._runtime = runtime
-        self.storage_quota = StorageQuota(runtime, store)
-        self.rights = Permissions(runtime)
-        self._idempotency = IdempotencyKeys(runtime, store)
-        self.forget = self._idempotency.forget
+        self._lifecycle = lifecycle
         self._store = store
-        tasks = TaskRequests(runtime, self.rights)
-        submission = SubmitRequests(runtime, self.rights, self.storage_quota)
-        past = EndedTaskRequests(runtime, self.rights, submission)
-        status = StatusRequests(runtime, store, self.rights, watchers)
-        models = ModelRequests(runtime, self.rights)
-        whole = NodeRequests(runtime, store, self.rights, stop)
+        self.rights = rights
+        self.storage_quota = storage_quota
+        self._idempotency = idempotency
+        self.forget = idempotency.forget
         self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
             m.Submit: submission.submit,
             m.Requeue: past.requeue,
             m.DeleteTasks: past.forget,
-            m.ListTasks: ListRequests(runtime, self.rights).list_tasks,
+            m.ListTasks: listing.list_tasks,
             m.Explain: tasks.explain,
             m.Control: tasks.control,
             m.Amend: tasks.amend,
             m.Migrate: tasks.migrate,
-            m.Devices: whole.devices,
+            m.Devices: node.devices,
             m.Status: status.status,
             m.ShowConfig: status.config,
-            m.Drain: whole.drain,
-            m.TestDevices: whole.test,
-            m.Policies: whole.policies,
-            m.Notes: whole.notes,
-            m.Stop: whole.stop,
+            m.Drain: node.drain,
+            m.TestDevices: node.test,
+            m.Policies: node.policies,
+            m.Notes: node.notes,
+            m.Stop: node.stop,
             m.AddSamples: models.learn,
             m.Models: models.models,
             m.DeleteSamples: models.forget,
-            m.Usage: UsageRequests(runtime, self.rights).usage,
+            m.Usage: usage.usage,
         }
 
     def answer(self, peer: Peer, request: m.Request) -> m.Request:
@@ -126,7 +124,7 @@ class Service:
         return reply
 
     def _require_running(self) -> None:
-        if self._runtime.stopping:
+        if self._lifecycle.draining:
             raise DaemonUnreachableError(
                 "hetd is stopping; retry when it has restarted"
             )

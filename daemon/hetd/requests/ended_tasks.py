@@ -16,18 +16,24 @@ if TYPE_CHECKING:
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
     from hetd.requests.submit import SubmitRequests
-    from hetd.runtime import Runtime
+    from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
+    from hetd.workers.pool import WorkerPool
 
 
 class EndedTaskRequests:
     """Handles requests about ended tasks."""
 
     def __init__(
-        self, runtime: Runtime, rights: Permissions, submission: SubmitRequests
+        self,
+        journal: Journal,
+        pool: WorkerPool,
+        rights: Permissions,
+        submission: SubmitRequests,
     ) -> None:
-        self._runtime = runtime
+        self._journal = journal
+        self._pool = pool
         self._rights = rights
         self._submission = submission
 
@@ -44,7 +50,7 @@ class EndedTaskRequests:
             raise InputError(text)
         again: list[TaskPage] = []
         room = m.MAX_FRAME
-        reading = ReadBudget(self._runtime.journal)
+        reading = ReadBudget(self._journal)
         for task in sorted(set(request.ids)):
             page = self._ended(peer, task)
             room -= len(msgspec.msgpack.encode(page.spec))
@@ -54,7 +60,7 @@ class EndedTaskRequests:
             if reading.is_enough():
                 yield
         made = self._submission.again(peer, again, request)
-        launcher = self._runtime.pool.has_launcher(peer.uid)
+        launcher = self._pool.has_launcher(peer.uid)
         return m.Submitted(request.request, [page.id for page in made], launcher)
 
     def _ended(self, peer: Peer, task: int) -> TaskPage:
@@ -70,7 +76,7 @@ class EndedTaskRequests:
 
     def forget(self, peer: Peer, request: m.DeleteTasks) -> Steps:
         ids = yield from self._require_ended(peer, list(dict.fromkeys(request.ids)))
-        journal = self._runtime.journal
+        journal = self._journal
         for some in page_chunks(journal, ids):
             # bound what one commit removes: its duration grows with the bytes
             while journal.batch.removed:
@@ -83,14 +89,14 @@ class EndedTaskRequests:
         self, peer: Peer, ids: Sequence[int]
     ) -> Generator[None, None, list[int]]:
         """Return the ids; refuse unknown, foreign and unfinished tasks."""
-        reading = ReadBudget(self._runtime.journal)
+        reading = ReadBudget(self._journal)
         found: list[int] = []
         for task in ids:
             if reading.is_enough():
                 yield
             self._rights.require_own(peer, task)
-            if task in self._runtime.journal.live:
-                state = self._runtime.journal.live[task].state
+            if task in self._journal.live:
+                state = self._journal.live[task].state
                 text = f"task {task} is {state}: only ended tasks can be deleted"
                 raise InputError(text)
             found.append(task)

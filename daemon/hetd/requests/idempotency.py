@@ -18,8 +18,10 @@ from libtask import messages as m
 from libtask.errors import ConflictError, ExpiredError, InputError
 
 if TYPE_CHECKING:
-    from hetd.runtime import Runtime
+    from hetd.clock import Clock
     from hetd.store import Store
+    from hetd.tasks.journal import Journal
+    from hetd.workers.pool import WorkerPool
 
 KEYS = 20_000
 """Keys kept in memory. Older keys of durable changes are read from the store."""
@@ -34,10 +36,17 @@ restart takes effect."""
 class IdempotencyKeys:
     """Stores the answers to changes by idempotency key."""
 
-    def __init__(self, runtime: Runtime, store: Store) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        journal: Journal,
+        pool: WorkerPool,
+        store: Store,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._pool = pool
         self._store = store
-        clock = runtime.clock
+        self._clock = clock
         self._born = clock.wall() - clock.now() / SECOND
         """Time of day at the zero of the monotonic clock, computed once at the start."""
         self._answers: OrderedDict[tuple[int, str], tuple[bytes, bytes]] = OrderedDict()
@@ -67,7 +76,7 @@ class IdempotencyKeys:
         reply = m.decode_from_daemon(answer)
         assert isinstance(reply, m.Request)  # noqa: S101  we encoded it ourselves
         if isinstance(reply, m.Submitted):  # the launcher may have changed since
-            here = self._runtime.pool.has_launcher(uid)
+            here = self._pool.has_launcher(uid)
             reply = msgspec.structs.replace(reply, launcher=here)
         return msgspec.structs.replace(reply, request=request.request)
 
@@ -81,10 +90,10 @@ class IdempotencyKeys:
         self._bytes += len(answer)
         if _is_durable(request):
             # monotonic: the time of day may jump, and keys expire by age
-            at = int(self._born + self._runtime.clock.now() / SECOND)
+            at = int(self._born + self._clock.now() / SECOND)
             row = (uid, request.key, digest, answer, at)
-            self._runtime.journal.batch.keys.append(row)
-            self._runtime.journal.usage.answers[uid] += len(answer)
+            self._journal.batch.keys.append(row)
+            self._journal.usage.answers[uid] += len(answer)
         # an answer that is not committed yet cannot be read from the store
         while self._has_too_many and self._store.idle:
             _, (_, old) = self._answers.popitem(last=False)
@@ -99,7 +108,7 @@ class IdempotencyKeys:
         known = self._answers.pop((uid, key), None)
         if known is not None:
             self._bytes -= len(known[1])
-            self._runtime.journal.usage.answers[uid] -= len(known[1])
+            self._journal.usage.answers[uid] -= len(known[1])
 
     def _find(self, uid: int, key: str) -> tuple[bytes, bytes] | None:
         return self._answers.get((uid, key)) or self._store.key(uid, key)
@@ -108,7 +117,7 @@ class IdempotencyKeys:
         """Refuse a request that arrived after its deadline: its sender has given up."""
         if request.expires is None:
             return
-        late = self._runtime.clock.now() / SECOND - request.expires
+        late = self._clock.now() / SECOND - request.expires
         if late > 0:
             raise ExpiredError(f"the request arrived {late:.1f} s after its deadline")
 

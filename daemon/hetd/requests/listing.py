@@ -8,6 +8,7 @@ import msgspec
 
 from hetd.requests.pages import AnswerPage
 from hetd.requests.slices import LOOKS, ReadBudget, chunks
+from hetsched.tasks import Row
 from libtask import messages as m
 from libtask.errors import InputError
 
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
-    from hetd.runtime import Runtime
+    from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
+    from hetsched.estimates.table import EstimateTable
+    from hetsched.system import System
 
 COUNTED = 10_000
 """Live tasks that one step counts: about 2 ms."""
@@ -30,9 +33,17 @@ Expected = dict[Any, dict[str, tuple[float, float]]]
 class ListRequests:
     """Lists and counts tasks."""
 
-    def __init__(self, runtime: Runtime, rights: Permissions) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        journal: Journal,
+        rights: Permissions,
+        estimates: EstimateTable,
+        system: System,
+    ) -> None:
+        self._journal = journal
         self._rights = rights
+        self._estimates = estimates
+        self._system = system
 
     def list_tasks(self, peer: Peer, request: m.ListTasks) -> Steps:
         if not 0 < request.limit <= m.MAX_IDS:
@@ -43,7 +54,7 @@ class ListRequests:
         return self._page(peer, request)
 
     def _page(self, peer: Peer, request: m.ListTasks) -> Steps:
-        journal = self._runtime.journal
+        journal = self._journal
         answer: AnswerPage[m.TaskInfo] = AnswerPage(request.limit)
         expected: Expected = {}
         following: int | None = None
@@ -90,7 +101,7 @@ class ListRequests:
         before = request.before
         wanted = request.ids or ()
         ids = {task for task in wanted if before is None or task < before}
-        reading = ReadBudget(self._runtime.journal)
+        reading = ReadBudget(self._journal)
         for task in sorted(ids, reverse=True):
             yield self._rights.own(peer, task)
             if reading.is_enough():
@@ -100,13 +111,13 @@ class ListRequests:
         """Return the ids of tasks that ended since a time, or None if there are too many."""
         if request.since is None:
             return None
-        return self._runtime.journal.ended_since(request.since, COUNTED)
+        return self._journal.ended_since(request.since, COUNTED)
 
     def _known(
         self, before: int | None, owner: int | None, ended: list[int]
     ) -> Iterator[TaskPage | None]:
         """Yield the unfinished tasks and the given ended ones, newest first."""
-        journal = self._runtime.journal
+        journal = self._journal
         reading = ReadBudget(journal)
         while tasks := journal.newest_of(before, LOOKS, owner, ended):
             for task in tasks:
@@ -120,11 +131,11 @@ class ListRequests:
     def _newest(
         self, before: int | None, owner: int | None
     ) -> Iterator[TaskPage | None]:
-        reading = ReadBudget(self._runtime.journal)
+        reading = ReadBudget(self._journal)
         there_is_more = True
         while there_is_more:
             there_is_more = False
-            for page in self._runtime.journal.newest(before, LOOKS, owner):
+            for page in self._journal.newest(before, LOOKS, owner):
                 before = page.id
                 yield page
                 there_is_more = reading.is_enough()
@@ -134,6 +145,24 @@ class ListRequests:
                     break
             if there_is_more:
                 yield None
+
+    def _expected(self, spec: m.TaskSpec) -> dict[str, tuple[float, float]]:
+        """Return the expected seconds of a task, and their relative deviation.
+
+        Only for resources where its application was measured.
+        """
+        kinds, allowed = frozenset(spec.kinds), frozenset(spec.resources)
+        row = Row(spec.type or spec.app, kinds, allowed, spec.work)
+        return {
+            name: (
+                self._estimates.seconds(row, resource),
+                self._estimates.spread(row, resource),
+            )
+            for name, resource in self._system.resources.items()
+            if resource.kind in kinds
+            and (not allowed or name in allowed)
+            and self._estimates.knows_app(row, resource)
+        }
 
     def _described(
         self, page: TaskPage, expected: Expected, *, detail: bool
@@ -145,7 +174,7 @@ class ListRequests:
         spec = page.spec
         alike = (spec.type, spec.app, spec.work, *spec.kinds, *spec.resources)
         if alike not in expected:
-            expected[alike] = self._runtime.expected(spec)
+            expected[alike] = self._expected(spec)
         known = expected[alike]
         return msgspec.structs.replace(
             info,
@@ -168,11 +197,11 @@ class ListRequests:
         for some in counting:
             count += some
             yield
-        live = len(self._runtime.journal.live)
+        live = len(self._journal.live)
         return m.TaskList(request.request, [], live, count=count)
 
     def _count_all(self, before: int | None, owner: int | None) -> Iterator[int]:
-        journal = self._runtime.journal
+        journal = self._journal
         live = journal.live if owner is None else journal.live_of.get(owner, {})
         for some in chunks(list(live), COUNTED):
             yield sum(before is None or task < before for task in some)

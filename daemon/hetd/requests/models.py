@@ -20,14 +20,17 @@ from libtask.apps import short_name
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
+    from hetd.devices.circuits import Circuits
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
     from hetd.runtime import Runtime
+    from hetd.tasks.journal import Journal
     from hetd.transport.router import Peer
     from hetsched.breaker import Pair
     from hetsched.estimates.point import Key
+    from hetsched.estimates.table import EstimateTable
 
 
 GROUP = "libtask.apps"
@@ -49,15 +52,28 @@ class ModelRequests:
     administrators; samples of installed applications are visible to all users.
     """
 
-    def __init__(self, runtime: Runtime, rights: Permissions) -> None:
+    def __init__(  # noqa: PLR0913  the parts that it uses
+        self,
+        *,
+        runtime: Runtime,
+        journal: Journal,
+        devices: Mapping[str, m.DeviceInfo],
+        estimates: EstimateTable,
+        circuits: Circuits,
+        rights: Permissions,
+    ) -> None:
         self._runtime = runtime
+        self._journal = journal
+        self._devices = devices
+        self._estimates = estimates
+        self._circuits = circuits
         self._rights = rights
         self._installed = installed_applications()
 
     def learn(self, peer: Peer, request: m.AddSamples) -> Steps:
         self._rights.require_admin(peer)
         for sample in request.samples:
-            resource_named(self._runtime, sample.resource)
+            resource_named(self._devices, sample.resource)
         samples = [Figures(*msgspec.structs.astuple(each)) for each in request.samples]
         for known in samples:
             refuse_nonsense(known)
@@ -65,8 +81,8 @@ class ModelRequests:
             if number:
                 yield
             for known in some:
-                self._runtime.journal.batch.keep(self._runtime.estimates.enter(known))
-            self._runtime.forget_dropped()
+                self._journal.batch.keep(self._estimates.enter(known))
+            self._journal.forget_samples(self._estimates.dropped())
         return m.Done(request.request)
 
     def models(self, peer: Peer, request: m.Models) -> Steps:
@@ -79,7 +95,7 @@ class ModelRequests:
         following: m.SamplePlace | None = None
         hidden = 0
         while following is None:
-            keys = self._runtime.estimates.keys_after(last, LOOKS)
+            keys = self._estimates.keys_after(last, LOOKS)
             for key in keys:
                 if not self._is_shown(peer, key[0]):
                     hidden += 1
@@ -91,7 +107,7 @@ class ModelRequests:
                 break
             yield
         owner = self._rights.whose(peer, mine=False)
-        avoided = self._runtime.circuits.told(owner) if request.after is None else []
+        avoided = self._circuits.told(owner) if request.after is None else []
         return m.ModelList(
             request.request, page.parts, following, hidden, avoided=avoided
         )
@@ -99,11 +115,11 @@ class ModelRequests:
     def _is_shown(self, peer: Peer, task_type: str) -> bool:
         if application(task_type) in self._installed:
             return True
-        measurers = self._runtime.journal.measurers.get(task_type, ())
+        measurers = self._journal.measurers.get(task_type, ())
         return peer.uid in measurers or self._rights.is_admin(peer.uid)
 
     def _sample(self, key: Key) -> m.Sample:
-        return m.Sample(*astuple(self._runtime.estimates.figures_of(key)))
+        return m.Sample(*astuple(self._estimates.figures_of(key)))
 
     def forget(self, peer: Peer, request: m.DeleteSamples) -> Steps:
         """Delete samples and recorded failures; users may delete only their own failures."""
@@ -124,7 +140,7 @@ class ModelRequests:
         names, resources = set(request.names), set(request.resources)
         last: Key | None = None
         count = 0
-        while keys := self._runtime.estimates.keys_after(last, LOOKS):
+        while keys := self._estimates.keys_after(last, LOOKS):
             last = keys[-1]
             chosen = [
                 key
@@ -133,8 +149,8 @@ class ModelRequests:
                 and (not resources or key[1] in resources)
             ]
             count += len(chosen)
-            self._runtime.estimates.forget(chosen)
-            self._runtime.forget_dropped()
+            self._estimates.forget(chosen)
+            self._journal.forget_samples(self._estimates.dropped())
             if len(keys) == LOOKS:
                 yield
         return count
@@ -150,7 +166,7 @@ class ModelRequests:
             named = not names or bool({pair.app, short_name(pair.app)} & names)
             return named and (not resources or pair.resource in resources)
 
-        return self._runtime.circuits.told(owner, chosen)
+        return self._circuits.told(owner, chosen)
 
     def _forget_failures(self, peer: Peer, avoided: list[m.AvoidedPair]) -> None:
         apps = frozenset(each.app for each in avoided)

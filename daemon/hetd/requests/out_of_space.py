@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hetd.requests import Service
     from hetd.runtime import Runtime
     from hetd.store import Batch, Store
+    from hetd.tasks.journal import Journal
 
 log = logging.getLogger("hetd")
 
@@ -31,8 +32,15 @@ REASON = "the disk of hetd's store is full"
 class OutOfSpace:
     """Rolls back the new tasks of a batch that does not fit on the disk."""
 
-    def __init__(self, runtime: Runtime, store: Store, service: Service) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        journal: Journal,
+        store: Store,
+        service: Service,
+    ) -> None:
         self._runtime = runtime
+        self._journal = journal
         self._store = store
         self._service = service
         self._reduced: Batch | None = None
@@ -44,7 +52,7 @@ class OutOfSpace:
             self._reduced = batch
             self._refuse_new(batch)
             self._store.retry()
-        changes = self._runtime.journal.changes
+        changes = self._journal.changes
         if len(changes) > CHANGES:
             changes[:] = [each for each in changes if each[1].what != "progress"]
 
@@ -60,7 +68,7 @@ class OutOfSpace:
             if not (isinstance(message, m.TaskChanged) and message.id in ids)
         ]
         self._cancel(ids)
-        self._runtime.journal.forget(ids)
+        self._journal.forget(ids)
 
     def _forgotten(
         self, row: tuple[int, str, bytes, bytes, int], ids: set[int]
@@ -73,7 +81,7 @@ class OutOfSpace:
         return refused
 
     def _cancel(self, ids: set[int]) -> None:
-        live = self._runtime.journal.live
+        live = self._journal.live
         for task in sorted(ids):
             if task in live:  # cancelling one task may end others
                 self._runtime.dispatch(e.TaskCancelled(TaskId(task), REASON))

@@ -18,7 +18,9 @@ from libtask.errors import NotAllowedError, NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hetd.runtime import Runtime
+    from hetd.clock import Clock
+    from hetd.config import ActiveConfig
+    from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
 
@@ -57,15 +59,21 @@ class Permissions:
     """Decides whether a user may do something.
 
     Args:
-        node: whose configuration names the administrators' group.
+        config: names the administrators' group.
         groups: looks up the groups of a user.
 
     """
 
     def __init__(
-        self, runtime: Runtime, groups: Callable[[int], frozenset[str]] = groups_of
+        self,
+        config: ActiveConfig,
+        journal: Journal,
+        clock: Clock,
+        groups: Callable[[int], frozenset[str]] = groups_of,
     ) -> None:
-        self._runtime = runtime
+        self._config = config
+        self._journal = journal
+        self._clock = clock
         self._groups = groups
         self._cached_groups: dict[int, tuple[int, frozenset[str]]] = {}
 
@@ -73,7 +81,7 @@ class Permissions:
         """Whether a user is an administrator."""
         if uid in (0, os.getuid()):
             return True
-        group = self._runtime.config.admin_group
+        group = self._config.value.admin_group
         return bool(group) and group in self._known_groups(uid)
 
     def require_admin(self, peer: Peer) -> None:
@@ -84,7 +92,7 @@ class Permissions:
 
         """
         if not self.is_admin(peer.uid):
-            group = self._runtime.config.admin_group
+            group = self._config.value.admin_group
             members = f", and members of {group}," if group else ""
             raise NotAllowedError(
                 f"only root and the daemon's own user{members} may do that"
@@ -98,7 +106,7 @@ class Permissions:
             NotAllowedError: the task belongs to another user.
 
         """
-        page = self._runtime.journal.find(task)
+        page = self._journal.find(task)
         if page is None:
             raise NotFoundError(f"no task {task}")
         if not self.may_see(peer, page):
@@ -112,7 +120,7 @@ class Permissions:
             NotFoundError, NotAllowedError: as for `own`.
 
         """
-        owner = self._runtime.journal.owner_of(task)
+        owner = self._journal.owner_of(task)
         if owner is None:
             raise NotFoundError(f"no task {task}")
         if owner != peer.uid and not self.is_admin(peer.uid):
@@ -127,7 +135,7 @@ class Permissions:
         return None if self.is_admin(peer.uid) and not mine else peer.uid
 
     def _known_groups(self, uid: int) -> frozenset[str]:
-        now = self._runtime.clock.now()
+        now = self._clock.now()
         until, groups = self._cached_groups.get(uid, (now, frozenset()))
         if until <= now:
             if len(self._cached_groups) >= MOST_CACHED:

@@ -20,12 +20,21 @@ from libtask import messages as m
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
+    from hetd.clock import Clock
+    from hetd.config import ActiveConfig
+    from hetd.devices.circuits import Circuits
+    from hetd.devices.health import Health
+    from hetd.devices.metering import Metering
+    from hetd.lifecycle import Lifecycle
     from hetd.requests.permissions import Permissions
     from hetd.runtime import Runtime
     from hetd.store import Store
+    from hetd.tasks.journal import Journal
+    from hetd.tasks.operator_settings import OperatorSettings
     from hetd.transport.router import Peer
+    from hetsched.scheduler import Scheduler
 
 
 MOST_NOTES = 2000
@@ -33,48 +42,61 @@ MOST_NOTES = 2000
 
 
 class NodeRequests:
-    """Handles requests about the node.
+    """Handles requests about the node."""
 
-    Args:
-        stop: called when an administrator asks the daemon to stop.
-
-    """
-
-    def __init__(
+    def __init__(  # noqa: PLR0913  the parts that it uses
         self,
+        *,
         runtime: Runtime,
+        clock: Clock,
+        config: ActiveConfig,
+        lifecycle: Lifecycle,
+        devices: Mapping[str, m.DeviceInfo],
+        scheduler: Scheduler,
+        journal: Journal,
+        settings: OperatorSettings,
+        metering: Metering,
+        circuits: Circuits,
+        health: Health,
         store: Store,
         rights: Permissions,
-        stop: Callable[[], None],
     ) -> None:
         self._runtime = runtime
+        self._clock = clock
+        self._config = config
+        self._lifecycle = lifecycle
+        self._devices = devices
+        self._scheduler = scheduler
+        self._system = scheduler.system
+        self._journal = journal
+        self._settings = settings
+        self._metering = metering
+        self._circuits = circuits
+        self._health = health
         self._store = store
         self._rights = rights
-        self._stop = stop
 
     def devices(self, peer: Peer, request: m.Devices) -> m.Message:
         return m.DeviceList(
             request.request,
-            [self._device_info(peer, name) for name in self._runtime.devices],
+            [self._device_info(peer, name) for name in self._devices],
         )
 
     def _device_info(self, peer: Peer, name: str) -> m.DeviceInfo:
-        state = self._runtime.scheduler.system.states[name]
+        state = self._system.states[name]
         lost = not (state.up and state.slots)
         condition = "lost" if lost else "draining" if state.draining else "up"
-        health = self._runtime.watchdog.health
+        health = self._health
         if health.unusable(name):
             condition = "unusable"
         return msgspec.structs.replace(
-            self._runtime.metering.describe(
-                self._runtime.devices[name], self._runtime.clock.now()
-            ),
+            self._metering.describe(self._devices[name], self._clock.now()),
             state=condition,
             reason=self._reason(name),
             testing=health.testing(name),
             running=list(state.running),
             queued=len(state.queue),
-            avoided=self._runtime.circuits.told(
+            avoided=self._circuits.told(
                 self._rights.whose(peer, mine=False),
                 lambda pair: pair.resource == name,
             ),
@@ -82,8 +104,8 @@ class NodeRequests:
 
     def _reason(self, name: str) -> str:
         """Return why a resource takes no tasks; empty if it takes tasks."""
-        drained = self._runtime.settings.drained.get(name)
-        why = [self._runtime.watchdog.health.reason(name)]
+        drained = self._settings.drained.get(name)
+        why = [self._health.reason(name)]
         if drained is not None:
             why.append(
                 f"drained {drained.describe()}; `hetctl resume {name}` puts it back into service"
@@ -94,25 +116,21 @@ class NodeRequests:
         self._rights.require_admin(peer)
         name = request.resource
         if request.on:
-            self._drain(peer, resource_named(self._runtime, name).spec.name)
-        elif (
-            name in self._runtime.settings.drained and name not in self._runtime.devices
-        ):
-            self._runtime.settings.resume(name)
+            self._drain(peer, resource_named(self._devices, name).spec.name)
+        elif name in self._settings.drained and name not in self._devices:
+            self._settings.resume(name)
         else:
-            self._give_back(resource_named(self._runtime, name).spec.name)
+            self._give_back(resource_named(self._devices, name).spec.name)
         return m.Done(request.request)
 
     def _drain(self, peer: Peer, name: str) -> None:
-        self._runtime.settings.drain(
-            name, OperatorSetting(peer.uid, self._runtime.clock.wall())
-        )
+        self._settings.drain(name, OperatorSetting(peer.uid, self._clock.wall()))
         self._runtime.dispatch(e.ResourceDrained(name))
         self._note(peer, "drained", f"{name} is drained", name)
 
     def _give_back(self, name: str) -> None:
-        self._runtime.settings.resume(name)
-        self._runtime.watchdog.health.trust(name)
+        self._settings.resume(name)
+        self._health.trust(name)
         self._runtime.dispatch(e.ResourceReturned(name))
 
     def test(self, peer: Peer, request: m.TestDevices) -> m.Message:
@@ -120,12 +138,12 @@ class NodeRequests:
         self._rights.require_admin(peer)
         every = [
             name
-            for name, device in self._runtime.devices.items()
+            for name, device in self._devices.items()
             if device.spec.driver == "opencl"
         ]
-        wanted = [resource_named(self._runtime, name) for name in request.resources]
+        wanted = [resource_named(self._devices, name) for name in request.resources]
         for name in [device.spec.name for device in wanted] or every:
-            self._runtime.watchdog.health.test(name, self._runtime.clock.now())
+            self._health.test(name, self._clock.now())
         return m.Done(request.request)
 
     def policies(self, peer: Peer, request: m.Policies) -> m.Message:
@@ -135,23 +153,23 @@ class NodeRequests:
             self._set_policy(peer, request.set, request.parameters)
         elif request.configured:
             self._configured_policy(peer)
-        policy, setting = self._runtime.scheduler.policy, self._runtime.settings.policy
+        policy, setting = self._scheduler.policy, self._settings.policy
         known = all_policies()
         return m.PolicyInfo(
             request.request,
-            policy_name(self._runtime),
+            policy_name(self._scheduler),
             parameters_of(policy),
             {name: describe_policy(kind) for name, kind in known.items()},
             set=setting.describe() if setting is not None else "",
-            configured=self._runtime.config.policy,
+            configured=self._config.value.policy,
             packages={name: package_of(name) for name in known},
         )
 
     def _set_policy(self, peer: Peer, name: str, parameters: dict[str, Any]) -> None:
         self._rights.require_admin(peer)
         policy = make_policy(name, parameters)
-        now = self._runtime.clock.wall()
-        self._runtime.settings.choose(OperatorSetting(peer.uid, now, name, parameters))
+        now = self._clock.wall()
+        self._settings.choose(OperatorSetting(peer.uid, now, name, parameters))
         self._runtime.change_policy(policy)
         told = ", ".join(f"{key}={value}" for key, value in parameters.items())
         text = f"policy {name}" + (f" with {told}" if told else "")
@@ -159,9 +177,9 @@ class NodeRequests:
 
     def _configured_policy(self, peer: Peer) -> None:
         self._rights.require_admin(peer)
-        config = self._runtime.config
+        config = self._config.value
         policy = make_policy(config.policy, config.policy_parameters)
-        self._runtime.settings.choose_configured()
+        self._settings.choose_configured()
         self._runtime.change_policy(policy)
         self._note(peer, "policy-set", f"policy {config.policy}, the configured one")
 
@@ -176,33 +194,31 @@ class NodeRequests:
     ) -> None:
         """Record what an administrator changed, with their uid."""
         told = f"{text}, by uid {peer.uid}"
-        self._runtime.journal.record_note(
-            self._runtime.clock.wall(), what, resource, told
-        )
+        self._journal.record_note(self._clock.wall(), what, resource, told)
 
     def stop(self, peer: Peer, request: m.Stop) -> m.Message:
         self._rights.require_admin(peer)
-        self._stop()
+        self._lifecycle.stop_requested = True
         return m.Done(request.request)
 
 
-def resource_named(runtime: Runtime, name: str) -> m.DeviceInfo:
+def resource_named(devices: Mapping[str, m.DeviceInfo], name: str) -> m.DeviceInfo:
     """Find a resource by name.
 
     Raises:
         NotFoundError: there is no resource of this name.
 
     """
-    device = runtime.devices.get(name)
+    device = devices.get(name)
     if device is None:
-        near = difflib.get_close_matches(name, runtime.devices, 1)
+        near = difflib.get_close_matches(name, devices, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        offered = ", ".join(runtime.devices)
+        offered = ", ".join(devices)
         raise NotFoundError(f"no resource {name!r}; there are: {offered}{hint}")
     return device
 
 
-def policy_name(runtime: Runtime) -> str:
+def policy_name(scheduler: Scheduler) -> str:
     """Return the name of the active policy."""
-    kind = type(runtime.scheduler.policy)
+    kind = type(scheduler.policy)
     return next(name for name, known in all_policies().items() if known is kind)

@@ -15,12 +15,17 @@ from hetsched.system import SECOND
 from libtask import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from hetd.clock import Clock
+    from hetd.config import ActiveConfig
     from hetd.requests.permissions import Permissions
-    from hetd.runtime import Runtime
+    from hetd.requests.subscriptions import Subscriptions
+    from hetd.runtime import Counters
     from hetd.store import Store
+    from hetd.tasks.journal import Journal
+    from hetd.tasks.operator_settings import OperatorSettings
     from hetd.transport.router import Peer
+    from hetd.workers.pool import WorkerPool
+    from hetsched.scheduler import Scheduler
 
 
 USERS = "limits.user."
@@ -28,30 +33,37 @@ USERS = "limits.user."
 
 
 class StatusRequests:
-    """Handles requests for status and configuration.
+    """Handles requests for status and configuration."""
 
-    Args:
-        watchers: returns the number of connections with a subscription.
-
-    """
-
-    def __init__(
+    def __init__(  # noqa: PLR0913  the parts that it uses
         self,
-        runtime: Runtime,
+        *,
+        clock: Clock,
+        config: ActiveConfig,
+        counters: Counters,
+        scheduler: Scheduler,
+        journal: Journal,
+        settings: OperatorSettings,
+        pool: WorkerPool,
         store: Store,
+        subscriptions: Subscriptions,
         rights: Permissions,
-        watchers: Callable[[], int],
     ) -> None:
-        self._runtime = runtime
-        self._rights = rights
+        self._clock = clock
+        self._config = config
+        self._counters = counters
+        self._scheduler = scheduler
+        self._journal = journal
+        self._settings = settings
+        self._pool = pool
         self._store = store
-        self._watchers = watchers
-        self._started = runtime.clock.wall()
+        self._subscriptions = subscriptions
+        self._rights = rights
+        self._started = clock.wall()
 
     def config(self, peer: Peer, request: m.ShowConfig) -> m.Message:
         """Return the active configuration; limits of other users only to administrators."""
-        runtime = self._runtime
-        found = values(runtime.config, runtime.origins, runtime.settings.policy)
+        found = values(self._config.value, self._config.origins, self._settings.policy)
         if not self._rights.is_admin(peer.uid):
             mine = tuple(f"{USERS}{name}." for name in names_of(peer.uid))
             found = (
@@ -59,21 +71,21 @@ class StatusRequests:
                 for each in found
                 if not each.key.startswith(USERS) or each.key.startswith(mine)
             )
-        file = runtime.origins.file
+        file = self._config.origins.file
         return m.ConfigInfo(request.request, list(found), str(file or ""))
 
     def status(self, peer: Peer, request: m.Status) -> m.Message:
-        counters, pool = self._runtime.counters, self._runtime.pool
-        origins = self._runtime.origins
+        counters, pool = self._counters, self._pool
+        origins = self._config.origins
         return m.StatusInfo(
             request.request,
             version=hetd.__version__,
             pid=os.getpid(),
-            policy=policy_name(self._runtime),
+            policy=policy_name(self._scheduler),
             started=self._started,
-            tasks=dict(self._runtime.journal.counts),
+            tasks=dict(self._journal.counts),
             records=dict(counters.records),
-            migrations=self._runtime.journal.migrations,
+            migrations=self._journal.migrations,
             decided=counters.decided,
             deciding_s=counters.deciding_ns / SECOND,
             commits=counters.commits,
@@ -81,7 +93,7 @@ class StatusRequests:
             refused=counters.refused,
             workers=pool.count(),
             launchers=pool.launchers(),
-            watchers=self._watchers(),
+            watchers=len(self._subscriptions),
             memory_bytes=psutil.Process().memory_info().rss,
             shortage=self._store.shortage,
             config_file=str(origins.file or ""),
@@ -89,4 +101,5 @@ class StatusRequests:
             log=origins.log,
             managed=origins.managed,
             command_policy=origins.policy or "",
+            jobs=len(self._scheduler.system.graphs.jobs),
         )

@@ -11,8 +11,9 @@ from libtask.errors import BusyError, NotAllowedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hetd.runtime import Runtime
+    from hetd.config import ActiveConfig
     from hetd.store import Store
+    from hetd.tasks.journal import Journal
     from libtask.messages import TaskSpec
 
 MIB = 1 << 20
@@ -27,10 +28,16 @@ AHEAD = 1.25
 class StorageQuota:
     """Enforces the storage limits of users; called at every commit and before a submit."""
 
-    def __init__(self, runtime: Runtime, store: Store) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        config: ActiveConfig,
+        journal: Journal,
+        store: Store,
+    ) -> None:
+        self._config = config
+        self._journal = journal
         self._store = store
-        self._usage = runtime.journal.usage
+        self._usage = journal.usage
 
     def require_room(self, owner: int, specs: Sequence[TaskSpec]) -> None:
         """Refuse tasks that exceed the storage limits of their owner.
@@ -41,7 +48,7 @@ class StorageQuota:
 
         """
         size = sum(len(msgspec.msgpack.encode(spec)) for spec in specs)
-        limit = self._runtime.limits.unfinished.of(owner)
+        limit = self._config.limits.unfinished.of(owner)
         has = self._usage.unfinished[owner]
         if limit is not None and has + size > limit:
             raise NotAllowedError(
@@ -49,14 +56,14 @@ class StorageQuota:
                 f"{has / MIB:.1f}: no room for {size / MIB:.1f} MiB more; wait until "
                 f"some end, or pass large inputs in files"
             )
-        stored = self._runtime.limits.stored.of(owner)
+        stored = self._config.limits.stored.of(owner)
         if stored is not None and self._usage.total(owner) > AHEAD * stored + MIB:
             raise BusyError("busy: your history is being trimmed, retry")
 
     def cut(self, owners: Iterable[int]) -> None:
         """Ask the store to remove the oldest history of users above their limit."""
         for owner in owners:
-            limit = self._runtime.limits.stored.of(owner)
+            limit = self._config.limits.stored.of(owner)
             if limit is None:
                 continue
             answers = self._usage.answers[owner] - limit // ANSWERS
@@ -69,5 +76,5 @@ class StorageQuota:
     def apply_removals(self) -> None:
         """Update the usage by what the store removed, and trim more if necessary."""
         for removed in self._store.freed():
-            self._runtime.journal.apply_removals(removed)
+            self._journal.apply_removals(removed)
             self.cut(removed.tasks | removed.keys)

@@ -5,25 +5,31 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec import structs
 
 from hetd.requests.resources import resource_named
 from hetd.requests.slices import ReadBudget
+from hetd.tasks.dependencies import EndedTask, ended_task
 from libtask import messages as m
 from libtask.errors import InputError, NotAllowedError
 from libtask.faultpoints import reach
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from hetd.clock import Clock
+    from hetd.config import ActiveConfig
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
     from hetd.requests.storage_quota import StorageQuota
     from hetd.runtime import Runtime
+    from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
+    from hetd.workers.pool import WorkerPool
 
 
+GIB = 1 << 30
 LATEST = 1e10
 """Largest deadline in seconds that fits into nanoseconds: about three centuries."""
 
@@ -35,17 +41,32 @@ class SubmitRequests:
     tasks of a request or none.
     """
 
-    def __init__(
-        self, runtime: Runtime, rights: Permissions, quota: StorageQuota
+    def __init__(  # noqa: PLR0913  the parts that it uses
+        self,
+        *,
+        runtime: Runtime,
+        clock: Clock,
+        config: ActiveConfig,
+        devices: Mapping[str, m.DeviceInfo],
+        journal: Journal,
+        pool: WorkerPool,
+        rights: Permissions,
+        quota: StorageQuota,
     ) -> None:
         self._runtime = runtime
+        self._clock = clock
+        self._config = config
+        self._devices = devices
+        self._journal = journal
+        self._pool = pool
         self._rights = rights
         self._quota = quota
 
     def submit(self, peer: Peer, request: m.Submit) -> Steps:
         _refuse_dependencies(request.tasks)
-        reading = ReadBudget(self._runtime.journal)
+        reading = ReadBudget(self._journal)
         completed: set[int] = set()
+        ended: dict[int, EndedTask] = {}
         if request.part_of:
             self._rights.require_own(peer, request.part_of)
         for position, spec in enumerate(request.tasks):
@@ -54,12 +75,17 @@ class SubmitRequests:
                 self._look_up(peer, other, position, completed)
                 if reading.is_enough():
                     yield
+            others = [*spec.after_any, *spec.after_notok]
+            for other in [*others, *(each.task for each in spec.inputs)]:
+                self._look_up_other(peer, other, position, ended, spec.inputs)
+                if reading.is_enough():
+                    yield
         self._demand_room(peer.uid, request.tasks)
         # from here on no other request runs between check and change
-        launcher = self._runtime.pool.has_launcher(peer.uid)
+        launcher = self._pool.has_launcher(peer.uid)
         if request.worker:
             self._demand_free(peer, request)
-        first = self._runtime.journal.next_id()
+        first = self._journal.next_id()
         specs = [
             self._anchored(spec, first + position, completed)
             for position, spec in enumerate(request.tasks)
@@ -67,13 +93,13 @@ class SubmitRequests:
         submission = request.part_of or first
         pages = [self._admit(peer, spec, request.worker, submission) for spec in specs]
         reach("submit.admitted")
-        self._runtime.submit(pages)
+        self._runtime.submit(pages, ended)
         ids = [page.id for page in pages]
         return m.Submitted(request.request, ids, launcher)
 
     def _demand_free(self, peer: Peer, request: m.Submit) -> None:
         """Refuse a submit that names a worker which cannot run it."""
-        if not self._runtime.pool.free(peer.uid, request.worker):
+        if not self._pool.free(peer.uid, request.worker):
             raise InputError(f"worker {request.worker!r} is not here or has a task")
         if len(request.tasks) != 1:
             raise InputError(
@@ -97,14 +123,13 @@ class SubmitRequests:
             by_owner.setdefault(page.owner, []).append(spec)
         for owner, some in by_owner.items():
             self._demand_room(owner, some)
-        first = self._runtime.journal.next_id()
+        first = self._journal.next_id()
         renamed = {each.old: each.new for each in request.done} | {
             page.id: first + position for position, page in enumerate(ended)
         }
         made = []
         for page, spec in zip(ended, specs, strict=True):
-            after = [renamed.get(task, task) for task in spec.after]
-            wanted = msgspec.structs.replace(spec, after=after)
+            wanted = m.renumbered(spec, lambda task: renamed.get(task, task))
             made.append(self._repeat(peer, page, wanted, first))
         self._runtime.submit(made)
         return made
@@ -113,13 +138,13 @@ class SubmitRequests:
         self, peer: Peer, ended: TaskPage, spec: m.TaskSpec, submission: int
     ) -> TaskPage:
         """Create the page of a task that repeats an ended one, and record the order."""
-        now = self._runtime.clock.wall()
+        now = self._clock.wall()
         route = peer.route if ended.owner == peer.uid else b""
-        page = self._runtime.journal.admit(spec, ended.owner, now, route)
+        page = self._journal.admit(spec, ended.owner, now, route)
         page.submission = submission
         page.requeued = ended.id
         order = m.Order(now, "requeue", peer.uid, f"of task {ended.id}")
-        self._runtime.journal.record_order(page, order)
+        self._journal.record_order(page, order)
         return page
 
     def _spec_again(self, ended: TaskPage, request: m.Requeue) -> m.TaskSpec:
@@ -130,21 +155,29 @@ class SubmitRequests:
 
         """
         again = {*request.ids, *(each.old for each in request.done)}
-        live = self._runtime.journal.live
+        live = self._journal.live
         after = [task for task in ended.spec.after if task in again or task in live]
-        for task in ended.spec.after:
-            other = None if task in after else self._runtime.journal.find(task)
+        inputs = (each.task for each in ended.spec.inputs)
+        for task in (*ended.spec.after, *inputs):
+            if task in again or task in live:
+                continue
+            other = self._journal.find(task)
             if other is not None and other.state != "completed":
                 raise InputError(
                     f"task {ended.id} comes after task {task}, which ended as "
                     f"{other.state}: submit that again, too"
                 )
-        return msgspec.structs.replace(ended.spec, hold=False, after=after)
+            if other is None and task not in ended.spec.after:
+                raise InputError(
+                    f"task {ended.id} takes the result of task {task}, which is no "
+                    f"longer known"
+                )
+        return structs.replace(ended.spec, hold=False, after=after)
 
     def _demand_room(self, owner: int, specs: Sequence[m.TaskSpec]) -> None:
         """Refuse what exceeds the limits of tasks, and of bytes, that a user may have."""
-        limit = self._runtime.limits.tasks.of(owner)
-        has = len(self._runtime.journal.live_of.get(owner, ()))
+        limit = self._config.limits.tasks.of(owner)
+        has = len(self._journal.live_of.get(owner, ()))
         if limit is not None and has + len(specs) > limit:
             raise NotAllowedError(
                 f"you may have {limit} unfinished tasks and have {has}: no room for "
@@ -155,29 +188,32 @@ class SubmitRequests:
     def _admit(
         self, peer: Peer, spec: m.TaskSpec, worker: str, submission: int
     ) -> TaskPage:
-        now = self._runtime.clock.wall()
-        page = self._runtime.journal.admit(spec, peer.uid, now, peer.route)
+        now = self._clock.wall()
+        page = self._journal.admit(spec, peer.uid, now, peer.route)
         page.submission = submission
         if spec.hold:
             order = m.Order(page.submitted, "hold", peer.uid, "at its submission")
-            self._runtime.journal.record_order(page, order)
+            self._journal.record_order(page, order)
         if worker:
-            self._runtime.pool.reserve(peer.uid, worker, page.id)
+            self._pool.reserve(peer.uid, worker, page.id)
+            self._runtime.watch_assigned()
         return page
 
     def _check(self, peer: Peer, spec: m.TaskSpec) -> None:
         """Refuse a task that no resource can run."""
         refuse_deadline(spec.deadline_s)
+        _refuse_places(spec)
         if not self._rights.is_admin(peer.uid):
-            refuse_priority(spec.priority, self._runtime.limits.priority.of(peer.uid))
+            refuse_priority(spec.priority, self._config.limits.priority.of(peer.uid))
+        self._refuse_needs(spec)
+        self._refuse_device_memory(spec)
         if not 0 <= spec.work < math.inf:
             raise InputError(f"work: expected a finite amount, got {spec.work:g}")
         for name in spec.resources:
-            resource_named(self._runtime, name)
-        if not any(_can_run(spec, device) for device in self._runtime.devices.values()):
+            resource_named(self._devices, name)
+        if not any(_can_run(spec, device) for device in self._devices.values()):
             offered = ", ".join(
-                f"{name} ({device.spec.kind})"
-                for name, device in self._runtime.devices.items()
+                f"{name} ({device.spec.kind})" for name, device in self._devices.items()
             )
             allowed = f" on {', '.join(spec.resources)}" if spec.resources else ""
             raise InputError(
@@ -185,39 +221,87 @@ class SubmitRequests:
                 f"{', '.join(spec.kinds) or 'nothing'}; this node has {offered}"
             )
 
+    def _refuse_needs(self, spec: m.TaskSpec) -> None:
+        """Refuse a task that needs more than the node has, however long it waits."""
+        if spec.time_limit_s == 0:
+            raise InputError("time limit: expected seconds above 0")
+        capacity = self._runtime.scheduler.state.needs.capacity
+        if capacity.cores is not None and spec.cores > capacity.cores:
+            raise InputError(
+                f"{spec.app} needs {spec.cores} cores; this node has {capacity.cores}"
+            )
+        memory = capacity.memory_bytes
+        if memory is not None and spec.memory_bytes > memory:
+            raise InputError(
+                f"{spec.app} needs {_gib(spec.memory_bytes)} of memory; "
+                f"this node has {_gib(memory)} for tasks"
+            )
+
+    def _refuse_device_memory(self, spec: m.TaskSpec) -> None:
+        """Refuse a task that needs more memory than any device for it has."""
+        able = [d.spec for d in self._devices.values() if _can_run(spec, d)]
+        most = [each.memory_bytes for each in able if each.memory_bytes]
+        counted = most and len(most) == len(able)
+        if counted and spec.device_bytes > max(most):
+            raise InputError(
+                f"{spec.app} needs {_gib(spec.device_bytes)} of a device's "
+                f"memory; the largest has {_gib(max(most))}"
+            )
+
     def _look_up(
         self, peer: Peer, other: int, position: int, completed: set[int]
     ) -> None:
         """Refuse a dependency that will not complete; collect completed ones."""
         if other < 0:
-            if -other > position:
-                raise InputError(
-                    f"after: {other} is before the first task of the submit"
-                )
+            _refuse_before_first(other, position)
             return
         page = self._rights.own(peer, other)
         _demand_promising(page)
         if page.state == "completed":
             completed.add(other)
 
+    def _look_up_other(
+        self,
+        peer: Peer,
+        other: int,
+        position: int,
+        ended: dict[int, EndedTask],
+        inputs: Sequence[m.ResultInput],
+    ) -> None:
+        """Refuse a dependency on a task of another user; collect the ended ones.
+
+        Even administrators take only results of their own tasks: to unpickle a result may
+        execute its owner's code.
+        """
+        if other < 0:
+            _refuse_before_first(other, position)
+            return
+        page = self._rights.own(peer, other)
+        if inputs and page.owner != peer.uid:
+            raise NotAllowedError(f"task {other} belongs to another user")
+        if page.state in m.ENDED and other not in ended:
+            ended[other] = ended_task(page, with_result=bool(inputs))
+
     def _anchored(self, spec: m.TaskSpec, task: int, completed: set[int]) -> m.TaskSpec:
         """Replace the dependencies of a new task by the ids of unfinished tasks."""
-        if not spec.after:
+        if not m.dependencies(spec):
             return spec
-        after = [
-            task + other if other < 0 else other
-            for other in spec.after
-            if other not in completed
-        ]
-        live = self._runtime.journal.live
+        spec = m.renumbered(spec, lambda other: task + other if other < 0 else other)
+        after = [other for other in spec.after if other not in completed]
+        live = self._journal.live
         for other in after:
             if (
                 other < task and other not in live
             ):  # it has ended since it was looked up
-                page = self._runtime.journal.find(other)
+                page = self._journal.find(other)
                 if page is not None:
                     _demand_promising(page)
-        return msgspec.structs.replace(spec, after=after)
+        return structs.replace(spec, after=after)
+
+
+def _refuse_before_first(other: int, position: int) -> None:
+    if -other > position:
+        raise InputError(f"after: {other} is before the first task of the submit")
 
 
 def _demand_promising(page: TaskPage) -> None:
@@ -226,15 +310,48 @@ def _demand_promising(page: TaskPage) -> None:
 
 
 def _refuse_dependencies(specs: Sequence[m.TaskSpec]) -> None:
-    count = sum(len(spec.after) for spec in specs)
+    for position, spec in enumerate(specs):
+        _refuse_two_conditions(position, spec)
+    count = sum(
+        len(some)
+        for spec in specs
+        for some in (spec.after, spec.after_any, spec.after_notok, spec.inputs)
+    )
     if count > m.MAX_IDS:
         text = f"after: {count} dependencies in one submit, at most {m.MAX_IDS}"
         raise InputError(text)
 
 
+def _refuse_places(spec: m.TaskSpec) -> None:
+    """Refuse more places for results than a task may have: its worker visits each."""
+    places = sum(len(each.places) for each in spec.inputs)
+    if places > m.MAX_PLACES:
+        raise InputError(
+            f"inputs: {places} places for results in the parameters, at most {m.MAX_PLACES}"
+        )
+
+
+def _refuse_two_conditions(position: int, spec: m.TaskSpec) -> None:
+    if not (spec.after_any or spec.after_notok):
+        return
+    inputs = {each.task for each in spec.inputs}
+    seen: set[int] = set()
+    for some in ({*spec.after, *inputs}, {*spec.after_any}, {*spec.after_notok}):
+        twice = seen & some
+        if twice:
+            text = f"after: task {min(twice)} is given with two conditions"
+            raise InputError(f"tasks[{position}]: {text}")
+        seen |= some
+
+
 def _can_run(spec: m.TaskSpec, device: m.DeviceInfo) -> bool:
     allowed = not spec.resources or device.spec.name in spec.resources
     return allowed and device.spec.kind in spec.kinds
+
+
+def _gib(amount: float) -> str:
+    """Write an amount of memory."""
+    return f"{round(amount / GIB, 2):,g} GiB"
 
 
 def refuse_priority(priority: int, most: int | None) -> None:

@@ -19,29 +19,61 @@ from libtask import messages as m
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
+    from hetd.clock import Clock
+    from hetd.config import ActiveConfig
+    from hetd.devices.health import Health
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
     from hetd.runtime import Runtime
+    from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
+    from hetd.workers.commands import Commands
+    from hetd.workers.pool import WorkerPool
+    from hetsched.estimates.table import EstimateTable
     from hetsched.planning.explain import Prospect
+    from hetsched.scheduler import Scheduler
     from hetsched.tasks import TaskRecord
 
 
 class TaskRequests:
     """Handles requests about existing tasks."""
 
-    def __init__(self, runtime: Runtime, rights: Permissions) -> None:
+    def __init__(  # noqa: PLR0913  the parts that it uses
+        self,
+        *,
+        runtime: Runtime,
+        clock: Clock,
+        config: ActiveConfig,
+        devices: Mapping[str, m.DeviceInfo],
+        scheduler: Scheduler,
+        estimates: EstimateTable,
+        journal: Journal,
+        pool: WorkerPool,
+        commands: Commands,
+        health: Health,
+        rights: Permissions,
+    ) -> None:
         self._runtime = runtime
+        self._clock = clock
+        self._config = config
+        self._devices = devices
+        self._scheduler = scheduler
+        self._system = scheduler.system
+        self._estimates = estimates
+        self._journal = journal
+        self._pool = pool
+        self._commands = commands
+        self._health = health
         self._rights = rights
 
     # ------------------------------------------------------------ explain
 
     def explain(self, peer: Peer, request: m.Explain) -> m.Explained:
         page = self._rights.own(peer, request.id)
-        system = self._runtime.scheduler.system
+        system = self._system
         record = system.tasks.get(TaskId(page.id))
         if record is None:
             passive = "been " if page.state in ("cancelled", "dropped") else ""
@@ -56,7 +88,7 @@ class TaskRequests:
             page.id,
             page.state,
             found.why + self._lack_of_worker(record),
-            policy_name(self._runtime),
+            policy_name(self._scheduler),
             found.rule,
             system.objective,
             record.resource,
@@ -65,7 +97,7 @@ class TaskRequests:
 
     def _lack_of_worker(self, record: TaskRecord) -> str:
         """Return why a task waits for a worker; empty if it does not."""
-        pool, system = self._runtime.pool, self._runtime.scheduler.system
+        pool, system = self._pool, self._system
         owner = record.submitted.owner
         kept_out = owner in system.unattended and record in system.deferred.get(
             owner, ()
@@ -82,7 +114,7 @@ class TaskRequests:
         return waits
 
     def _prospect(self, record: TaskRecord, each: Prospect) -> m.Prospect:
-        resource = self._runtime.scheduler.system.resources[each.resource]
+        resource = self._system.resources[each.resource]
         possible = not each.note
         return m.Prospect(
             each.resource,
@@ -93,15 +125,13 @@ class TaskRequests:
             each.wait if possible else None,
             each.moving,
             each.finish if possible else None,
-            self._runtime.estimates.confidence(record.row, resource)
-            if possible
-            else None,
+            self._estimates.confidence(record.row, resource) if possible else None,
             self._note(each),
         )
 
     def _note(self, each: Prospect) -> str:
         """Return why a task cannot run on a resource, with the reason of a lost resource."""
-        reason = self._runtime.watchdog.health.reason(each.resource)
+        reason = self._health.reason(each.resource)
         lost = each.note == RESOURCE_LOST and reason
         return f"{each.note}: {reason}" if lost else each.note
 
@@ -110,8 +140,8 @@ class TaskRequests:
     def control(self, peer: Peer, request: m.Control) -> Steps:
         _refuse_odd(request)
         ids = yield from self._own_ids(peer, request.ids)
-        live = [task for task in ids if task in self._runtime.journal.live]
-        for number, some in enumerate(page_chunks(self._runtime.journal, live)):
+        live = [task for task in ids if task in self._journal.live]
+        for number, some in enumerate(page_chunks(self._journal, live)):
             if number:
                 yield
             self._control(peer, request, some)
@@ -119,16 +149,16 @@ class TaskRequests:
 
     def _control(self, peer: Peer, request: m.Control, tasks: Sequence[int]) -> None:
         # tasks may have ended since, with a cancelled dependency
-        live = [TaskId(task) for task in tasks if task in self._runtime.journal.live]
+        live = [TaskId(task) for task in tasks if task in self._journal.live]
         for task in live:
             self._ordered(peer, task, request.verb, request.reason)
         if request.verb == "snapshot":
             for task in live:
-                self._runtime.commands.want_snapshot(task)
+                self._commands.want_snapshot(task)
             return
         if request.verb == "signal":
             for task in live:
-                self._runtime.commands.pass_signal(task, request.signal)
+                self._commands.pass_signal(task, request.signal)
             return
         event = self._event_of(peer, request)
         self._runtime.dispatch(*map(event, live))
@@ -149,7 +179,7 @@ class TaskRequests:
         """Return the function that creates cancellations with user and reason."""
 
         def cancelled(task: TaskId) -> e.TaskCancelled:
-            own = self._runtime.journal.live[task].owner == peer.uid
+            own = self._journal.live[task].owner == peer.uid
             who = "its owner" if own else f"uid {peer.uid}"
             because = f": {reason}" if reason else ""
             return e.TaskCancelled(task, f"cancelled by {who}{because}")
@@ -158,23 +188,23 @@ class TaskRequests:
 
     def _ordered(self, peer: Peer, task: int, what: str, text: str = "") -> None:
         """Record a user's order in the page of a task."""
-        order = m.Order(self._runtime.clock.wall(), what, peer.uid, text)
-        self._runtime.journal.record_order(self._runtime.journal.live[task], order)
+        order = m.Order(self._clock.wall(), what, peer.uid, text)
+        self._journal.record_order(self._journal.live[task], order)
 
     def amend(self, peer: Peer, request: m.Amend) -> Steps:
         refuse_deadline(request.deadline_s)
         if request.priority is not None:
             self._demand_priority(peer, request.priority)
         ids = yield from self._own_ids(peer, request.ids)
-        live = [task for task in ids if task in self._runtime.journal.live]
-        for number, some in enumerate(page_chunks(self._runtime.journal, live)):
+        live = [task for task in ids if task in self._journal.live]
+        for number, some in enumerate(page_chunks(self._journal, live)):
             if number:
                 yield
             self._amend(peer, some, request)
         return m.Done(request.request, live)
 
     def _amend(self, peer: Peer, tasks: Sequence[int], request: m.Amend) -> None:
-        live = self._runtime.journal.live
+        live = self._journal.live
         pages = [live[task] for task in tasks if task in live]
         for page in pages:
             page.spec = self._amended(page, request)
@@ -189,7 +219,7 @@ class TaskRequests:
         if request.no_deadline:
             wanted["deadline_s"] = None
         elif request.deadline_s is not None:
-            passed = self._runtime.clock.wall() - page.submitted
+            passed = self._clock.wall() - page.submitted
             wanted["deadline_s"] = passed + request.deadline_s
         return msgspec.structs.replace(page.spec, **wanted)
 
@@ -207,12 +237,12 @@ class TaskRequests:
 
     def _demand_priority(self, peer: Peer, priority: int) -> None:
         if not self._rights.is_admin(peer.uid):
-            refuse_priority(priority, self._runtime.limits.priority.of(peer.uid))
+            refuse_priority(priority, self._config.limits.priority.of(peer.uid))
 
     def migrate(self, peer: Peer, request: m.Migrate) -> m.Message:
         page = self._rights.own(peer, request.id)
-        device = resource_named(self._runtime, request.resource)
-        if request.id not in self._runtime.journal.live:
+        device = resource_named(self._devices, request.resource)
+        if request.id not in self._journal.live:
             raise InputError(f"task {request.id} is {page.state}; it cannot be moved")
         if device.spec.kind not in page.spec.kinds:
             raise InputError(

@@ -9,9 +9,10 @@ from libtask import messages as m
 from libtask.documents import LARGEST_WHOLE
 
 if TYPE_CHECKING:
+    from hetd.config import ActiveConfig
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
-    from hetd.runtime import Runtime
+    from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
 
@@ -22,8 +23,14 @@ LOOKED_AT = 5000
 class UsageRequests:
     """Answers users who ask what they use."""
 
-    def __init__(self, runtime: Runtime, rights: Permissions) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        config: ActiveConfig,
+        journal: Journal,
+        rights: Permissions,
+    ) -> None:
+        self._config = config
+        self._journal = journal
         self._rights = rights
 
     def usage(self, peer: Peer, request: m.Usage) -> Steps:
@@ -31,13 +38,13 @@ class UsageRequests:
         if uid != peer.uid:
             self._rights.require_admin(peer)
         snapshots = logs = 0
-        live = self._runtime.journal.live_of.get(uid, {})
+        live = self._journal.live_of.get(uid, {})
         for number, some in enumerate(chunks(list(live.values()), LOOKED_AT)):
             if number:
                 yield
             snapshots += sum(each.snapshot.bytes for each in some if each.snapshot)
             logs += sum(map(_logged, some))
-        usage, limits = self._runtime.journal.usage, self._runtime.limits
+        usage, limits = self._journal.usage, self._config.limits
         return m.UsageInfo(
             request.request,
             user=uid,

@@ -28,11 +28,6 @@ class HistoryNotes:
         self._system = system
         self._journal = journal
 
-    def rule(self, task: TaskId) -> str:
-        """Return the rule that placed a task."""
-        record = self._system.tasks.get(task)
-        return record.rule if record is not None else ""
-
     def record_stop(self, task: TaskId, at: float) -> None:
         """Record in the open segment of a running task when and why it was asked to stop."""
         record = self._system.tasks.get(task)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hetd.store import Batch
+from hetd.tasks.inputs import InputResults
 from hetd.tasks.page import (
     MOST_ORDERS,
     MOST_SEGMENTS,
@@ -30,7 +31,7 @@ from hetsched.tasks import State
 from libtask.messages import ENDED, Segment, TaskChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from hetd.store import Removed, Store
@@ -77,13 +78,14 @@ class Journal:
         """uid -> those of `live` that are that user's."""
         self.attachments: Counter[tuple[int, str]] = Counter()
         """(uid, name of an attachment) -> how many of `live` need it."""
+        self.inputs = InputResults()
+        """Results that those of `live` take."""
         self.counts: Counter[str] = Counter()
         """State -> tasks in it; of the states in which tasks end: since the start."""
         self.migrations = 0
         """Of all tasks, since the start."""
         self._recent: OrderedDict[int, TaskPage] = OrderedDict()
-        self._next = store.last_id() + 1
-        self.batch = Batch()
+        self._next, self.batch = store.last_id() + 1, Batch()
         self._unsaved: dict[int, TaskPage] = {}
         self._refused: set[int] = set()
         self._going: set[int] = set()
@@ -98,7 +100,7 @@ class Journal:
         """Bytes of pages read from disk since the start: the cost of a step."""
         self.changes: list[tuple[TaskPage, TaskChanged]] = []
         """Changes that are not published yet."""
-        self.is_watched: Callable[[], bool] = lambda: True
+        self.watched = True
         """Whether there are subscriptions; otherwise only ends are published, to submitters."""
 
     # ------------------------------------------------------------ finding
@@ -250,8 +252,17 @@ class Journal:
             self.live_of.setdefault(page.owner, {})[page.id] = page
             names = page.spec.attachments
             self.attachments.update((page.owner, name) for name in names)
+            self.inputs.need(page.spec)
         self.counts.update(page.state for page in pages)
+        self._restore_inputs()
         return pages
+
+    def _restore_inputs(self) -> None:
+        """Read the results of tasks that completed before the daemon stopped."""
+        for task in self.inputs.missing():
+            page = None if task in self.live else self.find(task)
+            if page is not None and page.state == "completed":
+                self.inputs.complete(page)
 
     def encoded_pages(self, pages: Iterable[TaskPage]) -> dict[int, bytes]:
         """Return pages as they would be written now."""
@@ -284,6 +295,7 @@ class Journal:
         self.live[page.id] = page
         self.live_of.setdefault(owner, {})[page.id] = page
         self.attachments.update((owner, name) for name in spec.attachments)
+        self.inputs.need(spec)
         self.counts[page.state] += 1
         self.save(page)
         return page
@@ -342,7 +354,7 @@ class Journal:
         if page.id in self._refused:
             return
         ends = bool(page.submitter) and page.state in ENDED
-        if not ends and not self.is_watched():
+        if not ends and not self.watched:
             return
         changed = TaskChanged(
             id=page.id,
@@ -382,6 +394,11 @@ class Journal:
         if owner not in owners:
             owners.add(owner)
             self.batch.measurers.add((task_type, owner))
+
+    def forget_samples(self, keys: Iterable[tuple[str, str, int]]) -> None:
+        """Remove execution times that the estimates have dropped from the store."""
+        for key in keys:
+            self.batch.forget(key)
 
     def close_segment(self, page: TaskPage, now: float, **known: Any) -> None:
         """End the open segment with what the worker reported of it."""
@@ -500,6 +517,9 @@ class Journal:
             self.attachments[page.owner, name] -= 1
             if not self.attachments[page.owner, name]:
                 del self.attachments[page.owner, name]
+        self.inputs.release(page.spec)
+        if page.state == "completed":
+            self.inputs.complete(page)
         self._recent[page.id] = page
 
 

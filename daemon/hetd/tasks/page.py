@@ -14,6 +14,7 @@ from libtask.messages import (
     CheckpointRecord,
     LastOutput,
     Order,
+    ResultInput,
     Segment,
     SnapshotInfo,
     TaskInfo,
@@ -98,6 +99,10 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     """The newest `MOST_ORDERS` orders of users."""
     requeued: int = 0
     """Id of the task that it repeats; 0 for none."""
+    retried: int = 0
+    """Number of retries after failures of its own."""
+    begins: float | None = None
+    """Time before which it does not begin, while it waits for that."""
 
     @property
     def progress(self) -> float:
@@ -142,6 +147,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             state=self.state,
             owner=f"uid:{self.owner}",
             name=self.spec.name,
+            job=self.spec.job,
             resource=self.resource,
             progress=self.progress,
             submitted=self.submitted,
@@ -155,6 +161,9 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             priority=self.spec.priority,
             params=_legible(self.spec.params) if detail else {},
             after=self.spec.after,
+            after_any=self.spec.after_any,
+            after_notok=self.spec.after_notok,
+            inputs=self.spec.inputs if detail else _placeless(self.spec.inputs),
             kinds=self.spec.kinds,
             destination=self.destination,
             joules=sum(each.joules or 0.0 for each in known) if known else None,
@@ -174,7 +183,15 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             submission=self.submission,
             orders=self.orders if detail else [],
             requeued=self.requeued,
+            retries=self.spec.retries,
+            retried=self.retried,
+            begins=self.begins,
         )
+
+
+def _placeless(inputs: list[ResultInput]) -> list[ResultInput]:
+    """Return inputs for a listing."""
+    return [ResultInput(each.task, each.bytes) for each in inputs]
 
 
 def merged(first: Segment, second: Segment) -> Segment:

@@ -7,6 +7,7 @@ repeated.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +16,10 @@ from msgspec import structs
 
 from hetsched import events as e
 from hetsched.ids import TaskId
+from hetsched.limits import Needs
 from hetsched.system import SECOND, Resource
+from libtask import messages as m
+from libtask.documents import ALL_CORES, MAX_CORES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
     from hetd.tasks.page import TaskPage
     from hetsched.ids import Nanoseconds
     from hetsched.tasks import TaskRecord
-    from libtask import messages as m
 
 
 WAITS = frozenset({"preempted", "held"})
@@ -39,7 +42,7 @@ def restored(
         submitted = structs.replace(submitted, hold=not submitted.hold)
     where = (page.resource or "") if _ran(page) else None
     epoch = page.epoch if where is not None or page.in_worker else 0
-    if not (epoch or page.kept or page.attempts or page.failures):
+    if not (epoch or page.kept or page.attempts or page.failures or page.retried):
         return submitted
     last = page.segments[-1] if page.segments else None
     return e.TaskRestored(
@@ -52,6 +55,8 @@ def restored(
         failures=page.failures,
         excluded=page.excluded,
         checkpointed=last is not None and last.computing is not None,
+        retried=page.retried,
+        paused=page.retried > 0 and page.begins is not None,
     )
 
 
@@ -84,7 +89,7 @@ def note(page: TaskPage, record: TaskRecord) -> None:
     page.holding = record.holding
     page.suspended, page.requeuing = record.suspended, record.requeuing
     page.cancelling = record.cancelling
-    page.attempts = record.attempts
+    page.attempts, page.retried = record.attempts, record.retried
     page.failures, page.excluded = record.failures, record.excluded
     page.in_worker = record.bound and record.state.value in WAITS
 
@@ -98,13 +103,16 @@ WEIGHTY = 8192
 """Bytes of parameters that take as long to write as all else of a change."""
 
 
-def submission(page: TaskPage, migration_s: float, clock: Clock) -> e.TaskSubmitted:
+def submission(
+    page: TaskPage, migration_s: float, clock: Clock, *, notok_met: bool
+) -> e.TaskSubmitted:
     """Describe a task to the scheduler.
 
     Args:
         page: what the journal knows of it.
         migration_s: seconds that a move takes in addition to copying.
         clock: the daemon's; deadlines use its monotonic part.
+        notok_met: whether a task of `after_notok` has ended without completing.
 
     """
     spec = page.spec
@@ -115,7 +123,14 @@ def submission(page: TaskPage, migration_s: float, clock: Clock) -> e.TaskSubmit
         owner=page.owner,
         resources=_one_set(tuple(spec.resources)),
         priority=spec.priority,
-        after=cast("tuple[TaskId, ...]", tuple(spec.after)),
+        after=cast("tuple[TaskId, ...]", tuple(m.dependencies(spec))),
+        after_any=cast("frozenset[TaskId]", frozenset(spec.after_any)),
+        after_notok=cast("frozenset[TaskId]", frozenset(spec.after_notok)),
+        notok_met=notok_met,
+        job=spec.job,
+        inputs=tuple(
+            e.TaskInput(TaskId(each.task), each.bytes) for each in spec.inputs
+        ),
         hold=spec.hold or page.state == "held",
         work=spec.work,
         input_bytes=spec.input_bytes,
@@ -129,8 +144,26 @@ def submission(page: TaskPage, migration_s: float, clock: Clock) -> e.TaskSubmit
         preemptible=spec.preemptible,
         # its program takes longer to start than a train lasts, and may be stopped there
         single=spec.app == COMMAND,
+        needs=_needs(spec),
+        time_limit_s=math.inf if spec.time_limit_s is None else spec.time_limit_s,
+        retries=spec.retries,
         weight=1 + len(msgspec.msgpack.encode(spec.params)) // WEIGHTY,
     )
+
+
+def running_s(page: TaskPage, now: float) -> float:
+    """Return the seconds for which a task has run by `now` (epoch seconds)."""
+    return sum(
+        max((now if each.finish is None else each.finish) - each.start, 0.0)
+        for each in page.segments
+    )
+
+
+def _needs(spec: m.TaskSpec) -> Needs | None:
+    """Return what a task needs; None: nothing is counted for it."""
+    cores = MAX_CORES if spec.cores == ALL_CORES else spec.cores
+    needs = Needs(cores, spec.memory_bytes, spec.device_bytes)
+    return needs if needs != Needs() else None
 
 
 def _application(spec: m.TaskSpec) -> str:
@@ -174,4 +207,5 @@ def resource(device: m.DeviceInfo, queue_limit: int) -> Resource:
         reconfigure_s=device.reconfigure_s,
         queue_limit=queue_limit,
         shared=device.shared,
+        memory_bytes=device.spec.memory_bytes or None,
     )

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 log = logging.getLogger("hetd")
 
@@ -90,6 +90,7 @@ class ConnectionGuard:
         exhausted: why the daemon has to end; empty if it need not.
         cut: connections shut down so far.
         strained: whether large requests are refused: little memory is left.
+        granted: bytes that the daemon needs for its tasks; the loop keeps it up to date.
 
     """
 
@@ -97,9 +98,8 @@ class ConnectionGuard:
         self.exhausted = ""
         self.cut = 0
         self.strained = False
+        self.granted = 0
         self._bound = memory_bound()
-        self._on_exhausted: Callable[[], None] = _do_nothing
-        self._granted: Callable[[], int] = int
         self._allowance = allowance
         self._router = router
         # half of the descriptors are for pidfds
@@ -124,18 +124,15 @@ class ConnectionGuard:
         self._router.disable_monitor()
         self._thread.join()
 
-    def begin(
-        self, on_exhausted: Callable[[], None], granted: Callable[[], int]
-    ) -> None:
+    def begin(self, granted: int) -> None:
         """Count growth from here: peers did not cause what the daemon restored.
 
         Args:
-            on_exhausted: called in the guard's thread when the daemon has to end.
-            granted: returns the bytes that the daemon needs for its tasks.
+            granted: bytes that the daemon needs for its tasks.
 
         """
-        self._base = _resident() - granted()
-        self._on_exhausted, self._granted = on_exhausted, granted
+        self._base = _resident() - granted
+        self.granted = granted
 
     # ------------------------------------------------------------ in the thread
 
@@ -146,7 +143,6 @@ class ConnectionGuard:
             # without its guard the daemon is open to floods: it has to restart
             log.exception("the guard failed")
             self.exhausted = f"its guard failed: {error}"
-            self._on_exhausted()
             self._ignore_the_rest()
         self._monitor.close(linger=0)
 
@@ -214,7 +210,7 @@ class ConnectionGuard:
     # ------------------------------------------------------------ memory
 
     def _growth(self) -> int:
-        return _resident() - self._base - self._granted()
+        return _resident() - self._base - self.granted
 
     def _look_at_memory(self) -> None:
         limit = self._allowance.memory
@@ -251,7 +247,6 @@ class ConnectionGuard:
                 f"out of the memory allowed: grown by {grown >> 20} MiB,"
                 f" the limit is {2 * limit >> 20} (twice memory_mb of hetd.toml)"
             )
-            self._on_exhausted()
 
     def _stuffed(self) -> list[int]:
         """Return the connections with persistently unread input or output."""
@@ -260,10 +255,6 @@ class ConnectionGuard:
             times.update(filter(_is_stuffed, self._uids))
             time.sleep(SAMPLE_S)
         return [descriptor for descriptor, seen in times.items() if 2 * seen > SAMPLES]
-
-
-def _do_nothing() -> None:
-    """Do nothing: the default until `begin`."""
 
 
 def raise_descriptor_limit() -> int:

@@ -67,6 +67,11 @@ class Envelope:
     """Bytes of its frame."""
 
 
+def _nobody(_uid: int) -> bool:
+    """Put off no request."""
+    return False
+
+
 class Router:
     """The daemon's end of all connections.
 
@@ -107,17 +112,22 @@ class Router:
             raise
         self._shared_uid = our_shared_uid()
         self._early: list[Envelope] = []
-        self.is_put_off: Callable[[int], bool] = _nobody
-        """Whether what a uid asks is not read now: it comes as a bare `Request`."""
         self.dropped = 0
         """Messages that could not be delivered: the peer was gone or did not read."""
         self.full: set[bytes] = set()
         """Routes whose last message was dropped, as the peer had too much unread."""
 
-    def receive(self) -> Iterator[Envelope]:
+    def receive(
+        self, is_put_off: Callable[[int], bool] = _nobody
+    ) -> Iterator[Envelope]:
         """Take what has arrived, at most `BATCH` messages, without waiting.
 
         One at a time, round robin from all peers; a caller may stop at any message.
+
+        Args:
+            is_put_off: whether large requests of a uid are not decoded now; each comes
+                as a bare `Request`.
+
         """
         while self._early:
             yield self._early.pop(0)
@@ -126,14 +136,16 @@ class Router:
                 frames = self._take()
             except zmq.Again:
                 return
-            yield self._put_off(frames) or _open(frames, self._shared_uid)
+            yield self._put_off(frames, is_put_off) or _open(frames, self._shared_uid)
 
-    def _put_off(self, frames: list[zmq.Frame]) -> Envelope | None:
+    def _put_off(
+        self, frames: list[zmq.Frame], is_put_off: Callable[[int], bool]
+    ) -> Envelope | None:
         """Skip decoding a large request that would be refused now."""
         if len(frames[-1]) <= LARGE:
             return None
         peer = _peer(frames)
-        if not self.strained and not self.is_put_off(peer.uid):
+        if not self.strained and not is_put_off(peer.uid):
             return None
         number = request_in(frames[-1].buffer)
         return None if number is None else Envelope(peer, Request(number))
@@ -220,11 +232,6 @@ class Router:
         self.guard.close()
         self.socket.close(linger=linger_ms)
         self._context.term()
-
-
-def _nobody(_uid: int) -> bool:
-    """Refuse no request: the default until the loop is there."""
-    return False
 
 
 def frame_of(message: Message) -> bytes:

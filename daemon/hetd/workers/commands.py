@@ -59,7 +59,7 @@ class Commands:
 
     def stage(self, action: a.Stage) -> None:
         page = self._journal.live[action.task]
-        stage = _load(page, action.epoch)
+        stage = self._load(page, action.epoch)
         self._bind(page, action.epoch)
         self._pool.send(action.task, stage)
 
@@ -71,14 +71,16 @@ class Commands:
         run = m.Run(action.task, action.epoch, device, attempt=attempt, slot=page.slot)
         follows = action.after is not None
         if page.epoch != action.epoch:
-            run = _load_and_run(page, action.epoch, device, attempt, follows=follows)
+            run = self._load_and_run(
+                page, action.epoch, device, attempt, follows=follows
+            )
             if action.after is None:
                 self._bind(page, action.epoch)
             else:
                 page.epoch, page.holder = action.epoch, None
-                self._pool.follow(page.id, page.owner, action.after)
+                self._pool.follow(page.id, page.owner, action.epoch, action.after)
         if not follows:
-            self._watchdog.runs(action.task, action.epoch)
+            self._watchdog.runs(action.task)
         self._pool.send(action.task, run)
         reach("run.sent")
 
@@ -139,15 +141,15 @@ class Commands:
         if record.cancelling is not None:
             return e.TaskAborted(task, record.epoch)
         page = self._journal.live[task]
-        self._pool.bind(task, page.owner)
+        self._pool.bind(task, page.owner, record.epoch)
         if record.state is State.RUNNING and record.resource is not None:
             device = self._devices[record.resource].spec
-            self._watchdog.runs(task, record.epoch)
-            run = _load_and_run(page, record.epoch, device, len(page.segments))
+            self._watchdog.runs(task)
+            run = self._load_and_run(page, record.epoch, device, len(page.segments))
             self._pool.send(task, run)
             self.repeat_stop(record)
         else:
-            self._pool.send(task, _load(page, record.epoch))
+            self._pool.send(task, self._load(page, record.epoch))
         return None
 
     def repeat_stop(self, record: TaskRecord) -> None:
@@ -188,37 +190,38 @@ class Commands:
         page.epoch = epoch
         if self._pool.worker_of(page.id) is None:
             page.holder = None
-        self._pool.bind(page.id, page.owner)
+        self._pool.bind(page.id, page.owner, epoch)
 
+    def _load_and_run(
+        self,
+        page: TaskPage,
+        epoch: int,
+        device: m.DeviceSpec,
+        attempt: int,
+        *,
+        follows: bool = False,
+    ) -> m.Run:
+        """Return the command to load and run a task; it resumes if a worker had it before."""
+        return m.Run(
+            page.id,
+            epoch,
+            device,
+            page.spec,
+            snapshots=page.snapshots_name,
+            resume=page.epoch > 0,
+            attempt=attempt,
+            slot=page.slot,
+            follows=follows,
+            inputs=self._journal.inputs.of(page.spec),
+        )
 
-def _load_and_run(
-    page: TaskPage,
-    epoch: int,
-    device: m.DeviceSpec,
-    attempt: int,
-    *,
-    follows: bool = False,
-) -> m.Run:
-    """Return the command to load and run a task; it resumes if a worker had it before."""
-    return m.Run(
-        page.id,
-        epoch,
-        device,
-        page.spec,
-        snapshots=page.snapshots_name,
-        resume=page.epoch > 0,
-        attempt=attempt,
-        slot=page.slot,
-        follows=follows,
-    )
-
-
-def _load(page: TaskPage, epoch: int) -> m.Stage:
-    """Return the command to load a task ahead; it resumes if a worker had it before."""
-    return m.Stage(
-        page.id,
-        epoch,
-        page.spec,
-        snapshots=page.snapshots_name,
-        resume=page.epoch > 0,
-    )
+    def _load(self, page: TaskPage, epoch: int) -> m.Stage:
+        """Return the command to load a task ahead; it resumes if a worker had it before."""
+        return m.Stage(
+            page.id,
+            epoch,
+            page.spec,
+            snapshots=page.snapshots_name,
+            resume=page.epoch > 0,
+            inputs=self._journal.inputs.of(page.spec),
+        )

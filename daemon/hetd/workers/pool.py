@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hetd.workers.user_workers import UserWorkers, Worker
+from hetd.workers.binding import Binding, Worker
+from hetd.workers.user_workers import UserWorkers
+from hetsched.ids import TaskId
 from libtask.errors import BugError
 from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
 from libtask.processes import started_at
@@ -32,28 +34,29 @@ class WorkerPool:
         send: sends messages to a route together; returns False if the peer is gone.
         prefix: begins the names of requested workers; differs at each start of the
             daemon, so that names are unique.
+        started_at: returns when the process of a pid started; 0: there is none.
 
     """
 
-    def __init__(self, send: Callable[..., bool], prefix: str) -> None:
+    def __init__(
+        self,
+        send: Callable[..., bool],
+        prefix: str,
+        started_at: Callable[[int], int] = started_at,
+    ) -> None:
         self._send = send
         self._prefix = prefix
         self._users: defaultdict[int, UserWorkers] = defaultdict(UserWorkers)
         self._by_name: dict[tuple[int, str], Worker] = {}
         """Names are unique per user: nobody can take the name of another user's worker."""
         self._by_route: dict[bytes, Worker] = {}
-        self._by_task: dict[int, Worker] = {}
-        self._backlog: dict[int, list[Message]] = {}
-        self._owners: dict[int, int] = {}
-        self._followers: dict[int, list[int]] = {}
-        """Task without a worker -> tasks that its worker runs after it."""
+        self._bindings: dict[int, Binding] = {}
         self._gathered: dict[bytes, list[Message]] | None = None
         """Commands of one instant, by route, sent together; None: sent one by one."""
         self._started = 0
-        self.assigned: Callable[[int, Worker], None] = _ignore
-        """Called when a task is bound to a worker."""
-        self.started_at: Callable[[int], int] = started_at
-        """Returns when the process of a pid started."""
+        self._started_at = started_at
+        self.assigned: list[Binding] = []
+        """Bindings that got a worker since `take_assigned`."""
 
     def count(self) -> int:
         """Count the connected workers."""
@@ -65,30 +68,41 @@ class WorkerPool:
 
     # ------------------------------------------------------------ tasks
 
-    def bind(self, task: int, uid: int) -> None:
-        """Bind a task to a worker; keep its messages until there is one."""
-        if task in self._by_task:
-            return  # reserved for the program that submitted it
-        user = self._users[uid]
-        self._forget(task)
-        self._owners[task] = uid
-        if user.idle:
-            self._assign(user.idle.pop(), task)
+    def binding(self, task: int) -> Binding | None:
+        """Return the binding of a task; None: the task is not bound."""
+        return self._bindings.get(task)
+
+    def bindings(self) -> list[Binding]:
+        return list(self._bindings.values())
+
+    def bind(self, task: int, uid: int, epoch: int) -> None:
+        """Bind a task to a worker; keep its commands until there is one."""
+        known = self._bindings.get(task)
+        if known is not None and known.worker is not None:
+            known.epoch = epoch  # reserved for the program that submitted it
             return
-        self._backlog[task] = []
-        user.waiting.append(task)
+        binding = self._make(task, uid, epoch)
+        user = self._users[uid]
+        if user.idle:
+            self._assign(user.idle.pop(), binding)
+            return
+        user.waiting.append(binding)
         self._ask_for_workers(uid)
 
-    def follow(self, task: int, uid: int, leader: int) -> None:
-        """Queue a task behind another one in the same worker, now or once it has one."""
-        self._forget(task)
-        self._owners[task] = uid
-        worker = self._by_task.get(leader)
-        if worker is not None:
-            self._give(worker, task)
+    def follow(self, task: int, uid: int, epoch: int, leader: int) -> None:
+        """Bind a task behind another one to the same worker, now or once it has one."""
+        binding = self._make(task, uid, epoch)
+        first = self._bindings[leader]
+        if first.worker is not None:
+            self._give(first.worker, binding)
         else:
-            self._backlog[task] = []
-            self._followers.setdefault(leader, []).append(task)
+            binding.leader = first
+            first.followers.append(binding)
+
+    def take_assigned(self) -> list[Binding]:
+        """Return the bindings that got a worker since the last call, and have it still."""
+        assigned, self.assigned = self.assigned, []
+        return [each for each in assigned if self._bindings.get(each.task) is each]
 
     def gather(self) -> bool:
         """Collect commands until `flush`, so that those for one worker are sent together.
@@ -108,26 +122,29 @@ class WorkerPool:
         for route, messages in gathered.items():
             self._send(route, *messages)
 
-    def expect(self, task: int, uid: int, holder: HoldingProcess | None) -> None:
-        """Keep a task bound to the worker of a previous run of the daemon.
+    def expect(
+        self, task: int, uid: int, epoch: int, holder: HoldingProcess | None
+    ) -> None:
+        """Bind a task to the worker of a previous run of the daemon.
 
         Args:
+            task: the task; `uid`: its owner; `epoch`: its binding at that time.
             holder: that worker; None: unknown, so that any worker of a launcher may
                 claim the task.
 
         """
-        self._owners[task] = uid
+        binding = self._make(task, uid, epoch)
         if holder is None:
-            self._backlog[task] = []
+            binding.expected = True
             return
         worker = Worker(holder.name, uid, b"", holder.pid, holder.own)
         worker.started = holder.started
-        worker.task = task
-        self._by_name[uid, holder.name] = self._by_task[task] = worker
+        worker.bindings.append(binding)
+        binding.worker = self._by_name[uid, holder.name] = worker
 
     def mark_lost(self, task: int) -> None:
         """Stop waiting for the worker of a task; see `expect`."""
-        worker = self._by_task.get(task)
+        worker = self.worker_of(task)
         if worker is not None and not worker.route:
             self.worker_left(worker.uid, worker.name)
         self.release(task)
@@ -141,31 +158,37 @@ class WorkerPool:
 
     def send(self, task: int, message: Message) -> None:
         """Send to the worker of a bound task, or keep the message until it has one."""
-        worker = self._by_task.get(task)
-        if worker is not None:
-            if worker.route:  # else it gets its commands when it registers again
-                self._order(worker, message)
-        elif task in self._backlog:
-            self._backlog[task].append(message)
+        binding = self._bindings.get(task)
+        if binding is None:
+            return
+        if binding.worker is None:
+            binding.backlog.append(message)
+        elif binding.worker.route:  # else it gets its commands when it registers again
+            self._order(binding.worker, message)
 
-    def release(self, task: int) -> bool:
-        """Take a task from its worker, which becomes idle; return whether it had one."""
-        worker = self._by_task.get(task)
-        if worker is None:
-            self._forget(task)
-            return False
-        self._detach(worker, task)
-        self._on_idle(worker)
-        return True
+    def release(self, task: int) -> None:
+        """Delete a task's binding; its worker, if it has one, may become idle."""
+        binding = self._bindings.get(task)
+        if binding is None:
+            return
+        self._delete(binding)
+        if binding.worker is not None:
+            binding.worker.served = True
+            self._on_idle(binding.worker)
+
+    def has_served(self, route: bytes) -> bool:
+        """Return whether a worker may have had a task to its end."""
+        worker = self._by_route.get(route)
+        return worker is not None and worker.served
 
     def unbind(self, task: int) -> None:
-        """Take a task from its worker, which becomes idle once it has aborted the task."""
-        worker = self._by_task.get(task)
-        if worker is None:
-            self.release(task)
+        """Delete a task's binding; its worker becomes idle once it has aborted the task."""
+        binding = self._bindings.get(task)
+        if binding is None:
             return
-        self._detach(worker, task)
-        worker.aborting.add(task)
+        self._delete(binding)
+        if binding.worker is not None:
+            binding.worker.aborting.add(task)
 
     def aborted(self, route: bytes, task: int) -> Worker | None:
         """Record that a worker aborted a task; return the worker."""
@@ -175,11 +198,12 @@ class WorkerPool:
             self._on_idle(worker)
         return worker
 
-    def stop_assigning(self, route: bytes) -> list[int]:
+    def stop_assigning(self, route: bytes) -> list[Binding]:
         """Assign no further task to a worker that is about to exit.
 
         Returns:
-            The tasks that it was given and has not begun; they are unbound now.
+            The bindings of the tasks that it was given and has not begun; they are
+            deleted now.
 
         """
         worker = self._by_route.get(route)
@@ -189,10 +213,10 @@ class WorkerPool:
         user = self._users[worker.uid]
         if worker in user.idle:
             user.idle.remove(worker)
-        tasks = worker.tasks
-        for task in tasks:
-            self._detach(worker, task)
-        return tasks
+        bindings = worker.bindings.copy()
+        for binding in bindings:
+            self._delete(binding)
+        return bindings
 
     def may_claim(self, task: int, uid: int, register: Register) -> bool:
         """Whether a worker may be the holder of a bound task, as it claims.
@@ -201,31 +225,19 @@ class WorkerPool:
         a task with a worker is held by that one. Only after a restart of the daemon
         may a worker hold it that is not on disk: one of a launcher.
         """
-        worker = self._by_task.get(task)
-        if worker is not None:
-            return (worker.uid, worker.name) == (uid, register.worker)
-        return self.is_expected(task) and not register.own
-
-    def is_expected(self, task: int) -> bool:
-        """Whether the worker of a task has not registered since a restart."""
-        worker = self._by_task.get(task)
-        if worker is not None:
-            return not worker.route
-        return task in self._backlog and not self.waits(task)
-
-    def waits(self, task: int) -> bool:
-        """Whether a task is in the queue of tasks that need a worker."""
-        uid = self._owners.get(task)
-        if uid is None:
+        binding = self._bindings.get(task)
+        if binding is None:
             return False
-        if task in self._users[uid].waiting:
-            return True
-        return any(task in behind for behind in self._followers.values())
+        if binding.worker is not None:
+            return (binding.worker.uid, binding.worker.name) == (uid, register.worker)
+        return binding.expected and not register.own
 
-    def holder(self, task: int, route: bytes) -> bool:
-        """Whether the worker at this route holds the task."""
-        worker = self._by_task.get(task)
-        return worker is not None and worker.route == route
+    def held_at(self, task: int, route: bytes) -> Binding | None:
+        """Return the binding of a task that the worker at this route holds."""
+        binding = self._bindings.get(task)
+        if binding is None or binding.worker is None or binding.worker.route != route:
+            return None
+        return binding
 
     def worker_at(self, route: bytes) -> Worker | None:
         return self._by_route.get(route)
@@ -234,11 +246,8 @@ class WorkerPool:
         return self._by_name.get((uid, name))
 
     def worker_of(self, task: int) -> Worker | None:
-        return self._by_task.get(task)
-
-    def kill(self, task: int, reason: str) -> bool:
-        """Have the launcher kill the worker of a task; see `end`."""
-        return self.end(self._by_task[task], reason)
+        binding = self._bindings.get(task)
+        return None if binding is None else binding.worker
 
     def end(self, worker: Worker, reason: str) -> bool:
         """Have its launcher kill a worker; return False without a working launcher."""
@@ -277,8 +286,8 @@ class WorkerPool:
         user.paused = False
         self._ask_for_workers(peer.uid)
 
-    def launcher_left(self, peer: Peer) -> list[int]:
-        """Forget a launcher; return the tasks that wait for one of its workers."""
+    def launcher_left(self, peer: Peer) -> list[Binding]:
+        """Forget a launcher; return the bindings that wait for one of its workers."""
         user = self._users[peer.uid]
         if user.launcher is None or user.launcher.pid != peer.pid:
             return []
@@ -290,35 +299,38 @@ class WorkerPool:
 
     def worker_came(
         self, peer: Peer, register: Register, keeps: Sequence[int]
-    ) -> list[int]:
+    ) -> list[Binding]:
         """Register a worker, perhaps again over a new connection.
 
         Args:
-            keeps: the tasks that it holds or has ended and that it keeps, in order.
+            peer: its connection.
+            register: what it says of itself.
+            keeps: the bound tasks that it holds or has ended and that it keeps, in order.
                 It has to abort any other.
 
         Returns:
-            Tasks that it was given and does not hold, as the commands were lost. They
-            are unbound now.
+            The bindings of tasks that it was given and does not hold, as the commands
+            were lost; they are deleted now.
 
         """
         worker = self._registered(peer, register)
-        lost = worker.tasks
-        for task in lost:
-            self._detach(worker, task)
+        lost = [each for each in worker.bindings if each.task not in keeps]
+        for binding in lost:
+            self._delete(binding)
+        worker.bindings.clear()
         for task in keeps:
-            # It reports the task's state again, and gets its commands in reply.
-            self._forget(task)
-            self._owners[task] = peer.uid
-            self._give(worker, task)
+            # it reports the task's state again, and gets its commands in reply
+            binding = self._bindings[task]
+            binding.backlog.clear()
+            self._give(worker, binding)
         if register.task is not None and register.task not in keeps:
             worker.aborting.add(register.task)
             self._send(worker.route, Abort(register.task, register.epoch))
         self._on_idle(worker)
-        return [task for task in lost if task not in keeps]
+        return lost
 
-    def failed_to_start(self, uid: int, name: str) -> int | None:
-        """Record that a worker exited before it registered; return a task that lacks it."""
+    def failed_to_start(self, uid: int, name: str) -> Binding | None:
+        """Record that a worker exited before it registered; return a binding that lacks it."""
         user = self._users[uid]
         if not user.settle_start(name):
             return None
@@ -345,27 +357,25 @@ class WorkerPool:
         self._users[uid].paused = False
         self._ask_for_workers(uid)
 
-    def waiting(self, uid: int) -> list[int]:
-        """List a user's tasks that need a worker, oldest request first.
+    def waiting(self, uid: int) -> list[Binding]:
+        """List a user's bindings that need a worker, oldest request first.
 
-        A task's followers come right after it.
+        A binding's followers come right after it.
         """
-        followers = self._followers
         waiting = self._users[uid].waiting
-        return [each for task in waiting for each in (task, *followers.get(task, ()))]
+        return [each for first in waiting for each in (first, *first.followers)]
 
     def free(self, uid: int, name: str) -> bool:
         """Whether this user's own program of that name is connected and holds no task."""
         worker = self._by_name.get((uid, name))
-        return worker is not None and worker.own and worker.task is None
+        return worker is not None and worker.own and not worker.bindings
 
     def reserve(self, uid: int, name: str, task: int) -> None:
         """Bind a task to the program that submitted it; see `free`."""
-        self._owners[task] = uid
-        self._assign(self._by_name[uid, name], task)
+        self._assign(self._by_name[uid, name], self._make(task, uid, 0))
 
     def worker_left(self, uid: int, name: str) -> Worker | None:
-        """Forget a worker and return it."""
+        """Forget a worker and return it, with its bindings, which are deleted now."""
         worker = self._by_name.pop((uid, name), None)
         if worker is None:
             return None
@@ -374,8 +384,8 @@ class WorkerPool:
         user.supervised.discard(name)
         if worker in user.idle:
             user.idle.remove(worker)
-        for task in worker.tasks:
-            self._forget(task)
+        for binding in worker.bindings:
+            del self._bindings[binding.task]
         return worker
 
     def holds(self, uid: int, name: str) -> bool:
@@ -410,13 +420,11 @@ class WorkerPool:
             raise BugError(f"worker pool: {complaint}")
 
     def _disagreements(self) -> Iterator[str]:
-        for task, worker in self._by_task.items():
-            if task not in worker.tasks or self._owners.get(task) != worker.uid:
-                yield f"task {task} is not bound to worker {worker.name}"
-            if task in self._backlog or self.waits(task):
-                yield f"task {task} has a worker, and waits for one"
+        for binding in self._bindings.values():
+            yield from self._disagreements_about(binding)
         for (uid, name), worker in self._by_name.items():
-            strange = [t for t in worker.tasks if self._by_task.get(t) is not worker]
+            bound = self._bindings
+            strange = [b.task for b in worker.bindings if bound.get(b.task) is not b]
             if strange:
                 yield f"worker {name} of {uid} is booked for tasks {strange}"
             if worker.route and self._by_route.get(worker.route) is not worker:
@@ -424,14 +432,28 @@ class WorkerPool:
         for uid, user in self._users.items():
             yield from self._disagreements_of(uid, user)
 
+    def _disagreements_about(self, binding: Binding) -> Iterator[str]:
+        task, worker, leader = binding.task, binding.worker, binding.leader
+        waits = binding in self._users[binding.owner].waiting
+        if worker is None:
+            follows = leader is not None and binding in leader.followers
+            if [waits, follows].count(True) != binding.waits:
+                yield f"task {task} waits in no place, or in two"
+            return
+        if binding not in worker.bindings or binding.owner != worker.uid:
+            yield f"task {task} is not bound to worker {worker.name}"
+        if waits or binding.backlog:
+            yield f"task {task} has a worker, and waits for one"
+
     def _disagreements_of(self, uid: int, user: UserWorkers) -> Iterator[str]:
-        if len(set(user.waiting)) != len(user.waiting):
-            yield f"a task of {uid} waits twice: {list(user.waiting)}"
-        for task in user.waiting:
-            if task not in self._backlog or self._owners.get(task) != uid:
-                yield f"task {task} waits, and no order for it is kept"
+        tasks = [binding.task for binding in user.waiting]
+        if len(set(tasks)) != len(tasks):
+            yield f"a task of {uid} waits twice: {tasks}"
+        for binding in user.waiting:
+            if self._bindings.get(binding.task) is not binding or binding.owner != uid:
+                yield f"task {binding.task} waits, and is not bound"
         for worker in user.idle:
-            if worker.task is not None or self._by_name.get((uid, worker.name)) is None:
+            if worker.bindings or self._by_name.get((uid, worker.name)) is None:
                 yield f"worker {worker.name} of {uid} is idle, and has a task or is gone"
         if user.idle and user.waiting:
             yield f"workers of {uid} are idle while tasks wait for one"
@@ -450,6 +472,8 @@ class WorkerPool:
             worker = Worker(
                 register.worker, peer.uid, peer.route, peer.pid, register.own
             )
+            # one that an earlier start of the daemon asked for may have served tasks
+            worker.served = not register.worker.startswith(f"{self._prefix}-")
             self._by_name[peer.uid, register.worker] = worker
         elif worker in user.idle:
             user.idle.remove(worker)
@@ -457,35 +481,41 @@ class WorkerPool:
         self._by_route[peer.route] = worker
         worker.route = peer.route
         if worker.pid != peer.pid or not worker.started:
-            worker.pid, worker.started = peer.pid, self.started_at(peer.pid)
+            worker.pid, worker.started = peer.pid, self._started_at(peer.pid)
+            worker.process_ended = False
         worker.aborting.clear()
         return worker
 
-    def _detach(self, worker: Worker, task: int) -> None:
-        worker.drop(task)
-        self._forget(task)
+    def _make(self, task: int, uid: int, epoch: int) -> Binding:
+        """Make a binding without a worker, in place of an earlier one of the task."""
+        known = self._bindings.get(task)
+        if known is not None:
+            self._delete(known)
+        binding = self._bindings[task] = Binding(TaskId(task), uid, epoch)
+        return binding
 
-    def _forget(self, task: int) -> None:
-        """Remove a task from every table; its worker, if any, is not informed."""
-        self._by_task.pop(task, None)
-        if self._followers:
-            self._leave_train(task)
-        uid = self._owners.pop(task, None)
-        if self._backlog.pop(task, None) is not None and uid is not None:
-            waiting = self._users[uid].waiting
-            if task in waiting:  # else its worker was expected to register again
-                waiting.remove(task)
+    def _delete(self, binding: Binding) -> None:
+        """Delete a binding; its worker, if any, is not informed."""
+        del self._bindings[binding.task]
+        if binding.worker is not None:
+            binding.worker.bindings.remove(binding)
+            return
+        if binding.leader is not None:
+            binding.leader.followers.remove(binding)
+        elif binding.waits:
+            self._users[binding.owner].waiting.remove(binding)
+        self._succeed(binding)
 
-    def _leave_train(self, task: int) -> None:
-        """Make the next follower of a task without a worker the leader of the others."""
-        for followers in self._followers.values():
-            if task in followers:
-                followers.remove(task)
-        followers = self._followers.pop(task, [])
-        if followers:
-            first, *others = followers
-            self._users[self._owners[first]].waiting.append(first)
-            self._followers[first] = others
+    def _succeed(self, binding: Binding) -> None:
+        """Make the first follower of a task without a worker the leader of the others."""
+        if not binding.followers:
+            return
+        first, *others = binding.followers
+        first.leader = None
+        first.followers = others
+        for other in others:
+            other.leader = first
+        self._users[first.owner].waiting.append(first)
 
     def _order(self, worker: Worker, message: Message) -> None:
         if self._gathered is not None:
@@ -493,28 +523,33 @@ class WorkerPool:
         else:
             self._send(worker.route, message)
 
-    def _assign(self, worker: Worker, task: int) -> None:
+    def _served(self) -> int:
+        """Count the tasks that have a worker."""
+        return sum(each.worker is not None for each in self._bindings.values())
+
+    def _assign(self, worker: Worker, binding: Binding) -> None:
         """Give a task and its followers to an idle worker."""
-        followers = self._followers.pop(task, [])
-        for each in (task, *followers):
+        followers, binding.followers = binding.followers, []
+        for each in (binding, *followers):
             self._give(worker, each)
 
-    def _give(self, worker: Worker, task: int) -> None:
-        worker.take(task)
-        self._by_task[task] = worker
-        self.assigned(task, worker)
-        for message in self._backlog.pop(task, ()):
+    def _give(self, worker: Worker, binding: Binding) -> None:
+        worker.bindings.append(binding)
+        binding.worker, binding.leader, binding.expected = worker, None, False
+        self.assigned.append(binding)
+        for message in binding.backlog:
             self._order(worker, message)
+        binding.backlog.clear()
 
     def _on_idle(self, worker: Worker) -> None:
         user = self._users[worker.uid]
         if worker.own or worker.leaving or not worker.route:
             return
-        if worker.task is not None or worker.aborting:
+        if worker.bindings or worker.aborting:
             return
         if user.waiting:
             self._assign(worker, user.waiting.popleft())
-        elif len(user.idle) >= SPARE + len(self._by_task):
+        elif len(user.idle) >= SPARE and len(user.idle) >= SPARE + self._served():
             self._send(worker.route, Retire())
         elif worker not in user.idle:
             user.idle.append(worker)
@@ -530,7 +565,3 @@ class WorkerPool:
             names.append(f"{self._prefix}-{self._started}")
         if self._send(user.launcher.route, StartWorkers(names)):
             user.starting.update(names)
-
-
-def _ignore(_task: int, _worker: Worker) -> None:
-    """Do nothing: the default of `WorkerPool.assigned`."""

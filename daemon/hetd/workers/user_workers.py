@@ -8,46 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hetd.transport.router import Peer
-
-
-@dataclass(eq=False, slots=True)
-class Worker:
-    """A registered worker."""
-
-    name: str
-    uid: int
-    route: bytes
-    pid: int
-    own: bool = False
-    """Started by the user's own program: it runs only the task that it submitted."""
-    task: int | None = None
-    behind: list[int] = field(default_factory=list)
-    """Tasks that it has after that one, in order."""
-    aborting: set[int] = field(default_factory=set)
-    """Unbound tasks whose `Abort` it has not answered yet."""
-    leaving: bool = False
-    """It accepts no further command."""
-    started: int = 0
-    """When its process started, in clock ticks since the boot; 0: unknown."""
-
-    @property
-    def tasks(self) -> list[int]:
-        """All tasks that it has, in the order in which it runs them."""
-        return [] if self.task is None else [self.task, *self.behind]
-
-    def take(self, task: int) -> None:
-        """Add a task behind the others."""
-        if self.task is None:
-            self.task = task
-        else:
-            self.behind.append(task)
-
-    def drop(self, task: int) -> None:
-        """Remove a task; the one behind it becomes the first."""
-        if self.task == task:
-            self.task = self.behind.pop(0) if self.behind else None
-        else:
-            self.behind.remove(task)
+    from hetd.workers.binding import Binding, Worker
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +25,7 @@ class UserWorkers:
     """Workers that the launcher was asked for."""
     overdue: set[str] = field(default_factory=set)
     """Requested workers for which others were requested since; they may still come."""
-    waiting: deque[int] = field(default_factory=deque)
+    waiting: deque[Binding] = field(default_factory=deque)
     """Tasks that need a worker, in the order they asked."""
     paused: bool = False
     """The system had no process for a worker; wait for `ask_again`."""

@@ -33,6 +33,8 @@ ALARM = 3.0
 twice as slow is noticed after seven measurements, noise of 30 % almost never."""
 CLIP = math.log(2.5)
 """The most that one measurement counts towards a change: one outlier is not a change."""
+MOST_COUNTED = 1 << 53
+"""More measurements are not told apart: counts that users enter leave room for others."""
 
 
 class Series:
@@ -62,7 +64,7 @@ class Series:
             draws = _even_draws(len(values))
             values = [max(center * (1 + spread * z), 0.01 * center) for z in draws]
         series = cls(values)
-        series.count = max(1, count)
+        series.count = min(max(1, count), MOST_COUNTED)
         return series
 
     def take(self, value: float) -> float | None:

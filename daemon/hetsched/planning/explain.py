@@ -157,11 +157,22 @@ def _why(system: System, task: TaskRecord, before: Counter[Row]) -> str:
         case State.HELD:
             return "is held until its owner releases it"
         case State.WAITING:
-            return f"waits for {_some(sorted(task.unmet))} to complete"
+            return _why_not_ready(system, task)
         case State.RUNNING:
             return _why_running(task)
         case _:
             return _why_waiting(system, task, before)
+
+
+def _why_not_ready(system: System, task: TaskRecord) -> str:
+    """Say which tasks or which instant a task waits for."""
+    submitted = task.submitted
+    if task in system.beginnings:
+        seconds = max(0, task.not_before - system.now) / SECOND
+        return f"retries in {seconds:.0f} s, for time {task.retried} of {submitted.retries}"
+    anyhow = submitted.after_any or submitted.after_notok
+    end = "end" if anyhow else "complete"
+    return f"waits for {_some(sorted(task.unmet))} to {end}"
 
 
 def _some(tasks: list[TaskId]) -> str:
@@ -188,6 +199,13 @@ def _why_waiting(system: System, task: TaskRecord, before: Counter[Row]) -> str:
         return f"waits for {task.resource}, behind {ahead} other{'s' * (ahead != 1)}"
     if not system.feasible(task.row):
         return "waits until a resource that can run it is usable"
+    return _why_hidden(system, task)
+
+
+def _why_hidden(system: System, task: TaskRecord) -> str:
+    """Say why a task is kept from the policy, if it is."""
+    if task in system.blocked:
+        return "waits until the cores or the memory that it needs are free"
     if task in system.deferred.get(task.submitted.owner, ()):
         if task.submitted.owner in system.unattended:
             return "keeps out of the way of others"

@@ -19,11 +19,16 @@ _MASK = (1 << 64) - 1
 
 def drawn(expected: Nanoseconds, seed: int, *question: int) -> Nanoseconds:
     """Draw an execution time from an even distribution about the expected one, CV 0.1."""
+    share = hashed(seed, *question) / 2**64
+    return round(expected * (1.0 + HALF_WIDTH * (2.0 * share - 1.0)))
+
+
+def hashed(seed: int, *question: int) -> int:
+    """Return 64 bits that depend on the seed and on each part of the question."""
     state = seed
     for part in question:
         state = _mixed(state ^ part)
-    share = state / 2**64
-    return round(expected * (1.0 + HALF_WIDTH * (2.0 * share - 1.0)))
+    return state
 
 
 def _mixed(state: int) -> int:

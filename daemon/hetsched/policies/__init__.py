@@ -11,6 +11,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hetsched.planning.registry import make_named, parameter_names
+from hetsched.policies.banerjee import (
+    ContentionAware,
+    Graphene,
+    HeterogeneousEarliestFinish,
+    Lookahead,
+    Paragon,
+    Sparrow,
+)
 from hetsched.policies.fair_deadline import FairDeadline
 from hetsched.policies.finish_time import FinishTime
 from hetsched.policies.loesch import Affinity, Migration, WorkConserving
@@ -39,6 +47,12 @@ POLICIES: dict[str, type[Policy]] = {
     "elare": EnergyLatencyAware,
     "felare": FairEnergyLatencyAware,
     "fair-deadline": FairDeadline,
+    "contention-aware": ContentionAware,
+    "lookahead": Lookahead,
+    "heft": HeterogeneousEarliestFinish,
+    "graphene": Graphene,
+    "sparrow": Sparrow,
+    "paragon": Paragon,
     **BATCH_POLICIES,
 }
 

@@ -90,6 +90,8 @@ class FinishTime:
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
         """Place what arrived, then let no resource idle while it could help."""
+        if not system.tasks:
+            return
         yield from enqueue_at_best(system)
         # Progress alone changes nothing where every resource is busy.
         progress = isinstance(event, e.StripsDone | e.TaskReady | e.TaskStarted)
@@ -126,6 +128,9 @@ class FinishTime:
         """Decide by rules alone: there is too much, or too little, to simulate."""
         outlook = Outlook(system, self.caution, self.amortize)
         yield from self._choose_next(system, outlook)
+        if not running_tasks(system):
+            yield from self._take_waiting(system, outlook)
+            return
         yield from self._make_way(system, outlook)
         if system.idle():
             yield from self._take_waiting(system, outlook)

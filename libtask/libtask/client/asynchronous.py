@@ -14,25 +14,31 @@ from libtask.client.client import Client, OptionFields, Selection
 from libtask.client.handles import outcome
 from libtask.client.subscription import Subscription
 from libtask.errors import HetError
+from libtask.inputs import TaskReference
 from libtask.messages import TaskChanged
 from libtask.results import has_pickled
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterable
     from pathlib import Path
     from types import TracebackType
 
+    from libtask.apps import LateTask
     from libtask.client.handles import TaskHandle
     from libtask.messages import DeviceInfo, TaskInfo
     from libtask.task import Task
 
 
-class AsyncTask:
-    """A submitted task that can be awaited."""
+class AsyncTask(TaskReference):
+    """A submitted task that can be awaited; as a parameter it stands for the result."""
 
     def __init__(self, handle: TaskHandle) -> None:
         self.handle = handle
         self.id = handle.id
+
+    @property
+    def input_id(self) -> int:
+        return self.id
 
     @property
     def progress(self) -> float:
@@ -106,17 +112,17 @@ class AsyncClient:
 
     async def submit(
         self,
-        app: Task | str,
-        params: Mapping[str, Any] | None = None,
+        app: Task | str | Callable[..., Any],
+        *arguments: Any,
         **options: Unpack[OptionFields],
     ) -> AsyncTask:
         """Submit a task, as `Client.submit`."""
         return AsyncTask(
-            await asyncio.to_thread(self.client.submit, app, params, **options)
+            await asyncio.to_thread(self.client.submit, app, *arguments, **options)
         )
 
     async def submit_many(
-        self, tasks: Iterable[Task], **options: Unpack[OptionFields]
+        self, tasks: Iterable[Task | LateTask], **options: Unpack[OptionFields]
     ) -> list[AsyncTask]:
         """Submit many tasks with the same options."""
         handles = await asyncio.to_thread(self.client.submit_many, tasks, **options)

@@ -6,11 +6,15 @@ import time
 from concurrent.futures import as_completed as futures_as_completed
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from libtask.apps import resolve
+from libtask.apps import drafted, resolve
+from libtask.errors import InputError
+from libtask.inputs import taken_out
+from libtask.parameters import parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from libtask.apps import LateTask
     from libtask.client.handles import TaskHandle
     from libtask.task import Task
 
@@ -55,7 +59,19 @@ def results(handles: Sequence[TaskHandle], deadline: float | None) -> Iterator[A
 
 def tasks_of(
     app: str | Callable[..., Task], iterables: Sequence[Iterable[Any]]
-) -> list[Task]:
+) -> list[Task | LateTask]:
     """Build a task for each group of arguments, as `map` pairs them."""
     make = resolve(app) if isinstance(app, str) else app
-    return [make(*arguments) for arguments in zip(*iterables, strict=False)]
+    return [_task_of(make, each) for each in zip(*iterables, strict=False)]
+
+
+def _task_of(make: Callable[..., Task], arguments: tuple[Any, ...]) -> Task | LateTask:
+    """Build a task, in its worker if some arguments are results of other tasks."""
+    _, inputs = taken_out({"": arguments})
+    if not (inputs and isinstance(make, type)):
+        return make(*arguments)
+    names = list(parameters(make))
+    if len(arguments) > len(names):
+        text = f"takes {len(names)} parameters, got {len(arguments)}"
+        raise InputError(f"{make.__name__}: {text}")
+    return drafted(make, dict(zip(names, arguments, strict=False)))

@@ -1,24 +1,29 @@
-"""Calls: a Python function as a task. The application behind `Client.executor()`.
+"""Calls: a Python function as a task: `Client.submit(function, …)` and `Client.executor()`.
 
 Function, arguments and result are pickled: within the task if they are small, else in a
-file in the user's run directory. Only the user's own processes read them.
+file of the user's. Only the user's own processes read them. A handle of a task among the
+arguments, at any depth, is replaced by the task's result before the function is called.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
+import io
 import os
 import pickle
 import traceback
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import cloudpickle
 
+from libtask.attachments import FOLDER, Attachments
+from libtask.endpoint import launcher_folder
 from libtask.errors import InputError, RemoteTraceback
+from libtask.inputs import TaskReference
+from libtask.results import MARK, Exact, restored
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
@@ -53,9 +58,13 @@ class Call(Task):
     Attributes:
         function: its name, for listings.
         payload: pickled (function, arguments, keyword arguments); empty: in a file.
-        folder: folder of the call's files.
+        folder: folder of the call's files, of an executor; empty: hetd's client
+            submitted it, and nobody removes such files.
         token: prefix of their names.
         kind: kind of resource that the call uses.
+        inputs: results of other tasks, to which the payload refers by their positions.
+        attachments: folder of the attachment with the payload.
+        attachment: name of the attachment; empty: there is none.
 
     """
 
@@ -64,6 +73,11 @@ class Call(Task):
     folder: str = ""
     token: str = ""
     kind: str = "cpu"
+    inputs: list[Any] = field(default_factory=list)
+    attachments: str = ""
+    attachment: str = ""
+
+    sized_by_inputs: ClassVar[bool] = False
 
     def kinds(self) -> list[Kind]:
         kind: Any = self.kind
@@ -72,20 +86,34 @@ class Call(Task):
     def size(self) -> Size:
         return Size(self.function, input_bytes=len(self.payload))
 
+    def described(self) -> dict[str, Any]:
+        return {"attachments": [self.attachment]} if self.attachment else {}
+
     def load(self) -> None:
         """Unpickle the call; a failure is reported as the caller's error."""
-        payload = self.payload or self.file("call").read_bytes()
+        payload = self._read_payload()
         with self._reporting():
-            self._call = pickle.loads(payload)  # noqa: S301  the user's own function
+            self._call = _CallUnpickler(payload, self.inputs).load()
+
+    def _read_payload(self) -> bytes:
+        if self.payload:
+            return self.payload
+        if self.attachment:
+            return Attachments(Path(self.attachments)).read(self.attachment)
+        return self.file("call").read_bytes()
 
     def save(self, checkpoint: Checkpoint) -> Any:
         """Return the pickled value, or a reference to its file."""
+        if not self.folder:
+            return Exact(self._value)
         with self._reporting():
             pickled = cloudpickle.dumps(self._value)
-        if len(pickled) > INLINE:
-            write_private(self.file("result"), pickled)
-            return {"in_file": True}
-        return {"pickle": base64.b64encode(pickled).decode("ascii")}
+        name = type(self._value).__name__
+        if len(pickled) <= INLINE:
+            return {MARK: name, "data": pickled}
+        path = self.file("result")
+        write_private(path, pickled)
+        return {MARK: name, "file": str(path), "bytes": len(pickled)}
 
     def run(self, device: Device) -> None:
         """Call the function."""
@@ -99,15 +127,17 @@ class Call(Task):
             _device = None
 
     def file(self, what: str) -> Path:
-        """Return the path of one of the call's files: `call`, `result` or `error`."""
+        """Return the path of one of an executor's files: `call`, `result` or `error`."""
         return Path(self.folder) / f"{self.token}.{what}"
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Write an exception with its traceback to a file for the caller."""
+        """Write an exception with its traceback to a file for the caller, an executor."""
         try:
             yield
         except Exception as error:
+            if not self.folder:
+                raise
             write_private(self.file("error"), _pickled_error(error))
             raise
 
@@ -126,21 +156,93 @@ Call.on("fpga")(_run)
 def prepared(
     kind: str, folder: Path, call: tuple[Callable[..., Any], Any, Any]
 ) -> Call:
-    """Build the task of a call: (function, arguments, keyword arguments)."""
-    payload = cloudpickle.dumps(call)
-    name = getattr(call[0], "__name__", type(call[0]).__name__)
-    task = Call(name, payload, str(folder), uuid.uuid4().hex, kind)
+    """Build the task of an executor's call: (function, arguments, keyword arguments)."""
+    payload, inputs = _pickled_call(call)
+    task = Call(_name(call[0]), payload, str(folder), uuid.uuid4().hex, kind, inputs)
     if len(payload) > INLINE:
         write_private(task.file("call"), payload)
         task.payload = b""
     return task
 
 
-def collected(task: Call, result: dict[str, Any]) -> Any:
+def alone(
+    socket: Path, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Call:
+    """Build the task of a call that no executor waits for.
+
+    Args:
+        socket: socket of the daemon, which determines the folder of attachments.
+        function: the function; `arguments`: its positional arguments.
+
+    """
+    payload, inputs = _pickled_call((function, arguments, {}))
+    task = Call(_name(function), payload, inputs=inputs)
+    if len(payload) > INLINE:
+        folder = launcher_folder(socket.absolute()) / FOLDER
+        task.payload, task.attachments = b"", str(folder)
+        task.attachment = Attachments(folder).keep(payload)
+    return task
+
+
+def _name(function: Callable[..., Any]) -> str:
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name
+
+
+class _CallPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickles a call with references to tasks by their positions in `inputs`."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.inputs: list[TaskReference] = []
+        self._known: dict[int, int | None] = {}
+
+    def persistent_id(self, value: Any) -> int | None:
+        if not isinstance(value, TaskReference):
+            return None
+        if id(value) not in self._known:
+            self._known[id(value)] = self._taken(value)
+        return self._known[id(value)]
+
+    def _taken(self, reference: TaskReference) -> int | None:
+        if not reference.reserve():
+            return None  # reducer_override follows
+        self.inputs.append(reference)
+        return len(self.inputs) - 1
+
+    def reducer_override(self, value: Any) -> Any:
+        """Pickle the value of a call that has ended in place of its future."""
+        if isinstance(value, TaskReference):
+            ended: Any = value  # reserve() has returned False
+            return _same, (ended.result(),)
+        return super().reducer_override(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class _CallUnpickler(pickle.Unpickler):
+    """Unpickles a call with results in place of references."""
+
+    def __init__(self, payload: bytes, inputs: list[Any]) -> None:
+        super().__init__(io.BytesIO(payload))
+        self._inputs = inputs
+
+    def persistent_load(self, position: int) -> Any:
+        return self._inputs[position]
+
+
+def _pickled_call(call: tuple[Any, ...]) -> tuple[bytes, list[TaskReference]]:
+    file = io.BytesIO()
+    pickler = _CallPickler(file)
+    pickler.dump(call)
+    return file.getvalue(), pickler.inputs
+
+
+def collected(result: Any) -> Any:
     """Unpickle the value of a finished call."""
-    if result.get("in_file"):
-        return pickle.loads(task.file("result").read_bytes())  # noqa: S301  own process wrote it
-    return pickle.loads(base64.b64decode(result["pickle"]))  # noqa: S301  own process wrote it
+    return restored(result)
 
 
 def raised(task: Call) -> BaseException | None:

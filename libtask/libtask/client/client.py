@@ -6,6 +6,8 @@ import dataclasses
 import threading
 import time
 import weakref
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
@@ -13,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 import msgspec
 
 from libtask import messages
-from libtask.apps import Options, build, describe, name_of, resolve
+from libtask.apps import (
+    Options,
+    check_job,
+    class_of,
+    describe,
+    drafted,
+    name_of,
+    resolve,
+)
 from libtask.client.batches import results, tasks_of
 from libtask.client.control import ControlRequests
 from libtask.client.handles import Registry, TaskHandle
@@ -30,13 +40,15 @@ from libtask.messages import (
     TaskInfo,
     TaskList,
     TaskSpec,
+    renumbered,
 )
 from libtask.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
+    from libtask.apps import LateTask
     from libtask.client.display import Schedule
     from libtask.client.executor import TaskExecutor
     from libtask.messages import Kind, TaskState
@@ -56,12 +68,20 @@ class OptionFields(TypedDict, total=False):
 
     priority: int
     after: Sequence[int]
+    after_any: Sequence[int]
+    after_notok: Sequence[int]
     hold: bool
     resources: Sequence[str]
     strip: int | None
     name: str
     deadline_s: float | None
     overrun: Literal["continue", "stop"]
+    cores: int | None
+    memory_bytes: int
+    device_bytes: int
+    time_limit_s: float | None
+    job: str
+    retries: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +138,7 @@ class Client(ControlRequests):
         self._launcher_lock = threading.Lock()
         self._launcher_there = self.welcome.launcher
         self._launcher_due = 0.0
+        self._job: ContextVar[str] = ContextVar("job", default="")
         # the registry refers to this client, so that this runs at exit at the latest
         self._finalizer = weakref.finalize(self, self._session.close)
 
@@ -125,27 +146,49 @@ class Client(ControlRequests):
 
     def submit(
         self,
-        app: Task | str,
-        params: Mapping[str, Any] | None = None,
+        app: Task | str | type[Task] | Callable[..., Any],
+        *arguments: Any,
         **options: Unpack[OptionFields],
     ) -> TaskHandle:
-        """Submit a task: a `Task` object, or an application's name with parameters.
+        """Submit a task: an application with parameters, or a call of a function.
+
+        A handle among the parameters or arguments stands for the result of its task: the
+        new task starts when that one has completed, and gets the result.
+
+        Args:
+            app: a `Task` object, an application's name or class, or a function.
+            arguments: of an application: a map of its parameters; of a function: its
+                positional arguments.
+            options: see `OptionFields`.
 
         Raises:
             InputError: a parameter, option or input is invalid.
 
         """
-        task = app if isinstance(app, Task) else build(resolve(app), params or {})
-        name = app if isinstance(app, str) else name_of(type(task))
-        return self.submit_specs([describe(task, name, _options(options))])[0]
+        task = self._drafted(app, arguments)
+        name = app if isinstance(app, str) else name_of(class_of(task))
+        return self.submit_specs([describe(task, name, self._options(options))])[0]
+
+    def _drafted(self, app: Any, arguments: tuple[Any, ...]) -> Task | LateTask:
+        application = isinstance(app, str | Task) or _is_application(app)
+        if not application:
+            from libtask.client.call import alone
+
+            return alone(self.path, app, arguments)
+        if len(arguments) > 1 or (arguments and isinstance(app, Task)):
+            raise InputError("submit: give the parameters of an application as one map")
+        if isinstance(app, Task):
+            return app
+        params = (arguments[0] or {}) if arguments else {}
+        return drafted(resolve(app) if isinstance(app, str) else app, params)
 
     def submit_many(
-        self, tasks: Iterable[Task], **options: Unpack[OptionFields]
+        self, tasks: Iterable[Task | LateTask], **options: Unpack[OptionFields]
     ) -> list[TaskHandle]:
         """Submit many tasks with the same options, in few messages."""
-        chosen = _options(options)
+        chosen = self._options(options)
         return self.submit_specs(
-            [describe(task, name_of(type(task)), chosen) for task in tasks]
+            [describe(task, name_of(class_of(task)), chosen) for task in tasks]
         )
 
     def map(
@@ -162,17 +205,41 @@ class Client(ControlRequests):
 
         Args:
             app: an application's name or class, called with the arguments.
-            iterables: as for the built-in `map`.
+            iterables: as for the built-in `map`; handles stand for results of tasks.
             timeout: seconds from this call within which each result must be available.
             options: of every task, as for `submit`.
 
         """
         tasks = tasks_of(app, iterables)
         name = app if isinstance(app, str) else None
-        chosen = _options(options)
-        specs = [describe(task, name or name_of(type(task)), chosen) for task in tasks]
+        chosen = self._options(options)
+        specs = [
+            describe(task, name or name_of(class_of(task)), chosen) for task in tasks
+        ]
         deadline = None if timeout is None else time.monotonic() + timeout
         return results(self.submit_specs(specs), deadline)
+
+    @contextmanager
+    def graph(self, name: str) -> Iterator[None]:
+        """Name a job: all tasks that this client submits in the block belong to it.
+
+        In another thread, and for options with a `job`, it has no effect.
+
+        Raises:
+            InputError: the name is too long, or has spaces or commas.
+
+        """
+        token = self._job.set(check_job(name))
+        try:
+            yield
+        finally:
+            self._job.reset(token)
+
+    def _options(self, fields: OptionFields) -> Options:
+        lists: dict[str, Any] = {name: fields.get(name, ()) for name in TUPLES}
+        tuples: dict[str, Any] = {name: tuple(some) for name, some in lists.items()}
+        job = check_job(fields.get("job") or self._job.get())
+        return dataclasses.replace(Options(**fields), **tuples, job=job)  # type: ignore[arg-type]  # lists become tuples right here
 
     def submit_specs(self, specs: Sequence[TaskSpec]) -> list[TaskHandle]:
         """Submit task specs; `after: -k` counts within `specs`."""
@@ -398,10 +465,11 @@ class Client(ControlRequests):
         self.close()
 
 
-def _options(fields: OptionFields) -> Options:
-    after = tuple(fields.get("after", ()))
-    resources = tuple(fields.get("resources", ()))
-    return dataclasses.replace(Options(**fields), after=after, resources=resources)  # type: ignore[arg-type]  # lists become tuples right here
+TUPLES = ("after", "after_any", "after_notok", "resources")
+
+
+def _is_application(app: Any) -> bool:
+    return isinstance(app, type) and issubclass(app, Task)
 
 
 def _page_size(selection: Selection) -> int:
@@ -425,15 +493,21 @@ def _chunks(specs: Sequence[TaskSpec]) -> Iterator[list[TaskSpec]]:
 
 def _anchored(spec: TaskSpec, index: int, earlier: list[TaskHandle]) -> TaskSpec:
     """Replace references to earlier messages by ids: `-k` counts within one message."""
-    if all(number > 0 or -number <= index for number in spec.after):
+    before = [
+        *spec.after,
+        *spec.after_any,
+        *spec.after_notok,
+        *(each.task for each in spec.inputs),
+    ]
+    if all(number > 0 or -number <= index for number in before):
         return spec
     known = len(earlier)
-    if any(-number > index + known for number in spec.after):
-        raise InputError(
-            f"after: {min(spec.after)} is before the first task of the submit"
-        )
-    absolute = [
-        number if number > 0 or -number <= index else earlier[known + index + number].id
-        for number in spec.after
-    ]
-    return msgspec.structs.replace(spec, after=absolute)
+    if any(-number > index + known for number in before):
+        raise InputError(f"after: {min(before)} is before the first task of the submit")
+
+    def absolute(number: int) -> int:
+        if number > 0 or -number <= index:
+            return number
+        return earlier[known + index + number].id
+
+    return renumbered(spec, absolute)

@@ -9,13 +9,15 @@ import time
 from collections import deque
 from concurrent.futures import CancelledError, Executor, Future
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from libtask.client.call import Call, cleaned, collected, prepared, raised
 from libtask.client.handles import outcome
 from libtask.client.subscription import as_change
 from libtask.endpoint import run_directory
-from libtask.errors import HetError
+from libtask.errors import HetError, InputError
+from libtask.inputs import TaskReference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,8 +30,8 @@ Value = TypeVar("Value")
 Arguments = ParamSpec("Arguments")
 
 
-class CallFuture(Future[Any]):
-    """The future of one call.
+class CallFuture(Future[Any], TaskReference):
+    """The future of one call; as an argument of another call it stands for the value.
 
     A call can be cancelled until it runs, as in the standard library.
     """
@@ -39,8 +41,57 @@ class CallFuture(Future[Any]):
         self.task = task
         self.handle: TaskHandle | None = None
         """None: not submitted yet."""
+        self.inputs: list[CallFuture] = [
+            each for each in task.inputs if isinstance(each, CallFuture)
+        ]
+        """Calls whose values it takes."""
+        self._users = 1
+        """This call itself, until it has ended, and the calls that take its value."""
+        self._users_lock = threading.Lock()
+        self._on_submitted: list[Callable[[], None]] = []
         self._started: bool | None = None
         self._start_lock = threading.Lock()
+
+    @property
+    def input_id(self) -> int:
+        if self.handle is None:
+            raise InputError("a call that is not submitted yet has no result to pass")
+        return self.handle.id
+
+    def reserve(self) -> bool:
+        with self._users_lock:
+            failed = self.cancelled() or (self.done() and self.exception() is not None)
+            here = self._users == 0 and not failed
+            self._users += not here
+        return not here
+
+    def when_submitted(self, call: Callable[[], None]) -> None:
+        """Call a function once this call is submitted, or will never be."""
+        with self._users_lock:
+            waits = self.handle is None
+            if waits:
+                self._on_submitted.append(call)
+        self.add_done_callback(lambda _future: call())
+        if not waits:
+            call()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the calls whose values it takes are submitted."""
+        return all(each.handle is not None for each in self.inputs)
+
+    @property
+    def doomed(self) -> bool:
+        """Whether a call whose value it takes ended before it was submitted."""
+        return any(each.handle is None and each.done() for each in self.inputs)
+
+    def release(self) -> None:
+        """Remove the files if no other call needs them."""
+        with self._users_lock:
+            self._users -= 1
+            needed = self._users > 0
+        if not needed:
+            cleaned(self.task)
 
     def cancel(self) -> bool:
         if self.cancelled():
@@ -61,7 +112,11 @@ class CallFuture(Future[Any]):
 
     def submitted(self, handle: TaskHandle) -> None:
         """Record the task that runs the call."""
-        self.handle = handle
+        with self._users_lock:
+            self.handle = handle
+            waiting, self._on_submitted = self._on_submitted, []
+        for call in waiting:
+            call()
         if self.cancelled():  # while it was submitted
             handle.cancel()
 
@@ -71,7 +126,7 @@ class CallFuture(Future[Any]):
             if self._start() and self.handle is not None:
                 self._conclude(self.handle)
         finally:
-            cleaned(self.task)
+            self._release_all()
 
     def fail(self, error: BaseException) -> None:
         """Set an error: the call could not be submitted."""
@@ -79,7 +134,12 @@ class CallFuture(Future[Any]):
             if self._start():
                 self.set_exception(error)
         finally:
-            cleaned(self.task)
+            self._release_all()
+
+    def _release_all(self) -> None:
+        for each in (self, *self.inputs):
+            each.release()
+        self.inputs = []
 
     def _changed(self, change: TaskChanged) -> None:
         if change.state == "running":
@@ -94,7 +154,7 @@ class CallFuture(Future[Any]):
 
     def _conclude(self, handle: TaskHandle) -> None:
         try:
-            value = collected(self.task, outcome(handle.ended.result()))
+            value = collected(outcome(handle.ended.result()))
         except CancelledError as error:
             self.set_exception(error)
         except Exception as error:  # noqa: BLE001  the caller receives any exception
@@ -190,6 +250,9 @@ class TaskExecutor(Executor):
         with self._lock:
             self._pending.update(futures)
             self._waiting.extend(futures)
+        for each in {each for future in futures for each in future.inputs}:
+            if each.handle is None:
+                each.when_submitted(partial(self._ended.put, None))
         self._send()
         return list(futures)
 
@@ -201,8 +264,11 @@ class TaskExecutor(Executor):
 
         """
         some = self._next()
-        if not some:
-            return
+        while some:
+            self._send_all(some)
+            some = self._next()
+
+    def _send_all(self, some: list[CallFuture]) -> None:
         try:
             handles = self._client.submit_many([each.task for each in some])
         except BaseException as error:
@@ -216,10 +282,10 @@ class TaskExecutor(Executor):
             handle.ended.add_done_callback(partial(self._note_end, future))
 
     def _next(self) -> list[CallFuture]:
-        """Return the calls to submit now; drop the cancelled ones."""
+        """Return the calls to submit now; drop those that will never be submitted."""
         with self._lock:
-            cancelled = [each for each in self._waiting if each.cancelled()]
-            self._pending.difference_update(cancelled)
+            gone = [each for each in self._waiting if each.cancelled() or each.doomed]
+            self._pending.difference_update(gone)
             self._waiting = deque(
                 each for each in self._waiting if each in self._pending
             )
@@ -227,9 +293,17 @@ class TaskExecutor(Executor):
             if self._most is not None:
                 under_way = len(self._pending) - room
                 room = min(room, self._most - under_way)
-            some = [self._waiting.popleft() for _ in range(room)]
-        for each in cancelled:
-            each.conclude()
+            ready = (each for each in self._waiting if each.ready)
+            some = list(islice(ready, max(room, 0)))
+            taken = set(some)
+            self._waiting = deque(each for each in self._waiting if each not in taken)
+        for each in gone:
+            if each.cancelled():
+                each.conclude()
+            else:
+                each.fail(
+                    CancelledError("a call whose value it takes was not submitted")
+                )
         return some
 
     def _note_end(self, future: CallFuture, _change: Future[TaskChanged]) -> None:

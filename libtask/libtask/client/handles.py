@@ -11,6 +11,7 @@ from libtask.client.connection import ConnectionLostError
 from libtask.client.logs import logs_of
 from libtask.client.subscription import PAGE, as_change
 from libtask.errors import HetError, RemoteTraceback, TaskFailedError
+from libtask.inputs import TaskReference
 from libtask.messages import (
     ENDED,
     MAX_IDS,
@@ -40,8 +41,10 @@ class Follower(Protocol):
     def watch(self, *ids: int, progress: bool = True) -> TaskChanges: ...
 
 
-class TaskHandle:
+class TaskHandle(TaskReference):
     """A submitted task, followed by its submitter.
+
+    Among the parameters of another task it stands for the result of this one.
 
     Attributes:
         id: the task's id.
@@ -66,6 +69,10 @@ class TaskHandle:
         from libtask.client.display import task_html
 
         return task_html(self.info())
+
+    @property
+    def input_id(self) -> int:
+        return self.id
 
     @property
     def state(self) -> str:

@@ -281,7 +281,7 @@ class Running:
             task.umask,
             output,
             error,
-            cores(self._device, self._situation.slot),
+            cores(self._device, self._situation.slot, self._situation.cores),
         )
 
     def _environment(self) -> dict[str, str]:
@@ -292,7 +292,7 @@ class Running:
                 del environment[name]
         context, index = self._situation, self._task.index
         return environment | {
-            **variables(self._device),
+            **variables(self._device, self._situation.cores),
             "HETD_TASK": str(context.task),
             "HETD_INDEX": "" if index is None else str(index),
             "HETD_RESOURCE": self._device.name,

@@ -30,6 +30,7 @@ class CommandContext:
         attempt: number of its starts, including this one.
         slot: the slot of its resource; None: any.
         wait: waits for a descriptor, a timeout in seconds, or a message from hetd.
+        cores: processor cores that the task needs; 0: it gets those of its slot.
         signals: signals to be sent to it, in order.
         leaving: whether it must stop and leave its resource.
         requeue: whether it restarts afterwards, whatever it has saved.
@@ -41,6 +42,7 @@ class CommandContext:
     attempt: int = 1
     slot: int | None = None
     wait: Callable[[int, float], None] = wait_alone
+    cores: int = 0
     signals: list[int] = field(default_factory=list)
     leaving: bool = False
     requeue: bool = False

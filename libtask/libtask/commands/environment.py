@@ -28,9 +28,15 @@ HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "-1"}
 """Values that hide all devices from CUDA and ROCm."""
 
 
-def variables(device: DeviceSpec) -> dict[str, str]:
-    """Return the variables that make a device the only visible one of its kind."""
-    found = dict.fromkeys(THREADS, str(device.threads))
+def variables(device: DeviceSpec, threads: int = 0) -> dict[str, str]:
+    """Return the variables that make a device the only visible one of its kind.
+
+    Args:
+        device: the one that the command gets.
+        threads: the cores that it needs; 0: it gets those of its slot.
+
+    """
+    found = dict.fromkeys(THREADS, str(threads or device.threads))
     found |= HIDDEN
     if device.kind == "cpu":
         return found
@@ -40,13 +46,13 @@ def variables(device: DeviceSpec) -> dict[str, str]:
     return found
 
 
-def cores(device: DeviceSpec, slot: int | None) -> set[int] | None:
+def cores(device: DeviceSpec, slot: int | None, needed: int = 0) -> set[int] | None:
     """Return the processors of a slot of the CPU; None: any.
 
     The processors that this process may use are divided among the slots; a slot beyond
-    them may use any.
+    them may use any, as may a task that needs more cores than a slot has.
     """
-    if device.kind != "cpu" or slot is None:
+    if device.kind != "cpu" or slot is None or needed > device.threads:
         return None
     allowed = sorted(os.sched_getaffinity(0))
     own = allowed[slot * device.threads : (slot + 1) * device.threads]

@@ -1,6 +1,6 @@
 """Devices: the interface on which implementations compute.
 
-One module per driver: `cpu`, `opencl`, `null`. An implementation receives an open device
+One module per driver: `cpu`, `opencl`, `null`; and `arrays`, for `device.xp`. An implementation receives an open device
 and uses these few methods; the runtime decides everything else (when to synchronise,
 when to stop).
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from libtask.messages import DeviceSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
@@ -82,13 +82,23 @@ class Device(Protocol):
         ...
 
 
-def open_device(spec: DeviceSpec) -> Device:
+def open_device(spec: DeviceSpec, libraries: Sequence[str] | None = None) -> Device:
     """Open the device that `spec` describes.
 
+    Args:
+        spec: the device.
+        libraries: array libraries, for an implementation that computes with `device.xp`;
+            None: for any other.
+
     Raises:
+        InputError: the environment has none of the libraries.
         DeviceError: the driver or the device is absent.
 
     """
+    if libraries is not None:
+        from libtask.devices.arrays import ArrayDevice
+
+        return ArrayDevice(spec, libraries)
     if spec.driver == "opencl":
         from libtask.devices.opencl import OpenCLDevice
 

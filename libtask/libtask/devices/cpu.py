@@ -112,9 +112,16 @@ def _limit_pools(threads: int) -> None:
     threadpoolctl.threadpool_limits(limits=threads)
 
 
+def _limit_torch(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+
+
 LIMITS: dict[str, Callable[[int], None]] = {
     "numba.np.ufunc.parallel": _limit_numba,
     "cv2": _limit_opencv,
+    "torch": _limit_torch,
     "numpy": _limit_pools,
     # These load their own BLAS or OpenMP, which is visible only afterwards.
     "scipy.linalg": _limit_pools,

@@ -321,6 +321,7 @@ def _spec(name: str, kind: Kind, device: FoundDevice) -> DeviceSpec:
         libraries=[device.driver] if device.driver else [],
         version=device.version,
         uuid=device.uuid,
+        memory_bytes=device.memory_bytes,
     )
 
 

@@ -51,6 +51,7 @@ def _describe(device: pyopencl.Device, index: int, library: str) -> FoundDevice:
         driver=library,
         version=device.driver_version,
         uuid=_uuid(device),
+        memory_bytes=int(device.global_mem_size),
     )
 
 

@@ -26,6 +26,8 @@ class FoundDevice(msgspec.Struct, frozen=True):
     """Version of the driver, as the driver reports it."""
     uuid: str = ""
     """UUID, 32 hexadecimal digits (cl_khr_device_uuid); empty: not reported."""
+    memory_bytes: int = 0
+    """Its global memory (CL_DEVICE_GLOBAL_MEM_SIZE); 0: not reported."""
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from libtask.launcher.cgroups import enter
 from libtask.phase import own_page
 from libtask.processes import become_subreaper
 from libtask.worker.cleanup import TaskCleanup
+from libtask.worker.imported_code import ImportedCode
 from libtask.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ def run_worker(options: WorkerOptions, group: Path | None) -> NoReturn:
     status = 1
     try:
         _leave_launcher(options, group)
-        Worker(options, end_processes=TaskCleanup().end_processes).run()
+        code = ImportedCode()
+        code.watch()
+        # byte code is compared with its source by the second only
+        sys.dont_write_bytecode = True
+        Worker(options, end_processes=TaskCleanup().end_processes, code=code).run()
         status = 0
     except BaseException:  # noqa: BLE001  nothing may return into the launcher's code
         traceback.print_exc()

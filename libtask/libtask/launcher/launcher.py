@@ -2,7 +2,7 @@
 
 Clients start it on demand (`start_launcher`) under the user's own uid; see
 `libtask.launcher.__main__` for its process. It forks workers on orders from hetd,
-reports their exits, and removes snapshots and attachments that no task needs. It
+reports their exits, and removes snapshots, attachments and results that no task needs. It
 outlives hetd: it keeps each exit record until a hetd has received it.
 """
 
@@ -25,16 +25,20 @@ from libtask.launcher.supervisor import Supervisor, watch
 from libtask.messages import (
     AttachmentsHeld,
     DropAttachments,
+    DropResults,
     DropSnapshots,
     Error,
     KillWorker,
     Register,
+    ResultsHeld,
     Retire,
     SnapshotsHeld,
     StartWorkers,
     WorkerExited,
 )
 from libtask.phase import PhasePage
+from libtask.result_files import FOLDER as RESULTS
+from libtask.result_files import ResultFiles
 from libtask.snapshots.root import SnapshotRoot
 from libtask.worker.link import Link
 from libtask.worker.logs import LOG_BYTES, LogCap
@@ -89,6 +93,7 @@ class Launcher:
         self._logs.trim(())
         self._root = SnapshotRoot(folder / "snapshots")
         self._attachments = Attachments(folder / ATTACHMENTS)
+        self._results = ResultFiles(folder / RESULTS)
         wake = watch()
         self._supervisor = Supervisor(self._on_exit, wake)
         self._link = Link(socket, self._registration)
@@ -117,13 +122,16 @@ class Launcher:
         )
 
     def _ask_what_may_go(self) -> None:
-        """Ask hetd which snapshots and attachments are unneeded."""
+        """Ask hetd which snapshots, attachments and results are unneeded."""
         names = self._root.to_ask_for()
         if names:
             self._link.send(SnapshotsHeld(names))
         idle = self._attachments.to_ask_for()
         if idle:
             self._link.send(AttachmentsHeld(idle))
+        tasks = self._results.to_ask_for()
+        if tasks:
+            self._link.send(ResultsHeld(tasks))
 
     def _log_bytes(self) -> int:
         welcome = self._link.welcome
@@ -141,7 +149,7 @@ class Launcher:
                     self._start(name)
             case KillWorker():
                 self._supervisor.terminate(message.name, message.reason)
-            case DropSnapshots() | DropAttachments():
+            case DropSnapshots() | DropAttachments() | DropResults():
                 self._drop(message)
             case Retire():
                 self._retired = True
@@ -152,12 +160,15 @@ class Launcher:
             case _:
                 pass  # Registered, or messages for workers and clients
 
-    def _drop(self, message: DropSnapshots | DropAttachments) -> None:
-        """Remove unneeded snapshots or attachments."""
-        if isinstance(message, DropSnapshots):
-            self._root.drop(message.names)
-        else:
-            self._attachments.drop(message.names)
+    def _drop(self, message: DropSnapshots | DropAttachments | DropResults) -> None:
+        """Remove unneeded files."""
+        match message:
+            case DropSnapshots():
+                self._root.drop(message.names)
+            case DropAttachments():
+                self._attachments.drop(message.names)
+            case DropResults():
+                self._results.drop(message.tasks)
 
     # ------------------------------------------------------------ workers
 

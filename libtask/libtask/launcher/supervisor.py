@@ -24,7 +24,9 @@ from libtask.phase import Phase
 from libtask.processes import (
     become_subreaper,
     children_of,
+    descendants_of,
     kill_with_descendants,
+    private_bytes,
 )
 from libtask.worker.last_output import of_ended
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from libtask.worker.options import WorkerOptions
 
+GIB = 1 << 30
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL for a worker."""
 
@@ -44,6 +47,8 @@ class Child:
     options: WorkerOptions
     pid: int
     why_killed: str = ""
+    over_memory: str = ""
+    """Its memory, and the limit of its task, if it exceeded that; else empty."""
     kill_at: float | None = None
     """`time.monotonic()` at which SIGKILL is due."""
 
@@ -120,6 +125,7 @@ class Supervisor:
             os.read(self._wake, 4096)
         self._reap()
         self._memory_kills.look()
+        self._look_at_memory()
         self._kill_overdue()
         if self._ended:
             self._clear_up()
@@ -147,7 +153,9 @@ class Supervisor:
         last = None
         if record is not None and record.phase is not Phase.IDLE:
             last = of_ended(record, child.options.log, how, why)
-        exited = WorkerExited(child.name, status, how + why, last=last)
+        exited = WorkerExited(
+            child.name, status, how + why, last=last, over_memory=child.over_memory
+        )
         self._ended.append(exited)
 
     def _why(self, child: Child, status: int) -> str:
@@ -159,6 +167,22 @@ class Supervisor:
         if self._memory_kills.occurred():
             return ", as the system was out of memory"
         return ", which hetd did not send: perhaps the system is short of memory"
+
+    def _look_at_memory(self) -> None:
+        """End workers whose tasks use more memory than they stated to need.
+
+        Between two checkpoints too, and with all processes that they started.
+        """
+        for child in self._children.values():
+            page = child.options.page
+            limit = page.memory_limit() if page is not None else 0
+            if not limit or child.kill_at is not None:
+                continue
+            used = sum(map(private_bytes, [child.pid, *descendants_of([child.pid])]))
+            if used > limit:
+                text = f"used {used / GIB:.3g} GiB of {limit / GIB:.3g} GiB of memory"
+                child.over_memory = text
+                self.terminate(child.name, text)
 
     def _kill_overdue(self) -> None:
         now = time.monotonic()

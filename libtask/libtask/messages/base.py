@@ -37,6 +37,15 @@ MAX_GRACE_S = 86_400.0
 """Seconds that a preempted task may take to yield."""
 MAX_REPORTS = 64
 """Finished tasks in one report of a worker."""
+MAX_INPUTS = 1000
+"""Tasks whose results a task takes as parameters."""
+MAX_PLACES = 1000
+"""Places in a task's parameters that hold such results."""
+MAX_PLACE = 16
+"""Depth of such a place: keys and positions on the path to it."""
+RESULT_INLINE = 2048
+"""Maximum encoded bytes of a result that travels with the command to a task that takes it:
+`MAX_INPUTS` of them fit into a message. Larger ones are read from a file."""
 MAX_RESOURCES = 64
 """Resources or kinds in a task or a request."""
 

@@ -320,6 +320,8 @@ class StatusInfo(Request, frozen=True):
     """Whether a service manager started the daemon."""
     command_policy: str = ""
     """The policy of the command line."""
+    jobs: int = 0
+    """Unfinished jobs: sets of tasks with a name in common, or that depend on each other."""
 
 
 class ConfigInfo(Request, frozen=True):

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from libtask.documents import ALL_CORES, MAX_BYTES, MAX_CORES, MAX_RETRIES
 from libtask.messages.base import (
     EXTRA_BYTES,
     MAX_ATTACHMENTS,
     MAX_GRACE_S,
     MAX_IDS,
+    MAX_INPUTS,
+    MAX_PLACE,
+    MAX_PLACES,
     MAX_RESOURCES,
     Amount,
     Kind,
@@ -27,7 +31,7 @@ from libtask.messages.base import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 Reason = Annotated[str, msgspec.Meta(max_length=2000)]
 """A line that is stored with a task."""
@@ -56,6 +60,33 @@ class DeviceSpec(Record, frozen=True):
     """Version of its driver, as the driver reports it."""
     uuid: str = ""
     """UUID of the device, 32 hexadecimal digits, the same for all its drivers; empty: unknown."""
+    memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)] = 0
+    """Its own memory; 0: it is unknown, and not counted for tasks that need some."""
+
+
+class ResultInput(Record, frozen=True):
+    """A task that another one comes after, and that passes data to it."""
+
+    task: Whole
+    """Its id; `-k` means the k-th task before in the same submit."""
+    bytes: Whole = 0
+    """Amount of the data, for the policy; 0: unknown."""
+    places: Annotated[
+        list[Annotated[list[str | int], entries(MAX_PLACE)]], entries(MAX_PLACES)
+    ] = []
+    """Places in the parameters where the worker puts its result: keys and positions."""
+
+
+class InputValue(Record, frozen=True):
+    """A result that a worker puts into the parameters of a task."""
+
+    task: Whole
+    """The task that completed with it."""
+    result: Any = None
+    name: str = ""
+    """Name of the file with the result, in the owner's folder; empty: it is in `result`."""
+    bytes: Whole = 0
+    """Length of the file."""
 
 
 class TaskSpec(Record, frozen=True):
@@ -78,6 +109,13 @@ class TaskSpec(Record, frozen=True):
     priority: Whole = 0
     after: Annotated[list[Whole], entries(MAX_IDS)] = []
     """Ids of tasks that must complete first; `-k` means the k-th task before in the same submit."""
+    after_any: Annotated[list[Whole], entries(MAX_IDS)] = []
+    """Tasks that must end first, in whatever way."""
+    after_notok: Annotated[list[Whole], entries(MAX_IDS)] = []
+    """Tasks that must end first, at least one of them without completing: if all complete,
+    this task is not needed and is cancelled."""
+    inputs: Annotated[list[ResultInput], entries(MAX_INPUTS)] = []
+    """Tasks that must complete first and whose results it takes, in addition to `after`."""
     hold: bool = False
     resources: Annotated[list[NameText], entries(MAX_RESOURCES)] = []
     """Allowed resource names; empty: any."""
@@ -86,6 +124,8 @@ class TaskSpec(Record, frozen=True):
     iterations: Whole | None = None
     """Iterations of its outer loop, if known before it is loaded."""
     name: NameText = ""
+    job: NameText = ""
+    """Name of the user's job that it belongs to; empty: none."""
     cwd: Text = ""
     deadline_s: float | None = None
     """Seconds from submission to the deadline; None: none."""
@@ -100,6 +140,41 @@ class TaskSpec(Record, frozen=True):
     """Whether it can be stopped to continue elsewhere."""
     grace_s: Annotated[float, msgspec.Meta(ge=0, le=MAX_GRACE_S)] = 0.0
     """Seconds that it may take to yield, in addition to the current strip."""
+    cores: Annotated[int, msgspec.Meta(ge=ALL_CORES, le=MAX_CORES)] = 0
+    """Processor cores that it needs; -1: all of the node; 0: none are counted for it."""
+    memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)] = 0
+    """Host memory that it needs; 0: none is counted for it."""
+    device_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)] = 0
+    """Memory that it needs of the device that runs it."""
+    time_limit_s: Annotated[float, msgspec.Meta(ge=0, le=1e10)] | None = None
+    """Seconds for which it may run; None: any time."""
+    retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] = 0
+    """Maximum number of times that it is run again after failures of its own."""
+
+
+def dependencies(spec: TaskSpec) -> list[int]:
+    """List the tasks that must end before a task, each once."""
+    if not (spec.inputs or spec.after_any or spec.after_notok):
+        return spec.after
+    inputs = (each.task for each in spec.inputs)
+    return list(
+        dict.fromkeys([*spec.after, *inputs, *spec.after_any, *spec.after_notok])
+    )
+
+
+def renumbered(spec: TaskSpec, new: Callable[[int], int]) -> TaskSpec:
+    """Replace the ids of the tasks that a task depends on."""
+    if not dependencies(spec):
+        return spec
+    return msgspec.structs.replace(
+        spec,
+        after=[new(task) for task in spec.after],
+        after_any=[new(task) for task in spec.after_any],
+        after_notok=[new(task) for task in spec.after_notok],
+        inputs=[
+            msgspec.structs.replace(each, task=new(each.task)) for each in spec.inputs
+        ],
+    )
 
 
 class TaskEpoch(Record, frozen=True):
@@ -260,6 +335,7 @@ class TaskInfo(Record, frozen=True):
     state: TaskState
     owner: str
     name: str = ""
+    job: str = ""
     resource: str | None = None
     progress: float = 0.0
     submitted: float = 0.0
@@ -273,6 +349,10 @@ class TaskInfo(Record, frozen=True):
     priority: int = 0
     params: dict[str, Any] = {}
     after: list[int] = []
+    after_any: list[int] = []
+    after_notok: list[int] = []
+    inputs: list[ResultInput] = []
+    """Tasks whose results it takes; their places in `params` only in full records."""
     kinds: list[Kind] = []
     joules: float | None = None
     """Energy of the ended segments; None: unknown."""
@@ -313,6 +393,11 @@ class TaskInfo(Record, frozen=True):
     """The newest actions of users on it; in full records."""
     requeued: int = 0
     """The task that it repeats; 0: none."""
+    retries: int = 0
+    """Maximum number of retries after failures of its own; `retried`: their number so far."""
+    retried: int = 0
+    begins: float | None = None
+    """Time before which it does not begin (epoch seconds), while it waits for that."""
 
 
 class AvoidedPair(Record, frozen=True):
@@ -440,7 +525,7 @@ class Sample(Record, frozen=True):
     work: float = 1.0
     spread: float = 0.0
     """Relative standard deviation of `seconds`."""
-    count: int = 1
+    count: Whole = 1
     """Number of measurements."""
     setup: float = 0.0
     """The part of `seconds` before the first strip and in transfers."""

@@ -8,6 +8,7 @@ from libtask.messages.base import (
     MAX_NAMES,
     MAX_REPORTS,
     MAX_RESOURCES,
+    MAX_TASKS,
     TRACE_BYTES,
     Message,
     NameText,
@@ -17,7 +18,13 @@ from libtask.messages.base import (
     entries,
     text_of,
 )
-from libtask.messages.records import CheckpointRecord, DeviceSpec, LastOutput, TaskSpec
+from libtask.messages.records import (
+    CheckpointRecord,
+    DeviceSpec,
+    InputValue,
+    LastOutput,
+    TaskSpec,
+)
 
 
 class StartWorkers(Message, frozen=True):
@@ -44,6 +51,8 @@ class WorkerExited(Message, frozen=True):
     """Whether a process was started; if not, the system may provide one later."""
     last: LastOutput | None = None
     """Last output of the task that it held; None: it held none."""
+    over_memory: Text = ""
+    """Memory that the task used, and stated to need, if it was ended for that."""
 
 
 class Stage(Message, frozen=True):
@@ -57,6 +66,8 @@ class Stage(Message, frozen=True):
     """Name of the task's snapshots among those of its user; empty: it has none."""
     resume: bool = False
     """Continue from the newest valid snapshot and report `Resumed`."""
+    inputs: list[InputValue] = []
+    """Results of other tasks, to be put into the parameters."""
 
 
 class Run(Message, frozen=True):
@@ -81,6 +92,7 @@ class Run(Message, frozen=True):
     reported after it has started, at most a millisecond later."""
     strip: Whole | None = None
     """First strip's size, from the estimates; None: start with the smallest."""
+    inputs: list[InputValue] = []
 
 
 class Preempt(Message, frozen=True):
@@ -137,6 +149,18 @@ class AttachmentsHeld(Message, frozen=True):
     """Launcher: attachments with these names exist; some may be unneeded."""
 
     names: Annotated[list[NameText], entries(MAX_NAMES)]
+
+
+class ResultsHeld(Message, frozen=True):
+    """Launcher: files with results of these tasks exist; some may be unneeded."""
+
+    tasks: Annotated[list[Whole], entries(MAX_TASKS)]
+
+
+class DropResults(Message, frozen=True):
+    """Launcher: remove the files with results of tasks that are forgotten."""
+
+    tasks: list[int]
 
 
 class DropAttachments(Message, frozen=True):
@@ -313,6 +337,7 @@ FromWorker = (
     | Parked
     | SnapshotsHeld
     | AttachmentsHeld
+    | ResultsHeld
 )
 ToWorker = (
     StartWorkers
@@ -326,5 +351,6 @@ ToWorker = (
     | TakeSnapshot
     | DropSnapshots
     | DropAttachments
+    | DropResults
     | Signal
 )

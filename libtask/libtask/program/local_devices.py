@@ -32,7 +32,7 @@ def choose(task: Task, name: str | None) -> DeviceSpec:
     if name is not None:
         return _named(task, name, offers)
     usable = [offer.spec for offer in offers if not offer.verdict.fault]
-    fitting = [spec for spec in usable if spec.kind in task.implementations]
+    fitting = [spec for spec in usable if spec.kind in task.kinds()]
     if not fitting:
         kinds = ", ".join(task.implementations) or "no kind"
         raise InputError(f"{type(task).__name__} runs on {kinds}; there is none here")

@@ -53,7 +53,7 @@ def _execute(task: Task, spec: DeviceSpec) -> Any:
         total = operator.index(total)
     sizer = StripSizer(INTERVAL_NS)
     checkpoint = RunCheckpoint(CheckpointRecord(0, total), sizer)
-    device = open_device(spec)
+    device = open_device(spec, task.libraries_on(spec.kind))
     with contextlib.closing(device), _progress(task, spec, checkpoint) as watch:
         implementation = task.implementations[spec.kind]
         Execution(implementation, task, device, checkpoint, watch).run()

@@ -48,19 +48,28 @@ class DeviceCache:
     def __init__(self) -> None:
         self._open: dict[tuple[str, str, str, int], Device] = {}
 
-    def open(self, spec: DeviceSpec) -> Device:
+    def open(
+        self, spec: DeviceSpec, libraries: tuple[str, ...] | None = None
+    ) -> Device:
         """Return the device, opened at most once.
 
-        Of several specs of the same hardware (the CPU with different threads) only one
-        is open, because their limits apply to the whole process.
+        Of several specs of the same hardware (the CPU with different threads, a GPU
+        with different array libraries) only one is open, because their limits apply to
+        the whole process.
+
+        Args:
+            spec: the device.
+            libraries: as for `open_device`.
+
         """
         key = _hardware(spec)
         device = self._open.get(key)
-        if device is not None and device.spec != spec:
+        used = getattr(device, "names", None)
+        if device is not None and (device.spec, used) != (spec, libraries):
             self._close(key)
             device = None
         if device is None:
-            device = self._open[key] = open_device(spec)
+            device = self._open[key] = open_device(spec, libraries)
         return device
 
     def note_failure(self, spec: DeviceSpec, error: BaseException) -> None:

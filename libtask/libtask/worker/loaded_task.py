@@ -12,7 +12,8 @@ from libtask.messages import CheckpointRecord, Stage
 from libtask.parameters import build
 
 if TYPE_CHECKING:
-    from typing import Self
+    from collections.abc import Mapping
+    from typing import Any, Self
 
     from libtask.messages import Abort, DeviceSpec, Run, TakeSnapshot, TaskSpec
     from libtask.task import Implementation, Task
@@ -29,6 +30,7 @@ class LoadedTask:
         app: the application's object, with the state arrays.
         record: the checkpoint at which it continues.
         version: its application's version.
+        stored_as: name of its files, unique among those of its user; empty: unknown.
 
     """
 
@@ -38,24 +40,33 @@ class LoadedTask:
     app: Task
     record: CheckpointRecord
     version: str = ""
+    stored_as: str = ""
 
     @classmethod
-    def load(cls, order: Stage, app_class: type[Task]) -> Self:
+    def load(
+        cls, order: Stage, app_class: type[Task], params: Mapping[str, Any]
+    ) -> Self:
         """Build a task and load its inputs.
+
+        Args:
+            order: the command.
+            app_class: the application.
+            params: the task's parameters, with the results of other tasks.
 
         Raises:
             InputError: a parameter is invalid.
             BaseException: raised by the application.
 
         """
-        app = build(app_class, order.spec.params)
+        app = build(app_class, params)
         app.load()
         total = app.total()
         if total is not None:
             total = operator.index(total)  # msgspec does not encode NumPy's integers
         record = CheckpointRecord(order.checkpoint.done, total, order.checkpoint.extra)
         version = version_of(app_class)
-        return cls(order.task, order.epoch, order.spec, app, record, version)
+        name = order.snapshots
+        return cls(order.task, order.epoch, order.spec, app, record, version, name)
 
     def is_for(self, order: Stage | Run | Abort | TakeSnapshot) -> bool:
         """Return whether a command refers to this task and binding."""
@@ -89,4 +100,5 @@ def staging_of(order: Run) -> Stage | None:
         order.checkpoint,
         order.snapshots,
         order.resume,
+        order.inputs,
     )

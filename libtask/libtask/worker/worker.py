@@ -24,10 +24,13 @@ from typing import TYPE_CHECKING, Any
 from libtask.checkpoint import StripSizer
 from libtask.commands.context import CommandContext
 from libtask.devices.null import NullDevice
+from libtask.documents import ALL_CORES
 from libtask.endpoint import launcher_folder
 from libtask.errors import DeviceError
 from libtask.faultpoints import reach
+from libtask.inputs import put_in
 from libtask.messages import (
+    RESULT_INLINE,
     Abort,
     Aborted,
     Error,
@@ -45,6 +48,7 @@ from libtask.messages import (
     Yielded,
 )
 from libtask.phase import Phase, own_page
+from libtask.result_files import FOLDER, ResultFiles
 from libtask.results import EncodedResult, ResultEncoder
 from libtask.worker.checkpoint_hook import CheckpointHook
 from libtask.worker.environment import AppCache, DeviceCache, Folder
@@ -65,12 +69,13 @@ from libtask.worker.segment_output import SegmentOutput
 from libtask.worker.snapshot_writer import SnapshotWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from libtask.devices import Device
     from libtask.messages import FromDaemon, Message
     from libtask.task import Task
     from libtask.worker.execution import Outcome
+    from libtask.worker.imported_code import ImportedCode
     from libtask.worker.options import WorkerOptions
 
 INTERVAL_NS = 50_000_000
@@ -97,7 +102,8 @@ class Worker:
         options: its options.
         find_app: finds the class of an application by name; None: by the usual lookup.
         connect: opens the link to hetd; a simulation passes one without a socket.
-        clear_away: ends the processes that a task leaves; returns whether all are gone.
+        end_processes: ends the processes that a task leaves; returns whether all are gone.
+        code: the users' code that it has imported; None: it need not be fresh.
 
     Attributes:
         ended: the final report of the last task.
@@ -110,11 +116,13 @@ class Worker:
         find_app: Callable[[str], type[Task]] | None = None,
         connect: Callable[[Path, Callable[[], list[Message]]], Link] = Link,
         end_processes: Callable[[], bool] = lambda: True,
+        code: ImportedCode | None = None,
     ) -> None:
         self.ended: Finished | Failed | Aborted | None = None
         self._options = options
         self._find_app = find_app or AppCache().find
         self._end_processes = end_processes
+        self._code = code
         self._parent = os.getppid()
         self._loaded: LoadedTask | None = None
         self._runs_on = ""
@@ -145,6 +153,8 @@ class Worker:
                 if message is None:
                     self._leaving = self._is_unneeded()
                     self._park_if_memory_is_low()
+                elif self._is_outdated_for(message):
+                    self._leaving = True
                 else:
                     self._handle(message)
             # hetd assigns commands that arrived meanwhile to another worker.
@@ -199,6 +209,17 @@ class Worker:
                 # A Preempt that arrived too late, or a message for clients.
                 pass
 
+    def _is_outdated_for(self, order: FromDaemon) -> bool:
+        """Return whether a fresh process would run other code for a task than this one."""
+        if self._code is None or not isinstance(order, Stage | Run):
+            return False
+        loaded = self._loaded
+        if order.spec is None or order.spec.app == COMMAND:
+            return False
+        if loaded is not None and loaded.is_for(order):
+            return False
+        return not self._code.serves(order.spec.app)
+
     # ------------------------------------------------------------ staging
 
     def _stage(self, order: Stage, *, tell: bool = True, follows: bool = False) -> None:
@@ -224,12 +245,18 @@ class Worker:
     def _begin_segment(self, order: Stage | Run | LoadedTask, phase: Phase) -> None:
         self._output.begin()
         self._measures = NO_STRIPS
+        spec = order.spec or (self._loaded.spec if self._loaded else None)
+        own_page.limit_memory(spec.memory_bytes if spec else 0)
         own_page.begin(order.task, order.epoch, self._output.start, phase)
 
     def _load(self, order: Stage) -> LoadedTask:
         self._folder.enter(order.spec.cwd)
         app_class = self._find_app(order.spec.app)
-        return LoadedTask.load(order, app_class)
+        params: Mapping[str, Any] = order.spec.params
+        if order.spec.inputs:
+            folder = _results_folder(self._options)
+            params = put_in(params, order.spec.inputs, order.inputs, folder)
+        return LoadedTask.load(order, app_class, params)
 
     def _report_ready(self, order: Stage) -> None:
         """Report that the task is loaded, unless hetd has already sent `Run` for it."""
@@ -281,7 +308,7 @@ class Worker:
         own_page.open(order.device.name)
         needs_device = loaded.app.needs_device
         device: Device = (
-            self._devices.open(order.device)
+            self._devices.open(order.device, loaded.app.libraries_on(order.device.kind))
             if needs_device
             else NullDevice(order.device)
         )
@@ -318,7 +345,11 @@ class Worker:
         context = None
         if not loaded.app.needs_device:
             context = CommandContext(
-                loaded.task, order.attempt, order.slot, self._link.wait_for
+                loaded.task,
+                order.attempt,
+                order.slot,
+                self._link.wait_for,
+                _cores(loaded.spec.cores),
             )
         return RunCheckpoint(loaded.record, sizer, context)
 
@@ -356,18 +387,22 @@ class Worker:
         self._end(finished)
 
     def _encoded(self, loaded: LoadedTask, result: Any) -> EncodedResult:
-        """Encode a result as plain values; most short tasks have none."""
+        """Encode a result as plain values; most short tasks have none.
+
+        A large one is also written to a file, for tasks that take it as a parameter.
+        """
         if result is None:
             return EncodedResult(None, [])
-        return ResultEncoder(self._result_file(loaded)).keep(result)
-
-    def _result_file(self, loaded: LoadedTask) -> Path:
-        """Return the file for a result that is too large for a message."""
-        if self._options.snapshots:
-            folder = Path(self._options.snapshots).parent
-        else:
-            folder = launcher_folder(self._options.socket)
-        return folder / "results" / f"{loaded.task}-{loaded.epoch}"
+        name = loaded.stored_as or f"{loaded.task}-{loaded.epoch:x}"
+        files = ResultFiles(_results_folder(self._options))
+        kept = ResultEncoder(files.path / name).keep(result)
+        if len(kept.packed) > RESULT_INLINE:
+            try:
+                files.write(name, kept.packed)
+            except OSError as error:
+                text = f"result: not written for other tasks: {error.strerror}"
+                kept.warnings.append(text)
+        return kept
 
     def _yield_task(self, loaded: LoadedTask, execution: Execution) -> None:
         yielded = Yielded(
@@ -467,3 +502,15 @@ class Worker:
 
     def _now(self) -> float:
         return time.monotonic()
+
+
+def _cores(needed: int) -> int:
+    """Return the cores that a task needs of this machine."""
+    return len(os.sched_getaffinity(0)) if needed == ALL_CORES else needed
+
+
+def _results_folder(options: WorkerOptions) -> Path:
+    """Return the folder for results that are too large for a message."""
+    if options.snapshots:
+        return Path(options.snapshots).parent / FOLDER
+    return launcher_folder(options.socket) / FOLDER

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from hetsched.policies import POLICIES
 from libtask import messages as m
+from torture.simulation.fault_profile import draw_needs
 from torture.simulation.users import named
 from torture.simulation.workers import ENDLESS
 
@@ -26,12 +29,18 @@ class Asking:
 
     Args:
         resources: names of the node's resources.
+        needs: draws what tasks need; None: they need nothing.
 
     """
 
     def __init__(
-        self, chance: Random, profile: FaultProfile, resources: list[str]
+        self,
+        chance: Random,
+        profile: FaultProfile,
+        resources: list[str],
+        needs: Random | None = None,
     ) -> None:
+        self._needs = needs
         self._chance = chance
         self._profile = profile
         self._resources = resources
@@ -77,9 +86,10 @@ class Asking:
         if self._likely(0.7) or not self._possible(kinds):
             kinds = list(KINDS)
         limited = self._likely(profile.deadlines)
-        return m.TaskSpec(
+        params = self._params(kinds, size)
+        spec = m.TaskSpec(
             "simulated",
-            self._params(kinds, size),
+            params,
             type=f"simulated/{size}",
             kinds=kinds,
             work=float(size),
@@ -89,7 +99,9 @@ class Asking:
             hold=self._likely(0.05),
             deadline_s=chance.uniform(0.1, 20) if limited else None,
             overrun="stop" if limited and self._likely(0.5) else "continue",
+            **({} if self._needs is None else draw_needs(self._needs)),
         )
+        return _conditioned(spec, params["token"])
 
     def _possible(self, kinds: list[str]) -> bool:
         """Whether this node has a resource of one of the kinds; mostly, we ask for such."""
@@ -229,3 +241,24 @@ def note_listed(client: SimulatedClient, listed: m.TaskList) -> None:
             client.told(info.id, info.state, info.result)
         if client.user.uid and info.owner != f"uid:{client.user.uid}":
             client.complaints.append(f"{client.process.name} sees task {info.id}")
+
+
+def _conditioned(spec: m.TaskSpec, token: int) -> m.TaskSpec:
+    """Give dependencies another condition, or make them inputs.
+
+    The condition follows from what was drawn before: another draw would change all known
+    seeds.
+    """
+    if not spec.after:
+        return spec
+    match token % 8:
+        case 1:
+            return replace(spec, after=[], after_any=spec.after)
+        case 2:
+            return replace(spec, after=[], after_notok=spec.after)
+        case 3 | 4:
+            inputs = [m.ResultInput(task, places=[["input"]]) for task in spec.after]
+            params = spec.params | {"input": None}
+            return replace(spec, after=[], inputs=inputs, params=params)
+        case _:
+            return spec

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hetd.loop import Loop
-from hetd.runtime import EPOCHS, Runtime
+from hetd.assembly import EPOCHS, assemble, make_loop
 from hetd.store import StoreError, StoreFullError
 from hetd.tasks.journal import Journal
 from hetd.transport.poller import Poller, WatchedProcess
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hetd.config import Config
+    from hetd.loop import Loop
+    from hetd.runtime import Runtime
     from libtask.messages import DeviceInfo
     from torture.simulation.disk import Disk
     from torture.simulation.network import Network
@@ -168,24 +169,25 @@ class SimulatedDaemon:
         estimates = EstimateTable(self._config.probing)
         for known in store.samples():
             estimates.enter(known)
-        self.runtime = Runtime(
+        parts = assemble(
             self._devices,
             self._config,
             make_policy(self._config.policy, self._config.policy_parameters),
             estimates,
             Journal(store),
-            WorkerPool(router.send, prefix=str(store.incarnation)),
+            WorkerPool(router.send, str(store.incarnation), self._machine.started_at),
             first_epoch=store.incarnation * EPOCHS,
             clock=self.world.clock,
             kill=self._machine.kill,
             started_at=self._machine.started_at,
         )
+        self.runtime = parts.runtime
         # every start of the simulated machine is a boot of its own
         self.runtime.watchdog._boot = f"boot {self._machine.boots}"
         self.runtime.watchdog.health.try_device = partial(SimulatedTrial, self.world)
         self.runtime.restore()
         self._poller = SimulatedPoller(self._machine, self._wake)
-        self.loop = Loop(router, store, self.runtime, self._poller)
+        self.loop = make_loop(parts, router, store, self._poller)
         self._turn()
 
     def _later(self, step: Callable[[], None]) -> None:

@@ -7,11 +7,14 @@ found quickly, and not hidden behind other trouble.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hetd.config import Config
+from msgspec.structs import replace
+
+from hetd.config import Config, LimitsTable
 from hetsched.policies import POLICIES
 from libtask import messages as m
+from libtask.documents import ALL_CORES
 
 if TYPE_CHECKING:
     from random import Random
@@ -95,6 +98,29 @@ def draw_config(chance: Random) -> Config:
         setup_limit_s=chance.choice((20.0, 600.0)),
         meters=False,
     )
+
+
+def with_needs(config: Config, chance: Random) -> Config:
+    """Count cores and memory in a configuration, and limit users' running tasks."""
+    running: Any = chance.choice(("unlimited", "unlimited", 1, 2))
+    return replace(
+        config,
+        cores=chance.choice((2, 4, 8)),
+        task_memory_mb=16,
+        limits=LimitsTable(running=running),
+    )
+
+
+def draw_needs(chance: Random) -> dict[str, Any]:
+    """Draw what a task needs: fields of its description."""
+    limited = chance.random() < 0.2
+    return {
+        "cores": chance.choice((0, 0, 1, 1, 2, ALL_CORES)),
+        "memory_bytes": chance.choice((0, 0, 1 << 20, 12 << 20)),
+        "device_bytes": chance.choice((0, 0, 1 << 20)),
+        "time_limit_s": chance.uniform(0.5, 30) if limited else None,
+        "retries": chance.choice((0, 0, 1, 3)),
+    }
 
 
 def draw_devices(chance: Random) -> list[m.DeviceInfo]:

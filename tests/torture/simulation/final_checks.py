@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hetd.tasks.journal import Journal
+from libtask.messages import ENDED
 from torture.history import Found, complaints
 from torture.simulation.disk import SimulatedStore
 from torture.simulation.workers import CRASHED
@@ -25,7 +26,13 @@ EXCUSES = {
         "no strip was finished in",
     ),
     "dropped": ("",),
-    "cancelled": ("which it comes after", "stopped at its deadline"),
+    "cancelled": (
+        "which it comes after",
+        "whose result it takes",
+        "not needed",
+        "stopped at its deadline",
+        "its time limit",
+    ),
 }
 """State -> what the reason says where a task ended so for good cause: applications and
 devices fail, tasks crash, policies drop, and who depends on others shares their fate."""
@@ -78,9 +85,19 @@ def _before_their_turn(pages: list[TaskPage]) -> Iterator[str]:
     """Report tasks that ran although a task they depend on had not completed."""
     state = {page.id: page.state for page in pages}
     for page in pages:
-        unmet = [t for t in page.spec.after if state.get(t) != "completed"]
-        if unmet and page.state == "completed":
+        if page.state != "completed":
+            continue
+        inputs = (each.task for each in page.spec.inputs)
+        required = (*page.spec.after, *inputs)
+        unmet = [task for task in required if state.get(task) != "completed"]
+        if unmet:
             yield f"task {page.id} ran, though it comes after {unmet}"
+        early = [t for t in page.spec.after_any if state.get(t) not in ENDED]
+        if early:
+            yield f"task {page.id} ran before the end of {early}"
+        notok = {state.get(task) for task in page.spec.after_notok}
+        if notok == {"completed"}:
+            yield f"task {page.id} ran, though {page.spec.after_notok} completed"
 
 
 def _overheard(setup: Setup, pages: list[TaskPage]) -> Iterator[str]:

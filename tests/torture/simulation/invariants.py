@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from hetd.assembly import EPOCHS
 from hetd.requests.resources import policy_name
-from hetd.runtime import EPOCHS
 from hetsched.ids import TaskId
 from hetsched.tasks import State
 from libtask.errors import BugError
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from hetd.runtime import Runtime
-    from hetd.workers.user_workers import Worker as PoolWorker
+    from hetd.workers.binding import Binding
+    from hetd.workers.binding import Worker as PoolWorker
     from hetsched.tasks import TaskRecord
     from torture.simulation.users import Promises
     from torture.simulation.workers import SimulatedWorker
@@ -116,8 +117,8 @@ class Inspector:
 
     def _chosen(self, runtime: Runtime) -> Iterator[str]:
         for wanted in self._promises.policy.granted().values():
-            if policy_name(runtime) != wanted:
-                yield f"policy {wanted} was set, and {policy_name(runtime)} is in force"
+            if policy_name(runtime.scheduler) != wanted:
+                yield f"policy {wanted} was set, and {policy_name(runtime.scheduler)} is in force"
 
 
 def _is_held(record: TaskRecord) -> bool:
@@ -148,25 +149,26 @@ def _journal_and_scheduler(runtime: Runtime) -> Iterator[str]:
 def _shared(runtime: Runtime, pool: list[PoolWorker]) -> Iterator[str]:
     """Report tasks with two workers, or with another user's worker."""
     held: set[int] = set()
-    for worker in pool:
-        if worker.task is None:
-            continue
-        if worker.task in held:
-            yield f"task {worker.task} has two workers"
-        held.add(worker.task)
-        entry = runtime.journal.live.get(worker.task)
+    for worker, binding in _bindings(pool):
+        task = binding.task
+        if task in held:
+            yield f"task {task} has two workers"
+        held.add(task)
+        entry = runtime.journal.live.get(task)
         if entry is not None and entry.owner != worker.uid:
             yield f"task {entry.id} of {entry.owner} is with a worker of {worker.uid}"
 
 
 def _kept(runtime: Runtime, pool: list[PoolWorker]) -> Iterator[str]:
     """Report workers that are bound to a task which is no longer theirs."""
-    for worker in pool:
-        if worker.task is None:
-            continue
-        record = runtime.scheduler.system.tasks.get(TaskId(worker.task))
-        if record is None or not record.bound:
-            yield f"worker {worker.name} is booked for task {worker.task}, not its own"
+    for worker, binding in _bindings(pool):
+        record = runtime.scheduler.system.tasks.get(binding.task)
+        if record is None or not record.bound or record.epoch != binding.epoch:
+            yield f"worker {worker.name} is booked for task {binding.task}, not its own"
+
+
+def _bindings(pool: list[PoolWorker]) -> Iterator[tuple[PoolWorker, Binding]]:
+    return ((worker, binding) for worker in pool for binding in worker.bindings)
 
 
 def _pool_workers(runtime: Runtime) -> list[PoolWorker]:

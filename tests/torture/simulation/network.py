@@ -214,7 +214,8 @@ class SimulatedRouter(Router):
 
     # ------------------------------------------------------------ what the daemon does
 
-    def receive(self) -> Iterator[Envelope]:
+    def receive(self, is_put_off: Callable[[int], bool] = bool) -> Iterator[Envelope]:
+        del is_put_off
         self._burn("receive")
         for _ in range(min(BATCH, len(self._inbox))):
             yield self._inbox.popleft()

@@ -15,6 +15,7 @@ from torture.simulation.fault_profile import (
     draw_config,
     draw_devices,
     draw_fault_profile,
+    with_needs,
 )
 from torture.simulation.invariants import Inspector
 from torture.simulation.launchers import Records
@@ -26,6 +27,8 @@ from torture.simulation.world import SECOND, World
 if TYPE_CHECKING:
     from torture.simulation.workers import SimulatedWorker
 
+WITH_NEEDS = 0.4
+"""Share of the runs in which tasks need cores and memory, and users have quotas."""
 FIRST_USER = 5001
 """Uids of users; nobody's of the machine that simulates, who might rule."""
 
@@ -46,6 +49,9 @@ class Setup:
         chance = random.Random(f"weather {seed}")
         self.profile = draw_fault_profile(chance)
         devices = draw_devices(chance)
+        # apart from the other draws: those of known seeds stay as they were
+        wants = random.Random(f"needs {seed}")
+        self.needs = wants if wants.random() < WITH_NEEDS else None
         self.resources = [device.spec.name for device in devices]
         self.network = Network(self.world)
         self.machine = Machine(self.world)
@@ -57,9 +63,14 @@ class Setup:
         self.clients: list[SimulatedClient] = []
         self.storm = True
         self._born = 0
-        self._asking = Asking(self.world.chance, self.profile, self.resources)
+        self._asking = Asking(
+            self.world.chance, self.profile, self.resources, self.needs
+        )
         self._inspector = Inspector(self.promises)
-        runtime = (draw_config(chance), devices)
+        config = draw_config(chance)
+        if self.needs is not None:
+            config = with_needs(config, self.needs)
+        runtime = (config, devices)
         self.daemon = SimulatedDaemon(
             self.network, self.machine, Disk(), runtime, self._inspect
         )

@@ -76,6 +76,7 @@ class Sum(Task):
         fails_on: kinds of resources where its device fails, at its first strip.
         crashes_on: kinds of resources where its worker dies, before its first strip.
         raises_at: iteration at which the application itself fails; -1: never.
+        input: result of another task; no task runs without it.
 
     """
 
@@ -85,6 +86,7 @@ class Sum(Task):
     fails_on: list[str] = field(default_factory=list)
     crashes_on: list[str] = field(default_factory=list)
     raises_at: int = -1
+    input: int = 0
 
     def load(self) -> None:
         self.state = self.token

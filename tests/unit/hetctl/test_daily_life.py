@@ -195,7 +195,7 @@ def test_all_mistakes_of_a_batch_file_are_reported_at_once(tmp_path: Path) -> No
         [[task]]
         app = "heat"
         priority = "high"
-        params = { n = "large" }
+        params = { n = "large", stepz = 3 }
         after = ["nobody"]
         deadline = "soon"
         colour = "red"
@@ -206,6 +206,7 @@ def test_all_mistakes_of_a_batch_file_are_reported_at_once(tmp_path: Path) -> No
         [[task]]
         app = "nothing"
         after = ["second"]
+        deadline = "soon"
         """
     )
     result = CliRunner().invoke(main, ["batch", str(tmp_path / "b.toml"), "--check"])
@@ -219,7 +220,9 @@ def test_all_mistakes_of_a_batch_file_are_reported_at_once(tmp_path: Path) -> No
         "task[0].priority",
         "task[1].app",
         "task[2].app",
+        "task[2].deadline",
     ]
+    assert "n: expected int, got 'large'; unknown parameter 'stepz'" in result.stderr
 
 
 def test_an_application_without_samples_is_measured_at_named_sizes() -> None:

@@ -120,3 +120,16 @@ def test_tasks_of_before_count_as_one_submission(daemon: FakeDaemon) -> None:
     daemon.tasks = {number: a_task(number, name=f"a.{number}") for number in (1, 2)}
 
     assert ids("show", "@a") == [1, 2]
+
+
+def test_a_task_that_pauses_says_when_it_retries_and_why(daemon: FakeDaemon) -> None:
+    pauses = {"retries": 3, "retried": 1, "begins": time.time() + 40.0}  # noqa: TID251  shown from the time of day
+    reason = "exit status 3"
+    daemon.tasks = {1: a_task(1, state="waiting", reason=reason, **pauses)}
+
+    (found,) = document("list")["tasks"]
+
+    assert text("list", "-o", "note").rstrip().endswith(" s: exit status 3")
+    assert "retries in" in text("show", "1")
+    assert "1 of 3" in text("show", "1")
+    assert (found["retries"], found["retried"], found["reason"]) == (3, 1, reason)

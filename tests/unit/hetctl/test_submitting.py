@@ -94,6 +94,44 @@ def test_batch_refers_to_earlier_tasks(daemon: FakeDaemon, tmp_path: Path) -> No
     assert "3 tasks, no mistakes" in text("batch", str(path), "--check")
 
 
+def test_a_batch_gives_its_tasks_needs(daemon: FakeDaemon, tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    path.write_text("""
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1.0 } }
+        cores = "all"
+        memory = "1.5G"
+        device_memory = 4096
+        time = "30m"
+        [[task]]
+        app = "synthetic"
+        params = { seconds = { cpu = 1.0 } }
+        cores = 2
+        retries = 5
+    """)
+
+    document("batch", str(path))
+
+    sent = daemon.requests(Submit)[0].tasks
+    assert [
+        (task.cores, task.memory_bytes, task.device_bytes, task.time_limit_s)
+        for task in sent
+    ] == [(-1, 3 << 29, 4096, 1800.0), (2, 0, 0, None)]
+    assert [task.retries for task in sent] == [0, 5]
+
+
+def test_options_say_what_a_task_needs(daemon: FakeDaemon) -> None:
+    needs = "--cores 3 --memory 512M --device-memory 1GiB --time 90s --retries 4"
+
+    text("submit", "synthetic", "--set", 'seconds={"cpu": 1.0}', *needs.split())
+
+    (task,) = daemon.requests(Submit)[0].tasks
+    assert (task.cores, task.memory_bytes) == (3, 512 << 20)
+    assert (task.device_bytes, task.time_limit_s) == (1 << 30, 90.0)
+    assert task.retries == 4
+
+
 def test_a_batch_gives_its_tasks_deadlines(daemon: FakeDaemon, tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
     path.write_text("""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from builders import a_resource, a_task
+from hetd.clock import SYSTEM_CLOCK
 from hetd.reports.calibration import Calibration
 from hetd.store import Batch
 from hetd.tasks.page import TaskPage
@@ -36,15 +37,14 @@ class Running:
         self.page = TaskPage(1, 0, m.TaskSpec("heat"), 0.0)
         self.page.checkpoint = m.CheckpointRecord(50, total)
         self.page.segments = [m.Segment("cpu", 0.0)]
-        node: Any = SimpleNamespace(
-            scheduler=self.scheduler,
-            estimates=self.table,
-            journal=SimpleNamespace(
-                batch=self.batch, measured=lambda *each: self.measured.append(each)
-            ),
-            forget_dropped=lambda: None,
+        journal: Any = SimpleNamespace(
+            batch=self.batch,
+            measured=lambda *each: self.measured.append(each),
+            forget_samples=lambda _keys: None,
         )
-        self.learner = Calibration(node)
+        self.learner = Calibration(
+            SYSTEM_CLOCK, self.scheduler.system, self.table, journal
+        )
 
     def progress(self, seconds: float, **fields: Any) -> None:
         report = m.Progress(1, 1, self.page.checkpoint, seconds, 10, **fields)

@@ -51,8 +51,8 @@ class Watched:
         return True
 
     def submit(self, tasks: int = 1, *, seconds: float = SHORT_S) -> None:
-        self.desk.runtime.estimates.learn("app", "cpu", seconds, 1.0)
-        self.desk.runtime.estimates.learn("app", "gpu0", 1.0, 1.0)
+        self.desk.parts.estimates.learn("app", "cpu", seconds, 1.0)
+        self.desk.parts.estimates.learn("app", "gpu0", 1.0, 1.0)
         self.desk.say(USER, m.Submit(1, [m.TaskSpec("app")] * tasks))
 
     def finish(self) -> None:

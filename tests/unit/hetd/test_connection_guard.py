@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,13 +73,12 @@ def test_the_daemon_is_to_end_when_nothing_else_helps(
     grown = [0]
     monkeypatch.setattr(module, "_resident", lambda: 100 << 20 | grown[0])
     router = make(Allowance(memory=1 << 20))
-    ended: list[str] = []
-    router.guard.begin(lambda: ended.append(router.guard.exhausted), lambda: 0)
+    router.guard.begin(0)
 
     grown[0] = 1 << 30
 
-    until(lambda: bool(ended), "a call for the end")
-    assert ended[0].startswith("out of the memory allowed: grown by ")
+    until(lambda: bool(router.guard.exhausted), "a call for the end")
+    assert router.guard.exhausted.startswith("out of the memory allowed: grown by ")
 
 
 def _await_strain(router: Router, wanted: bool) -> None:  # noqa: FBT001  what is awaited
@@ -93,7 +91,7 @@ def test_large_requests_wait_while_there_is_little_memory(
     size = [100 << 20]
     monkeypatch.setattr(module, "_resident", lambda: size[0])
     router = make(Allowance(memory=100 << 20))
-    router.guard.begin(lambda: None, lambda: 0)
+    router.guard.begin(0)
     large = Submit(7, [TaskSpec("app", {"data": "x" * 20_000})])
     read = []
 
@@ -130,13 +128,13 @@ def test_the_memory_that_the_service_manager_allows_counts(tmp_path: Path) -> No
 def test_what_tasks_need_is_no_growth(
     make: Callable[[Allowance], Router], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size, needed = [100 << 20], [0]
+    size = [100 << 20]
     monkeypatch.setattr(module, "_resident", lambda: size[0])
     router = make(Allowance(memory=1 << 20))
-    router.guard.begin(lambda: None, lambda: needed[0])
+    router.guard.begin(0)
 
     size[0] += 500 << 20
-    needed[0] = 500 << 20
+    router.guard.granted = 500 << 20
 
     assert router.guard._growth() == 0
 
@@ -159,16 +157,15 @@ def test_a_flooder_is_cut_off_and_the_quiet_one_is_not(
 def test_a_guard_that_fails_ends_the_daemon(
     make: Callable[[Allowance], Router], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    called = threading.Event()
     router = make(Allowance())
-    router.guard.begin(called.set, lambda: 0)
+    router.guard.begin(0)
 
     def fail() -> int:
         raise OSError("out of descriptors")
 
     monkeypatch.setattr(module, "_resident", fail)
 
-    assert called.wait(30)
+    until(lambda: bool(router.guard.exhausted), "a call for the end")
     assert "its guard failed: out of descriptors" in router.guard.exhausted
 
 

@@ -34,12 +34,13 @@ POCL = "Portable Computing Language"
 EMULATION = "Intel(R) FPGA Emulation Platform for OpenCL(TM)"
 BOARD = "Intel(R) FPGA SDK for OpenCL(TM)"
 VENDOR = "Intel(R) OpenCL"
+MEMORY = 4 << 30
 
 
 def found(
     platform: str, device: str, kind: DeviceType = "cpu", index: int = 0
 ) -> FoundDevice:
-    return FoundDevice(platform, device, kind, index)
+    return FoundDevice(platform, device, kind, index, memory_bytes=MEMORY)
 
 
 POCL_BASIC = found(POCL, "basic-Xeon")
@@ -194,6 +195,7 @@ def test_reports_become_resources(drivers: Drivers) -> None:
     ]
     assert {device.spec.driver for device in devices[1:]} == {"opencl"}
     assert {device.state for device in devices} == {"up"}
+    assert [device.spec.memory_bytes for device in devices] == [0, MEMORY, MEMORY]
     # a task may move between them: a process loads both
     assert {tuple(device.spec.libraries) for device in devices[1:]} == {
         (pocl, emulator)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hetd.clock import SYSTEM_CLOCK, Clock
 from hetd.requests.listing import COUNTED
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_spec
@@ -165,9 +165,8 @@ def test_what_has_not_ended_is_not_forgotten(shell: Shell) -> None:
 @pytest.fixture
 def aged(restart: Callable[..., Shell]) -> Shell:
     """Tasks 1 to 3 ended at 1000, 2000, 3000 s; 4 waits, 5 is another user's."""
-    shell = restart()
     now = [0.0]
-    shell.runtime.clock = replace(shell.runtime.clock, wall=lambda: now[0])
+    shell = restart(clock=Clock(SYSTEM_CLOCK.now, lambda: now[0]))
     shell.submit(*[a_spec(hold=True)] * 4)
     shell.submit(a_spec(hold=True), uid=OTHER)
     for task in (1, 2, 3):

@@ -103,8 +103,8 @@ def test_administrators_may_do_all(shell: Shell, request_: m.Request) -> None:
 def test_without_a_group_of_administrators_there_are_none(
     shell: Shell, request_: m.Request
 ) -> None:
-    config = shell.runtime.config
-    shell.runtime.config = msgspec.structs.replace(config, admin_group="")
+    active = shell.parts.config
+    active.replace(msgspec.structs.replace(active.value, admin_group=""))
 
     error = shell.error(request_, ADMIN)
 
@@ -132,7 +132,7 @@ def test_watchers_hear_nothing_of_others(shell: Shell) -> None:
 def test_groups_are_asked_for_once_a_minute(shell: Shell) -> None:
     asked: list[int] = []
     now = [0]
-    shell.runtime.clock = replace(shell.runtime.clock, now=lambda: now[0])
+    shell.service.rights._clock = replace(shell.runtime.clock, now=lambda: now[0])
 
     def groups(uid: int) -> frozenset[str]:
         asked.append(uid)

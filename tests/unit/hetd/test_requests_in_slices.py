@@ -163,7 +163,9 @@ def test_dependents_that_a_crash_left_are_ended_by_the_next_start(
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
+    """Return a loop whose users have time without end, however slow the machine."""
     made = Desk(tmp_path)
+    made.loop._budget.is_exhausted = lambda *_: False  # type: ignore[method-assign]  # as said
     yield made
     made.close()
 
@@ -185,7 +187,6 @@ def turn_until_done(desk: Desk) -> None:
 
 
 def test_others_are_served_between_slices(desk: Desk) -> None:
-    desk.loop._budget.is_exhausted = lambda *_: False  # type: ignore[method-assign]  # it is not about time
     for uid in (ANN, BEN):
         desk.say(uid, m.Submit(1, [m.TaskSpec("app", hold=True)] * 500))
         desk.say(uid, m.Submit(1, [m.TaskSpec("app", hold=True)] * 500))
@@ -217,7 +218,6 @@ def test_what_a_user_asks_next_waits_for_the_request_under_way(desk: Desk) -> No
 
 
 def test_no_more_than_so_many_requests_wait(desk: Desk) -> None:
-    desk.loop._budget.is_exhausted = lambda *_: False  # type: ignore[method-assign]  # it is not about time
     desk.say(ANN, m.Submit(1, [m.TaskSpec("app", hold=True)] * 500))
     desk.put(ANN, "client", m.encode(m.Control(2, "cancel", live(desk, ANN))))
     for number in range(MOST_WAITING + 7):

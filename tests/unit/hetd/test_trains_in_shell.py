@@ -17,8 +17,8 @@ CPU = {"kinds": ["cpu"], "resources": ["cpu"]}
 
 def a_train(shell: Shell, tasks: int = 6) -> list[m.Run]:
     """Let worker "w" have a train; the other slot runs one task that takes long."""
-    shell.runtime.estimates.learn("long", "cpu", 1.0, 1.0)
-    shell.runtime.estimates.learn("app", "cpu", 1e-4, 1.0)
+    shell.parts.estimates.learn("long", "cpu", 1.0, 1.0)
+    shell.parts.estimates.learn("app", "cpu", 1e-4, 1.0)
     shell.worker("other")
     shell.submit(a_spec(**{**CPU, "app": "long"}))
     shell.worker("w")
@@ -87,7 +87,7 @@ def test_what_is_told_together_is_kept_as_what_is_told_alone(shell: Shell) -> No
 
 
 def test_commands_go_alone(shell: Shell) -> None:
-    shell.runtime.estimates.learn("true", "cpu", 1e-4, 1.0)
+    shell.parts.estimates.learn("true", "cpu", 1e-4, 1.0)
     shell.worker("w")
     spec = a_spec(**{**CPU, "app": "command", "type": "true"})
     shell.submit(*[spec] * 6)
@@ -117,13 +117,17 @@ def test_what_begins_though_it_was_asked_back_has_its_stretch(
     shell.pool.check()
 
 
+def _is_watched(shell: Shell, run: m.Run) -> bool:
+    binding = shell.pool.binding(run.task)
+    return binding is not None and binding.watched is not None
+
+
 def test_a_task_behind_others_is_watched_from_when_it_begins(shell: Shell) -> None:
     runs = a_train(shell)
-    deadlines = shell.runtime.watchdog._deadlines
 
-    before = [deadlines.watches(r.task, r.epoch) for r in runs]  # type: ignore[arg-type]  # an id
+    before = [_is_watched(shell, run) for run in runs]
     report(shell, runs[0])
-    after = [deadlines.watches(r.task, r.epoch) for r in runs[1:]]  # type: ignore[arg-type]  # an id
+    after = [_is_watched(shell, run) for run in runs[1:]]
 
     assert (before, after) == ([True, False, False], [True, False])
 
@@ -134,7 +138,7 @@ def test_who_leaves_gives_back_what_it_has_not_begun(shell: Shell) -> None:
     shell.reports.worker_leaves(a_peer("w"))
 
     assert attempts(shell, runs) == [0, 0, 0]
-    assert not any(shell.pool.holder(run.task, b"w") for run in runs)
+    assert not any(shell.pool.held_at(run.task, b"w") for run in runs)
     shell.pool.check()
 
 
@@ -164,8 +168,8 @@ def test_a_worker_that_comes_again_keeps_what_it_ended_and_drops_the_rest(
     report(shell, runs[0])
 
     assert shell.state(runs[0].task) == "completed"
-    assert shell.pool.holder(runs[1].task, b"w")
-    assert not shell.pool.holder(runs[2].task, b"w")
+    assert shell.pool.held_at(runs[1].task, b"w")
+    assert not shell.pool.held_at(runs[2].task, b"w")
     assert attempts(shell, runs[1:]) == [0, 0]
 
 
@@ -180,7 +184,7 @@ def test_a_start_lets_wait_what_was_behind_others(shell: Shell) -> None:
 
 
 def test_a_train_without_a_worker_gets_one_worker(shell: Shell) -> None:
-    shell.runtime.estimates.learn("app", "cpu", 1e-4, 1.0)
+    shell.parts.estimates.learn("app", "cpu", 1e-4, 1.0)
     shell.launcher()
     tasks = shell.submit(*[a_spec(**CPU)] * 6)
     (order,) = shell.sent.to("launcher1000", m.StartWorkers)[:1]
@@ -194,7 +198,7 @@ def test_a_train_without_a_worker_gets_one_worker(shell: Shell) -> None:
 
 
 def test_a_launcher_that_leaves_costs_what_follows_no_attempt(shell: Shell) -> None:
-    shell.runtime.estimates.learn("app", "cpu", 1e-4, 1.0)
+    shell.parts.estimates.learn("app", "cpu", 1e-4, 1.0)
     peer = shell.launcher()
     shell.submit(*[a_spec(**CPU)] * 6)
 

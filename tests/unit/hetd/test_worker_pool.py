@@ -28,7 +28,7 @@ class Pool(WorkerPool):
         hello = m.Register("worker", worker=name, **fields)  # type: ignore[arg-type]  # given as they are
         kept = [hello.task] if keeps and hello.task is not None else []
         lost = self.worker_came(a_peer(str(route), uid), hello, kept)
-        return lost[0] if lost else None
+        return lost[0].task if lost else None
 
     def asked(self, uid: int = USER) -> list[str]:
         orders = self.sent.to(f"launcher{uid}", m.StartWorkers)
@@ -51,7 +51,7 @@ def test_a_task_without_a_worker_asks_for_one_and_keeps_its_messages(
     pool: Pool,
 ) -> None:
     pool.launcher()
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
     pool.send(1, a_run(1))
     pool.send(1, m.Preempt(1, 1))
 
@@ -68,7 +68,7 @@ def test_an_idle_worker_gets_the_next_task(pool: Pool) -> None:
     pool.launcher()
     pool.come("w")
 
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
     pool.send(1, a_run(1))
 
     assert pool.sent.messages == [("w@1000", a_run(1))]
@@ -77,12 +77,12 @@ def test_an_idle_worker_gets_the_next_task(pool: Pool) -> None:
 def test_tasks_get_workers_in_the_order_they_asked(pool: Pool) -> None:
     pool.launcher()
     for task in (1, 2, 3):
-        pool.bind(task, USER)
+        pool.bind(task, USER, 1)
         pool.send(task, a_run(task))
     assert pool.asked() == ["7-1", "7-2", "7-3"]
 
     pool.come("7-2")
-    assert pool.release(1)
+    pool.release(1)
     pool.come("7-1")
 
     assert [run.task for run in pool.sent.to("7-2@1000", m.Run)] == [1, 2]
@@ -94,7 +94,7 @@ def test_workers_of_one_user_never_get_tasks_of_another(pool: Pool) -> None:
     pool.launcher(OTHER)
     pool.come("w", USER)
 
-    pool.bind(1, OTHER)
+    pool.bind(1, OTHER, 1)
     pool.send(1, a_run(1))
 
     assert pool.sent.to("w@1000", m.Run) == []
@@ -103,14 +103,14 @@ def test_workers_of_one_user_never_get_tasks_of_another(pool: Pool) -> None:
 
 def test_a_task_released_before_it_had_a_worker_leaves_none(pool: Pool) -> None:
     pool.launcher()
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
     pool.send(1, a_run(1))
 
-    assert not pool.release(1)
+    pool.release(1)
     pool.come("7-1")
 
     assert pool.sent.to("7-1@1000", m.Run) == []
-    pool.bind(2, USER)
+    pool.bind(2, USER, 1)
     assert pool.asked() == ["7-1"]
 
 
@@ -137,9 +137,9 @@ def test_a_worker_parted_from_its_task_is_idle_when_it_has_given_it_up(
     pool: Pool,
 ) -> None:
     pool.come("w")
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
     pool.unbind(1)
-    pool.bind(2, USER)
+    pool.bind(2, USER, 1)
     pool.send(2, a_run(2))
     assert pool.sent.messages == []
 
@@ -150,8 +150,8 @@ def test_a_worker_parted_from_its_task_is_idle_when_it_has_given_it_up(
 
 def test_only_a_worker_that_was_told_to_gives_up(pool: Pool) -> None:
     pool.come("w")
-    pool.bind(1, USER)
-    pool.bind(2, USER)
+    pool.bind(1, USER, 1)
+    pool.bind(2, USER, 1)
     pool.send(2, a_run(2))
 
     pool.aborted(b"w@1000", 1)
@@ -162,35 +162,41 @@ def test_only_a_worker_that_was_told_to_gives_up(pool: Pool) -> None:
 def test_a_worker_that_does_not_obey_is_killed_by_its_launcher(pool: Pool) -> None:
     pool.launcher()
     pool.come("w")
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
 
-    assert pool.kill(1, "why")
+    worker = pool.worker_of(1)
+    assert worker is not None
+
+    assert pool.end(worker, "why")
 
     assert pool.sent.messages == [("launcher1000", m.KillWorker("w", "why"))]
 
 
 def test_nobody_kills_without_a_launcher(pool: Pool) -> None:
     pool.come("w")
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
 
-    assert not pool.kill(1, "why")
+    worker = pool.worker_of(1)
+    assert worker is not None
+    assert not pool.end(worker, "why")
 
 
 # ---------------------------------------------------------------- greetings
 
 
 def test_a_worker_keeps_the_task_that_is_its_own(pool: Pool) -> None:
+    pool.expect(5, USER, 3, None)
     assert pool.come("w", keeps=True, task=5, epoch=3) is None
 
     pool.send(5, m.Preempt(5, 3))
 
     assert pool.sent.messages == [("w@1000", m.Preempt(5, 3))]
-    assert pool.holder(5, b"w@1000")
+    assert pool.held_at(5, b"w@1000")
 
 
 def test_a_worker_gives_up_a_task_that_another_has_by_now(pool: Pool) -> None:
     pool.come("new")
-    pool.bind(5, USER)
+    pool.bind(5, USER, 1)
 
     assert pool.come("old", task=5, epoch=3) is None
     pool.send(5, a_run(5, 4))
@@ -199,9 +205,9 @@ def test_a_worker_gives_up_a_task_that_another_has_by_now(pool: Pool) -> None:
         ("old@1000", m.Abort(5, 3)),
         ("new@1000", a_run(5, 4)),
     ]
-    assert pool.holder(5, b"new@1000")
+    assert pool.held_at(5, b"new@1000")
     # and is idle after that
-    pool.bind(6, USER)
+    pool.bind(6, USER, 1)
     pool.send(6, a_run(6))
     pool.aborted(b"old@1000", 5)
     assert pool.sent.messages[-1] == ("old@1000", a_run(6))
@@ -209,13 +215,13 @@ def test_a_worker_gives_up_a_task_that_another_has_by_now(pool: Pool) -> None:
 
 def test_a_worker_that_comes_again_is_reached_anew(pool: Pool) -> None:
     pool.come("w")
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
 
     assert pool.come("w", keeps=True, task=1, epoch=1, route="again") is None
     pool.send(1, m.Preempt(1, 1))
 
     assert pool.sent.messages == [("again", m.Preempt(1, 1))]
-    assert not pool.holder(1, b"w@1000")
+    assert not pool.held_at(1, b"w@1000")
 
 
 def test_an_idle_worker_that_comes_again_is_idle_once(pool: Pool) -> None:
@@ -223,7 +229,7 @@ def test_an_idle_worker_that_comes_again_is_idle_once(pool: Pool) -> None:
     pool.come("w", route="again")
 
     for task in (1, 2):
-        pool.bind(task, USER)
+        pool.bind(task, USER, 1)
         pool.send(task, a_run(task))
 
     assert pool.sent.messages == [("again", a_run(1))]
@@ -231,7 +237,7 @@ def test_an_idle_worker_that_comes_again_is_idle_once(pool: Pool) -> None:
 
 def test_a_task_whose_order_was_lost_is_told(pool: Pool) -> None:
     pool.come("w")
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
 
     assert pool.come("w", route="again") == 1
 
@@ -240,14 +246,14 @@ def test_a_task_whose_order_was_lost_is_told(pool: Pool) -> None:
 
 def test_nobody_takes_the_name_of_another_users_worker(pool: Pool) -> None:
     pool.come("w", USER)
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
 
     pool.come("w", OTHER)
     pool.send(1, a_run(1))
 
     assert pool.sent.messages == [("w@1000", a_run(1))]
     assert pool.worker_left(OTHER, "w")
-    assert pool.holder(1, b"w@1000")
+    assert pool.held_at(1, b"w@1000")
 
 
 # ---------------------------------------------------------------- ends
@@ -255,31 +261,33 @@ def test_nobody_takes_the_name_of_another_users_worker(pool: Pool) -> None:
 
 def test_a_worker_that_leaves_tells_what_it_held(pool: Pool) -> None:
     pool.come("w")
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
 
     worker = pool.worker_left(USER, "w")
 
     assert worker is not None
-    assert worker.task == 1
+    assert [binding.task for binding in worker.bindings] == [1]
     assert pool.worker_of(1) is None
     assert pool.worker_left(USER, "w") is None
 
 
 def test_a_worker_that_never_came_costs_a_waiting_task_its_hope(pool: Pool) -> None:
     pool.launcher()
-    pool.bind(1, USER)
-    pool.bind(2, USER)
+    pool.bind(1, USER, 1)
+    pool.bind(2, USER, 1)
 
     assert pool.holds(USER, "7-1")
     assert not pool.holds(OTHER, "7-1")
-    assert pool.failed_to_start(USER, "7-1") == 1
+    lacking = pool.failed_to_start(USER, "7-1")
+    assert lacking is not None
+    assert lacking.task == 1
     assert pool.failed_to_start(USER, "7-1") is None
     assert not pool.holds(USER, "7-1")
 
 
 def test_a_stillborn_worker_that_nobody_waits_for_costs_nothing(pool: Pool) -> None:
     pool.launcher()
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
     pool.release(1)
 
     assert pool.failed_to_start(USER, "7-1") is None
@@ -289,16 +297,17 @@ def test_a_launcher_that_leaves_tells_who_waits(pool: Pool) -> None:
     pool.launcher(pid=77)
     pool.come("w")
     for task in (1, 2, 3):
-        pool.bind(task, USER)
+        pool.bind(task, USER, 1)
 
     assert pool.launcher_left(a_peer("x", USER, 78)) == []
-    assert pool.launcher_left(a_peer("x", USER, 77)) == [2, 3]
+    waiting = pool.launcher_left(a_peer("x", USER, 77))
+    assert [binding.task for binding in waiting] == [2, 3]
     assert not pool.has_launcher(USER)
 
 
 def test_a_launcher_that_comes_makes_workers_for_all_who_wait(pool: Pool) -> None:
     for task in (1, 2):
-        pool.bind(task, USER)
+        pool.bind(task, USER, 1)
     assert pool.sent.messages == []
 
     pool.launcher()
@@ -310,7 +319,7 @@ def test_at_the_end_the_idle_go_home_and_the_busy_stay(pool: Pool) -> None:
     pool.launcher(USER)
     pool.launcher(OTHER)
     pool.come("busy", USER)
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
     pool.launcher(THIRD)
     for uid in (USER, OTHER):
         pool.come("idle", uid)
@@ -335,8 +344,8 @@ def test_a_program_of_its_own_runs_only_what_it_submitted(pool: Pool) -> None:
     assert not pool.free(OTHER, "own")
 
     pool.reserve(USER, "own", 1)
-    pool.bind(1, USER)
-    pool.bind(2, USER)
+    pool.bind(1, USER, 1)
+    pool.bind(2, USER, 1)
     for task in (1, 2):
         pool.send(task, a_run(task))
 
@@ -354,7 +363,7 @@ def test_a_launchers_worker_cannot_be_reserved(pool: Pool) -> None:
 
 def test_a_launcher_tells_of_the_ends_of_its_own_workers_only(pool: Pool) -> None:
     pool.launcher()
-    pool.bind(1, USER)
+    pool.bind(1, USER, 1)
     (asked,) = pool.asked()
     assert pool.supervised(USER, asked), "it is about to come"
 

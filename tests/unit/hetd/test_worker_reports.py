@@ -257,7 +257,7 @@ def test_a_launcher_speaks_for_its_own_users_workers_only(shell: Shell) -> None:
     shell.reports.worker_exited(a_peer("x", OTHER), m.WorkerExited("w", -9))
 
     assert shell.state(task) == "running"
-    assert shell.pool.holder(task, b"w")
+    assert shell.pool.held_at(task, b"w")
 
 
 def test_a_program_of_its_own_that_ends_fails_its_task(shell: Shell) -> None:
@@ -363,7 +363,7 @@ def test_a_yield_that_is_told_again_ends_no_other_stretch(shell: Shell) -> None:
     shell.reports.report(peer, yielded)
 
     assert _stretches(shell, task) == [("cpu", 2, False), ("gpu0", 0, True)]
-    device = shell.runtime.devices["gpu0"].spec
+    device = shell.parts.devices["gpu0"].spec
     assert shell.sent.to("again", m.Run) == [m.Run(task, run.epoch, device, attempt=2)]
 
 
@@ -443,7 +443,7 @@ def test_nobody_gets_another_users_task_by_claiming_to_hold_it(shell: Shell) -> 
     shell.reports.report(a_peer("thief", OTHER), m.Finished(task, run.epoch))
 
     assert shell.state(task) == "running"
-    assert shell.pool.holder(task, b"w")
+    assert shell.pool.held_at(task, b"w")
 
 
 def test_what_a_worker_gave_up_before_does_not_part_it_from_the_same_task_anew(
@@ -495,3 +495,29 @@ def test_an_acknowledged_cancel_wins_over_the_last_strip(
     assert page is not None
     assert (page.state, page.result) == ("cancelled", None)
     assert page.reason == "cancelled by its owner"
+
+
+def test_a_task_that_used_too_much_memory_fails_at_once(shell: Shell) -> None:
+    launcher = shell.launcher()
+    task, run = _running(shell, memory_bytes=4 << 20)
+    last = m.LastOutput(task, run.epoch, "killed by signal 15 (SIGTERM)")
+    used = "used 5.1 GiB of 4 GiB of memory"
+    exited = m.WorkerExited("w", -15, "killed", last=last, over_memory=used)
+
+    shell.reports.worker_exited(launcher, exited)
+
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.state, page.reason, page.last_output) == ("failed", used, last)
+    shell.pool.check()
+
+
+def test_a_launcher_fails_no_task_that_stated_no_need_of_memory(shell: Shell) -> None:
+    launcher = shell.launcher()
+    task, run = _running(shell)
+    last = m.LastOutput(task, run.epoch, "killed by signal 15 (SIGTERM)")
+    exited = m.WorkerExited("w", -15, "killed", last=last, over_memory="too much")
+
+    shell.reports.worker_exited(launcher, exited)
+
+    assert shell.state(task) != "failed"

@@ -289,3 +289,14 @@ def test_each_application_keeps_a_bounded_number_of_recently_updated_sizes() -> 
 
     assert [key[0] for key in table.dropped()] == ["heat/1"]
     assert table.count(row, CPU) > 1
+
+
+def test_counts_that_users_enter_leave_room_for_more_measurements() -> None:
+    table = EstimateTable()
+    most = (1 << 63) - 1
+    table.enter(Figures("heat/64", "cpu", 1.0, 1.0, count=most))
+
+    for _ in range(3):
+        table.observe(a_row(), CPU, 1.0)
+
+    assert all(each.count <= most for each in table.figures())

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from builders import Harness, a_resource, a_task
+from hetsched import actions as a
 from hetsched import events as e
 from hetsched.ids import TaskId
 from hetsched.policies import make_policy
+from hetsched.policy import Wake
 from hetsched.system import SECOND
 from hetsched.tasks import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetsched.events import Event
+    from hetsched.policy import Decision
+    from hetsched.system import System
 
 LATE = 10**15
 SECONDS = {"any": {"cpu": 1.0, "gpu0": 4.0}}
@@ -49,3 +60,19 @@ def test_fair_deadline_ignores_the_yield_of_a_worker_that_has_lost_the_task() ->
     node.handle(e.TaskYielded(TaskId(1), lost, 0.75), at=0.2)
 
     assert task.state is State.QUEUED
+
+
+class WakesInThePast:
+    """Wakes at an instant that has passed, as a deadline may have."""
+
+    def react(self, event: Event, system: System, now: int) -> Iterator[Decision]:
+        yield Wake(now - 5)
+
+
+def test_a_wake_in_the_past_is_due_at_once() -> None:
+    node = Harness([a_resource("cpu")], {"any": {"cpu": 1.0}})
+    node.change_policy(WakesInThePast(), at=1.0)
+
+    actions = node.handle(a_task(1), at=2.0)
+
+    assert a.SetTimer(2 * SECOND + 1) in actions

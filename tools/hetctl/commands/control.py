@@ -12,8 +12,9 @@ import click
 from hetctl.completing import resources
 from hetctl.options import connect, selectors_argument, shared, submitting
 from hetctl.output import emit, say
-from hetctl.selectors import listed, selected
+from hetctl.selectors import JOB, listed, selected, split
 from hetctl.units import parse_duration
+from hetctl.views.jobs import unfinished_work
 from hetctl.waiting import Manner, ranges, wait_for
 from libtask.client.client import Selection
 from libtask.documents import LARGEST_WHOLE
@@ -259,7 +260,11 @@ def migrate_command(
 
 @click.command("requeue")
 @selectors_argument
-@click.option("--failed", is_flag=True, help="Submit only those that failed.")
+@click.option(
+    "--failed",
+    is_flag=True,
+    help="Submit only those that failed; of a job: all that did not complete.",
+)
 @submitting
 def requeue_command(*, selectors: tuple[str, ...], failed: bool, **given: Any) -> int:
     """Submit ended tasks again, as new tasks that start from the beginning.
@@ -267,7 +272,8 @@ def requeue_command(*, selectors: tuple[str, ...], failed: bool, **given: Any) -
     The new tasks have the same parameters, name, priority and options, and are not held.
     Dependencies among them are kept. If several tasks are selected, those that have not
     ended (with --failed: those that did not fail) are skipped. `hetctl show` shows which
-    task a task repeats. A program's environment is kept for two weeks after its last use.
+    task a task repeats. `requeue job:NAME --failed` continues a job from where it failed:
+    it submits what failed or was cancelled, and keeps completed tasks and their results. A program's environment is kept for two weeks after its last use.
     """
     with connect(given["socket"], start=given["start"]) as client:
         chosen = _ended_tasks(client, selectors, failed=failed)
@@ -308,8 +314,11 @@ def _ended_tasks(
             f"task {only.id} is {only.state}: only ended tasks can be submitted again; "
             f"`hetctl cancel {only.id}` first"
         )
-    wanted = {"failed"} if failed else ENDED
-    chosen = [info for info in found if info.state in wanted]
+    if failed and any(word.startswith(JOB) for word in split(selectors)):
+        chosen = unfinished_work(found)
+    else:
+        wanted = {"failed"} if failed else ENDED
+        chosen = [info for info in found if info.state in wanted]
     if not chosen:
         what = "failed" if failed else "has ended"
         raise NotFoundError(f"none of these tasks {what}; nothing was submitted")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hetctl.commands.jobs import HEADINGS as JOB_HEADINGS
+from hetctl.commands.jobs import job_document, job_row
 from hetctl.completing import applications
 from hetctl.completing import resources as resources_there
 from hetctl.export.scenario import lower_bound
@@ -30,6 +32,7 @@ from hetctl.views.columns import (
     report_truncation,
     rows,
 )
+from hetctl.views.jobs import jobs_of
 from hetctl.views.places import emulated_names, marked
 from hetctl.views.users import owner_of, shown_owner
 from libtask.client.client import Selection
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
         TaskAccountPart,
         UsagePart,
     )
+    from hetctl.documents.tasks import JobPart
     from hetctl.views.accounting import Account, ResourceAccount, TaskAccount
     from libtask.client.client import Client
     from libtask.messages import TaskInfo, UsageInfo
@@ -350,9 +354,19 @@ def report_command(  # noqa: PLR0913  one argument an option
         least = None  # the schedule that ran beat it: the expected times must be wrong
     if as_json:
         kept = None if usage is None else _usage_document(usage)
-        emit(_report_document(found, least, emulated, kept))
+        jobs = [job_document(each) for each in jobs_of(tasks, now())]
+        emit(_report_document(found, least, emulated, kept, jobs))
     else:
         _print_report(found, least, emulated)
+        _print_jobs(tasks)
+
+
+def _print_jobs(tasks: list[TaskInfo]) -> None:
+    """Print the jobs that the tasks belong to, if there are any."""
+    jobs = jobs_of(tasks, now())
+    if jobs:
+        say("")
+        table(JOB_HEADINGS, [job_row(job) for job in jobs])
 
 
 def _print_usage(usage: UsageInfo) -> None:
@@ -483,6 +497,7 @@ def _report_document(
     least: float | None,
     emulated: frozenset[str],
     usage: UsagePart | None,
+    jobs: list[JobPart],
 ) -> Report:
     return {
         "format": "hetctl/report-1",
@@ -495,6 +510,7 @@ def _report_document(
         "resources": [_resource_document(each, emulated) for each in found.resources],
         "tasks": [_task_document(each) for each in found.tasks],
         "usage": usage,
+        "jobs": jobs,
     }
 
 

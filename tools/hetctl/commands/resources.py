@@ -13,7 +13,9 @@ from hetctl.completing import resources
 from hetctl.options import connect, shared
 from hetctl.output import emit, say, table
 from hetctl.views.avoidance import avoided_document, avoided_text
+from libtask.arrays import installed
 from libtask.errors import InputError
+from libtask.task import Task
 
 if TYPE_CHECKING:
     from hetctl.documents.node import DevicePart, Devices
@@ -98,6 +100,19 @@ def _show(devices: list[DeviceInfo]) -> None:
             say(f"{each.spec.name}: rejected alternative: {rejected}")
         for pair in each.avoided:
             say(avoided_text(pair))
+    say(_array_libraries(devices))
+
+
+def _array_libraries(devices: list[DeviceInfo]) -> str:
+    """Say in a line which library is `device.xp` on each resource, in this environment."""
+    words = [f"{each.spec.name}: {_array_library(each) or 'none'}" for each in devices]
+    return f"device.xp here: {', '.join(words)}"
+
+
+def _array_library(device: DeviceInfo) -> str:
+    """Return the array library of this environment for a resource; empty: none."""
+    kind = device.spec.kind
+    return "" if kind == "fpga" else installed(kind, Task.array_libraries)
 
 
 def _documents(devices: list[DeviceInfo]) -> Devices:
@@ -133,6 +148,7 @@ def _document(device: DeviceInfo) -> DevicePart:
         "metered_s": device.metered_s,
         "energy_source": "measured" if device.measured else "modelled",
         "avoided": [avoided_document(each) for each in device.avoided],
+        "array_library": _array_library(device) or None,
     }
 
 

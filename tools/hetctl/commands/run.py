@@ -44,6 +44,8 @@ NOT_ENDED_BY_ITSELF = 125
 """Exit status if the program did not end by itself, the same as that of timeout(1)."""
 
 
+TIMED_OUT = 124
+"""Exit status of a program that reached its time limit, the same as that of timeout(1)."""
 NOT_STARTED = (126, 127)
 """Exit statuses for a program that is not executable, or does not exist."""
 
@@ -69,8 +71,8 @@ def run_command(ctx: click.Context, /, **given: Any) -> int:
     """Run a program as a task: hetctl run -- make -j2.
 
     Prints the program's output, passes signals on, and exits with the program's exit
-    status (128 plus the signal's number if a signal ended it; 125 if the task was
-    cancelled or lost). The program's standard input is empty.
+    status (128 plus the signal's number if a signal ended it; 124 if it reached the
+    limit of --time; 125 if the task was cancelled or lost). The program's standard input is empty.
     """
     program = Program(ctx.meta[WORDS], ctx.params)
     if not program.words and not any(given[f"on_{kind}"] for kind in KINDS):
@@ -96,7 +98,9 @@ def _followed(client: Client, specs: list[TaskSpec], *, as_json: bool) -> int:
 def _exit_status(info: TaskInfo) -> int:
     if info.exit_code is not None:
         code = info.exit_code
-        if code in NOT_STARTED and info.reason != f"exit status {code}":
+        if code == TIMED_OUT and info.state == "cancelled":
+            say(f"hetctl: task {info.id} {info.state}: {info.reason}", err=True)
+        elif code in NOT_STARTED and info.reason != f"exit status {code}":
             say(f"hetctl: {info.reason}", err=True)
         return code if code >= 0 else SIGNALLED - code
     reason = f": {info.reason}" if info.reason else ""

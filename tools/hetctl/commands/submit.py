@@ -15,7 +15,7 @@ from hetctl.completing import applications, files, parameters_of, resources
 from hetctl.completing import selectors as selectors_there
 from hetctl.options import assignments, connect, submitting
 from hetctl.output import emit, say
-from hetctl.selectors import selected, split
+from hetctl.submission.conditions import conditions, dependencies
 from hetctl.submission.programs import (
     KINDS,
     NAMES,
@@ -27,8 +27,9 @@ from hetctl.submission.programs import (
 )
 from hetctl.submission.scripts import content_of, is_script, options_in
 from hetctl.submission.variants import filled, indexes, member
-from hetctl.units import Duration, Whole
+from hetctl.units import ByteSize, CoreCount, Duration, Whole
 from hetctl.waiting import Manner, ranges, wait_for
+from libtask.documents import MAX_RETRIES
 from libtask.errors import DaemonUnreachableError, HetError, InputError, NotFoundError
 from libtask.plaintext import one_line
 
@@ -105,6 +106,22 @@ def parted(args: list[str]) -> tuple[list[str], tuple[str, ...]]:
     return args[:place], tuple(args[place + 1 :])
 
 
+def _job_name(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Check the name of a job."""
+    from libtask.apps import check_job
+
+    return check_job(value)
+
+
+job_option = click.option(
+    "--job",
+    default="",
+    metavar="NAME",
+    callback=_job_name,
+    help="Name of the job that the tasks belong to; job:NAME selects them.",
+)
+
+
 def scheduled(function: Any) -> Any:
     """Add the scheduling options."""
     options = [
@@ -117,9 +134,10 @@ def scheduled(function: Any) -> Any:
         click.option(
             "--after",
             multiple=True,
-            metavar="SELECTOR",
+            metavar="[CONDITION:]SELECTOR",
             shell_complete=selectors_there,
-            help="Start after these tasks have completed.",
+            help="Start after these tasks have completed; any:SELECTOR: have ended in any "
+            "way; notok:SELECTOR: have ended and not all completed.",
         ),
         click.option("--hold", is_flag=True, help="Hold until `hetctl release`."),
         click.option(
@@ -141,7 +159,37 @@ def scheduled(function: Any) -> Any:
             default="continue",
             help="Action at the deadline.  [default: continue]",
         ),
+        click.option(
+            "--cores",
+            type=CoreCount(),
+            metavar="N|all",
+            help="Processor cores that the task needs; it waits until they are free.",
+        ),
+        click.option(
+            "--memory",
+            type=ByteSize(),
+            metavar="SIZE",
+            help="Memory that it needs: 4G.",
+        ),
+        click.option(
+            "--device-memory",
+            type=ByteSize(),
+            metavar="SIZE",
+            help="Memory that it needs of the device.",
+        ),
+        click.option(
+            "--time",
+            "time_limit",
+            type=Duration(),
+            help="Time for which the task may run, e.g. 30m; it is then cancelled.",
+        ),
+        click.option(
+            "--retries",
+            type=click.IntRange(0, MAX_RETRIES),
+            help="Times to run it again if it fails, after pauses of 1 s, 2 s, 4 s, ... 1 min.",
+        ),
         click.option("--name", default="", help="Label to select the task by."),
+        job_option,
     ]
     for option in reversed(options):
         function = option(function)
@@ -200,7 +248,7 @@ def submit_command(
     variants = _variants(given["array"])
     name = given["name"] or (_own_name(app) if given["array"] else "")
     tasks = [(each, _task(app, filled(texts, each))) for each in variants]
-    split(given["after"])
+    conditions(given["after"])
     with connect(given["socket"], start=given["start"]) as client:
         options = _options(client, given)
         specs = [
@@ -244,7 +292,7 @@ def _submit_program(program: Program, given: dict[str, Any]) -> int:
     name = given["name"] or (
         f"{program.label}-{secrets.token_hex(3)}" if given["array"] else ""
     )
-    split(given["after"])
+    conditions(given["after"])
     with connect(given["socket"], start=given["start"]) as client:
         specs = program_specs(client, program, given, variants, name)
         handles = client.submit_specs(
@@ -443,13 +491,25 @@ def _options(client: Client, given: dict[str, Any]) -> Options:
     resources = _expanded(client, words)
     return Options(
         priority=given["priority"],
-        after=tuple(selected(client, given["after"], live=True)),
+        **dependencies(client, given["after"]),
         hold=given["hold"],
         resources=tuple(resources),
         strip=given.get("strip"),
+        job=given["job"],
         deadline_s=given["deadline"],
         overrun=given["overrun"],
+        cores=given["cores"],
+        memory_bytes=given["memory"] or 0,
+        device_bytes=given["device_memory"] or 0,
+        time_limit_s=_time_limit(given["time_limit"]),
+        retries=given["retries"],
     )
+
+
+def _time_limit(seconds: float | None) -> float | None:
+    if seconds is not None and seconds <= 0:
+        raise click.UsageError("--time: expected a duration above 0")
+    return seconds
 
 
 def _expanded(client: Client, words: list[str]) -> list[str]:
@@ -477,8 +537,9 @@ def _expanded(client: Client, words: list[str]) -> list[str]:
 @click.option(
     "--check", is_flag=True, help="Check the file without submitting anything."
 )
+@job_option
 @submitting
-def batch_command(file: Path, *, check: bool, **given: Any) -> int:
+def batch_command(file: Path, *, check: bool, job: str, **given: Any) -> int:
     """Submit the tasks of FILE, a TOML list; - is standard input.
 
     \b
@@ -491,6 +552,11 @@ def batch_command(file: Path, *, check: bool, **given: Any) -> int:
     [[task]]
     app = "correlation"
     after = ["first"]
+
+    inputs = [{ from = "first", bytes = 1000, parameter = "image" }] passes the result of
+    another task as a parameter; parameter and bytes may be left out. job = "NAME" at the
+    top names the job of all tasks. after_any and after_notok are as after, for tasks that
+    may end in any way, and for tasks that do not all complete.
 
     Further keys: priority, count, hold, on (resources), strip, deadline ("5s"),
     overrun ("continue" or "stop"). A sweep is one task per combination of values,
@@ -507,13 +573,13 @@ def batch_command(file: Path, *, check: bool, **given: Any) -> int:
     try:
         opened = connect(given["socket"], start=given["start"])
     except DaemonUnreachableError:
-        specs = BatchFile(file).read()  # report mistakes in the file first
+        specs = BatchFile(file, job=job).read()  # report mistakes in the file first
         if not check:
             raise
         return _checked(file, len(specs), resources=False, as_json=given["as_json"])
     with opened as client:
         kinds = {each.spec.name: each.spec.kind for each in client.devices()}
-        specs = BatchFile(file, dict(kinds)).read()
+        specs = BatchFile(file, dict(kinds), job=job).read()
         if check:
             return _checked(file, len(specs), resources=True, as_json=given["as_json"])
         return finish(client, client.submit_specs(specs), given)

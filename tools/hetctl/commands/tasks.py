@@ -101,13 +101,26 @@ def task_columns(emulated: frozenset[str]) -> dict[str, Column[TaskInfo]]:
         "deadline": Column(
             lambda info: clock_time(info.deadline), lambda info: info.deadline
         ),
+        "job": Column(lambda info: info.job or "-", lambda info: info.job or None),
         "kinds": Column(lambda info: ",".join(info.kinds), lambda info: info.kinds),
         "energy": Column(
             lambda info: "-" if info.joules is None else readable_joules(info.joules),
             lambda info: info.joules,
         ),
-        "note": Column(lambda info: info.reason or "", lambda info: info.reason),
+        "note": Column(_note, lambda info: info.reason),
     }
+
+
+def _note(info: TaskInfo) -> str:
+    """Return why a task is where it is, with the instant that it waits for."""
+    return ": ".join(text for text in (beginning(info), info.reason) if text)
+
+
+def beginning(info: TaskInfo) -> str:
+    """Say when a task begins that waits for an instant; empty: it does not."""
+    if info.begins is None:
+        return ""
+    return f"retries in {readable_duration(max(0.0, info.begins - now()))}"
 
 
 @click.command("list")
@@ -119,6 +132,7 @@ def task_columns(emulated: frozenset[str]) -> dict[str, Column[TaskInfo]]:
     type=click.Choice(get_args(TaskState)),
     help="Show only tasks in this state.",
 )
+@click.option("--jobs", is_flag=True, help="List jobs instead of tasks.")
 @click.option("--mine", is_flag=True, help="Show only your own tasks.")
 @click.option("--user", help="Show only this user's tasks (name or uid).")
 @click.option(
@@ -144,8 +158,13 @@ def list_command(
     """List tasks that have not ended, and those that ended within a day.
 
     Columns for -o and --sort: id, name, app, type, state, where, done, moves, submitted,
-    started, finished, waited, took, user, priority, deadline, kinds, energy, note.
+    started, finished, waited, took, user, priority, deadline, job, kinds, energy, note.
+    --jobs lists jobs instead: the number of tasks by state, the time from the first
+    submission to the last end, the longest chain of tasks, and the one by the other.
     """
+    if given["jobs"]:
+        _list_jobs(selectors, socket, given, as_json=as_json)
+        return
     # report wrong column names before connecting to the daemon
     names = chosen(given["fields"], task_columns(frozenset()), SHOWN)
     ordered([], given["sort"], task_columns(frozenset()))
@@ -161,6 +180,24 @@ def list_command(
         lines = rows(kept, names, table_of)
         table(names, lines, parsable=given["parsable"])
     report_truncation(len(kept), total)
+
+
+def _list_jobs(
+    selectors: tuple[str, ...],
+    socket: Path | None,
+    given: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    from hetctl.commands.jobs import list_jobs
+
+    if selectors or given["states"] or given["user"]:
+        raise click.UsageError("--jobs goes with --mine, --since and --all only")
+    since = given["since"]
+    if since is None and not given["every"]:
+        since = now() - DAY_S
+    with connect(socket) as client:
+        list_jobs(client, mine=given["mine"], since=since, as_json=as_json)
 
 
 def _listed_tasks(
@@ -248,6 +285,10 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("progress", f"{100 * info.progress:.1f} %"),
         ("priority", str(info.priority) if info.priority else ""),
         ("after", ", ".join(str(task) for task in info.after)),
+        ("after any end of", ", ".join(str(task) for task in info.after_any)),
+        ("after a failure of", ", ".join(str(task) for task in info.after_notok)),
+        ("job", info.job),
+        ("takes results of", ", ".join(str(each.task) for each in info.inputs)),
         ("kinds", ", ".join(info.kinds)),
         ("submitted", iso(info.submitted)),
         ("started", iso(info.started)),
@@ -259,6 +300,8 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("snapshot", _snapshot_text(info)),
         ("params", _json_text(info.params)),
         ("exit code", None if info.exit_code is None else str(info.exit_code)),
+        ("waits", beginning(info)),
+        ("retries", f"{info.retried} of {info.retries}" if info.retries else ""),
         ("reason", info.reason),
         ("result", _json_text(told(info.result))),
         ("warnings", "\n".join(map(one_line, info.warnings))),

@@ -14,6 +14,7 @@ from hetctl.documents.parts import (
     Seconds,
     Share,
 )
+from hetctl.documents.tasks import JobPart
 from libtask.messages import TaskState
 
 
@@ -156,6 +157,7 @@ class Report(EnergyPart):
     resources: list[ResourceAccountPart]
     tasks: list[TaskAccountPart]
     usage: Annotated[UsagePart | None, Meta(description="null without --mine")]
+    jobs: Annotated[list[JobPart], Meta(description="jobs of these tasks")]
 
 
 class Gantt(TypedDict):

@@ -45,6 +45,10 @@ class DevicePart(TypedDict):
     metered_s: Seconds
     energy_source: Source
     avoided: list[AvoidedPart]
+    array_library: Annotated[
+        str | None,
+        Meta(description="`device.xp` there, in the environment of hetctl; null: none"),
+    ]
 
 
 class Devices(TypedDict):

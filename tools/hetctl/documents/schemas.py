@@ -17,7 +17,8 @@ SUBMITTED = ("hetctl/submitted-1", *TASKS)
 PRINTED: dict[str, tuple[str, ...]] = {
     "submit": SUBMITTED,
     "batch": (*SUBMITTED, "hetctl/batch-check-1"),
-    "list": TASKS,
+    "list": (*TASKS, "hetctl/jobs-1"),
+    "graph": ("hetctl/graph-1",),
     "run": ("hetctl/task-1",),
     "show": ("hetctl/task-1", *TASKS),
     "explain": ("hetctl/explanation-1", "hetctl/explanations-1"),

@@ -66,6 +66,46 @@ class LastOutputPart(TypedDict):
     lines: list[str]
 
 
+class JobPart(TypedDict):
+    """A job; tasks that were submitted again count in place of those that they repeat."""
+
+    name: str
+    owner: str
+    state: Annotated[
+        Literal["waiting", "running", "completed", "failed"],
+        Meta(description="failed: a task that was needed did not complete"),
+    ]
+    tasks: Annotated[dict[str, Count], Meta(description="number of tasks by state")]
+    submitted: Moment
+    finished: Moment | None
+    elapsed_s: Annotated[
+        Seconds,
+        Meta(description="from the first submission to the last end, or to now"),
+    ]
+    critical_path_s: Annotated[
+        Seconds,
+        Meta(description="the longest chain of tasks that depend on each other"),
+    ]
+    slowdown: Annotated[
+        float | None, Meta(description="elapsed time by critical path, once complete")
+    ]
+
+
+class Jobs(TypedDict):
+    """Jobs: `list --jobs`."""
+
+    format: Literal["hetctl/jobs-1"]
+    jobs: list[JobPart]
+
+
+class Graph(TypedDict):
+    """The file with the picture of a job: `graph`."""
+
+    format: Literal["hetctl/graph-1"]
+    file: str
+    job: JobPart
+
+
 class OrderPart(TypedDict):
     """An order of a user about a task."""
 
@@ -87,6 +127,7 @@ class Task(TypedDict):
     state: TaskState
     owner: str
     name: str
+    job: str | None
     resource: Annotated[
         str | None, Meta(description="the resource where it runs or waits")
     ]
@@ -134,6 +175,14 @@ class Task(TypedDict):
         bool, Meta(description="stopped by `hold` where it runs; it keeps its slot")
     ]
     attempts: Annotated[Count, Meta(description="workers lost since its last progress")]
+    retries: Annotated[
+        Count, Meta(description="times to run it again after failures of its own")
+    ]
+    retried: Annotated[Count, Meta(description="times that it was run again so")]
+    begins: Annotated[
+        Moment | None,
+        Meta(description="it does not begin before, if it waits for that"),
+    ]
     last_output: Annotated[
         LastOutputPart | None,
         Meta(description="null in listings: `show` has it"),
@@ -141,7 +190,17 @@ class Task(TypedDict):
     segments: Annotated[
         list[SegmentPart], Meta(description="empty in listings: `show` has them")
     ]
-    after: list[Id]
+    after: Annotated[list[Id], Meta(description="tasks that must complete first")]
+    after_any: Annotated[
+        list[Id], Meta(description="tasks that must end first, in any way")
+    ]
+    after_notok: Annotated[
+        list[Id], Meta(description="tasks that must end first, and not all complete")
+    ]
+    inputs: Annotated[
+        list[InputPart],
+        Meta(description="tasks whose results it takes; empty in listings"),
+    ]
     kinds: list[Kind]
     joules: Seconds | None
     energy_source: Source | None
@@ -158,6 +217,13 @@ class Task(TypedDict):
             description="orders of users about it; empty in listings: `show` has them"
         ),
     ]
+
+
+class InputPart(TypedDict):
+    """A task that must complete first, and whose result a task takes."""
+
+    task: Id
+    bytes: Annotated[Count, Meta(description="amount of data, if known; else 0")]
 
 
 class Tasks(TypedDict):

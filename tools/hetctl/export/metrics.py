@@ -70,6 +70,10 @@ def _of_daemon(status: StatusInfo) -> Iterator[Metric]:
     gauges = {
         "hetd_start_time_seconds": ("Start of the daemon, Unix time.", status.started),
         "hetd_resident_memory_bytes": ("Memory of the daemon.", status.memory_bytes),
+        "hetd_jobs": (
+            "Unfinished jobs: tasks with a name in common, or that depend on each other.",
+            status.jobs,
+        ),
         "hetd_workers": ("Running worker processes.", status.workers),
         "hetd_launchers": ("Users with a running launcher.", status.launchers),
         "hetd_watchers": ("Connections that watch tasks.", status.watchers),

@@ -30,19 +30,54 @@ import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
+from msgspec.structs import replace as replaced
 
 from hetctl.submission.variants import combinations, filled, member
-from hetctl.units import parse_duration
-from libtask.apps import Options, build, describe, resolve
-from libtask.documents import LARGEST_WHOLE, check_numbers, decoded
+from hetctl.units import parse_duration, parse_size
+from libtask.apps import Options, check_job, describe, drafted, resolve
+from libtask.documents import (
+    ALL_CORES,
+    LARGEST_WHOLE,
+    MAX_CORES,
+    MAX_RETRIES,
+    check_numbers,
+    decoded,
+)
 from libtask.errors import InputError
+from libtask.inputs import TaskReference
+from libtask.messages import ResultInput, TaskSpec, renumbered
 from libtask.parameters import one_line, suggestion
 
 if TYPE_CHECKING:
-    from libtask.messages import TaskSpec
+    from collections.abc import Sequence
+
+
+class Inflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Data from another task."""
+
+    source: str | int = msgspec.field(name="from")
+    """Name of an earlier task of the file, or id of a submitted one."""
+    bytes: int = 0
+    """Amount of the data, for the policy."""
+    parameter: str = ""
+    """Parameter that gets the result; of several tasks, the list of their results."""
+
+
+class EarlierTask(TaskReference):
+    """Stands for the result of another task, by its number in the file or its negated id."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    @property
+    def input_id(self) -> int:
+        return self._number
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,6 +92,12 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
     after: list[str | int] = []
     """Names of earlier tasks of the file, or ids of submitted ones."""
+    after_any: list[str | int] = []
+    """Those that may end in any way."""
+    after_notok: list[str | int] = []
+    """Those of which one at least must not complete."""
+    inputs: list[Inflow] = []
+    """Earlier tasks that pass data to this one."""
     priority: int = 0
     count: int = 1
     hold: bool = False
@@ -66,6 +107,14 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deadline: float | str | None = None
     """Time from submission to the deadline: seconds, or a duration such as "5s"."""
     overrun: Literal["continue", "stop"] = "continue"
+    cores: Annotated[int, Meta(ge=1, le=MAX_CORES)] | Literal["all"] | None = None
+    memory: int | str = 0
+    """Memory that each task needs: bytes, or a size such as "4G"."""
+    device_memory: int | str = 0
+    time: float | str | None = None
+    """Time for which each task may run: seconds, or a duration such as "30m"."""
+    retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] | None = None
+    """Maximum number of times that each task is run again if it fails."""
 
 
 KEYS = Entry.__struct_fields__
@@ -78,12 +127,16 @@ class BatchFile:
     Args:
         path: the file; `-` is standard input.
         kinds: the kind of each resource of the node; None: not known.
+        job: name of the job; empty: that in the file, if there is one.
 
     """
 
-    def __init__(self, path: Path, kinds: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, path: Path, kinds: dict[str, str] | None = None, job: str = ""
+    ) -> None:
         self._path = path
         self._kinds = kinds
+        self._job = job
         self._mistakes: list[str] = []
         self._specs: list[TaskSpec] = []
         self._named: dict[str, list[int]] = {}
@@ -109,16 +162,24 @@ class BatchFile:
             raise InputError(f"{self._path}: {error.strerror}") from error
         except (ValueError, InputError) as error:  # not TOML, or not UTF-8
             raise InputError(f"{self._path}: {one_line(error)}") from error
-        for key in set(document) - {"task"}:
-            self._mistake(
-                key,
-                f"unknown key{suggestion(key, ['task'])}; tasks are [[task]] tables",
-            )
+        for key in set(document) - {"task", "job"}:
+            hint = suggestion(key, ["task", "job"])
+            self._mistake(key, f"unknown key{hint}; tasks are [[task]] tables")
+        self._read_job(document.get("job", ""))
         tables = document.get("task", [])
         if not isinstance(tables, list) or not tables:
             self._mistake("task", "expected one or more [[task]] tables")
             return []
         return tables
+
+    def _read_job(self, name: object) -> None:
+        if not isinstance(name, str):
+            self._mistake("job", f"expected a text, got {name!r}")
+            return
+        try:
+            self._job = check_job(self._job or name)
+        except InputError as error:
+            self._mistake("job", str(error))
 
     def _text(self) -> str:
         if self._path == STANDARD_INPUT:
@@ -133,13 +194,18 @@ class BatchFile:
         self._check_keys(where, table)
         # wrong values are left out so that the rest is checked in the same run
         entry = _sound(table)
-        after = self._references(where, entry)
+        after = self._references(f"{where}.after", entry.after)
+        conditions = {
+            "after_any": self._references(f"{where}.after_any", entry.after_any),
+            "after_notok": self._references(f"{where}.after_notok", entry.after_notok),
+        }
         specs = self._described(where, entry)
         first = len(self._specs)
         self._name(where, entry, first, len(specs))
         self._check_places(where, entry, specs)
+        specs = [replaced(spec, after=after, **conditions) for spec in specs]
         self._specs += [
-            _after(spec, after, first + number) for number, spec in enumerate(specs)
+            _relative(spec, first + number) for number, spec in enumerate(specs)
         ]
 
     def _check_keys(self, where: str, table: dict[str, Any]) -> None:
@@ -166,23 +232,22 @@ class BatchFile:
             text = one_line(error).replace("`", "").replace("Expected", "expected")
             self._mistake(where, text.split(" - at")[0] + f": {value!r}")
 
-    def _references(self, where: str, entry: Entry) -> list[int]:
+    def _references(self, where: str, names: Sequence[str | int]) -> list[int]:
         """Return the positions of tasks in the file, and negated ids of submitted tasks."""
         found: list[int] = []
-        for index, name in enumerate(entry.after):
+        for index, name in enumerate(names):
             if isinstance(name, int) and name > 0:
                 found.append(-name)
             elif isinstance(name, str) and name in self._named:
                 found += self._named[name]
             else:
                 hint = suggestion(str(name), self._named)
-                self._mistake(
-                    f"{where}.after[{index}]", f"no earlier task {name!r}{hint}"
-                )
+                self._mistake(f"{where}[{index}]", f"no earlier task {name!r}{hint}")
         return found
 
     def _described(self, where: str, entry: Entry) -> list[TaskSpec]:
         """Return the tasks of a table; empty if it has a mistake."""
+        options = self._options(where, entry)
         if not entry.app:
             return []  # _check_keys has reported it
         try:
@@ -190,20 +255,41 @@ class BatchFile:
         except InputError as error:
             self._mistake(f"{where}.app", str(error))
             return []
-        options = self._options(where, entry)
+        inputs, results = self._inflows(where, entry)
         specs: list[TaskSpec] = []
         for number, variant in enumerate(self._variants(where, entry)):
             name = member(entry.name, variant, number)
-            params = filled(entry.params, variant) | variant
+            params = filled(entry.params, variant) | variant | results
             try:
-                task = build(app_class, params)
+                task = drafted(app_class, params)
                 spec = describe(task, entry.app, replace(options, name=name))
             except InputError as error:
                 values = "".join(f" with {key} = {v!r}" for key, v in variant.items())
                 self._mistake(f"{where}.params", f"{error}{values}")
                 return []  # the other variants would give the same error
-            specs += [spec] * entry.count
+            specs += [with_inputs(spec, inputs)] * entry.count
         return specs
+
+    def _inflows(
+        self, where: str, entry: Entry
+    ) -> tuple[dict[int, int], dict[str, Any]]:
+        """Return the bytes from each other task, and the parameters with results."""
+        inputs: dict[int, int] = {}
+        results: dict[str, Any] = {}
+        for index, each in enumerate(entry.inputs):
+            place = f"{where}.inputs[{index}]"
+            tasks = self._references(f"{place}.from", [each.source])
+            if each.bytes < 0:
+                self._mistake(
+                    f"{place}.bytes", f"expected at least 0, got {each.bytes}"
+                )
+            if each.parameter in {*entry.params, *entry.sweep, *entry.zip, *results}:
+                self._mistake(f"{place}.parameter", f"{each.parameter} is given twice")
+            inputs |= dict.fromkeys(tasks, max(0, each.bytes))
+            if each.parameter and tasks:
+                taken = [EarlierTask(task) for task in tasks]
+                results[each.parameter] = taken[0] if len(taken) == 1 else taken
+        return inputs, results
 
     def _variants(self, where: str, entry: Entry) -> list[dict[str, Any]]:
         """Return the swept values of each task; without a sweep, one empty variant."""
@@ -247,21 +333,33 @@ class BatchFile:
             hold=entry.hold,
             resources=tuple(entry.on),
             strip=entry.strip,
-            deadline_s=self._deadline(where, entry),
+            deadline_s=self._duration(f"{where}.deadline", entry.deadline),
             overrun=entry.overrun,
+            cores=ALL_CORES if entry.cores == "all" else entry.cores,
+            memory_bytes=self._size(f"{where}.memory", entry.memory),
+            device_bytes=self._size(f"{where}.device_memory", entry.device_memory),
+            time_limit_s=self._duration(f"{where}.time", entry.time),
+            job=self._job,
+            retries=entry.retries,
         )
 
-    def _deadline(self, where: str, entry: Entry) -> float | None:
-        if entry.deadline is None:
+    def _size(self, place: str, size: int | str) -> int:
+        try:
+            return parse_size(str(size)) if size else 0
+        except ValueError as error:
+            self._mistake(place, str(error))
+            return 0
+
+    def _duration(self, place: str, duration: float | str | None) -> float | None:
+        if duration is None:
             return None
         try:
-            seconds = _seconds(entry.deadline)
+            seconds = _seconds(duration)
         except ValueError as error:
-            self._mistake(f"{where}.deadline", str(error))
+            self._mistake(place, str(error))
             return None
         if not 0 < seconds < math.inf:  # TOML has inf and nan
-            text = f"expected seconds above 0, got {entry.deadline}"
-            self._mistake(f"{where}.deadline", text)
+            self._mistake(place, f"expected seconds above 0, got {duration}")
         return seconds
 
     def _name(self, where: str, entry: Entry, first: int, count: int) -> None:
@@ -293,7 +391,16 @@ def _seconds(deadline: float | str) -> float:
     return parse_duration(deadline) if isinstance(deadline, str) else deadline
 
 
-def _after(spec: TaskSpec, references: list[int], position: int) -> TaskSpec:
+def with_inputs(spec: TaskSpec, amounts: dict[int, int]) -> TaskSpec:
+    """Add the amounts of data that other tasks pass."""
+    places = {each.task: each.places for each in spec.inputs}
+    inputs = [
+        ResultInput(task, amount, places.get(task, []))
+        for task, amount in amounts.items()
+    ]
+    return replaced(spec, inputs=inputs)
+
+
+def _relative(spec: TaskSpec, position: int) -> TaskSpec:
     """Set the references in the form of the wire: `-k` is the k-th task before this one."""
-    after = [-each if each < 0 else each - position for each in references]
-    return msgspec.structs.replace(spec, after=after)
+    return renumbered(spec, lambda each: -each if each < 0 else each - position)

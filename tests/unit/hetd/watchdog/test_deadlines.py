@@ -2,89 +2,96 @@
 
 from __future__ import annotations
 
-from hetd.workers.watchdog import Deadlines
-from hetsched.ids import TaskId
+from typing import TYPE_CHECKING
+
+from hetd.workers.deadlines import Deadlines
 from hetsched.system import SECOND
 
-TASK = TaskId(1)
+if TYPE_CHECKING:
+    from hetd.workers.deadlines import WatchedTask
 
 
-def _complaints(deadlines: Deadlines, seconds: float) -> list[str]:
-    return [why for _, _, why in deadlines.overdue(int(seconds * SECOND))]
+class Watched:
+    """A task that is watched from instant 0 on."""
+
+    def __init__(self, deadlines: Deadlines, state_bytes: int = 0) -> None:
+        self.deadlines = deadlines
+        self.task = deadlines.begin(state_bytes, 0)
+
+    def progress(self, at: float, mean: float = 0.1, *, complete: bool = False) -> None:
+        now = int(at * SECOND)
+        self.deadlines.progressed(self.task, mean, complete=complete, now=now)
+
+    def complaint(self, seconds: float) -> str:
+        """Return what is wrong at this instant; empty: nothing."""
+        return complaint(self.deadlines, self.task, seconds)
 
 
-def _deadlines(state_bytes: int = 0) -> Deadlines:
-    deadlines = Deadlines(strip_s=10.0, setup_s=50.0)
-    deadlines.begin(TASK, 1, state_bytes, 0)
-    return deadlines
+def complaint(deadlines: Deadlines, task: WatchedTask, seconds: float) -> str:
+    late = task.deadline <= int(seconds * SECOND)
+    return deadlines.complaint(task) if late else ""
 
 
-def _progress(deadlines: Deadlines, at: float, mean: float = 0.1, **how: bool) -> None:
-    complete = how.get("complete", False)
-    deadlines.progressed(TASK, mean, complete=complete, now=int(at * SECOND))
+def a_task(state_bytes: int = 0) -> Watched:
+    return Watched(Deadlines(strip_s=10.0, setup_s=50.0), state_bytes)
 
 
 def test_set_up_may_take_longer_than_a_strip() -> None:
-    deadlines = _deadlines()
-    assert _complaints(deadlines, 49.0) == []
-    assert _complaints(deadlines, 51.0) == ["no strip was finished in 50 s"]
+    task = a_task()
+    assert task.complaint(49.0) == ""
+    assert task.complaint(51.0) == "no strip was finished in 50 s"
 
-    _progress(deadlines, at=45.0)  # what the next strips need may still be compiled
-    assert _complaints(deadlines, 94.0) == []
-    _progress(deadlines, at=60.0)
-    assert _complaints(deadlines, 71.0) == ["no checkpoint was reached in 10 s"]
+    task.progress(at=45.0)  # what the next strips need may still be compiled
+    assert task.complaint(94.0) == ""
+    task.progress(at=60.0)
+    assert task.complaint(71.0) == "no checkpoint was reached in 10 s"
 
 
 def test_long_strips_and_large_states_have_their_time() -> None:
-    deadlines = _deadlines(state_bytes=500_000_000)  # 10 s to copy at the worst
+    task = a_task(state_bytes=500_000_000)  # 10 s to copy at the worst
     for at in (2.0, 4.0):
-        _progress(deadlines, at, mean=2.0)
+        task.progress(at, mean=2.0)
 
-    assert _complaints(deadlines, 53.0) == []
-    assert _complaints(deadlines, 55.0) == ["no checkpoint was reached in 50 s"]
+    assert task.complaint(53.0) == ""
+    assert task.complaint(55.0) == "no checkpoint was reached in 50 s"
 
 
 def test_no_report_and_no_size_buys_more_time_than_has_gone_by() -> None:
     deadlines = Deadlines(strip_s=10.0, setup_s=50.0, memory=500_000_000)
-    deadlines.begin(TASK, 1, 1 << 62, 0)
+    task = Watched(deadlines, 1 << 62)
     for at in (1.0, 2.0):
-        _progress(deadlines, at, mean=1e9)
+        task.progress(at, mean=1e9)
 
-    assert _complaints(deadlines, 31.0) == []
-    assert _complaints(deadlines, 33.0) == ["no checkpoint was reached in 30 s"]
+    assert task.complaint(31.0) == ""
+    assert task.complaint(33.0) == "no checkpoint was reached in 30 s"
 
 
 def test_a_worker_has_to_come_sooner_than_set_up_ends() -> None:
     deadlines = Deadlines(strip_s=10.0, setup_s=500.0)
-    deadlines.await_worker(TASK, 1, 0)
-    deadlines.await_worker(TASK, 1, 80 * SECOND)  # asked for again: it waits no longer
+    task = deadlines.await_worker(0)
 
-    assert _complaints(deadlines, 89.0) == []
-    assert _complaints(deadlines, 91.0) == ["no worker came for it in 90 s"]
-    deadlines.begin(TASK, 1, 0, 91 * SECOND)
-    assert _complaints(deadlines, 92.0) == []
+    assert complaint(deadlines, task, 89.0) == ""
+    assert complaint(deadlines, task, 91.0) == "no worker came for it in 90 s"
 
 
 def test_saving_may_take_as_long_as_set_up() -> None:
-    deadlines = _deadlines()
+    task = a_task()
     for at in (1.0, 2.0):
-        _progress(deadlines, at)
+        task.progress(at)
 
-    _progress(deadlines, at=3.0, complete=True)
+    task.progress(at=3.0, complete=True)
 
-    assert _complaints(deadlines, 52.0) == []
-    assert len(_complaints(deadlines, 54.0)) == 1
+    assert task.complaint(52.0) == ""
+    assert task.complaint(54.0)
 
 
 def test_reports_put_nothing_off_for_a_task_that_is_to_yield() -> None:
-    deadlines = _deadlines()
+    task = a_task()
     for at in (1.0, 2.0):
-        _progress(deadlines, at)
+        task.progress(at)
 
-    deadlines.ordered(TASK, 3 * SECOND)
-    _progress(deadlines, at=12.0)
+    task.deadlines.ordered(task.task, 3 * SECOND)
+    task.progress(at=12.0)
 
-    assert _complaints(deadlines, 12.9) == []
-    assert _complaints(deadlines, 13.1) == ["did not yield within 10 s"]
-    deadlines.forget(TASK)
-    assert deadlines.tasks() == []
+    assert task.complaint(12.9) == ""
+    assert task.complaint(13.1) == "did not yield within 10 s"

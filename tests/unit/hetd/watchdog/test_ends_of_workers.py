@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetd.workers.watchdog import ASKS, KILL_S, LAUNCHER_S
+from hetsched.ids import TaskId
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
 from unit.hetd.watchdog.devices_on_trial import TWINS
@@ -61,6 +62,27 @@ def test_a_worker_that_leaves_costs_its_next_task_no_attempt(shell: Shell) -> No
     entry = shell.journal.find(task)
     assert entry is not None
     assert (entry.state, entry.attempts, len(entry.segments)) == ("completed", 0, 1)
+
+
+@pytest.mark.parametrize(("earlier", "attempts"), [(True, 0), (False, 2)])
+def test_workers_from_before_a_restart_may_all_have_other_code(
+    shell: Shell,
+    earlier: bool,  # noqa: FBT001  drawn by name
+    attempts: int,
+) -> None:
+    shell.launcher()
+    prefix = "before" if earlier else str(shell.store.incarnation)
+    names = [f"{prefix}-{number}" for number in range(3)]
+    shell.worker(names[0])
+    (task,) = shell.submit(a_spec())
+
+    for name, following in zip(names, [*names[1:], "next"], strict=True):
+        shell.reports.worker_leaves(a_peer(name))
+        shell.worker(following)
+
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (page.state, page.attempts) == ("running", attempts)
 
 
 @pytest.mark.parametrize("leaves", [True, False])
@@ -160,6 +182,22 @@ def test_tasks_that_kept_out_of_the_way_run_when_there_is_a_launcher(
 
     assert waits == ["queued"] * 4
     assert [shell.state(task) for task in mine] == ["running", "running", "queued"]
+
+
+def test_a_worker_that_is_asked_for_again_may_not_come_later(
+    shell: Shell, hands: Hands
+) -> None:
+    shell.launcher()
+    (task,) = shell.submit(a_spec())
+    binding = shell.pool.binding(task)
+    assert binding is not None
+    assert binding.watched is not None
+    before = binding.watched.deadline
+
+    hands.seconds += 80.0
+    shell.runtime.watchdog.runs(TaskId(task))
+
+    assert binding.watched.deadline == before
 
 
 def test_a_program_of_its_own_needs_no_launcher(shell: Shell, hands: Hands) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetd.devices.health import FIRST_PAUSE_S, TRIAL_S, Health
+from hetd.timers import Timers
 from hetsched import events as e
 from hetsched.system import SECOND
 from libtask import messages as m
@@ -95,7 +96,7 @@ def test_an_administrator_may_know_better(shell: Shell) -> None:
 
 def test_a_trial_without_an_answer_is_given_up() -> None:
     trials = Trials()
-    health = Health({d.spec.name: d.spec for d in DEVICES}, 1, trials.begin)
+    health = Health({d.spec.name: d.spec for d in DEVICES}, 1, Timers(), trials.begin)
     (lost,) = health.failed("gpu0", "boom", 0)
     assert lost == e.ResourceLost(
         "gpu0", "1 device errors in a row, the last one: boom"

@@ -158,8 +158,13 @@ BROKEN: dict[str, tuple[Callable[[System], None], str]] = {
     ),
     "waits for nothing": (
         _change(FOUR, unmet=frozenset()),
-        "waits for no task: task 4",
+        "waits for no task and no instant: task 4",
     ),
+    "waits for two things": (
+        lambda system: system.beginnings.add(system.tasks[FOUR]),
+        "waits for an instant while it does not wait, or waits for a task: task 4",
+    ),
+    "too often": (_change(ONE, retried=1), "was run again too often: task 1"),
 }
 
 

@@ -42,6 +42,65 @@ def test_a_task_runs_after_its_dependencies(a_scheduler: Start) -> None:
     ]
 
 
+def test_a_task_runs_after_whatever_end_of_others(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU])
+    node.handle(a_task(1, hold=True))
+    node.handle(a_task(2, after=[1], after_any=[1]))
+
+    actions = node.handle(e.TaskCancelled(ONE, "why not"))
+
+    assert actions == [
+        Record(ONE, State.CANCELLED, "cancelled", None, "why not"),
+        Record(TWO, State.QUEUED, "queued"),
+        *ran(TWO, 1, "cpu"),
+    ]
+
+
+def test_a_task_runs_if_one_of_several_did_not_complete(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU])
+    node.handle(a_task(1, hold=True))
+    node.handle(a_task(2))
+    node.handle(a_task(3, after=[1, 2], after_notok=[1, 2]))
+
+    node.handle(e.TaskCancelled(ONE, "why not"))
+    actions = node.handle(e.TaskFinished(TWO, 1))
+
+    assert actions == [
+        Record(TWO, State.COMPLETED, "completed", "cpu"),
+        Record(THREE, State.QUEUED, "queued"),
+        *ran(THREE, 2, "cpu"),
+    ]
+
+
+def test_a_task_for_failures_is_cancelled_if_there_are_none(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU])
+    node.handle(a_task(1))
+    node.handle(a_task(2, after=[1], after_notok=[1]))
+    node.handle(a_task(3, after=[2], after_any=[2]))
+
+    actions = node.handle(e.TaskFinished(ONE, 1))
+
+    assert actions == [
+        Record(ONE, State.COMPLETED, "completed", "cpu"),
+        Record(TWO, State.CANCELLED, "cancelled", None, "not needed: task 1 completed"),
+        Record(THREE, State.QUEUED, "queued"),
+        *ran(THREE, 2, "cpu"),
+    ]
+
+
+def test_a_failure_before_the_submission_counts(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU])
+    node.handle(a_task(2))
+    node.handle(a_task(3, after=[1, 2], after_notok=[2], notok_met=True))
+
+    actions = node.handle(e.TaskFinished(TWO, 1))
+
+    assert actions[1:] == [
+        Record(THREE, State.QUEUED, "queued"),
+        *ran(THREE, 2, "cpu"),
+    ]
+
+
 def test_dependents_of_a_cancelled_task_are_cancelled(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
     node.handle(a_task(1, hold=True))

@@ -1,0 +1,131 @@
+"""The contention of the node as it stands: loads of running tasks, belief about the others.
+
+The state enters and removes the tasks that run; the reactor takes in counters and progress.
+Policies read it through `System`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hetsched.belief import Belief
+from hetsched.contention import slowdown
+
+if TYPE_CHECKING:
+    from hetsched.contention import ContentionModel, Loads
+    from hetsched.events import CounterReading
+    from hetsched.ids import Nanoseconds, TaskId
+
+NOISE = 0.15
+"""Relative deviation of a task's time from its expectation that progress is judged with.
+The error of an expectation is the same for all reports of a task, hence more than the 10 %
+that a single one would have."""
+LEAST_REPORT = 0.05
+"""Reports on less than this share of a task are not taken in: they say too little."""
+
+
+@dataclass(slots=True)
+class RunningLoad:
+    """A running task.
+
+    Attributes:
+        alone: seconds expected of the whole task, alone, with its transfers.
+        since: instant of its start or of its last report.
+
+    """
+
+    alone: float
+    loads: Loads
+    since: Nanoseconds
+
+
+class Crowding:
+    """Loads that running tasks offer, and the belief about those of other programs.
+
+    Args:
+        model: of the node.
+
+    """
+
+    def __init__(self, model: ContentionModel) -> None:
+        self.model = model
+        self.belief = Belief(model)
+        self.demand: dict[str, float] = dict.fromkeys(model.shared, 0.0)
+        """Load that the running tasks offer to each shared resource."""
+        self.running: dict[TaskId, RunningLoad] = {}
+        self._changed: dict[str, Nanoseconds] = dict.fromkeys(model.shared, 0)
+
+    def enter(self, task: TaskId, alone: float, loads: Loads, now: Nanoseconds) -> None:
+        """Add a task that starts to run."""
+        self.leave(task, now)
+        self.running[task] = RunningLoad(alone, loads, now)
+        self._add(loads, 1.0, now)
+
+    def leave(self, task: TaskId, now: Nanoseconds) -> None:
+        """Remove a task that runs no longer."""
+        gone = self.running.pop(task, None)
+        if gone is not None:
+            self._add(gone.loads, -1.0, now)
+
+    def read(self, readings: tuple[CounterReading, ...], now: Nanoseconds) -> None:
+        """Take in counters."""
+        for reading in readings:
+            own = self.demand.get(reading.shared, 0.0)
+            self.belief.read(reading, own, now)
+
+    def report(
+        self, task: TaskId, share: float, seconds: float, now: Nanoseconds
+    ) -> None:
+        """Take in the time of strips, unless the known loads changed meanwhile.
+
+        Args:
+            task: the running task.
+            share: share of the task that the strips make up.
+            seconds: their computing time.
+            now: the present instant.
+
+        """
+        running = self.running.get(task)
+        if running is None:
+            return
+        since, running.since = running.since, now
+        changed = max((self._changed[x.shared] for x in running.loads), default=0)
+        if changed > since or share < LEAST_REPORT:
+            return
+        if not 0.0 < running.alone < math.inf:
+            return
+        factor = seconds / (share * running.alone)
+        self.belief.take_in_progress(running.loads, self.demand, factor, NOISE, now)
+
+    def slowdown_of(
+        self, loads: Loads, demand: dict[str, float], now: Nanoseconds
+    ) -> float:
+        """Return the expected slowdown of a task.
+
+        Args:
+            loads: of the task.
+            demand: load of the tasks that run, its own included.
+            now: the present instant.
+
+        """
+        expected = {
+            load.shared: self.belief.slowdown(
+                load.shared, demand.get(load.shared, 0.0), now
+            )
+            for load in loads
+        }
+        return slowdown(loads, expected, float)
+
+    def slowdown_if_started(self, loads: Loads, now: Nanoseconds) -> float:
+        """Return the expected slowdown of a task that starts beside those that run."""
+        demand = {x.shared: self.demand[x.shared] + x.demand for x in loads}
+        return self.slowdown_of(loads, demand, now)
+
+    def _add(self, loads: Loads, sign: float, now: Nanoseconds) -> None:
+        for load in loads:
+            self._changed[load.shared] = now
+            self.demand[load.shared] += sign * load.demand
+            if not self.running:
+                self.demand[load.shared] = 0.0  # rounding errors must not add up

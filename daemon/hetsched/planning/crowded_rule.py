@@ -1,0 +1,194 @@
+"""The rule of `contention-aware`: earliest expected end under the belief, bound late.
+
+A task gets a resource when a slot is free, not before. It is placed where its expected end
+and the harm to what runs are least; where that is a busy resource it waits for it. Running
+tasks leave a place that became crowded.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hetsched.planning.crowded_futures import Futures
+from hetsched.planning.expected_finish import ExpectedFinish
+from hetsched.planning.outlook import CHECKPOINT_S
+from hetsched.policy import Place, Preempt, Wake
+from hetsched.system import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetsched.contention import Loads
+    from hetsched.planning.expected_finish import Prospective, RunningTask
+    from hetsched.policy import Decision
+    from hetsched.system import System
+    from hetsched.tasks import TaskRecord
+
+RULE_SOONEST = "it is expected to end soonest there, also counting the harm to others"
+RULE_CROWDED = "where it runs is crowded: it is done sooner there"
+
+MOST_MOVES = 6
+"""A task that has moved this many times stays where it is."""
+CROWDED = 1.05
+"""A task that is slowed down by less than this does not move for it."""
+LEAST_WAIT_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class CrowdedRule:
+    """The rule and its parameters.
+
+    Attributes:
+        look: waiting tasks that one reaction considers.
+        harm_weight: weight of the seconds that other tasks take longer.
+        least_gain: a move must save this share of the time left, twice that with each
+            move that the task has made; 0: no task moves.
+
+    """
+
+    look: int = 32
+    harm_weight: float = 1.0
+    least_gain: float = 0.1
+
+    def decide(self, system: System) -> Iterator[Decision]:
+        """Place what should start now, and move what should leave its place."""
+        if not system.idle():
+            return
+        ends = ExpectedFinish(system)
+        waits = math.inf
+        if system.unplaced:
+            for task, chosen in self.assignments(ends):
+                if chosen.wait <= 0.0:
+                    yield Place(task.id, chosen.resource, rule=RULE_SOONEST)
+                else:
+                    waits = min(waits, chosen.wait)
+        if self.least_gain > 0.0:
+            yield from self._leave_crowds(ends)
+        if waits < math.inf and system.idle():
+            pause = max(int(waits * SECOND), int(LEAST_WAIT_S * SECOND))
+            yield Wake(system.now + pause)
+
+    def assignments(
+        self, ends: ExpectedFinish
+    ) -> Iterator[tuple[TaskRecord, Prospective]]:
+        """Yield waiting tasks in order, each with its best resource, which it takes."""
+        waiting = ends.ready(self.look)
+        for number, task in enumerate(waiting):
+            if not any(slots[0] <= 0.0 for slots in ends.free.values()):
+                return
+            chosen = self.choose(ends, task, waiting[number:])
+            if chosen is not None:
+                ends.take(chosen)
+                yield task, chosen
+
+    def choose(
+        self, ends: ExpectedFinish, task: TaskRecord, waiting: list[TaskRecord]
+    ) -> Prospective | None:
+        """Return the best resource for the first of the waiting tasks that have none yet."""
+        return self.best(ends.candidates(task))
+
+    def best(self, candidates: list[Prospective]) -> Prospective | None:
+        """Return the best of the resources that a task could go to."""
+        return min(candidates, key=self.cost, default=None)
+
+    def cost(self, candidate: Prospective) -> float:
+        return candidate.finish + self.harm_weight * candidate.harm
+
+    def _leave_crowds(self, ends: ExpectedFinish) -> Iterator[Preempt]:
+        """Move running tasks from crowded places to slots that nobody takes."""
+        system = ends.system
+        for name in system.idle():
+            if ends.free[name][0] > 0.0 or system.resources[name].shared:
+                continue
+            offers = [
+                (saved, each.task.sequence, each.task)
+                for here, running in ends.running.items()
+                if here != name
+                for each in running
+                if self._may_move(each, system)
+                and name in system.fit(each.task.row).expected
+                for saved in [self._saved(ends, each, here, name)]
+                if saved > 0.0
+            ]
+            best = max(offers, default=None, key=lambda offer: (offer[0], -offer[1]))
+            if best is not None:
+                ends.take(ends.prospective(best[2], name))
+                ends.running[best[2].assigned_to] = [
+                    each
+                    for each in ends.running[best[2].assigned_to]
+                    if each.task is not best[2]
+                ]
+                yield Preempt(best[2].id, name, RULE_CROWDED)
+
+    def _may_move(self, each: RunningTask, system: System) -> bool:
+        task = each.task
+        return (
+            task.id not in system.departing
+            and task.preemptible
+            and task.pinned is None
+            and task.moves < MOST_MOVES
+            and each.alone > 0.0
+            and (
+                each.left > CROWDED * each.alone
+                or system.best(task.row) != task.resource
+            )
+        )
+
+    def _saved(
+        self, ends: ExpectedFinish, each: RunningTask, here: str, there: str
+    ) -> float:
+        """Return the seconds saved beyond those that a move must save."""
+        task, system = each.task, ends.system
+        until = CHECKPOINT_S
+        if task.submitted.strips is not None:
+            until = each.left / max(task.submitted.strips * (1.0 - task.progress), 1.0)
+        alone = system.seconds(task.row, there)
+        loads: Loads = ()
+        if system.crowding is not None:
+            loads = system.crowding.model.loads.get((task.row.type, there), ())
+        rest = each.alone / max(system.seconds(task.row, here), 1e-9)
+        if rest == 0.0 or alone == math.inf:
+            return 0.0
+        moved = min(rest, 1.0) * alone * ends.slowdown(loads, loads)
+        moved += until + ends.moving(task, here, there)
+        least = self.least_gain * float(2**task.moves) * each.left
+        return each.left - moved - least
+
+
+BETTER = 0.02
+"""Share by which a roll-out must be better than that of the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookaheadRule(CrowdedRule):
+    """The rule, with the resources for the first tasks chosen by roll-outs.
+
+    Attributes:
+        futures: draws of other programs' loads; `seed`: of the draws.
+        tasks: waiting tasks, and `places` resources for each, that are compared.
+
+    """
+
+    futures: int = 4
+    tasks: int = 3
+    places: int = 5
+    seed: int = 0
+
+    def choose(
+        self, ends: ExpectedFinish, task: TaskRecord, waiting: list[TaskRecord]
+    ) -> Prospective | None:
+        found = sorted(ends.candidates(task), key=self.cost)[: self.places]
+        if len(found) < 2 or len(ends.chosen) >= self.tasks:  # noqa: PLR2004  a choice
+            return found[0] if found else None
+        futures = Futures(ends, waiting, self.futures, self.seed)
+        number = futures.numbers.get(task.id)
+        if number is None:
+            return found[0]
+        scores = [
+            futures.score({number: each.resource}) + self.harm_weight * each.harm
+            for each in found
+        ]
+        best = min(range(len(found)), key=scores.__getitem__)
+        return found[best if scores[best] < scores[0] * (1.0 - BETTER) else 0]

@@ -1,0 +1,250 @@
+"""When tasks would end: free slots, slowdown by what runs, and transfers of inputs.
+
+Estimates of one instant, made for each reaction of a policy. All times are seconds from
+now. A policy that places a task enters it, so that later ones see its slot and load taken.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from hetsched.planning.outlook import CHECKPOINT_S
+from hetsched.system import SECOND
+
+if TYPE_CHECKING:
+    from hetsched.contention import Loads
+    from hetsched.system import ResourceState, System
+    from hetsched.tasks import TaskRecord
+
+ROWS = 128
+"""Rows of waiting tasks that a reaction looks at: a bound of its time."""
+OF_ROW = 4
+"""Waiting tasks of a row that it looks at: they may belong to different jobs."""
+OVERDUE = 0.05
+"""A task that takes longer than expected is expected to take this share of its time more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prospective:
+    """A task on a resource.
+
+    Attributes:
+        wait: seconds until a slot is free; 0: one is.
+        duration: seconds from its start until its end, slowed down as expected.
+        loads: that it would offer.
+        harm: seconds by which the tasks that run there take longer, summed.
+
+    """
+
+    resource: str
+    wait: float
+    duration: float
+    loads: Loads
+    harm: float = 0.0
+
+    @property
+    def finish(self) -> float:
+        return self.wait + self.duration
+
+    @property
+    def cost(self) -> float:
+        return self.wait + self.duration + self.harm
+
+
+@dataclass(slots=True)
+class RunningTask:
+    """A running task.
+
+    Attributes:
+        alone: seconds that the rest of it takes alone.
+        left: seconds that it takes, slowed down as expected.
+
+    """
+
+    task: TaskRecord
+    loads: Loads
+    alone: float
+    left: float
+
+
+class ExpectedFinish:
+    """Expected ends of tasks in a system's present state.
+
+    Args:
+        system: what is scheduled.
+        crowded: whether slowdown is taken into account, where it is modelled.
+
+    """
+
+    def __init__(self, system: System, *, crowded: bool = True) -> None:
+        self.system = system
+        self.crowding = system.crowding if crowded else None
+        self.demand = dict(self.crowding.demand) if self.crowding else {}
+        self.running: dict[str, list[RunningTask]] = {}
+        self.free: dict[str, list[float]] = {}
+        """Resource -> seconds until each of its slots is free, ascending."""
+        self.chosen: list[Prospective] = []
+        """Tasks that were entered, in order."""
+        self._sensitive: dict[str, float] = {}
+        """Shared resource -> seconds alone of running tasks that are bound to it."""
+        for state in system.usable_states():
+            self.free[state.resource.name] = self._free_slots(state)
+        self._expect_arrivals()
+
+    def candidates(self, task: TaskRecord) -> list[Prospective]:
+        """Return how a waiting task would fare on each resource that can run it now."""
+        return [
+            self.prospective(task, name)
+            for name in self.system.affinities(task.row)
+            if name in self.free
+        ]
+
+    def prospective(self, task: TaskRecord, name: str) -> Prospective:
+        """Return how a waiting task would fare on a usable resource."""
+        alone, loads = self.system.alone(task, name)
+        alone *= 1.0 - task.progress
+        duration = alone * self.slowdown(loads, loads)
+        duration += self._preparing(task, name)
+        wait = self.free[name][0]
+        return Prospective(name, wait, duration, loads, self._harm(loads, duration))
+
+    def slowdown(self, loads: Loads, added: Loads) -> float:
+        """Return the slowdown of a task if `added` comes to the load of what runs."""
+        if self.crowding is None or not loads:
+            return 1.0
+        demand = {x.shared: self.demand[x.shared] for x in loads}
+        for each in added:
+            if each.shared in demand:
+                demand[each.shared] += each.demand
+        return self.crowding.slowdown_of(loads, demand, self.system.now)
+
+    def take(self, chosen: Prospective) -> None:
+        """Enter a task: it takes the slot that is free first."""
+        self.chosen.append(chosen)
+        slots = self.free[chosen.resource]
+        start = slots.pop(0)
+        insort(slots, start + chosen.duration)
+        if start <= 0.0 and self.crowding is not None:
+            for load in chosen.loads:
+                self.demand[load.shared] += load.demand
+
+    def ready(self, most: int) -> list[TaskRecord]:
+        """List waiting tasks without a place, at most `most`: least work left first.
+
+        In order of priority, of the work left of their jobs, of upward rank and of arrival.
+        """
+        found = waiting_without_place(self.system)
+        found.sort(key=self._turn)
+        return found[:most]
+
+    def _turn(self, task: TaskRecord) -> tuple[float, float, float, int]:
+        work = self.system.work_left_of(task)
+        return -task.priority, work, -self.system.rank(task), task.sequence
+
+    def _free_slots(self, state: ResourceState) -> list[float]:
+        name = state.resource.name
+        running = [self._running(task, name) for task in state.running.values()]
+        self.running[name] = running
+        for each in running:
+            for load in each.loads:
+                bound = load.bound * each.alone
+                self._sensitive[load.shared] = (
+                    self._sensitive.get(load.shared, 0.0) + bound
+                )
+        slots = sorted(each.left for each in running)
+        slots = [0.0] * (state.slots - len(slots)) + slots
+        queued = 0
+        for row in islice(state.queue.rows(), ROWS):
+            count = state.queue.count_of(row)
+            seconds = self.system.seconds(row, name)
+            if seconds == math.inf:
+                continue
+            # one by one for few tasks; many take their share of all slots
+            for _ in range(min(count, len(slots))):
+                insort(slots, slots.pop(0) + seconds)
+            more = max(count - len(slots), 0) * seconds / len(slots)
+            slots = [at + more for at in slots]
+            queued += count
+        return slots
+
+    def _running(self, task: TaskRecord, name: str) -> RunningTask:
+        if task.id in self.system.departing:
+            return RunningTask(task, (), 0.0, CHECKPOINT_S)
+        if task.suspended:  # by its owner, nobody knows until when
+            return RunningTask(task, (), 0.0, math.inf)
+        known = None
+        if self.crowding is not None:
+            known = self.crowding.running.get(task.id)
+        if known is not None and known.alone < math.inf:
+            whole, loads = known.alone, known.loads
+        else:
+            seconds = self.system.estimates.seconds(
+                task.row, self.system.resources[name]
+            )
+            whole, loads = seconds, ()
+        factor = self.slowdown(loads, ())
+        elapsed = (self.system.now - task.progress_at) / SECOND
+        alone = whole * (1.0 - task.progress) - elapsed / factor
+        alone = max(alone, OVERDUE * whole, CHECKPOINT_S)
+        return RunningTask(task, loads, alone, alone * factor)
+
+    def _expect_arrivals(self) -> None:
+        """Let tasks that will move take the slots of their destinations."""
+        for task in self.system.departing.values():
+            name = task.destination
+            if name in self.free and name != task.resource:
+                seconds = self.system.remaining(task, name)
+                if seconds < math.inf:
+                    slots = self.free[name]
+                    insort(slots, slots.pop(0) + CHECKPOINT_S + seconds)
+
+    def _harm(self, loads: Loads, duration: float) -> float:
+        """Return by how many seconds running tasks take longer beside a new one."""
+        if self.crowding is None or duration <= 0.0:
+            return 0.0
+        belief, now = self.crowding.belief, self.system.now
+        harm = 0.0
+        for load in loads:
+            sensitive = self._sensitive.get(load.shared, 0.0)
+            if sensitive > 0.0 and load.demand > 0.0:
+                own = self.demand[load.shared]
+                more = belief.slowdown(load.shared, own + load.demand, now)
+                more -= belief.slowdown(load.shared, own, now)
+                # nobody is slowed down for longer than the new task runs
+                harm += more * min(sensitive, duration * load.bound + duration)
+        return harm
+
+    def _preparing(self, task: TaskRecord, name: str) -> float:
+        """Return the seconds before it computes: its program is loaded, its state copied."""
+        resource = self.system.resources[name]
+        seconds = 0.0
+        if resource.reconfigure_s:
+            loaded = self.system.states[name].program
+            seconds = 0.0 if loaded == task.submitted.app else resource.reconfigure_s
+        here = task.last_resource
+        if here is not None and here != name and task.progress > 0.0:
+            seconds += self.moving(task, here, name)
+        return seconds
+
+    def moving(self, task: TaskRecord, here: str, there: str) -> float:
+        """Return the seconds to move the state of a task."""
+        seconds = task.submitted.migration_s
+        for side in (here, there):
+            link = self.system.resources[side].link_bytes_per_s
+            seconds += task.submitted.state_bytes / link if link else 0.0
+        return seconds
+
+
+def waiting_without_place(system: System) -> list[TaskRecord]:
+    """List the waiting tasks that a reaction looks at, in order of their rows."""
+    unplaced = system.unplaced
+    return [
+        task
+        for row in islice(unplaced.rows(), ROWS)
+        if system.affinities(row)
+        for task in unplaced.first_of(row, OF_ROW)
+    ]

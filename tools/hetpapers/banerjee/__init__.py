@@ -1,0 +1,1 @@
+"""Banerjee et al.: jobs as graphs of kernels, among tenants that nobody reports."""

@@ -1,0 +1,85 @@
+"""Runs of settings under policies, on all cores; each is done once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from hetpapers.banerjee.testbed import Setting, make_scenario
+from hetsim.simulate import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FIRST_SEED = 1000
+"""Seeds below were used while parameters were chosen."""
+FEW = 8
+"""Number of runs up to which one process is faster than several."""
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy in a setting; `parameters`: of the policy."""
+
+    policy: str
+    setting: Setting = field(default_factory=Setting)
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of two means over the same draws, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def completion_of(case: tuple[Contender, int]) -> float:
+    """Return the mean completion time of the jobs of one draw, in seconds."""
+    contender, seed = case
+    scenario = make_scenario(contender.setting, seed)
+    parameters = dict(contender.parameters)
+    result = simulate(scenario, contender.policy, parameters, seed=seed)
+    times = [job.completion for job in result.jobs or []]
+    return fmean(time for time in times if time is not None)
+
+
+def run_contenders(
+    contenders: Sequence[Contender], draws: int
+) -> dict[Contender, list[float]]:
+    """Run each contender on the same draws; return the completion time of each draw."""
+    wanted = list(dict.fromkeys(contenders))
+    cases = [(c, FIRST_SEED + number) for c in wanted for number in range(draws)]
+    workers = min(os.cpu_count() or 1, len(cases))
+    if len(cases) <= FEW or workers == 1:
+        found = [completion_of(case) for case in cases]
+    else:
+        # Not forked: the numeric libraries of this process may have threads.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            found = list(pool.map(completion_of, cases, chunksize=2))
+    return {
+        contender: found[number * draws : (number + 1) * draws]
+        for number, contender in enumerate(wanted)
+    }
+
+
+def ratio_of(times: Sequence[float], others: Sequence[float]) -> Ratio:
+    """Return the ratio of the means, with a paired bootstrap over the draws."""
+    generator = random.Random(1)
+    indices = range(len(times))
+    found = []
+    for _ in range(RESAMPLES):
+        drawn = generator.choices(indices, k=len(times))
+        whole = sum(others[i] for i in drawn)
+        found.append(sum(times[i] for i in drawn) / whole)
+    found.sort()
+    edge = RESAMPLES // 40
+    return Ratio(fmean(times) / fmean(others), found[edge], found[-1 - edge])
