@@ -24,13 +24,25 @@ FOLDERS = ["hardware", "hostile", "simulated", "sim", "system", "property"]
 """Those with long files, in the order in which they run; the others come after them."""
 
 
+WITH_PROCESSES = ["hardware", "hostile", "system"]
+"""Those whose tests run daemons, workers and drivers, all on the processors at hand."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let long files begin first: one that begins last keeps a single processor busy."""
-    tests = Path(__file__).parent
+    """Let long files begin first: one that begins last keeps a single processor busy.
+
+    A failed test of several processes runs once more: what other programs of the machine do
+    meanwhile may exceed any deadline. The summary lists it under RERUN.
+    """
     ranks = {folder: rank for rank, folder in enumerate(FOLDERS)}
-    items.sort(
-        key=lambda item: ranks.get(item.path.relative_to(tests).parts[0], len(ranks))
-    )
+    items.sort(key=lambda item: ranks.get(_folder(item), len(ranks)))
+    for item in items:
+        if _folder(item) in WITH_PROCESSES:
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
 @pytest.fixture
