@@ -68,7 +68,7 @@ class Future:
 
     def __init__(self, others: dict[str, float]) -> None:
         self.others = others
-        self.times: dict[tuple[int, str], float] = {}
+        self.times: dict[int, dict[str, float]] = {}
         self.lefts: list[float] = []
 
 
@@ -127,14 +127,17 @@ class Futures:
         play.go_on()
         return sum(play.finishes)
 
-    def time_of(self, future: Future, i: int, name: str) -> float:
-        found = future.times.get((i, name))
+    def times_of(self, future: Future, i: int) -> dict[str, float]:
+        """Return resource -> seconds of an item there in this future, without transfers."""
+        found = future.times.get(i)
         if found is None:
             item = self.items[i]
-            found = item.alone[name] * self._slowdown(
-                future, self._loads(item.row, name), added=True
-            )
-            future.times[i, name] = found
+            found = {
+                name: alone
+                * self._slowdown(future, self._loads(item.row, name), added=True)
+                for name, alone in item.alone.items()
+            }
+            future.times[i] = found
         return found
 
     def copying(self, item: FutureItem, name: str, places: list[str]) -> float:
@@ -330,19 +333,23 @@ class Play:
 
     def _start_ready(self) -> None:
         """Start what ends first where a slot is free; others reserve theirs."""
+        idle = sum(times[0] <= self.now for times in self.free.values())
+        if not idle:
+            return
         slots = {name: list(times) for name, times in self.free.items()}
         left: list[tuple[float, int]] = []
         for looked, entry in enumerate(self._ready):
-            idle = any(times[0] <= self.now for times in slots.values())
             if not idle or looked >= LOOK:
                 left += self._ready[looked:]
                 break
             finish, name = self._soonest(entry[1], slots)
             if not name:
                 continue  # nowhere, in this future
-            start = slots[name].pop(0)
-            insort(slots[name], finish)
+            there = slots[name]
+            start = there.pop(0)
+            insort(there, finish)
             if start <= self.now:
+                idle -= there[0] > self.now
                 self._start(entry[1], name, finish)
             else:
                 left.append(entry)
@@ -359,16 +366,18 @@ class Play:
 
     def _soonest(self, i: int, slots: dict[str, list[float]]) -> tuple[float, str]:
         """Return the end of an item and its resource, the one where it ends first."""
-        item, futures = self.items[i], self.futures
+        item, futures, now = self.items[i], self.futures, self.now
+        times = futures.times_of(self.future, i)
         forced = self.forced.get(i)
         best, where = math.inf, ""
-        for name in item.alone if forced is None else (forced,):
-            finish = max(slots[name][0], self.now)
-            finish += futures.time_of(self.future, i, name)
-            if finish < best:
+        for name in times if forced is None else (forced,):
+            finish = max(now, slots[name][0]) + times[name]
+            if finish >= best:
+                continue
+            if item.inputs:
                 finish += futures.copying(item, name, self.places)
-                if self.programs.get(name, item.app) != item.app:
-                    finish += futures.system.resources[name].reconfigure_s
-                if finish < best:
-                    best, where = finish, name
+            if self.programs and self.programs.get(name, item.app) != item.app:
+                finish += futures.system.resources[name].reconfigure_s
+            if finish < best:
+                best, where = finish, name
         return best, where
