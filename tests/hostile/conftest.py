@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -29,6 +30,7 @@ DESCRIPTORS = 1024
 MEMORY_MB = 64
 GROWTH = 32 << 20
 """Bytes by which an attack may leave the daemon larger."""
+MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory: nothing here is to last
 SOON_S = 10.0
 """Within which a client that means well is served; on a quiet machine it takes
 milliseconds (docs/reliability.md)."""
@@ -78,6 +80,14 @@ class Honest:
         assert self.error is None
         assert self.waits
         assert max(self.waits) < SOON_S, sorted(self.waits)[-5:]
+
+
+@pytest.fixture
+def memory_folder() -> Iterator[Path]:
+    """A folder in memory, where there is such a file system."""
+    where = MEMORY if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(dir=where) as made:
+        yield Path(made)
 
 
 @pytest.fixture(scope="session")

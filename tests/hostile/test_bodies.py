@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,27 +19,21 @@ if TYPE_CHECKING:
 
 CASES = int(os.environ.get("HETD_FUZZ_BODIES", "20000"))
 SEED = int(os.environ.get("HETD_FUZZ_SEED", "1"))
-MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory: nothing here is to last
 USER = USERS[0]
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    where = MEMORY if MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(dir=where) as made:
-        yield Path(made)
-
-
-@pytest.fixture
-def desk(folder: Path) -> Iterator[Desk]:
-    made = Desk(folder)
+def desk(memory_folder: Path) -> Iterator[Desk]:
+    made = Desk(memory_folder)
     yield made
     made.close()
 
 
 @pytest.mark.timeout(120 + CASES // 1000)
-def test_hostile_messages_are_answered_and_change_nothing_wrongly(folder: Path) -> None:
-    found = fuzz(folder, CASES, SEED)
+def test_hostile_messages_are_answered_and_change_nothing_wrongly(
+    memory_folder: Path,
+) -> None:
+    found = fuzz(memory_folder, CASES, SEED)
 
     assert found.bugs == []
     assert found.cases == CASES

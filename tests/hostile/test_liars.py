@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,26 +21,18 @@ if TYPE_CHECKING:
 
 CASES = int(os.environ.get("HETD_FUZZ_LIARS", "15000"))
 SEED = int(os.environ.get("HETD_FUZZ_SEED", "1"))
-MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory: nothing here is to last
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    where = MEMORY if MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(dir=where) as made:
-        yield Path(made)
-
-
-@pytest.fixture
-def shared(folder: Path) -> Iterator[SharedNode]:
-    made = SharedNode(folder)
+def shared(memory_folder: Path) -> Iterator[SharedNode]:
+    made = SharedNode(memory_folder)
     yield made
     made.close()
 
 
 @pytest.mark.timeout(120 + CASES // 500)
-def test_lies_cost_the_liar_only(folder: Path) -> None:
-    found = fuzz(folder, CASES, SEED)
+def test_lies_cost_the_liar_only(memory_folder: Path) -> None:
+    found = fuzz(memory_folder, CASES, SEED)
 
     assert found.wrong == [], f"after {found.cases} cases of seed {SEED}"
     assert found.cases >= CASES

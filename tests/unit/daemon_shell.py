@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -19,7 +20,7 @@ from hetsched.policies import make_policy
 from libtask import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 Kind = TypeVar("Kind", bound=m.Message)
@@ -162,3 +163,20 @@ class Shell:
     def finish(self, name: str, run: m.Run | m.Stage, **fields: Any) -> None:
         finished = m.Finished(run.task, run.epoch, **fields)
         self.reports.report(a_peer(name), finished)
+
+
+@contextmanager
+def restarting(folder: Path) -> Iterator[Callable[[], Shell]]:
+    """Yield what starts a daemon, and what starts it again over the same store."""
+    shells: list[Shell] = []
+
+    def start() -> Shell:
+        if shells:
+            shells[-1].commit()
+            shells[-1].close()
+        shells.append(Shell(folder))
+        shells[-1].runtime.restore()
+        return shells[-1]
+
+    yield start
+    shells[-1].close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from libtask import messages as m
-from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
+from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec, restarting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,18 +21,8 @@ LARGE = "x" * m.RESULT_INLINE
 @pytest.fixture
 def restart(tmp_path: Path) -> Iterator[Restart]:
     """Start a daemon, and start it again over the same store."""
-    shells: list[Shell] = []
-
-    def start() -> Shell:
-        if shells:
-            shells[-1].commit()
-            shells[-1].close()
-        shells.append(Shell(tmp_path))
-        shells[-1].runtime.restore()
-        return shells[-1]
-
-    yield start
-    shells[-1].close()
+    with restarting(tmp_path) as start:
+        yield start
 
 
 @pytest.fixture
