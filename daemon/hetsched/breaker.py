@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from hetsched.ids import Nanoseconds, TaskId
 from hetsched.limits import FIRST_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hetsched.events import Cause, TaskSubmitted
-    from hetsched.ids import Nanoseconds, TaskId
 
 SECOND: Nanoseconds = 1_000_000_000
 LONGEST_NS: Nanoseconds = 86_400 * SECOND

@@ -8,11 +8,12 @@ of a node are data for the scheduler; the simulator computes the truth by the sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 
 def slowdown_at_capacity(load: float) -> float:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetsched.belief import Belief
-from hetsched.contention import slowdown
+from hetsched.contention import Loads, slowdown
+from hetsched.ids import Nanoseconds
 
 if TYPE_CHECKING:
-    from hetsched.contention import ContentionModel, Loads
+    from hetsched.contention import ContentionModel
     from hetsched.events import CounterReading
-    from hetsched.ids import Nanoseconds, TaskId
+    from hetsched.ids import TaskId
 
 NOISE = 0.15
 """Relative deviation of a task's time from its expectation that progress is judged with.

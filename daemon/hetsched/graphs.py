@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from hetsched.ids import TaskId
+from hetsched.tasks import Row
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hetsched.ids import TaskId
-    from hetsched.tasks import Row, TaskRecord
+    from hetsched.tasks import TaskRecord
 
 STEPS_OF_ADDITION = 32
 """Ranks that the addition of a task may recompute."""

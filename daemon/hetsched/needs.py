@@ -20,16 +20,17 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from hetsched.ids import Nanoseconds
 from hetsched.queues import blocked_key
 from hetsched.system import LONGEST_S, SECOND
+from hetsched.tasks import TaskRecord
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from hetsched.ids import Nanoseconds, TaskId
+    from hetsched.ids import TaskId
     from hetsched.limits import Capacity, Needs
     from hetsched.system import System
-    from hetsched.tasks import TaskRecord
 
 MOST_EXAMINED = 100
 """Groups of equal blocked tasks that are examined, in order, when something becomes free."""

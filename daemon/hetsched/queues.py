@@ -86,7 +86,7 @@ class RunQueue:
             del self._heads[row]
             if self._orders is not None:
                 self._orders.pop(row, None)
-        elif entry is self._heads[row]:
+        elif self._heads[row][1] is task:
             self._heads[row] = bucket[0]
         self.touched = True
 
@@ -193,7 +193,8 @@ class BlockedTasks:
 
     def __iter__(self) -> Iterator[TaskRecord]:
         """Iterate in order."""
-        return (task for _, task in self._order)
+        for _, task in self._order:
+            yield task
 
     def push(self, task: TaskRecord) -> None:
         key = self._keys[task] = blocked_key(task)

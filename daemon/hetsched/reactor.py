@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hetsched.tasks import TaskRecord
 
 
-WAITS_IN_WORKER = (State.PREEMPTED, State.HELD)
+MAY_FINISH = (State.PREEMPTED, State.HELD, State.RUNNING)
 """States of a task that a worker may finish: the command to run it was not recorded."""
 
 
@@ -310,7 +310,7 @@ class Reactor:
 
     def _on_finished(self, event: e.TaskFinished) -> None:
         task = self.state.current(event.task, event.epoch)
-        if task is None or task.state not in (*WAITS_IN_WORKER, State.RUNNING):
+        if task is None or task.state not in MAY_FINISH:
             return
         self.state.mark_started(task)
         if task.state is State.RUNNING and not task.checkpointed:

@@ -294,9 +294,10 @@ class Scheduler:
         needs, name = self.state.needs, state.resource.name
         while len(state.running) < state.slots and state.queue:
             (head,) = state.queue.first(1)
-            able = (t for t in (head, *needs.pledged(name)) if needs.may_start(t, name))
-            task = next(able, None)
-            if task is None:
+            for task in [head, *needs.pledged(name)]:
+                if needs.may_start(task, name):
+                    break
+            else:
                 return
             state.queue.remove(task)
             self._start(task, state)

@@ -13,15 +13,16 @@ from hetsched.beginnings import Beginnings
 from hetsched.breaker import Breaker
 from hetsched.crowding import Crowding
 from hetsched.graphs import JobGraphs
+from hetsched.ids import Nanoseconds, TaskId
 from hetsched.queues import BlockedTasks, RunQueue
+from hetsched.tasks import TaskRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hetsched.contention import ContentionModel, Loads
     from hetsched.graphs import JobGraph
-    from hetsched.ids import Nanoseconds, TaskId
-    from hetsched.tasks import Row, TaskRecord
+    from hetsched.tasks import Row
 
 
 SECOND: Nanoseconds = 1_000_000_000
@@ -191,7 +192,8 @@ class System:
 
     def usable(self) -> Iterator[str]:
         """Iterate over the names of the resources that accept tasks."""
-        return (state.resource.name for state in self._usable)
+        for state in self._usable:
+            yield state.resource.name
 
     def usable_states(self) -> list[ResourceState]:
         """Return the states of the resources that accept tasks."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from hetsched import events as e
+from hetsched.ids import Nanoseconds, TaskId
+from hetsched.limits import Needs
 from libtask.errors import BugError
-
-if TYPE_CHECKING:
-    from hetsched.ids import Nanoseconds, TaskId
-    from hetsched.limits import Needs
 
 
 class State(StrEnum):
@@ -283,7 +281,7 @@ class TaskRecord:
         """Return why it fails, with the reason of each resource if there are several."""
         if len(self.failures) <= 1:
             return reason
-        each = (f"{name}: {why}" for name, why in self.failures.items())
+        each = [f"{name}: {why}" for name, why in self.failures.items()]
         return f"failed on {len(self.failures)} resources: {'; '.join(each)}"
 
     @property

@@ -299,7 +299,7 @@ def _nearest(points: Collection[Point], task_type: str, work: float) -> list[Poi
 
 
 def _interpolate(points: list[Point], task_type: str, work: float) -> Prediction:
-    computing = predict((p.known_computing(task_type) for p in points), work)
+    computing = predict([p.known_computing(task_type) for p in points], work)
     setups = list(_setups(points, task_type))
     if not setups:
         return computing

@@ -15,14 +15,16 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from hetsched.estimates.table import application
+from hetsched.planning.expected_finish import RunningTask
 from hetsched.system import SECOND
+from hetsched.tasks import Row
 
 if TYPE_CHECKING:
     from hetsched.contention import Loads
     from hetsched.graphs import GraphNode, JobGraph
     from hetsched.ids import TaskId
-    from hetsched.planning.expected_finish import ExpectedFinish, RunningTask
-    from hetsched.tasks import Row, TaskRecord
+    from hetsched.planning.expected_finish import ExpectedFinish
+    from hetsched.tasks import TaskRecord
 
 NO_JOB = -1
 LOOK = 8
@@ -222,11 +224,11 @@ class Futures:
             if task.progress <= 0.0:
                 number = self.numbers[task.id]
                 self.items[number].inputs += self.system.inputs_of(task)
-        tasks = [*ready[:ITEMS], *(run.running.task for run in self.runs)]
+        tasks = ready[:ITEMS] + [run.running.task for run in self.runs]
         for task in tasks:
             number = self._number_of(task)
             self.work_left[number] = self.system.work_left_of(task)
-        for graph in dict.fromkeys(self.system.job_of(task) for task in tasks):
+        for graph in dict.fromkeys([self.system.job_of(task) for task in tasks]):
             if graph is not None:
                 self._add_waiting(graph)
 

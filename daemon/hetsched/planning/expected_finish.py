@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from hetsched.contention import Loads
 from hetsched.planning.outlook import CHECKPOINT_S
 from hetsched.system import SECOND
+from hetsched.tasks import TaskRecord
 
 if TYPE_CHECKING:
-    from hetsched.contention import Loads
     from hetsched.system import ResourceState, System
-    from hetsched.tasks import TaskRecord
 
 ROWS = 128
 """Rows of waiting tasks that a reaction looks at: a bound of its time."""

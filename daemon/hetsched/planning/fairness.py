@@ -52,7 +52,7 @@ class Fairness:
         if not rates:
             return 0.0
         mean = math.fsum(rates.values()) / len(rates)
-        squares = math.fsum((rate - mean) ** 2 for rate in rates.values())
+        squares = math.fsum([(rate - mean) ** 2 for rate in rates.values()])
         members = max(len(rates) - int(self.sample), 1)
         return mean - self.factor * math.sqrt(squares / members)
 

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 from hetsched.planning.outlook import CHECKPOINT_S, Outlook
 from hetsched.policy import Place, Preempt
 from hetsched.queues import NEVER
-from hetsched.system import SECOND
+from hetsched.system import SECOND, System
+from hetsched.tasks import TaskRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hetsched.ids import Nanoseconds
-    from hetsched.system import Resource, System
-    from hetsched.tasks import Row, TaskRecord
+    from hetsched.system import Resource
+    from hetsched.tasks import Row
 
 
 WORTHWHILE = 1e-3

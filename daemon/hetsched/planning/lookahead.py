@@ -320,7 +320,8 @@ class LookAhead:
         for r in now.range:
             queue = now.queues[r]
             if 0 < now.node.slots[r] - len(now.on[r]) < len(queue):
-                yield from (Step(i, r, rule=NEXT) for i in self._unlike(queue))
+                for i in self._unlike(queue):
+                    yield Step(i, r, rule=NEXT)
         yield from self._moves_to(idle)
 
     def _helps(self, idle: list[int]) -> Iterator[Step]:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from hetsched.ids import Nanoseconds
 from hetsched.planning.hashed_random import drawn
 from hetsched.queues import NEVER
 
 if TYPE_CHECKING:
-    from hetsched.ids import Nanoseconds
     from hetsched.planning.interpretation import Interpretation
     from hetsched.system import ResourceState, System
     from hetsched.tasks import TaskRecord
@@ -135,7 +135,7 @@ def _machine(
         else resource.queue_limit
     )
     if limit is not None:
-        machine.places = max(limit - len(machine.queue), 0) + free
+        machine.places = float(max(limit - len(machine.queue), 0) + free)
     return machine
 
 

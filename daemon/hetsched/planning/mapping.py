@@ -8,14 +8,12 @@ in deadlines only, so both phases go through types, not tasks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from hetsched.ids import Nanoseconds
+from hetsched.planning.interpretation import Interpretation
+from hetsched.planning.machines import Machine
 from hetsched.queues import NEVER, DeadlineOrder
-
-if TYPE_CHECKING:
-    from hetsched.ids import Nanoseconds
-    from hetsched.planning.interpretation import Interpretation
-    from hetsched.planning.machines import Machine
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[int, ...]

@@ -117,13 +117,13 @@ def any_misfit(system: System) -> bool:
 
 def wake_when_settled(system: System, overhead: Overhead) -> Iterator[Wake]:
     """Wake when the next task that the heuristic may keep back has settled."""
-    settled = (
+    settled = [
         overhead.settled_at(task)
         for misfits in _misfits(system).values()
         for task in misfits
         if task.came_from is not None
         and system.affinity(task.row, task.came_from) > _affinity_here(system, task)
-    )
+    ]
     at = min((at for at in settled if at > system.now), default=None)
     if at is not None:
         yield Wake(at)

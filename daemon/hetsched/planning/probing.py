@@ -32,7 +32,7 @@ def probes_of(task: TaskRecord, system: System, count: int, seed: int) -> list[s
         for name in system.affinities(task.row)
         for slot in range(system.states[name].slots)
     )
-    return list(dict.fromkeys(name for _, name in drawn))[:count]
+    return list(dict.fromkeys([name for _, name in drawn]))[:count]
 
 
 def launches(system: System, count: int, seed: int) -> Iterator[tuple[TaskRecord, str]]:

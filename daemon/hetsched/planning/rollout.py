@@ -190,7 +190,7 @@ class Rollout:
             run = next(run for on in self.on for run in on if run.item == step.item)
             self._ask(run, step.resource, makes_way=step.makes_way)
             return
-        for queue in (*self.queues, *self.fronts):
+        for queue in self.queues + self.fronts:
             if step.item in queue:
                 queue.remove(step.item)
         if step.rule == NEXT:
