@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
+import cv2
 import msgspec
 import numpy as np
 import pytest
@@ -22,6 +25,7 @@ from hetdemo.checks import Verdict, check, check_all, read_planes
 from hetdemo.first_move import first_move
 from hetdemo.inputs import enlarged, make_inputs, nudged, pixel_pairs
 from hetdemo.machine import cpu_model, machine_lines, offered, resource_line
+from hetdemo.pipeline import JOB, resembling, submit_pipeline
 from hetdemo.progress import Followed, Names, bars
 from hetdemo.report import (
     Outcome,
@@ -50,7 +54,10 @@ from libtask.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hetdemo.inputs import Inputs
+    from libtask.client.client import Client
     from libtask.task import Task
 
 
@@ -228,6 +235,54 @@ def test_other_undefined_values_fail(inputs: Inputs, tmp_path: Path) -> None:
     np.save(tmp_path / "d.npy", np.nan_to_num(matrix))
 
     assert check(correlation, result).error == np.inf
+
+
+# ---------------------------------------------------------------- the graph of tasks
+
+
+class RecordingClient:
+    """Takes submissions; a handle is a number."""
+
+    def __init__(self) -> None:
+        self.submitted: list[tuple[str, Any, tuple[Any, ...]]] = []
+
+    @contextmanager
+    def graph(self, name: str) -> Iterator[None]:
+        assert name == JOB
+        yield
+
+    def submit(self, what: Any, *arguments: Any, name: str) -> SimpleNamespace:
+        self.submitted.append((name, what, arguments))
+        return SimpleNamespace(id=len(self.submitted))
+
+
+def test_the_graph_goes_from_a_photograph_to_a_steady_state(
+    inputs: Inputs, tmp_path: Path
+) -> None:
+    client = RecordingClient()
+    large = cv2.imread(str(inputs.flower), cv2.IMREAD_GRAYSCALE)
+    assert large is not None
+    small = tmp_path / "small.png"
+    cv2.imwrite(str(small), large[::3, ::3])
+
+    pipeline = submit_pipeline(cast("Client", client), small, tmp_path)
+    results: dict[int, Any] = {}
+    for number, (_, what, arguments) in enumerate(client.submitted, 1):
+        known = pipeline.jobs.get(number)
+        if known is None:
+            ready = [results.get(getattr(a, "id", 0), a) for a in arguments]
+            results[number] = what(*ready)
+        else:
+            results[number] = run(known.task)
+
+    assert [name for name, *_ in client.submitted] == [
+        "blur",
+        *("cut-left", "correlate-left", "cut-right", "correlate-right"),
+        *("make-chain", "markov"),
+    ]
+    for number, job in pipeline.jobs.items():
+        assert check(job.task, results[number]).passed, job.name
+    assert len(set(resembling(tmp_path / "steady.npy"))) == 3
 
 
 # ---------------------------------------------------------------- report

@@ -22,8 +22,9 @@ from hetdemo.checks import check_all
 from hetdemo.daemon import demo_daemon
 from hetdemo.first_move import first_move
 from hetdemo.flow import run_batch
-from hetdemo.inputs import make_inputs
+from hetdemo.inputs import make_inputs, write_flower
 from hetdemo.machine import machine_lines, offered
+from hetdemo.pipeline import resembling, submit_pipeline
 from hetdemo.progress import Followed, Names, Trials, bars
 from hetdemo.report import (
     LEGEND,
@@ -47,15 +48,22 @@ if TYPE_CHECKING:
 
 OUTPUT = Path("demo-output")
 INTERRUPTED = 130
+GRAPH_HELP = (
+    "run a graph of tasks instead: a photograph is blurred, the columns of both halves "
+    "are correlated, and a Markov chain is made of the coefficients"
+)
 
 
 def main() -> int:
     """Run the demo; return its exit status."""
-    argparse.ArgumentParser(prog="hetdemo", description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(prog="hetdemo", description=__doc__)
+    parser.add_argument("--graph", action="store_true", help=GRAPH_HELP)
+    chosen = parser.parse_args()
     console = Console(highlight=False)
     signal.signal(signal.SIGTERM, _leave)
     try:
-        good = Demo(console, OUTPUT.absolute()).run()
+        demo = Demo(console, OUTPUT.absolute())
+        good = demo.run_graph() if chosen.graph else demo.run()
     except HetError as error:
         console.print(f"hetdemo: {error}", style="bold red")
         return 1
@@ -111,6 +119,40 @@ class Demo:
         for line in missing:
             self._say(line, style="bold red")
         return not missing
+
+    def run_graph(self) -> bool:
+        """Run the graph of `hetdemo.pipeline`; return whether all results are right."""
+        self._step(f"Starting a daemon with the policy {POLICY!r}")
+        with demo_daemon(self._folder, POLICY) as client:
+            names = Names(client.devices())
+            self._step("Writing a photograph, and submitting what becomes of it")
+            folder = self._folder / "pipeline"
+            folder.mkdir(exist_ok=True)
+            pipeline = submit_pipeline(client, write_flower(folder), folder)
+            for handle in pipeline.steps:
+                state = handle.wait()
+                self._say(f"  {handle.info().name}: {state}")
+            infos = [handle.info() for handle in pipeline.steps]
+        checked = [info for info in infos if info.id in pipeline.jobs]
+        outcomes = self._check([pipeline.jobs[info.id] for info in checked], checked)
+        self._console.print(task_table(outcomes, names))
+        self._say(f"Picture of the graph: {self._draw_graph(infos)}")
+        if all(outcome.good for outcome in outcomes):
+            columns = ", ".join(map(str, resembling(folder / "steady.npy")))
+            self._say(f"columns that resemble all others most: {columns}")
+        self._console.print(summary(outcomes), style="bold")
+        return all(outcome.good for outcome in outcomes)
+
+    def _draw_graph(self, infos: list[TaskInfo]) -> Path:
+        """Draw the graph as `hetctl graph` does; return the picture's path."""
+        from hetctl.export.jobgraph import write_graph
+        from hetctl.views.jobs import jobs_of
+
+        picture = self._folder / "graph.svg"
+        end = max(info.finished or info.submitted for info in infos)
+        (job,) = jobs_of(infos, end)
+        write_graph(job, picture)
+        return picture
 
     def _compare(self, *, known: bool) -> None:
         """Print the benefit of migration."""

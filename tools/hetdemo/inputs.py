@@ -83,6 +83,17 @@ def write_photographs(inputs: Inputs) -> None:
     cv2.imwrite(str(inputs.flower_large), enlarged(grey, 10))
 
 
+def write_flower(folder: Path) -> Path:
+    """Write one photograph in grey, enlarged, into a folder; return the file."""
+    import cv2
+    from sklearn.datasets import load_sample_image
+
+    grey = cv2.cvtColor(load_sample_image("flower.jpg"), cv2.COLOR_RGB2GRAY)
+    file = folder / "flower-4x-16bit-grey.png"
+    cv2.imwrite(str(file), enlarged(grey, 4))
+    return file
+
+
 def enlarged(image: NDArray[np.uint8], factor: int) -> NDArray[np.uint16]:
     """Enlarge an 8-bit image; the pixels in between make use of 16 bits."""
     import cv2
