@@ -133,7 +133,10 @@ def test_an_exception_is_kept_with_its_traceback(
     assert str(error).endswith("ArithmeticError: on purpose")
     assert "before it" in error.output
     assert error.output[-1] == "ArithmeticError: on purpose"
-    assert "in its first strip on cpu:" in hetctl("show", str(handle.id))
+    assert "worker.py" not in str(error.__cause__)
+    shown = hetctl("show", str(handle.id))
+    assert "in its first strip on cpu:" in shown
+    assert shown.count("Traceback (most recent call last)") == 1
 
 
 def test_a_program_that_does_not_compile_shows_its_build_log(

@@ -11,7 +11,6 @@ import contextlib
 import io
 import os
 import pickle
-import traceback
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from libtask.errors import InputError, RemoteTraceback
 from libtask.inputs import TaskReference
 from libtask.results import MARK, Exact, restored
 from libtask.task import Size, Task
+from libtask.tracebacks import formatted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -272,7 +272,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def _pickled_error(error: Exception) -> bytes:
-    text = "".join(traceback.format_exception(error))
+    text = formatted(error)
     try:
         pickled = cloudpickle.dumps((error, text))
         pickle.loads(pickled)  # noqa: S301  some exceptions pickle, and then do not load

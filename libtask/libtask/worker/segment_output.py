@@ -11,13 +11,13 @@ import ctypes
 import os
 import sys
 import time
-import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from libtask.errors import CommandFailedError, HetError
 from libtask.messages import NAME_BYTES, Failed, cut
 from libtask.phase import own_page
+from libtask.tracebacks import formatted
 from libtask.worker.execution import NANOSECONDS
 from libtask.worker.last_output import of_failed
 
@@ -132,8 +132,7 @@ def _text(error: BaseException) -> str:
 
 def trace_of(error: BaseException) -> str:
     """Return the last lines of the traceback, at most `TRACE_BYTES` of them."""
-    text = "".join(traceback.format_exception(error))  # handles a failing __str__
-    encoded = text.encode(errors="replace")
+    encoded = formatted(error).encode(errors="replace")
     if len(encoded) <= TRACE_BYTES:
         return encoded.decode()
     tail = encoded[-TRACE_BYTES:].decode(errors="ignore")

@@ -364,11 +364,15 @@ def _segment_end(segment: Segment) -> str:
 
 
 def _last_output(info: TaskInfo) -> str | None:
-    """Return the last output of the last lost worker, with its phase."""
+    """Return the last output of the last lost worker, with its phase; no traceback again."""
     last = info.last_output
     if last is None or not (last.lines or last.phase):
         return None
-    return "\n".join([f"{last.phase or 'its end'}:", *map(one_line, last.lines)])
+    lines, trace = [*last.lines], info.trace.splitlines()
+    while lines and trace and lines[-1] == trace[-1]:
+        lines.pop()
+        trace.pop()
+    return "\n".join([f"{last.phase or 'its end'}:", *map(one_line, lines)])
 
 
 # ------------------------------------------------------------ explain
