@@ -32,5 +32,29 @@ class Clock:
     wall: Callable[[], float] = _time_of_day
 
 
+LEAST_STEP_S = 1.0
+"""Smaller differences of the two clocks are drift, not jumps."""
+
+
+class StepDetector:
+    """Finds jumps of the time of day, and of the monotonic clock in a suspended machine."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset = self._difference()
+
+    def step(self) -> float:
+        """Return by how many seconds the time of day jumped since the last call that found one."""
+        offset = self._difference()
+        step = offset - self._offset
+        if abs(step) < LEAST_STEP_S:
+            return 0.0
+        self._offset = offset
+        return step
+
+    def _difference(self) -> float:
+        return self._clock.wall() - self._clock.now() / 1e9
+
+
 SYSTEM_CLOCK = Clock()
 """The machine's own."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
+from hetd.clock import StepDetector
 from hetd.config import quotas
 from hetd.tasks.dependencies import Settled, settle
 from hetd.tasks.history_notes import HistoryNotes
@@ -61,6 +62,8 @@ GONE_ON = Settled(notok_met=True)
 """Dependencies of a task that did not wait for them any more when the daemon stopped."""
 TIMED_OUT = 124
 """Exit status of a command that is ended at its time limit, as with timeout(1)."""
+TIME_LOOK_S = 30
+"""Seconds between two looks for jumps of the time of day while a task waits for an instant."""
 FALLBACK = "finish-time"
 """Policy that replaces one of another package after an error."""
 
@@ -99,6 +102,7 @@ class Runtime:
         self._commands = commands
         self._history = HistoryNotes(scheduler.system, journal)
         self._pending: deque[Sequence[Event]] = deque()
+        self._steps = StepDetector(clock)
 
     def configure(self, config: Config) -> None:
         """Apply another configuration, except for settings that need a restart."""
@@ -170,6 +174,7 @@ class Runtime:
 
     def restore(self) -> None:
         """Load the settings of operators and the unfinished tasks."""
+        self._steps.step()
         chosen = self._settings.recall()
         if chosen is not None:
             self.change_policy(chosen)
@@ -253,6 +258,8 @@ class Runtime:
             ended: tasks that they depend on and that are known to have ended.
 
         """
+        if any(page.spec.begin is not None for page in pages):
+            self.dispatch_any(self._time_steps())  # these begins are converted after it
         settled = {page.id: settle(page.spec, self.journal, ended) for page in pages}
         submitted = [
             self.submission(page, notok_met=settled[page.id].notok_met)
@@ -295,7 +302,21 @@ class Runtime:
         scheduler, timers = self.scheduler, self._timers
         timers.set("trial", scheduler.next_trial(), lambda _now: [e.TrialDue()])
         timers.set("recall", scheduler.next_recall(), lambda _now: [e.TrainOverdue()])
-        timers.set("begin", scheduler.next_beginning(), lambda _now: [e.BeginningDue()])
+        due = scheduler.next_beginning()
+        timers.set("begin", due, lambda _now: [e.BeginningDue()])
+        if due is not None and not timers.has("time of day"):
+            look = self.clock.now() + TIME_LOOK_S * SECOND
+            timers.set("time of day", look, self._look_at_time)
+
+    def _look_at_time(self, _now: Nanoseconds) -> Sequence[Event]:
+        """Look for a jump of the time of day, and again later."""
+        self._set_timers()
+        return self._time_steps()
+
+    def _time_steps(self) -> Sequence[Event]:
+        """Return the event of a jump of the time of day since the last look; else nothing."""
+        step = self._steps.step()
+        return [e.TimeStepped(-round(step * SECOND))] if step else ()
 
     def _watch_overrun(self, page: TaskPage, submitted: e.TaskSubmitted) -> None:
         """Schedule the end of a task that may not run after its deadline."""

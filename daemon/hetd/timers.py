@@ -68,6 +68,10 @@ class Timers:
             self._replaced += 1
             self._drop_replaced()
 
+    def has(self, name: str) -> bool:
+        """Whether the timer of a name is set."""
+        return name in self._named
+
     def next(self) -> Nanoseconds | None:
         """Return the instant of the next timer; None: there is none."""
         while self._heap and self._heap[0].action is None:

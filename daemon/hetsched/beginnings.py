@@ -1,7 +1,7 @@
 """Instants before which waiting tasks may not begin.
 
-A task waits for an instant in the pause after a failure, if its owner wants it to be
-run again.
+A task waits for the instant at which its owner wants it to begin, and in the pause after a
+failure, if its owner wants it to be run again.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         needs: None: nothing but a slot is counted for it.
         time_limit_s: time for which it may run, in seconds.
         retries: how often it is run again after failures of its own.
+        begin: instant before which it does not begin; 0: none.
 
     """
 
@@ -91,6 +92,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
     after_notok: frozenset[TaskId] = frozenset()
     notok_met: bool = False
     retries: int = 0
+    begin: Nanoseconds = 0
 
 
 class TaskRestored(msgspec.Struct, frozen=True):
@@ -356,6 +358,12 @@ class BeginningDue(msgspec.Struct, frozen=True):
     """The instant of `Scheduler.next_beginning` has come: a task may begin."""
 
 
+class TimeStepped(msgspec.Struct, frozen=True):
+    """The time of day jumped: tasks that begin at a time of day begin `later` (negative: earlier)."""
+
+    later: Nanoseconds
+
+
 class FailuresForgotten(msgspec.Struct, frozen=True):
     """The failures of the selected applications and resources do not count any more.
 
@@ -441,6 +449,7 @@ Event: TypeAlias = (
     | TrialDue
     | TrainOverdue
     | BeginningDue
+    | TimeStepped
     | FailuresForgotten
     | CountersRead
     | NodeStarted

@@ -61,6 +61,7 @@ class Reactor:
             e.OwnerAttended: self._on_owner_attended,
             e.TrialDue: self._on_trial_due,
             e.TrainOverdue: self._on_train_overdue,
+            e.TimeStepped: self._on_time_stepped,
             e.FailuresForgotten: self._on_failures_forgotten,
             e.CountersRead: self._on_counters_read,
             e.PolicyChanged: self._on_policy_changed,
@@ -203,6 +204,10 @@ class Reactor:
 
     def _on_train_overdue(self, event: e.TrainOverdue) -> None:
         self.state.recall_overdue()
+
+    def _on_time_stepped(self, event: e.TimeStepped) -> None:
+        for task in self.system.tasks.values():
+            self.state.shift_begin(task, event.later)
 
     def _on_failures_forgotten(self, event: e.FailuresForgotten) -> None:
         gone = self.system.breaker.forget(

@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from hetsched import actions as a
 from hetsched.beginnings import pause
 from hetsched.breaker import LONGEST_REASON, Fault, Pair, key_of
@@ -307,6 +309,7 @@ class SchedulerState:
         row = self._row(event, event.resources)
         task = TaskRecord(event.task, row, event, self.system.now, self._sequence)
         task.needs = self.needs.capacity.bound(event.needs)
+        task.not_before = event.begin
         if self.system.breaker:
             self._avoid_from_start(task)
         task.virtual_start = self._next_virtual_start(task)
@@ -497,6 +500,18 @@ class SchedulerState:
             task.advance(Step.INSTANT_AWAITED, self.system.now)
         self.system.beginnings.add(task)
         return True
+
+    def shift_begin(self, task: TaskRecord, later: Nanoseconds) -> None:
+        """Change the instant at which a task begins as its owner asked, if it has not come."""
+        begin = task.submitted.begin
+        if begin <= self.system.now:
+            return
+        shifted = max(begin + later, 1)
+        task.submitted = structs.replace(task.submitted, begin=shifted)
+        if task.not_before == begin:  # it is not in the pause after a failure
+            task.not_before = shifted
+            if task in self.system.beginnings:
+                self.system.beginnings.add(task)
 
     def pause(self, task: TaskRecord, reason: str) -> None:
         """Let a task that failed, and is in no queue, run again after a pause.

@@ -74,6 +74,8 @@ class Options:
         job: name of the user's job that it belongs to; empty: none.
         retries: how often it is run again after failures of its own; None: as its class
             says.
+        begin: time before which it does not begin, in seconds since the epoch; None: at
+            once.
 
     """
 
@@ -93,6 +95,7 @@ class Options:
     time_limit_s: float | None = None
     job: str = ""
     retries: int | None = None
+    begin: float | None = None
 
 
 LONGEST_JOB = 100
@@ -354,6 +357,7 @@ def describe(task: Task | LateTask, app: str, options: Options) -> TaskSpec:
         device_bytes=options.device_bytes,
         time_limit_s=options.time_limit_s,
         retries=_retries(app_class, options),
+        begin=options.begin,
         cwd=str(Path.cwd()),
         version=version_of(app_class),
         **further,

@@ -27,6 +27,8 @@ MAX_BYTES = 1 << 60
 """Limits of the cores and of the memory that a task may need."""
 MAX_RETRIES = 100
 """Maximum number of retries of a task after failures of its own."""
+MAX_TIME = 1e10
+"""The latest time in seconds since the epoch, in the year 2286: it fits into nanoseconds."""
 LARGEST_WHOLE = (1 << 63) - 1
 """The largest whole number that a message or the store can hold."""
 

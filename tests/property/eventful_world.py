@@ -53,6 +53,7 @@ class EventfulWorld(World):
         preemptible=st.sampled_from([True, True, False]),
         needs=NEEDS,
         retries=st.sampled_from([0, 0, 1, 3]),
+        begins=st.one_of(st.none(), st.none(), st.floats(-5, 5)),
     )
     def submit(  # noqa: PLR0913, PLR0917  a task has that many independent properties
         self,
@@ -68,6 +69,7 @@ class EventfulWorld(World):
         preemptible: bool,  # noqa: FBT001  drawn by name
         needs: Needs | None,
         retries: int,
+        begins: float | None,
     ) -> None:
         number = len(self.submitted) + 1
         able = {name for name in names if RESOURCES[name].kind in kinds}
@@ -94,8 +96,10 @@ class EventfulWorld(World):
             preemptible=preemptible,
             needs=needs,
             retries=retries,
+            begin=max(0, self.now + int((begins or -1.0) * SECOND)),
         )
         self.submitted[event.task] = event
+        self.begins[event.task] = event.begin
         self.dispatch(event)
 
     @precondition(lambda self: self.submitted)
@@ -182,6 +186,14 @@ class EventfulWorld(World):
         if due is not None:
             self.now = max(self.now, due)
             self.dispatch(e.BeginningDue())
+
+    @rule(later=st.floats(-3.0, 3.0))
+    def let_the_time_of_day_jump(self, later: float) -> None:
+        shift = int(later * SECOND)
+        for task, begin in self.begins.items():
+            if begin > self.now + 1_000:  # the instant at which the event arrives
+                self.begins[task] = max(begin + shift, 1)
+        self.dispatch(e.TimeStepped(shift))
 
     @precondition(lambda self: self.running())
     @rule(pick=PICK, count=st.integers(2, 4))

@@ -99,6 +99,8 @@ class World(RuleBasedStateMachine):
         self.timer: int | None = None
         self.paused: dict[TaskId, int] = {}
         """Task -> instant before which it may not run again after its failure."""
+        self.begins: dict[TaskId, int] = {}
+        """Task -> instant before which its owner does not want it to start."""
 
     # ------------------------------------------------------------ steps
 
@@ -174,6 +176,7 @@ class World(RuleBasedStateMachine):
         assert binding.resource is None, "it runs already"
         assert self.can_run(action.task, action.resource)
         assert self.now >= self.paused.get(action.task, 0), "it did not pause"
+        assert self.now >= self.begins[action.task], "too early"
         self.demand_no_avoided(action)
         self.demand_conditions(action.task)
         binding.crew = action.epoch

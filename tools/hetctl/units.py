@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 from hetctl.output import now
-from libtask.documents import ALL_CORES, LARGEST_WHOLE, MAX_BYTES, MAX_CORES
+from libtask.documents import (
+    ALL_CORES,
+    LARGEST_WHOLE,
+    MAX_BYTES,
+    MAX_CORES,
+    MAX_TIME,
+)
 
 SECONDS = {
     "": 1.0,
@@ -188,7 +194,61 @@ def moment(text: str, now_s: float) -> float:
     except ValueError:
         pass  # not a duration: parse it as a time
     if _TIME_OF_DAY.fullmatch(text.strip()):
-        today = dt.datetime.fromtimestamp(now_s, dt.UTC).astimezone().date()
-        hour, _, rest = text.strip().partition(":")
-        text = f"{today}T{hour.zfill(2)}:{rest}"
+        return _on_day(_local_date(now_s), text)
     return dt.datetime.fromisoformat(text).timestamp()
+
+
+def _local_date(now_s: float) -> dt.date:
+    return dt.datetime.fromtimestamp(now_s, dt.UTC).astimezone().date()
+
+
+def _on_day(day: dt.date, text: str) -> float:
+    """Return a local time of a day in seconds since the epoch."""
+    hour, _, rest = text.strip().partition(":")
+    return dt.datetime.fromisoformat(f"{day}T{hour.zfill(2)}:{rest}").timestamp()
+
+
+class Beginning(click.ParamType[float]):
+    """A time from which a task may start, in seconds since the epoch."""
+
+    name = "time|+duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return beginning(value, now())
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def beginning(text: str, now_s: float) -> float:
+    """Parse `22:00` (the next one), `+2h`, or a date with or without a time.
+
+    Times without a zone are local.
+
+    Raises:
+        ValueError: the text has another form; the message shows the expected one.
+
+    """
+    try:
+        found = _beginning(text.strip(), now_s)
+    except (ValueError, OverflowError):
+        found = -1.0
+    if not 0 <= found <= MAX_TIME:
+        raise ValueError(
+            f"expected a time such as 22:00, +2h or 2026-01-02T03:04, got {text!r}"
+        )
+    return found
+
+
+def _beginning(text: str, now_s: float) -> float:
+    if text.startswith("+"):
+        return now_s + parse_duration(text[1:])
+    if not _TIME_OF_DAY.fullmatch(text):
+        return dt.datetime.fromisoformat(text).timestamp()
+    today = _local_date(now_s)
+    found = _on_day(today, text)
+    return found if found > now_s else _on_day(today + dt.timedelta(days=1), text)

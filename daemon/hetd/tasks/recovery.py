@@ -147,6 +147,7 @@ def submission(
         needs=_needs(spec),
         time_limit_s=math.inf if spec.time_limit_s is None else spec.time_limit_s,
         retries=spec.retries,
+        begin=_begin(page, clock),
         weight=1 + len(msgspec.msgpack.encode(spec.params)) // WEIGHTY,
     )
 
@@ -176,6 +177,13 @@ def _application(spec: m.TaskSpec) -> str:
 def _one_set(names: tuple[str, ...]) -> frozenset[str]:
     """Return a set of names; equal sets share one object, to save memory."""
     return frozenset(names)
+
+
+def _begin(page: TaskPage, clock: Clock) -> Nanoseconds:
+    """Convert the time at which a task may begin; 0: none, or the task has begun before."""
+    if page.spec.begin is None or page.started is not None:
+        return 0
+    return max(clock.now() + int((page.spec.begin - clock.wall()) * SECOND), 0)
 
 
 def _deadline(page: TaskPage, clock: Clock) -> Nanoseconds | None:

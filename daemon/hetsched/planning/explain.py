@@ -169,6 +169,8 @@ def _why_not_ready(system: System, task: TaskRecord) -> str:
     submitted = task.submitted
     if task in system.beginnings:
         seconds = max(0, task.not_before - system.now) / SECOND
+        if not task.retried:
+            return f"begins in {seconds:.0f} s, as its owner asked"
         return f"retries in {seconds:.0f} s, for time {task.retried} of {submitted.retries}"
     anyhow = submitted.after_any or submitted.after_notok
     end = "end" if anyhow else "complete"

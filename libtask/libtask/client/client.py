@@ -9,6 +9,7 @@ import weakref
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
@@ -82,6 +83,7 @@ class OptionFields(TypedDict, total=False):
     time_limit_s: float | None
     job: str
     retries: int | None
+    begin: float | datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,8 @@ class Client(ControlRequests):
         lists: dict[str, Any] = {name: fields.get(name, ()) for name in TUPLES}
         tuples: dict[str, Any] = {name: tuple(some) for name, some in lists.items()}
         job = check_job(fields.get("job") or self._job.get())
+        begin = fields.get("begin")
+        tuples["begin"] = begin.timestamp() if isinstance(begin, datetime) else begin
         return dataclasses.replace(Options(**fields), **tuples, job=job)  # type: ignore[arg-type]  # lists become tuples right here
 
     def submit_specs(self, specs: Sequence[TaskSpec]) -> list[TaskHandle]:

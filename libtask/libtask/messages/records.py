@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from libtask.documents import ALL_CORES, MAX_BYTES, MAX_CORES, MAX_RETRIES
+from libtask.documents import (
+    ALL_CORES,
+    MAX_BYTES,
+    MAX_CORES,
+    MAX_RETRIES,
+    MAX_TIME,
+)
 from libtask.messages.base import (
     EXTRA_BYTES,
     MAX_ATTACHMENTS,
@@ -150,6 +156,8 @@ class TaskSpec(Record, frozen=True):
     """Seconds for which it may run; None: any time."""
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] = 0
     """Maximum number of times that it is run again after failures of its own."""
+    begin: Annotated[float, msgspec.Meta(ge=0, le=MAX_TIME)] | None = None
+    """Time before which it does not begin, in seconds since the epoch; None: at once."""
 
 
 def dependencies(spec: TaskSpec) -> list[int]:

@@ -15,6 +15,7 @@ from hetd.config import Config, LimitsTable
 from hetsched.policies import POLICIES
 from libtask import messages as m
 from libtask.documents import ALL_CORES
+from torture.simulation.world import EPOCH
 
 if TYPE_CHECKING:
     from random import Random
@@ -113,13 +114,14 @@ def with_needs(config: Config, chance: Random) -> Config:
 
 def draw_needs(chance: Random) -> dict[str, Any]:
     """Draw what a task needs: fields of its description."""
-    limited = chance.random() < 0.2
+    limited, begins = chance.random() < 0.2, chance.random() < 0.2
     return {
         "cores": chance.choice((0, 0, 1, 1, 2, ALL_CORES)),
         "memory_bytes": chance.choice((0, 0, 1 << 20, 12 << 20)),
         "device_bytes": chance.choice((0, 0, 1 << 20)),
         "time_limit_s": chance.uniform(0.5, 30) if limited else None,
         "retries": chance.choice((0, 0, 1, 3)),
+        "begin": EPOCH + chance.uniform(-5, 30) if begins else None,
     }
 
 

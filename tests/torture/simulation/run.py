@@ -112,6 +112,7 @@ class Run:
     def _work_without_faults(self) -> None:
         """Let everything end, as nothing goes wrong any more."""
         self._world.note("world", "calm")
+        self._world.put_right()
         setup = self._setup
         self._finishers = [setup.client(user) for user in [*setup.users, setup.admin]]
         for client in self._finishers:

@@ -60,6 +60,10 @@ class World:
         self._offset += seconds
         self.note("world", "wall clock jumps", round(seconds))
 
+    def put_right(self) -> None:
+        """Set the time of day to the true one."""
+        self._offset = 0.0
+
     def after(self, delay: int, call: Callable[..., None], *given: Any) -> None:
         """Let something happen in `delay` nanoseconds; at one instant, in this order."""
         self._sequence += 1

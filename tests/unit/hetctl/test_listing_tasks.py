@@ -122,6 +122,15 @@ def test_tasks_of_before_count_as_one_submission(daemon: FakeDaemon) -> None:
     assert ids("show", "@a") == [1, 2]
 
 
+def test_a_task_that_waits_for_its_time_says_when_it_begins(
+    daemon: FakeDaemon,
+) -> None:
+    begins = time.time() + 40.0  # noqa: TID251  shown from the time of day
+    daemon.tasks = {1: a_task(1, state="waiting", begins=begins)}
+
+    assert text("list", "-o", "note").splitlines()[1].startswith("begins in ")
+
+
 def test_a_task_that_pauses_says_when_it_retries_and_why(daemon: FakeDaemon) -> None:
     pauses = {"retries": 3, "retried": 1, "begins": time.time() + 40.0}  # noqa: TID251  shown from the time of day
     reason = "exit status 3"

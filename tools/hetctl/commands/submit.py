@@ -27,7 +27,7 @@ from hetctl.submission.programs import (
 )
 from hetctl.submission.scripts import content_of, is_script, options_in
 from hetctl.submission.variants import filled, indexes, member
-from hetctl.units import ByteSize, CoreCount, Duration, Whole
+from hetctl.units import Beginning, ByteSize, CoreCount, Duration, Whole
 from hetctl.waiting import Manner, ranges, wait_for
 from libtask.documents import MAX_RETRIES
 from libtask.errors import DaemonUnreachableError, HetError, InputError, NotFoundError
@@ -187,6 +187,11 @@ def scheduled(function: Any) -> Any:
             "--retries",
             type=click.IntRange(0, MAX_RETRIES),
             help="Times to run it again if it fails, after pauses of 1 s, 2 s, 4 s, ... 1 min.",
+        ),
+        click.option(
+            "--begin",
+            type=Beginning(),
+            help="Time from which the task may start: 22:00, +2h, 2026-01-02T03:04.",
         ),
         click.option("--name", default="", help="Label to select the task by."),
         job_option,
@@ -503,6 +508,7 @@ def _options(client: Client, given: dict[str, Any]) -> Options:
         device_bytes=given["device_memory"] or 0,
         time_limit_s=_time_limit(given["time_limit"]),
         retries=given["retries"],
+        begin=given["begin"],
     )
 
 
@@ -559,7 +565,8 @@ def batch_command(file: Path, *, check: bool, job: str, **given: Any) -> int:
     may end in any way, and for tasks that do not all complete.
 
     Further keys: priority, count, hold, on (resources), strip, deadline ("5s"),
-    overrun ("continue" or "stop"). A sweep is one task per combination of values,
+    overrun ("continue" or "stop"), cores, memory, device_memory, time, retries, begin
+    ("22:00"). A sweep is one task per combination of values,
     zip combines values side by side; {n} in a text is replaced by the value of n:
 
     \b

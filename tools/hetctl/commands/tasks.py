@@ -120,7 +120,8 @@ def beginning(info: TaskInfo) -> str:
     """Say when a task begins that waits for an instant; empty: it does not."""
     if info.begins is None:
         return ""
-    return f"retries in {readable_duration(max(0.0, info.begins - now()))}"
+    verb = "retries" if info.retried else "begins"
+    return f"{verb} in {readable_duration(max(0.0, info.begins - now()))}"
 
 
 @click.command("list")

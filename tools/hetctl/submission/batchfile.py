@@ -25,6 +25,7 @@ counted from 0.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import math
 import sys
 import tomllib
@@ -36,8 +37,9 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace as replaced
 
+from hetctl.output import now
 from hetctl.submission.variants import combinations, filled, member
-from hetctl.units import parse_duration, parse_size
+from hetctl.units import beginning, parse_duration, parse_size
 from libtask.apps import Options, check_job, describe, drafted, resolve
 from libtask.documents import (
     ALL_CORES,
@@ -115,6 +117,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time for which each task may run: seconds, or a duration such as "30m"."""
     retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] | None = None
     """Maximum number of times that each task is run again if it fails."""
+    begin: Any = None
+    """Time from which each task may start: a TOML time, or a text such as "+2h"."""
 
 
 KEYS = Entry.__struct_fields__
@@ -341,6 +345,7 @@ class BatchFile:
             time_limit_s=self._duration(f"{where}.time", entry.time),
             job=self._job,
             retries=entry.retries,
+            begin=self._beginning(f"{where}.begin", entry.begin),
         )
 
     def _size(self, place: str, size: int | str) -> int:
@@ -349,6 +354,16 @@ class BatchFile:
         except ValueError as error:
             self._mistake(place, str(error))
             return 0
+
+    def _beginning(self, place: str, begin: object) -> float | None:
+        if begin is None:
+            return None
+        moment = isinstance(begin, dt.date | dt.time)
+        try:
+            return beginning(begin.isoformat() if moment else str(begin), now())
+        except ValueError as error:
+            self._mistake(place, str(error))
+            return None
 
     def _duration(self, place: str, duration: float | str | None) -> float | None:
         if duration is None:
