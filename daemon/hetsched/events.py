@@ -61,6 +61,8 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         time_limit_s: time for which it may run, in seconds.
         retries: how often it is run again after failures of its own.
         begin: instant before which it does not begin; 0: none.
+        array: name of the owner's array that it is a member of.
+        at_once: members of that array that may run at once; 0: any number.
 
     """
 
@@ -93,6 +95,8 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
     notok_met: bool = False
     retries: int = 0
     begin: Nanoseconds = 0
+    array: str = ""
+    at_once: int = 0
 
 
 class TaskRestored(msgspec.Struct, frozen=True):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from hetsched.arrays import array_of
 from hetsched.tasks import PLACEABLE, State
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
+    from hetsched.arrays import ArrayKey
     from hetsched.queues import RunQueue
     from hetsched.system import ResourceState, System
     from hetsched.tasks import TaskRecord
@@ -20,11 +23,8 @@ NOWHERE: list[str] = []
 def check(system: System) -> None:
     """Raise `BugError` if a task is in two places or none, or a slot is used twice."""
     places: dict[int, list[str]] = {}
-    _check_queue("unplaced", None, system.unplaced, places)
-    for queue in system.displaced:
-        _check_queue("displaced", None, queue, places)
-    for owner, queue in system.deferred.items():
-        _check_queue(f"deferred, of {owner}", None, queue, places)
+    _check_unplaced(system, places)
+    _check_arrays(system)
     _check_blocked(system, places)
     for name, state in system.states.items():
         _check_queue(f"queue of {name}", name, state.queue, places)
@@ -58,6 +58,36 @@ def _check_queue(
         head = queue.head_of(row)
         if head not in queue or head.row is not row:
             raise BugError(f"{where} has a wrong head")
+
+
+def _check_unplaced(system: System, places: dict[int, list[str]]) -> None:
+    """Check the queues of tasks that wait for no resource yet."""
+    _check_queue("unplaced", None, system.unplaced, places)
+    for queue in system.displaced:
+        _check_queue("displaced", None, queue, places)
+    for owner, queue in system.deferred.items():
+        _check_queue(f"deferred, of {owner}", None, queue, places)
+    for (_, array), queue in system.arrays.items():
+        _check_queue(f"array {array}", None, queue, places)
+
+
+def _check_arrays(system: System) -> None:
+    """Check that the admitted members of each array are within its limit."""
+    admitted: Counter[ArrayKey] = Counter()
+    most: dict[ArrayKey, int] = {}
+    for task in system.tasks.values():
+        key = array_of(task)
+        if key is not None:
+            most[key] = max(most.get(key, 0), task.submitted.at_once)
+            up = task.state is State.RUNNING or task.state in PLACEABLE
+            admitted[key] += up and system.array_queue(task) is None
+    for key, count in admitted.items():
+        if count > most[key]:
+            raise BugError(
+                f"{count} tasks of array {key} are admitted: {most[key]} may be"
+            )
+    if not all(system.arrays.values()):
+        raise BugError("an array without waiting tasks has a queue")
 
 
 def _check_blocked(system: System, places: dict[int, list[str]]) -> None:

@@ -130,10 +130,15 @@ class AdmissionQuota:
         self.quotas = quotas
         self._inside.clear()
         for task in self._system.tasks.values():
-            up = task.state.placeable and self.deferred_queue(task) is None
+            up = task.state.placeable and not self._is_hidden(task)
             if up or task.resource is not None:
                 self.enter(task)
         self.review()
+
+    def _is_hidden(self, task: TaskRecord) -> bool:
+        """Whether a waiting task waits for a quota, or for others of its array."""
+        array = self._system.array_queue(task)
+        return array is not None or self.deferred_queue(task) is not None
 
     def admit_deferred(self, most: int) -> Iterator[TaskRecord]:
         """Admit and yield deferred tasks, in order; at most `most`."""

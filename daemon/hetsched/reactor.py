@@ -524,6 +524,7 @@ class Reactor:
             return
         state = self.system.states.get(event.resource)
         free = state is not None and len(state.running) < state.slots
+        free = free and self.system.array_queue(task) is None
         self.state.withdraw(task)
         if state is not None and free and state.up and task.state is State.PREEMPTED:
             task.advance(Step.RESTORED, self.system.now)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from hetsched import actions as a
+from hetsched.arrays import ArrayLimits
 from hetsched.beginnings import pause
 from hetsched.breaker import LONGEST_REASON, Fault, Pair, key_of
 from hetsched.needs import NeedsLedger
@@ -52,6 +53,7 @@ class SchedulerState:
         self.limits = limits
         self.actions: list[Action] = []
         self.admission = AdmissionQuota(system, limits.quotas)
+        self.arrays = ArrayLimits(system)
         self.needs = NeedsLedger(system, limits.capacity)
         self._fair_queue = FairQueue()
         self._epoch = first_epoch
@@ -86,7 +88,8 @@ class SchedulerState:
 
     def finish(self) -> list[Action]:
         """Record tasks whose queue changed and circuits that changed; return all actions."""
-        if self.admission.may_admit or self.unfinished or self.needs.may_admit:
+        may_admit = self.admission.may_admit or self.arrays.may_admit
+        if may_admit or self.unfinished or self.needs.may_admit:
             # A task can be admitted, for the policy to place, or work is left.
             self.actions.append(a.SetTimer(self.system.now + 1))
         if self._replaced:
@@ -141,6 +144,8 @@ class SchedulerState:
         task = self._waiting(task_id)
         if self.admission.deferred_queue(task) is not None:
             return  # deferred by a quota, whatever a policy decides
+        if self.system.array_queue(task) is not None:
+            return  # it waits for others of its array
         if task in self.system.blocked:
             return  # it waits for cores or memory
         if resource not in self.system.affinities(task.row):
@@ -359,6 +364,7 @@ class SchedulerState:
 
     def occupy(self, task: TaskRecord, state: ResourceState) -> None:
         """Assign a slot of a resource to a task."""
+        self.arrays.enter(task)
         self.admission.enter(task)
         task.resource = task.last_resource = state.resource.name
         task.since = self.system.now
@@ -401,7 +407,11 @@ class SchedulerState:
         self._push(task, resource, task.rank)
 
     def admit_deferred(self) -> None:
-        """Queue deferred tasks that their owners' quotas admit by now."""
+        """Queue deferred tasks that their arrays, and their owners' quotas, admit by now."""
+        for task in self.arrays.admit_deferred(self._steps):
+            self.spend(task)
+            if self._admit_or_defer(task):
+                self._push(task, None, task.rank)
         for task in self.admission.admit_deferred(self._steps):
             self.spend(task)
             self._push(task, None, task.rank)
@@ -439,6 +449,8 @@ class SchedulerState:
 
     def defer_unadmitted(self, task: TaskRecord) -> None:
         """Defer a waiting task that was admitted and would not be admitted now."""
+        if self.system.array_queue(task) is not None:
+            return
         if self.admission.deferred_queue(task) is not None or self.admission.admit(
             task
         ):
@@ -703,6 +715,10 @@ class SchedulerState:
 
     def _admit_or_defer(self, task: TaskRecord) -> bool:
         """Admit a task that begins to wait, or defer it; return whether it was admitted."""
+        if not self.arrays.admit(task):
+            task.resource = None
+            self.arrays.defer(task)
+            return False
         if self.system.breaker:
             self._offer_trial(task)
         if not self.admission.admit(task):
@@ -740,6 +756,8 @@ class SchedulerState:
 
     def _is_up_for_trial(self, task: TaskRecord) -> bool:
         """Whether a task is admitted, or deferred only for want of a resource."""
+        if self.system.array_queue(task) is not None:
+            return False
         outside = self.admission.deferred_queue(task) is not None
         return not (outside and self.system.affinities(task.row))
 
@@ -789,6 +807,7 @@ class SchedulerState:
 
     def _set_aside(self, task: TaskRecord) -> None:
         """Withdraw what a task in no queue has been given to run."""
+        self.arrays.leave(task)
         self.admission.leave(task)
         self._leave_needs(task)
         self.end_trial(task)
@@ -804,7 +823,7 @@ class SchedulerState:
         """Remove a waiting task from where it waits."""
         if task in self.system.blocked:
             self.needs.unblock(task)
-        else:
+        elif not self.arrays.withdraw(task):
             self._queue_of(task).remove(task)
 
     def _queue_of(self, task: TaskRecord) -> RunQueue:
@@ -857,6 +876,7 @@ class SchedulerState:
             self.defer_unadmitted(task)
 
     def _close(self, task: TaskRecord, step: Step, reason: str | None) -> None:
+        self.arrays.leave(task)
         self.admission.leave(task)
         self._leave_needs(task)
         self.end_trial(task)

@@ -148,7 +148,7 @@ class System:
     """Measure of affinity that the policy chose; set by the scheduler."""
     now: Nanoseconds = 0
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  one statement for each part
         self,
         resources: Sequence[Resource],
         estimates: Estimates,
@@ -165,6 +165,8 @@ class System:
         """Tasks that were removed from run queues, and that the policy cannot see yet."""
         self.ending: set[TaskId] = set()
         """Tasks that ended and some of whose dependents are not handled yet."""
+        self.arrays: dict[tuple[int, str], RunQueue] = {}
+        """(owner, array) -> tasks that wait for other members of their array."""
         self.deferred: dict[int, RunQueue] = {}
         """Owner -> tasks beyond the owner's quota, or without a worker; hidden from policies."""
         self.blocked = BlockedTasks()
@@ -276,6 +278,13 @@ class System:
             for state in states
             for task in state.running.values()
         )
+
+    def array_queue(self, task: TaskRecord) -> RunQueue | None:
+        """Return the queue in which a task waits for others of its array; None: it does not."""
+        if not self.arrays:
+            return None
+        queue = self.arrays.get((task.submitted.owner, task.submitted.array))
+        return queue if queue is not None and task in queue else None
 
     # ------------------------------------------------------------ jobs
 

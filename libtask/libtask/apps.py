@@ -15,7 +15,7 @@ import inspect
 import os
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -76,6 +76,9 @@ class Options:
             says.
         begin: time before which it does not begin, in seconds since the epoch; None: at
             once.
+        at_once: maximum number of the tasks submitted with these options that run at
+            once; 0: any number.
+        array: name of their array; empty: a new one.
 
     """
 
@@ -96,6 +99,8 @@ class Options:
     job: str = ""
     retries: int | None = None
     begin: float | None = None
+    at_once: int = 0
+    array: str = field(default_factory=lambda: os.urandom(8).hex())
 
 
 LONGEST_JOB = 100
@@ -358,6 +363,8 @@ def describe(task: Task | LateTask, app: str, options: Options) -> TaskSpec:
         time_limit_s=options.time_limit_s,
         retries=_retries(app_class, options),
         begin=options.begin,
+        array=options.array if options.at_once else "",
+        at_once=options.at_once,
         cwd=str(Path.cwd()),
         version=version_of(app_class),
         **further,

@@ -27,6 +27,8 @@ MAX_BYTES = 1 << 60
 """Limits of the cores and of the memory that a task may need."""
 MAX_RETRIES = 100
 """Maximum number of retries of a task after failures of its own."""
+MAX_AT_ONCE = 1_000_000
+"""Maximum of a limit of the tasks of an array that run at once."""
 MAX_TIME = 1e10
 """The latest time in seconds since the epoch, in the year 2286: it fits into nanoseconds."""
 LARGEST_WHOLE = (1 << 63) - 1

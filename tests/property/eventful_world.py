@@ -54,6 +54,7 @@ class EventfulWorld(World):
         needs=NEEDS,
         retries=st.sampled_from([0, 0, 1, 3]),
         begins=st.one_of(st.none(), st.none(), st.floats(-5, 5)),
+        at_once=st.sampled_from([0, 0, 1, 2]),
     )
     def submit(  # noqa: PLR0913, PLR0917  a task has that many independent properties
         self,
@@ -70,6 +71,7 @@ class EventfulWorld(World):
         needs: Needs | None,
         retries: int,
         begins: float | None,
+        at_once: int,
     ) -> None:
         number = len(self.submitted) + 1
         able = {name for name in names if RESOURCES[name].kind in kinds}
@@ -97,6 +99,8 @@ class EventfulWorld(World):
             needs=needs,
             retries=retries,
             begin=max(0, self.now + int((begins or -1.0) * SECOND)),
+            array=f"of {at_once}",
+            at_once=at_once,
         )
         self.submitted[event.task] = event
         self.begins[event.task] = event.begin

@@ -71,6 +71,13 @@ class SupervisedWorld(EventfulWorld):
             assert taken[owner] <= quota.running
 
     @invariant()
+    def no_more_of_an_array_run_than_may(self) -> None:
+        ordered = [b for b in self.bindings.values() if b.resource or b.behind]
+        tasks = [self.submitted[each.task] for each in ordered]
+        running = Counter((each.owner, each.at_once) for each in tasks if each.at_once)
+        assert all(count <= at_once for (_, at_once), count in running.items())
+
+    @invariant()
     def nothing_needs_more_than_there_is(self) -> None:
         records = self.scheduler.system.tasks
         running = [

@@ -203,6 +203,8 @@ class SubmitRequests:
         """Refuse a task that no resource can run."""
         refuse_deadline(spec.deadline_s)
         _refuse_places(spec)
+        if spec.at_once and not spec.array:
+            raise InputError("at_once: it limits the tasks of an array; name the array")
         if not self._rights.is_admin(peer.uid):
             refuse_priority(spec.priority, self._config.limits.priority.of(peer.uid))
         self._refuse_needs(spec)

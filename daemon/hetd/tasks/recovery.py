@@ -148,6 +148,8 @@ def submission(
         time_limit_s=math.inf if spec.time_limit_s is None else spec.time_limit_s,
         retries=spec.retries,
         begin=_begin(page, clock),
+        array=spec.array,
+        at_once=spec.at_once,
         weight=1 + len(msgspec.msgpack.encode(spec.params)) // WEIGHTY,
     )
 

@@ -206,6 +206,9 @@ def _why_waiting(system: System, task: TaskRecord, before: Counter[Row]) -> str:
 
 def _why_hidden(system: System, task: TaskRecord) -> str:
     """Say why a task is kept from the policy, if it is."""
+    if system.array_queue(task) is not None:
+        most = task.submitted.at_once
+        return f"waits for others of its array: at most {most} at once"
     if task in system.blocked:
         return "waits until the cores or the memory that it needs are free"
     if task in system.deferred.get(task.submitted.owner, ()):

@@ -84,6 +84,7 @@ class OptionFields(TypedDict, total=False):
     job: str
     retries: int | None
     begin: float | datetime | None
+    at_once: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,10 @@ class Client(ControlRequests):
     def submit_many(
         self, tasks: Iterable[Task | LateTask], **options: Unpack[OptionFields]
     ) -> list[TaskHandle]:
-        """Submit many tasks with the same options, in few messages."""
+        """Submit many tasks with the same options, in few messages.
+
+        `at_once` limits how many of them run at once, as with `map`.
+        """
         chosen = self._options(options)
         return self.submit_specs(
             [describe(task, name_of(class_of(task)), chosen) for task in tasks]

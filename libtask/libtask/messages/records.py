@@ -9,6 +9,7 @@ import msgspec
 
 from libtask.documents import (
     ALL_CORES,
+    MAX_AT_ONCE,
     MAX_BYTES,
     MAX_CORES,
     MAX_RETRIES,
@@ -158,6 +159,10 @@ class TaskSpec(Record, frozen=True):
     """Maximum number of times that it is run again after failures of its own."""
     begin: Annotated[float, msgspec.Meta(ge=0, le=MAX_TIME)] | None = None
     """Time before which it does not begin, in seconds since the epoch; None: at once."""
+    array: NameText = ""
+    """Name that the members of one array of a user share; empty: it is in none."""
+    at_once: Annotated[int, msgspec.Meta(ge=0, le=MAX_AT_ONCE)] = 0
+    """Maximum number of members of its array that run at once; 0: any number."""
 
 
 def dependencies(spec: TaskSpec) -> list[int]:

@@ -114,6 +114,7 @@ def with_needs(config: Config, chance: Random) -> Config:
 
 def draw_needs(chance: Random) -> dict[str, Any]:
     """Draw what a task needs: fields of its description."""
+    at_once = chance.choice((0, 0, 2, 5))
     limited, begins = chance.random() < 0.2, chance.random() < 0.2
     return {
         "cores": chance.choice((0, 0, 1, 1, 2, ALL_CORES)),
@@ -121,6 +122,8 @@ def draw_needs(chance: Random) -> dict[str, Any]:
         "device_bytes": chance.choice((0, 0, 1 << 20)),
         "time_limit_s": chance.uniform(0.5, 30) if limited else None,
         "retries": chance.choice((0, 0, 1, 3)),
+        "array": f"of {at_once}",
+        "at_once": at_once,
         "begin": EPOCH + chance.uniform(-5, 30) if begins else None,
     }
 

@@ -8,7 +8,7 @@ import pytest
 
 from libtask.messages import Submit, Submitted
 from unit.fake_daemon import FakeDaemon, a_change, a_task
-from unit.hetctl.typed_commands import document, text
+from unit.hetctl.typed_commands import complaint, document, text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,3 +159,36 @@ def test_a_batch_gives_its_tasks_deadlines(daemon: FakeDaemon, tmp_path: Path) -
         (0.25, "continue"),
         (None, "continue"),
     ]
+
+
+def test_an_array_may_limit_how_many_run_at_once(daemon: FakeDaemon) -> None:
+    text("submit", "--array", "0-9%3", "--", "true")
+    text("submit", "--array", "0-1", "--", "true")
+
+    limited, free = (request.tasks for request in daemon.requests(Submit))
+    assert [task.at_once for task in limited] == [3] * 10
+    assert len({task.array for task in limited}) == 1
+    assert limited[0].array
+    assert [(task.array, task.at_once) for task in free] == [("", 0)] * 2
+
+
+@pytest.mark.parametrize("limit", ["", "0", "-1", "x", "99999999", "3%3"])
+def test_a_wrong_limit_of_an_array_is_refused(daemon: FakeDaemon, limit: str) -> None:
+    line = complaint("submit", "--array", f"0-9%{limit}", "--", "true")
+
+    assert f"expected a number of tasks at once after %, got {limit!r}" in line
+    assert not daemon.requests(Submit)
+
+
+def test_a_batch_limits_how_many_tasks_of_a_table_run_at_once(
+    daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    path = tmp_path / "b.toml"
+    task = '[[task]]\napp = "synthetic"\nparams = { seconds = { cpu = 1.0 } }\n'
+    path.write_text(f"{task}count = 3\nat_once = 2\n{task}count = 2\nat_once = 2\n")
+
+    document("batch", str(path))
+
+    sent = daemon.requests(Submit)[0].tasks
+    assert [each.at_once for each in sent] == [2] * 5
+    assert [each.array == sent[0].array for each in sent] == [True] * 3 + [False] * 2

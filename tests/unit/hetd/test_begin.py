@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetd.clock import Clock
+from hetsched.ids import TaskId
 from hetsched.system import SECOND
 from libtask import messages as m
 from libtask.documents import MAX_TIME
@@ -139,7 +140,7 @@ def test_a_task_submitted_after_a_jump_is_not_moved_by_it(tmp_path: Path) -> Non
     (second,) = shell.submit(a_spec(kinds=["gpu"], begin=NOON + HOUR))
     tasks = shell.runtime.scheduler.system.tasks
 
-    assert tasks[first].not_before == tasks[second].not_before
+    assert tasks[TaskId(first)].not_before == tasks[TaskId(second)].not_before
     shell.close()
 
 

@@ -26,7 +26,7 @@ from hetctl.submission.programs import (
     variant_of,
 )
 from hetctl.submission.scripts import content_of, is_script, options_in
-from hetctl.submission.variants import filled, indexes, member
+from hetctl.submission.variants import filled, indexes, limited, member
 from hetctl.units import Beginning, ByteSize, CoreCount, Duration, Whole
 from hetctl.waiting import Manner, ranges, wait_for
 from libtask.documents import MAX_RETRIES
@@ -47,6 +47,23 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------ submit
 
 MOST = 1_000_000
+
+
+class Array(click.ParamType[tuple[list[int], int]]):
+    """The indexes of an array, and the number of its tasks that run at once; 0: any."""
+
+    name = "indexes"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            text, at_once = limited(value)
+            return indexes(text), at_once
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 WORDS = "hetctl.words"
@@ -223,8 +240,10 @@ def scheduled(function: Any) -> Any:
 )
 @click.option(
     "--array",
-    metavar="INDEXES",
-    help="Submit one task per index, e.g. 0-99; {index} in values and names is replaced.",
+    type=Array(),
+    metavar="INDEXES[%N]",
+    help="Submit one task per index, e.g. 0-99; {index} in values and names is replaced. "
+    "0-999%8: at most 8 of them run at once.",
 )
 @program_options
 @submitting
@@ -413,14 +432,9 @@ def usage(app: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _variants(array: str | None) -> list[dict[str, Any]]:
+def _variants(array: tuple[list[int], int] | None) -> list[dict[str, Any]]:
     """Return the value of `{index}` for each task; without an array, one empty variant."""
-    if array is None:
-        return [{}]
-    try:
-        return [{"index": index} for index in indexes(array)]
-    except ValueError as error:
-        raise click.UsageError(f"--array: {error}") from error
+    return [{"index": each} for each in array[0]] if array is not None else [{}]
 
 
 def _own_name(app: str) -> str:
@@ -494,6 +508,7 @@ def _options(client: Client, given: dict[str, Any]) -> Options:
 
     words = [name.strip() for text in given["resources"] for name in text.split(",")]
     resources = _expanded(client, words)
+    _, at_once = given.get("array") or ((), 0)
     return Options(
         priority=given["priority"],
         **dependencies(client, given["after"]),
@@ -509,6 +524,7 @@ def _options(client: Client, given: dict[str, Any]) -> Options:
         time_limit_s=_time_limit(given["time_limit"]),
         retries=given["retries"],
         begin=given["begin"],
+        at_once=at_once,
     )
 
 
@@ -566,7 +582,7 @@ def batch_command(file: Path, *, check: bool, job: str, **given: Any) -> int:
 
     Further keys: priority, count, hold, on (resources), strip, deadline ("5s"),
     overrun ("continue" or "stop"), cores, memory, device_memory, time, retries, begin
-    ("22:00"). A sweep is one task per combination of values,
+    ("22:00"), at_once (tasks of the table that run at once). A sweep is one task per combination of values,
     zip combines values side by side; {n} in a text is replaced by the value of n:
 
     \b

@@ -44,6 +44,7 @@ from libtask.apps import Options, check_job, describe, drafted, resolve
 from libtask.documents import (
     ALL_CORES,
     LARGEST_WHOLE,
+    MAX_AT_ONCE,
     MAX_CORES,
     MAX_RETRIES,
     check_numbers,
@@ -117,6 +118,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time for which each task may run: seconds, or a duration such as "30m"."""
     retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] | None = None
     """Maximum number of times that each task is run again if it fails."""
+    at_once: Annotated[int, Meta(ge=0, le=MAX_AT_ONCE)] = 0
+    """Maximum number of tasks of this table that run at once; 0: any number."""
     begin: Any = None
     """Time from which each task may start: a TOML time, or a text such as "+2h"."""
 
@@ -345,6 +348,7 @@ class BatchFile:
             time_limit_s=self._duration(f"{where}.time", entry.time),
             job=self._job,
             retries=entry.retries,
+            at_once=entry.at_once,
             begin=self._beginning(f"{where}.begin", entry.begin),
         )
 
@@ -358,9 +362,9 @@ class BatchFile:
     def _beginning(self, place: str, begin: object) -> float | None:
         if begin is None:
             return None
-        moment = isinstance(begin, dt.date | dt.time)
+        text = begin.isoformat() if isinstance(begin, dt.date | dt.time) else str(begin)
         try:
-            return beginning(begin.isoformat() if moment else str(begin), now())
+            return beginning(text, now())
         except ValueError as error:
             self._mistake(place, str(error))
             return None

@@ -10,6 +10,8 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
+from libtask.documents import MAX_AT_ONCE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -38,6 +40,22 @@ def indexes(text: str) -> list[int]:
             raise ValueError(f"more than {MOST} tasks: {text!r}")
         found |= dict.fromkeys(range(first, max(first, last) + 1, max(1, step)))
     return list(found)
+
+
+def limited(text: str) -> tuple[str, int]:
+    """Separate `0-999%8` into the indexes and the number of tasks that run at once; 0: any.
+
+    Raises:
+        ValueError: what follows `%` is not a number of tasks.
+
+    """
+    indexes_text, percent, most = text.partition("%")
+    if not percent:
+        return text, 0
+    longest = len(str(MAX_AT_ONCE))
+    if not (most.isdecimal() and int(most[:longest]) > 0 and len(most) <= longest):
+        raise ValueError(f"expected a number of tasks at once after %, got {most!r}")
+    return indexes_text, min(int(most), MAX_AT_ONCE)
 
 
 def combinations(

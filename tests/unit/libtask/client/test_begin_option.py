@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from unit.fake_daemon import FakeDaemon
 
 
-@pytest.mark.parametrize("begin", [1893553440.0, datetime(2030, 1, 2, 3, 4, tzinfo=UTC)])
+@pytest.mark.parametrize(
+    "begin", [1893553440.0, datetime(2030, 1, 2, 3, 4, tzinfo=UTC)]
+)
 def test_a_begin_is_a_number_or_a_date(
     daemon: FakeDaemon, begin: float | datetime
 ) -> None:
