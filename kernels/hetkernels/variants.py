@@ -43,6 +43,9 @@ class Chosen(msgspec.Struct, frozen=True):
     seconds: list[float]
 
 
+_CHOSEN = msgspec.json.Decoder(Chosen)
+
+
 class Size(NamedTuple):
     """The conditions that a choice is valid for.
 
@@ -158,7 +161,7 @@ class Kernel(Generic[Variant]):
         """Return the choice for a size, as it stands."""
         found = self._selections.get(size)
         if found is None:
-            known = _cache().get(self._key(size), Chosen)
+            known = _cache().get(self._key(size), _CHOSEN)
             chosen = known.variant if known else None
             found = Selection(self._variants(size), chosen)
             self._selections[size] = found

@@ -11,6 +11,7 @@ import difflib
 import inspect
 import json
 import sys
+import threading
 import types
 import typing
 from pathlib import Path
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _PARAMETERS: dict[type[Task], dict[str, Parameter]] = {}
 """Parameters by application; mypy rejects `functools.cache` with classes as keys."""
+_CONVERTING = threading.RLock()
+"""msgspec examines a type when it meets it first; two threads that do so at the same time
+crash the process."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -237,13 +241,16 @@ def _converted(value: Any, kind: Any, *, text: bool) -> Any:
     if isinstance(value, bytes) and kind is bytes:
         return value
     try:
-        return msgspec.convert(value, kind, strict=not text, dec_hook=_from_plain)
+        return _as_typed(value, kind, strict=not text)
     except msgspec.ValidationError:
         if not text:
             raise
-        return msgspec.convert(
-            _structure(value), kind, strict=False, dec_hook=_from_plain
-        )
+        return _as_typed(_structure(value), kind, strict=False)
+
+
+def _as_typed(value: Any, kind: Any, *, strict: bool) -> Any:
+    with _CONVERTING:
+        return msgspec.convert(value, kind, strict=strict, dec_hook=_from_plain)
 
 
 def _structure(value: str) -> Any:

@@ -2,7 +2,9 @@
 
 `discovery` stores the drivers that compute correctly, kernels store their fastest variant.
 A key covers everything that a result depends on; a lost or damaged entry only costs the
-time to repeat the test.
+time to repeat the test. Entries are read by decoders that their readers made when they were
+imported: msgspec examines a type when it meets it first, and two threads that do so at the
+same time crash the process.
 """
 
 from __future__ import annotations
@@ -33,11 +35,10 @@ class Cache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def get(self, key: str, kind: type[T]) -> T | None:
+    def get(self, key: str, decoder: msgspec.json.Decoder[T]) -> T | None:
         """Read an entry; None: it is missing or damaged."""
         try:
-            content = (self._folder / key).read_bytes()
-            return msgspec.json.decode(content, type=kind)
+            return decoder.decode((self._folder / key).read_bytes())
         except (OSError, msgspec.MsgspecError):
             return None
 

@@ -84,6 +84,11 @@ class Listing(msgspec.Struct, frozen=True):
     verdict: Verdict = Verdict()
 
 
+_VERDICTS = msgspec.json.Decoder(Verdict)
+_LISTINGS = msgspec.json.Decoder(Listing)
+_REPORTS = msgspec.json.Decoder(Report)
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A resource of this machine.
@@ -181,7 +186,7 @@ class Discovery:
         key = key_of("device", *_identities(spec.libraries), _described(spec))
         if not spec.emulated:  # a failed card may work after the next boot
             key = key_of(key, boot_id())
-        known = self._cache.get(key, Verdict)
+        known = self._cache.get(key, _VERDICTS)
         if known is not None and known.holds:
             return known
         return self._cache.put(key, self._self_test(spec))
@@ -189,7 +194,7 @@ class Discovery:
     def listing(self, library: str) -> Listing:
         """Query a driver for its devices; fixed devices are cached."""
         key = key_of("driver", *_identities([library]))
-        known = self._cache.get(key, Listing)
+        known = self._cache.get(key, _LISTINGS)
         if known is not None and known.verdict.holds:
             return known
         listing = self._probe(library)
@@ -227,7 +232,7 @@ class Discovery:
         if verdict.fault:
             return Listing([], verdict)
         try:
-            return Listing(msgspec.json.decode(output, type=Report).devices, verdict)
+            return Listing(_REPORTS.decode(output).devices, verdict)
         except msgspec.MsgspecError as error:
             return Listing([], _verdict(f"its answer is not a report: {error}"))
 

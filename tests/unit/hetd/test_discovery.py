@@ -384,7 +384,7 @@ def test_the_cache_does_not_grow_without_end(
         cache.put(f"key{number}", Listing())
 
     assert len(list((tmp_path / "verdicts").iterdir())) == 3
-    assert cache.get("key8", Listing) == Listing()
+    assert cache.get("key8", msgspec.json.Decoder(Listing)) == Listing()
 
 
 @pytest.mark.parametrize(
