@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from libtask.errors import InputError
-from libtask.parameters import cause
 from libtask.task import Size, Task
+from libtask.wording import cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

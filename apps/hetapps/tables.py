@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from libtask.errors import InputError
-from libtask.parameters import cause
+from libtask.wording import cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable

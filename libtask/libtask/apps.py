@@ -23,15 +23,9 @@ from libtask.documents import ALL_CORES
 from libtask.errors import HetError, InputError, NotFoundError
 from libtask.inputs import taken_out
 from libtask.messages import Kind, TaskSpec
-from libtask.parameters import (
-    build,
-    check_all,
-    one_line,
-    plain,
-    suggestion,
-    values_of,
-)
+from libtask.parameters import build, check_all, plain, values_of
 from libtask.task import Size, Task
+from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,6 @@ that a mistake is reported in one line before submission.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import json
 import sys
@@ -20,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from libtask.errors import InputError
+from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from libtask.task import Task
 
@@ -117,24 +117,6 @@ def plain(app_class: type[Task], values: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise InputError(f"{app_class.__name__}: {one_line(error)}") from error
     return result
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean X?)` for the nearest known word; empty: none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
-def one_line(error: BaseException) -> str:
-    """Return the text of an error in one line, never empty."""
-    text = " ".join(str(error).split())
-    return text or type(error).__name__
-
-
-def cause(error: Exception) -> str:
-    """Return the reason of an error without its number and file name."""
-    why = error.strerror if isinstance(error, OSError) else None
-    return why or one_line(error)
 
 
 def type_name(kind: Any) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from libtask.errors import InputError, NotFoundError
-from libtask.parameters import suggestion
+from libtask.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hetsched.planning.registry import make_named, parameter_names
-from libtask.parameters import one_line
+from libtask.wording import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable

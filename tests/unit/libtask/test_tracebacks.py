@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from libtask.parameters import one_line, suggestion
 from libtask.tracebacks import formatted
+from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -20,7 +20,7 @@ from libtask.client.client import Selection
 from libtask.documents import LARGEST_WHOLE
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import ENDED
-from libtask.parameters import suggestion
+from libtask.wording import suggestion
 
 if TYPE_CHECKING:
     from pathlib import Path

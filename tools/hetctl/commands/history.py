@@ -38,7 +38,7 @@ from hetctl.views.users import owner_of, shown_owner
 from libtask.client.client import Selection
 from libtask.errors import NotFoundError
 from libtask.messages import ENDED
-from libtask.parameters import suggestion
+from libtask.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -61,7 +61,7 @@ def _manual_text(root: click.Command, name: str) -> str:
         if each == name or each.startswith(f"{name} ")
     ]
     if not pages:
-        from libtask.parameters import suggestion
+        from libtask.wording import suggestion
 
         raise click.UsageError(f"no command {name!r}{suggestion(name, known)}")
     return "\n".join(pages)

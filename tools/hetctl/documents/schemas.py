@@ -9,7 +9,7 @@ import msgspec
 
 from hetctl.documents import accounts, node, store, tasks
 from libtask.errors import NotFoundError
-from libtask.parameters import suggestion
+from libtask.wording import suggestion
 
 MODULES: tuple[ModuleType, ...] = (tasks, accounts, node, store)
 TASKS = ("hetctl/tasks-1",)

@@ -53,7 +53,7 @@ from libtask.documents import (
 from libtask.errors import InputError
 from libtask.inputs import TaskReference
 from libtask.messages import ResultInput, TaskSpec, renumbered
-from libtask.parameters import one_line, suggestion
+from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

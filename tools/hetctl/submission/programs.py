@@ -21,7 +21,7 @@ from libtask.attachments import FOLDER, Attachments
 from libtask.commands.command import FIELDS, Command, label_of, split
 from libtask.endpoint import launcher_folder
 from libtask.errors import InputError
-from libtask.parameters import one_line
+from libtask.wording import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -20,7 +20,7 @@ import click
 from click.core import ParameterSource
 
 from libtask.errors import InputError
-from libtask.parameters import one_line
+from libtask.wording import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import click
 
 from hetctl.output import say
 from libtask.errors import InputError
-from libtask.parameters import suggestion
+from libtask.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
