@@ -15,6 +15,7 @@ import pytest
 
 from hetctl.export import modelfile
 from hetctl.submission.batchfile import BatchFile
+from hetctl.submission.programs import Environments
 from hetd.config import read_config
 from hetsim.__main__ import cli
 from libtask.errors import HetError, InputError
@@ -152,7 +153,10 @@ def test_every_value_in_every_place(
 
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "hetd.toml": (f"a = {'[' * DEEP}", read_config),
-    "batch.toml": (f"a = {'[' * DEEP}", lambda path: BatchFile(path).read()),
+    "batch.toml": (
+        f"a = {'[' * DEEP}",
+        lambda path: BatchFile(path, Environments()).read(),
+    ),
     "scenario.json": ("[" * DEEP, lambda path: _read("run", path)),
     "event.json": ("[" * DEEP, lambda path: _read("map", path)),
     "plan.json": ("[" * DEEP, lambda path: _read("plan", path)),

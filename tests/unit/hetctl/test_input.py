@@ -15,6 +15,7 @@ from hetctl.__main__ import COMMANDS, main
 from hetctl.commands.submit import natural
 from hetctl.selectors import split
 from hetctl.submission.batchfile import BatchFile
+from hetctl.submission.programs import Environments
 from hetctl.units import parse_duration, readable_duration
 from libtask.errors import InputError
 from libtask.messages import Error, ListTasks, Submit
@@ -339,4 +340,4 @@ def test_a_batch_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.stdin", io.StringIO('[[task]]\nap = "heat"\n'))
 
     with pytest.raises(InputError, match=r"-: task\[0\]\.ap: unknown key"):
-        BatchFile(Path("-")).read()
+        BatchFile(Path("-"), Environments()).read()

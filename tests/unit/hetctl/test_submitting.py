@@ -172,6 +172,41 @@ def test_an_array_may_limit_how_many_run_at_once(daemon: FakeDaemon) -> None:
     assert [(task.array, task.at_once) for task in free] == [("", 0)] * 2
 
 
+@pytest.mark.parametrize(
+    "words", ["--on gpu", "--gpus 1", "--gpus=1", "--gres gpu:1", "--gres gpu --on gpu"]
+)
+def test_a_task_gets_any_gpu(daemon: FakeDaemon, words: str) -> None:
+    text("submit", *words.split(), "--", "true")
+    text("submit", "synthetic", "--set", 'seconds={"gpu": 1.0}', *words.split())
+
+    sent = [task for request in daemon.requests(Submit) for task in request.tasks]
+    assert [task.resources for task in sent] == [["gpu0"], ["gpu0"]]
+    assert sent[0].kinds == ["gpu"]
+
+
+@pytest.mark.parametrize(
+    "words", ["--gpus 2", "--gpus 0", "--gpus two", "--gres gpu:2", "--gres fpga:1"]
+)
+def test_more_than_one_accelerator_is_refused(daemon: FakeDaemon, words: str) -> None:
+    refused = f"{words}: a task gets one accelerator at most; --on gpu gives it any GPU"
+
+    for rest in (["--", "true"], ["synthetic", "--set", 'seconds={"gpu": 1.0}']):
+        told = complaint("submit", *words.split(), *rest)
+        assert refused in " ".join(told.split())
+    assert not daemon.requests(Submit)
+
+
+def test_a_script_with_more_than_one_accelerator_is_refused(
+    daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    script = tmp_path / "s.sh"
+    script.write_text("#!/bin/sh\n#HET --gres gpu:4\ntrue\n")
+
+    told = " ".join(complaint("submit", str(script)).split())
+
+    assert "line 2: --gres gpu:4: a task gets one accelerator at most" in told
+
+
 @pytest.mark.parametrize("limit", ["", "0", "-1", "x", "99999999", "3%3"])
 def test_a_wrong_limit_of_an_array_is_refused(daemon: FakeDaemon, limit: str) -> None:
     line = complaint("submit", "--array", f"0-9%{limit}", "--", "true")

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from hetctl.__main__ import main
 from hetctl.selectors import bears
 from hetctl.submission.batchfile import BatchFile
+from hetctl.submission.programs import Environments
 from hetctl.submission.variants import combinations, filled, indexes, member
 from hetctl.waiting import ranges
 from libtask.errors import InputError
@@ -113,7 +114,7 @@ def test_an_array_without_a_name_gets_one(daemon: FakeDaemon) -> None:
 def read(tmp_path: Path, text: str, kinds: dict[str, str] | None = None) -> list[Any]:
     path = tmp_path / "b.toml"
     path.write_text(text)
-    return BatchFile(path, kinds).read()
+    return BatchFile(path, Environments(), kinds).read()
 
 
 def test_a_sweep_in_a_batch_file(tmp_path: Path) -> None:

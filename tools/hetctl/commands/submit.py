@@ -19,10 +19,14 @@ from hetctl.submission.conditions import conditions, dependencies
 from hetctl.submission.programs import (
     KINDS,
     NAMES,
+    Environments,
     Program,
     able_kinds,
+    attachments_of,
+    environment_options,
     program_options,
     read_script,
+    resources_in,
     variant_of,
 )
 from hetctl.submission.scripts import content_of, is_script, options_in
@@ -139,6 +143,22 @@ job_option = click.option(
 )
 
 
+ONE_GPU = ("1", "gpu", "gpu:1")
+"""Values of `--gpus` and of `--gres`, as other queueing systems have them, for one GPU."""
+
+
+def _one_gpu(_context: click.Context, parameter: click.Parameter, value: Any) -> bool:
+    """Return whether a GPU is wanted; refuse more than one."""
+    if value is None:
+        return False
+    if value not in ONE_GPU:
+        raise click.UsageError(
+            f"{parameter.opts[0]} {value}: a task gets one accelerator at most; "
+            "--on gpu gives it any GPU"
+        )
+    return True
+
+
 def scheduled(function: Any) -> Any:
     """Add the scheduling options."""
     options = [
@@ -163,8 +183,16 @@ def scheduled(function: Any) -> Any:
             multiple=True,
             metavar="RESOURCE",
             shell_complete=resources,
-            help="Run only on this resource, or on any resource of a kind such as gpu.",
+            help="Run only on this resource, or on any resource of a kind such as gpu; "
+            "given several times, on one of them.",
         ),
+        click.option(
+            "--gpus",
+            metavar="1",
+            callback=_one_gpu,
+            help="The same as --on gpu; a task gets one accelerator.",
+        ),
+        click.option("--gres", callback=_one_gpu, hidden=True),
         click.option(
             "--deadline",
             type=Duration(),
@@ -507,6 +535,7 @@ def _options(client: Client, given: dict[str, Any]) -> Options:
     from libtask.apps import Options
 
     words = [name.strip() for text in given["resources"] for name in text.split(",")]
+    words += ["gpu"] * (given["gpus"] or given["gres"])
     resources = _expanded(client, words)
     _, at_once = given.get("array") or ((), 0)
     return Options(
@@ -535,20 +564,14 @@ def _time_limit(seconds: float | None) -> float | None:
 
 
 def _expanded(client: Client, words: list[str]) -> list[str]:
-    """Replace the name of a kind by its resources, unless a resource has that name."""
+    """Replace the name of a kind by its resources."""
     if not set(words) & set(KINDS):
         return words
     kinds = {each.spec.name: each.spec.kind for each in client.devices()}
-    found: dict[str, None] = {}
-    for word in words:
-        if word in kinds or word not in KINDS:
-            found[word] = None
-            continue
-        alike = [name for name, kind in kinds.items() if kind == word]
-        if not alike:
-            raise InputError(f"--on {word}: this node has {', '.join(kinds)}")
-        found |= dict.fromkeys(alike)
-    return list(found)
+    try:
+        return resources_in(kinds, words)
+    except InputError as error:
+        raise InputError(f"--on: {error}") from error
 
 
 # ------------------------------------------------------------ batch
@@ -560,6 +583,7 @@ def _expanded(client: Client, words: list[str]) -> list[str]:
     "--check", is_flag=True, help="Check the file without submitting anything."
 )
 @job_option
+@environment_options
 @submitting
 def batch_command(file: Path, *, check: bool, job: str, **given: Any) -> int:
     """Submit the tasks of FILE, a TOML list; - is standard input.
@@ -574,6 +598,15 @@ def batch_command(file: Path, *, check: bool, job: str, **given: Any) -> int:
     [[task]]
     app = "correlation"
     after = ["first"]
+
+    \b
+    [[task]]
+    command = ["make", "-j2"]
+    env = { CC = "gcc" }
+    output = "log-{id}.txt"
+
+    A table describes a task of an application, or of a program: its words in command,
+    variables in env, files in output and error.
 
     inputs = [{ from = "first", bytes = 1000, parameter = "image" }] passes the result of
     another task as a parameter; parameter and bytes may be left out. job = "NAME" at the
@@ -596,13 +629,17 @@ def batch_command(file: Path, *, check: bool, job: str, **given: Any) -> int:
     try:
         opened = connect(given["socket"], start=given["start"])
     except DaemonUnreachableError:
-        specs = BatchFile(file, job=job).read()  # report mistakes in the file first
+        environments = Environments(None, given["export"], given["variables"])
+        # report mistakes in the file first
+        specs = BatchFile(file, environments, job=job).read()
         if not check:
             raise
         return _checked(file, len(specs), resources=False, as_json=given["as_json"])
     with opened as client:
         kinds = {each.spec.name: each.spec.kind for each in client.devices()}
-        specs = BatchFile(file, dict(kinds), job=job).read()
+        store = None if check else attachments_of(client)
+        environments = Environments(store, given["export"], given["variables"])
+        specs = BatchFile(file, environments, dict(kinds), job=job).read()
         if check:
             return _checked(file, len(specs), resources=True, as_json=given["as_json"])
         return finish(client, client.submit_specs(specs), given)

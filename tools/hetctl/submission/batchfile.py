@@ -33,14 +33,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import click
 import msgspec
 from msgspec import Meta
 from msgspec.structs import replace as replaced
 
 from hetctl.output import now
+from hetctl.submission.programs import (
+    KINDS,
+    able_kinds,
+    check_pattern,
+    current_umask,
+    resources_in,
+)
 from hetctl.submission.variants import combinations, filled, member
 from hetctl.units import beginning, parse_duration, parse_size
 from libtask.apps import Options, check_job, describe, drafted, resolve
+from libtask.commands.command import Command, label_of
 from libtask.documents import (
     ALL_CORES,
     LARGEST_WHOLE,
@@ -57,6 +66,8 @@ from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from hetctl.submission.programs import Environments
 
 
 class Inflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,8 +97,16 @@ class EarlierTask(TaskReference):
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One `[[task]]` table."""
 
-    app: str
+    app: str = ""
     params: dict[str, Any] = {}
+    command: list[str] = []
+    """A program and its arguments, in place of an application."""
+    env: dict[str, str] = {}
+    """Variables of the program, in addition to those of all programs of the file."""
+    output: str = ""
+    """File of the program's output; empty: the task's log."""
+    error: str = ""
+    """File of its standard error; empty: that of the output."""
     sweep: dict[str, list[Any]] = {}
     """Values of parameters, combined in all ways."""
     zip: dict[str, list[Any]] = {}
@@ -125,6 +144,9 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 KEYS = Entry.__struct_fields__
+FOR_APPS = ("params", "strip")
+FOR_PROGRAMS = ("env", "output", "error")
+"""Keys that only an application, or only a program, may have."""
 STANDARD_INPUT = Path("-")
 
 
@@ -133,15 +155,21 @@ class BatchFile:
 
     Args:
         path: the file; `-` is standard input.
+        environments: keeps the environments of programs.
         kinds: the kind of each resource of the node; None: not known.
         job: name of the job; empty: that in the file, if there is one.
 
     """
 
     def __init__(
-        self, path: Path, kinds: dict[str, str] | None = None, job: str = ""
+        self,
+        path: Path,
+        environments: Environments,
+        kinds: dict[str, str] | None = None,
+        job: str = "",
     ) -> None:
         self._path = path
+        self._environments = environments
         self._kinds = kinds
         self._job = job
         self._mistakes: list[str] = []
@@ -219,8 +247,7 @@ class BatchFile:
         for key in table:
             if key not in KEYS:
                 self._mistake(f"{where}.{key}", f"unknown key{suggestion(key, KEYS)}")
-        if "app" not in table:
-            self._mistake(f"{where}.app", "missing")
+        self._check_program(where, table)
         for field in msgspec.structs.fields(Entry):
             if field.name in table:
                 self._check_value(
@@ -231,6 +258,19 @@ class BatchFile:
                 self._mistake(
                     f"{where}.{key}", f"expected at least 1, got {table[key]}"
                 )
+
+    def _check_program(self, where: str, table: dict[str, Any]) -> None:
+        """Check that a table describes either an application or a program."""
+        if "app" in table and "command" in table:
+            self._mistake(f"{where}.command", "expected either app or command")
+        elif "app" not in table and "command" not in table:
+            self._mistake(f"{where}.app", "missing; for a program: command")
+        elif table.get("command") == []:
+            self._mistake(f"{where}.command", "expected a program and its arguments")
+        wrong = FOR_APPS if "command" in table else FOR_PROGRAMS
+        for key in table.keys() & set(wrong):
+            kind = "an application" if key in FOR_APPS else "a program"
+            self._mistake(f"{where}.{key}", f"only {kind} has it")
 
     def _check_value(self, where: str, value: Any, kind: Any) -> None:
         try:
@@ -255,27 +295,84 @@ class BatchFile:
     def _described(self, where: str, entry: Entry) -> list[TaskSpec]:
         """Return the tasks of a table; empty if it has a mistake."""
         options = self._options(where, entry)
-        if not entry.app:
+        inputs, results = self._inflows(where, entry)
+        variants = self._variants(where, entry)
+        if entry.command:
+            specs = self._programs(where, entry, options, variants)
+            if results:
+                place = f"{where}.inputs"
+                self._mistake(place, "a program has no parameter that takes a result")
+        elif entry.app:
+            specs = self._applications(where, entry, options, (variants, results))
+        else:
             return []  # _check_keys has reported it
+        return [with_inputs(spec, inputs) for spec in specs for _ in range(entry.count)]
+
+    def _applications(
+        self,
+        where: str,
+        entry: Entry,
+        options: Options,
+        values: tuple[list[dict[str, Any]], dict[str, Any]],
+    ) -> list[TaskSpec]:
+        """Return the tasks of an application, for its variants and with given results."""
+        variants, results = values
         try:
             app_class = resolve(entry.app)
         except InputError as error:
             self._mistake(f"{where}.app", str(error))
             return []
-        inputs, results = self._inflows(where, entry)
         specs: list[TaskSpec] = []
-        for number, variant in enumerate(self._variants(where, entry)):
+        for number, variant in enumerate(variants):
             name = member(entry.name, variant, number)
             params = filled(entry.params, variant) | variant | results
             try:
                 task = drafted(app_class, params)
-                spec = describe(task, entry.app, replace(options, name=name))
+                specs.append(describe(task, entry.app, replace(options, name=name)))
             except InputError as error:
-                values = "".join(f" with {key} = {v!r}" for key, v in variant.items())
-                self._mistake(f"{where}.params", f"{error}{values}")
+                self._mistake(f"{where}.params", f"{error}{_with(variant)}")
                 return []  # the other variants would give the same error
-            specs += [with_inputs(spec, inputs)] * entry.count
         return specs
+
+    def _programs(
+        self,
+        where: str,
+        entry: Entry,
+        options: Options,
+        variants: list[dict[str, Any]],
+    ) -> list[TaskSpec]:
+        """Return the tasks of a program, for its variants."""
+        specs: list[TaskSpec] = []
+        for number, variant in enumerate(variants):
+            name = member(entry.name, variant, number)
+            try:
+                command = self._command(entry, variant, options.resources)
+                specs.append(describe(command, "command", replace(options, name=name)))
+            except (ValueError, InputError) as error:
+                self._mistake(f"{where}.command", one_line(error) + _with(variant))
+                return []
+            except click.UsageError as error:
+                self._mistake(where, error.format_message() + _with(variant))
+                return []
+        return specs
+
+    def _command(
+        self, entry: Entry, variant: dict[str, Any], resources: Sequence[str]
+    ) -> Command:
+        """Return a program as a task."""
+        output, error = filled([entry.output, entry.error], variant)
+        for pattern in (output, error):
+            check_pattern(pattern)
+        return Command(
+            argv=filled(entry.command, variant),
+            able=able_kinds(self._kinds or {}, resources),
+            environment=self._environments.keep(filled(entry.env, variant)),
+            folder=self._environments.folder,
+            name=entry.name or label_of(entry.command),
+            umask=current_umask(),
+            output=output,
+            error=error,
+        )
 
     def _inflows(
         self, where: str, entry: Entry
@@ -318,27 +415,31 @@ class BatchFile:
         """Check that the node has the resources, and that one can run the task."""
         if self._kinds is None:
             return
-        unknown = [name for name in entry.on if name not in self._kinds]
+        known = {*self._kinds, *KINDS}
+        unknown = [name for name in entry.on if name not in known]
         for name in unknown:
             place = f"{where}.on[{entry.on.index(name)}]"
             offered = f"; there are: {', '.join(self._kinds)}"
             hint = suggestion(name, self._kinds)
             self._mistake(place, f"no resource {name!r}{hint}{offered}")
-        allowed = {
-            self._kinds[name] for name in entry.on or self._kinds if name in self._kinds
-        }
         for spec in specs[:1]:
+            allowed = {
+                self._kinds[name]
+                for name in spec.resources or self._kinds
+                if name in self._kinds
+            }
             if not unknown and not allowed & set(spec.kinds):
                 there = f"on {', '.join(entry.on)}" if entry.on else "on this node"
                 able = ", ".join(spec.kinds)
-                text = f"{entry.app} cannot run {there}: it is implemented for {able}"
+                what = entry.app or entry.command[0]
+                text = f"{what} cannot run {there}: it is implemented for {able}"
                 self._mistake(f"{where}.on", text)
 
     def _options(self, where: str, entry: Entry) -> Options:
         return Options(
             priority=entry.priority,
             hold=entry.hold,
-            resources=tuple(entry.on),
+            resources=tuple(self._resources(f"{where}.on", entry.on)),
             strip=entry.strip,
             deadline_s=self._duration(f"{where}.deadline", entry.deadline),
             overrun=entry.overrun,
@@ -351,6 +452,16 @@ class BatchFile:
             at_once=entry.at_once,
             begin=self._beginning(f"{where}.begin", entry.begin),
         )
+
+    def _resources(self, place: str, words: list[str]) -> list[str]:
+        """Replace the names of kinds by their resources."""
+        if self._kinds is None:
+            return words
+        try:
+            return resources_in(self._kinds, words)
+        except InputError as error:
+            self._mistake(place, str(error))
+            return []
 
     def _size(self, place: str, size: int | str) -> int:
         try:
@@ -396,7 +507,7 @@ class BatchFile:
 
 def _sound(table: dict[str, Any]) -> Entry:
     """Return the valid values of a table; wrong ones get their defaults."""
-    values: dict[str, Any] = {"app": ""}
+    values: dict[str, Any] = {}
     for field in msgspec.structs.fields(Entry):
         if field.name in table:
             with contextlib.suppress(msgspec.ValidationError):
@@ -404,6 +515,11 @@ def _sound(table: dict[str, Any]) -> Entry:
     if isinstance(values.get("count"), int):
         values["count"] = max(1, values["count"])
     return Entry(**values)
+
+
+def _with(variant: dict[str, Any]) -> str:
+    """Name the values of a variant in a mistake."""
+    return "".join(f" with {key} = {value!r}" for key, value in variant.items())
 
 
 def _seconds(deadline: float | str) -> float:

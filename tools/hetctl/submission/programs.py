@@ -81,19 +81,7 @@ def _options() -> list[Callable[[Any], Any]]:
             default="",
             help="File for standard error.  [default: the same as the output]",
         ),
-        click.option(
-            "--env",
-            "variables",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Set an environment variable.",
-        ),
-        click.option(
-            "--export",
-            default="all",
-            metavar="all|none|A,B",
-            help="Variables to pass from this environment.  [default: all]",
-        ),
+        *_environment_options(),
         click.option(
             "--stop-signal",
             type=Signal(),
@@ -112,6 +100,32 @@ def _options() -> list[Callable[[Any], Any]]:
             help="Treat any exit status after the stop signal as saved state.",
         ),
     ]
+
+
+def _environment_options() -> list[Callable[[Any], Any]]:
+    """Return the options for the environment of programs."""
+    return [
+        click.option(
+            "--env",
+            "variables",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set an environment variable.",
+        ),
+        click.option(
+            "--export",
+            default="all",
+            metavar="all|none|A,B",
+            help="Variables to pass from this environment.  [default: all]",
+        ),
+    ]
+
+
+def environment_options(function: Any) -> Any:
+    """Add the options for the environment of programs."""
+    for option in reversed(_environment_options()):
+        function = option(function)
+    return function
 
 
 def program_options(function: Any) -> Any:
@@ -181,7 +195,7 @@ class Program:
         """
         given = self.given
         for each in (given["output"], given["error"]):
-            _check_pattern(each)
+            check_pattern(each)
         attachments = attachments_of(client)
         fields: dict[str, Any] = {
             "argv": list(self.words),
@@ -190,7 +204,7 @@ class Program:
             "environment": attachments.keep(environment(given)),
             "folder": str(attachments.path),
             "name": given["name"] or self.label,
-            "umask": _umask(),
+            "umask": current_umask(),
             "output": given["output"],
             "error": given["error"],
             "stop_signal": given["stop_signal"] or 0,
@@ -204,6 +218,46 @@ class Program:
             return Command(**fields)
         except ValueError as error:
             raise InputError(one_line(error)) from error
+
+
+class Environments:
+    """Keeps the environments of the programs of one submission.
+
+    Args:
+        attachments: where they are stored; None: they are only checked.
+        export: value of the option `--export`.
+        variables: those of `--env`.
+
+    """
+
+    def __init__(
+        self,
+        attachments: Attachments | None = None,
+        export: str = "all",
+        variables: Sequence[str] = (),
+    ) -> None:
+        self._export = export
+        self._variables = variables
+        self._attachments = attachments
+        self._kept: dict[frozenset[tuple[str, str]], str] = {}
+        self.folder = "" if attachments is None else str(attachments.path)
+
+    def keep(self, own: Mapping[str, str]) -> str:
+        """Store the environment of a program with variables of its own; return its name.
+
+        Raises:
+            click.UsageError: a variable has no valid name, or the environment is too large.
+
+        """
+        key = frozenset(own.items())
+        if key not in self._kept:
+            pairs = tuple(f"{name}={value}" for name, value in own.items())
+            variables = (*self._variables, *pairs)
+            content = environment({"export": self._export, "variables": variables})
+            self._kept[key] = (
+                "" if self._attachments is None else self._attachments.keep(content)
+            )
+        return self._kept[key]
 
 
 def attachments_of(client: Client) -> Attachments:
@@ -256,6 +310,31 @@ def _exported(export: str) -> dict[str, str]:
     return {key: os.environ[key] for key in (*ALWAYS, *names) if key in os.environ}
 
 
+def resources_in(kinds: Mapping[str, str], words: Iterable[str]) -> list[str]:
+    """Replace the name of a kind by its resources, unless a resource has that name.
+
+    Args:
+        kinds: the kind of each resource of the node.
+        words: names of resources and of kinds.
+
+    Raises:
+        InputError: the node has no resource of that kind.
+
+    """
+    found: dict[str, None] = {}
+    for word in words:
+        if word in kinds or word not in KINDS:
+            found[word] = None
+            continue
+        alike = [name for name, kind in kinds.items() if kind == word]
+        if not alike:
+            raise InputError(
+                f"no resource of kind {word}; there are: {', '.join(kinds)}"
+            )
+        found |= dict.fromkeys(alike)
+    return list(found)
+
+
 def able_kinds(kinds: Mapping[str, str], resources: Iterable[str]) -> list[str]:
     """Return the kinds of the resources that a program may use.
 
@@ -287,7 +366,13 @@ def read_script(name: str, content: bytes, arguments: Sequence[str]) -> Program:
     return Program((*words, *arguments), {}, content, shown, len(words))
 
 
-def _check_pattern(pattern: str) -> None:
+def check_pattern(pattern: str) -> None:
+    """Check the name of an output file.
+
+    Raises:
+        click.UsageError: it has an unknown `{field}`.
+
+    """
     left = pattern
     for known in FIELDS:
         left = left.replace(known, "")
@@ -296,7 +381,7 @@ def _check_pattern(pattern: str) -> None:
         raise click.UsageError(f"{pattern}: file names may contain {listing}")
 
 
-def _umask() -> int:
+def current_umask() -> int:
     """Return the process's umask; reading it takes setting it."""
     mask = os.umask(0)
     os.umask(mask)
