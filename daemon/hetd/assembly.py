@@ -14,9 +14,11 @@ from hetd.clock import SYSTEM_CLOCK, Clock
 from hetd.config import MIB, ActiveConfig, Config, Origins, quotas
 from hetd.daemon import ShutdownDrain
 from hetd.devices.circuits import Circuits
+from hetd.devices.counters import CounterReader, find_sources
 from hetd.devices.health import Health
 from hetd.devices.metering import Metering
 from hetd.devices.meters import Finder
+from hetd.devices.sharing import make_model
 from hetd.lifecycle import Lifecycle
 from hetd.loop import Loop
 from hetd.reports.calibration import Calibration
@@ -122,17 +124,20 @@ def assemble(  # noqa: PLR0913, PLR0917  the parts of the daemon meet here
     active = ActiveConfig(config, origins)
     named = {device.spec.name: device for device in devices}
     timers = Timers()
+    contention = make_model(config.contention, devices, os.cpu_count() or 1)
     scheduler = Scheduler(
         [resource(device, config.queue_limit) for device in devices],
         estimates,
         policy,
         limits=_limits(config),
         first_epoch=first_epoch,
+        contention=contention,
     )
     scheduler.fallback = make_policy(FALLBACK, {})
     system = scheduler.system
     meters = Finder().find(devices) if config.meters else {}
     metering = Metering(list(system.resources.values()), meters, timers, clock.now())
+    _read_counters(scheduler, timers, config.contention.every_s, clock.now())
     specs = {name: device.spec for name, device in named.items()}
     health = Health(specs, config.device_errors, timers)
     watchdog = Watchdog(
@@ -184,6 +189,16 @@ def assemble(  # noqa: PLR0913, PLR0917  the parts of the daemon meet here
     )
 
 
+def _read_counters(
+    scheduler: Scheduler, timers: Timers, every_s: float, now: int
+) -> None:
+    """Read the counters of what resources share, where that is modelled."""
+    crowding = scheduler.system.crowding
+    if crowding is not None:
+        sources = find_sources(crowding.model, os.cpu_count() or 1)
+        CounterReader(sources, scheduler, timers, every_s, now)
+
+
 def make_service(parts: Parts, store: Store, subscriptions: Subscriptions) -> Service:
     """Make what answers users' requests."""
     journal, clock, config = parts.journal, parts.clock, parts.config
@@ -218,7 +233,7 @@ def make_service(parts: Parts, store: Store, subscriptions: Subscriptions) -> Se
 
 def make_reports(parts: Parts) -> WorkerReports:
     """Make what takes the messages of launchers and workers."""
-    clock, journal, system = parts.clock, parts.journal, parts.scheduler.system
+    clock, journal = parts.clock, parts.journal
     return WorkerReports(
         runtime=parts.runtime,
         clock=clock,
@@ -231,7 +246,7 @@ def make_reports(parts: Parts) -> WorkerReports:
         watchdog=parts.watchdog,
         metering=parts.metering,
         settings=parts.settings,
-        learner=Calibration(clock, system, parts.estimates, journal),
+        learner=Calibration(clock, parts.scheduler, parts.estimates, journal),
         snapshots=SnapshotReports(parts.runtime, clock, journal, parts.pool),
     )
 

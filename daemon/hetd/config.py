@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from hetsched.contention import SharedResource
 from hetsched.limits import Quota, Quotas
 from libtask.documents import MAX_BYTES, check_numbers, decoded
 from libtask.errors import InputError
@@ -163,6 +164,53 @@ class SnapshotsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return SnapshotSettings(self.mtbf_s, self.minimum_s, self.low_memory)
 
 
+class SharedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[contention.shared]]` table: a part of the node that several tasks use at once."""
+
+    name: str
+    """Its name: memory, or any other."""
+    kind: Literal["cores", "memory", "link", "slices", "bus", "network"]
+    """Its kind; hetd reads counters of `cores`."""
+    bytes_per_s: float | None = None
+    """Rate of a transfer that has a link, bus or network for itself."""
+
+    def resource(self) -> SharedResource:
+        """Return it as the scheduler knows it."""
+        return SharedResource(self.name, self.kind, self.bytes_per_s)
+
+
+class LoadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[contention.load]]` table: an application's load, where it is known."""
+
+    app: str
+    """Application, or one of its task types."""
+    resource: str
+    """Resource that it runs on."""
+    shared: str
+    """Shared resource that it loads from there."""
+    demand: float
+    """Load that a task offers to it; 1 is its capacity."""
+    bound: float
+    """Share of the task's time alone that depends on it."""
+
+
+class ContentionTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The `[contention]` table: what the resources share, for policies that use it.
+
+    Without it nothing is modelled, and every policy decides as before.
+    """
+
+    discover: bool = False
+    """Find what the resources share: cores and memory, the links and time slices of
+    accelerators, with usual loads for applications that were not measured."""
+    every_s: float = 2.0
+    """Seconds between two readings of counters, while the policy uses them."""
+    shared: list[SharedTable] = []
+    uses: dict[str, dict[str, str]] = {}
+    """Shared resources of each resource: resource -> kind -> name."""
+    load: list[LoadTable] = []
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set. Units stand in the names."""
 
@@ -227,6 +275,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_mb: int = 256
     """Memory growth caused by peers, in MiB, above which flooding peers are disconnected."""
     snapshots: SnapshotsTable = SnapshotsTable()
+    contention: ContentionTable = ContentionTable()
     history_days: float = 90.0
     """Days for which ended tasks are kept."""
     history_tasks: int = 1_000_000
@@ -294,7 +343,10 @@ def _legible(complaint: str) -> str:
     found = re.match(r"Object contains unknown field `([^`]*)`(.*)", complaint)
     if found is None:
         return complaint
-    tables = (Config, LimitsTable, UserTable, SnapshotsTable, ResourceTable)
+    tables = (
+        *(Config, LimitsTable, UserTable, SnapshotsTable, ResourceTable),
+        *(ContentionTable, SharedTable, LoadTable),
+    )
     known = {name for table in tables for name in table.__struct_fields__}
     near = difflib.get_close_matches(found[1], known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -311,6 +363,7 @@ def _check(config: Config) -> None:
         if getattr(config, name) < least:
             raise InputError(f"{name}: expected at least {least}")
     _check_snapshots(config.snapshots)
+    _check_contention(config.contention)
     _check_resources(config)
 
 
@@ -320,6 +373,38 @@ def _check_snapshots(table: SnapshotsTable) -> None:
             raise InputError(f"snapshots.{name}: expected a number from 0")
     if not 0 <= table.low_memory <= 1:
         raise InputError("snapshots.low_memory: expected a share from 0 to 1")
+
+
+LEAST_EVERY_S = 0.1
+MOST_SHARED = 64
+MOST_LOADS = 1000
+LARGEST_LOAD = 16.0
+"""Nothing offers more times a resource's capacity."""
+
+
+def _check_contention(table: ContentionTable) -> None:
+    if not LEAST_EVERY_S <= table.every_s < math.inf:
+        raise InputError(f"contention.every_s: expected at least {LEAST_EVERY_S:g}")
+    if len(table.shared) > MOST_SHARED or len(table.load) > MOST_LOADS:
+        text = f"expected at most {MOST_SHARED} shared and {MOST_LOADS} load tables"
+        raise InputError(f"contention: {text}")
+    names = [each.name for each in table.shared]
+    for position, shared in enumerate(table.shared):
+        where = f"contention.shared[{position}]"
+        if names.index(shared.name) != position:
+            raise InputError(f"{where}.name: {shared.name!r} is taken")
+        if shared.bytes_per_s is not None and not 0 < shared.bytes_per_s < math.inf:
+            raise InputError(f"{where}.bytes_per_s: expected a number above 0")
+    _check_loads(table.load)
+
+
+def _check_loads(loads: list[LoadTable]) -> None:
+    for position, load in enumerate(loads):
+        where = f"contention.load[{position}]"
+        if not 0 <= load.demand <= LARGEST_LOAD:
+            raise InputError(f"{where}.demand: expected 0 to {LARGEST_LOAD:g}")
+        if not 0 <= load.bound <= 1:
+            raise InputError(f"{where}.bound: expected a share from 0 to 1")
 
 
 def _check_resources(config: Config) -> None:

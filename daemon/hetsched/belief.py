@@ -39,14 +39,23 @@ def stall(load: float) -> float:
 
 
 def offered(load: float) -> float:
-    """Return the offered load itself: no hardware shows it; for comparisons."""
+    """Return the offered load itself: a kernel shows it for its cores, no hardware does."""
     return load
+
+
+def waiting(load: float) -> float:
+    """Return the share of time in which some task waits for a resource.
+
+    None does up to its capacity; one always does from a quarter above it.
+    """
+    return min(1.0, max(0.0, 4.0 * (load - 1.0)))
 
 
 COUNTERS: dict[str, Callable[[float], float]] = {
     "bandwidth": bandwidth,
     "stall": stall,
     "offered": offered,
+    "waiting": waiting,
 }
 """Name of each counter, and what it shows at an offered load."""
 

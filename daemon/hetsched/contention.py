@@ -105,23 +105,37 @@ class ContentionModel:
         loads: (task type, processor) -> loads of such a task there.
         tenants: what is known about other programs.
         law: name of the law in `LAWS`.
+        defaults: processor -> loads of task types that have none of their own there.
+        application: returns the application of a task type; its loads are those of all
+            its types. None: types stand for themselves.
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  the figures of a node
         self,
         shared: Iterable[SharedResource],
         uses: Mapping[str, Mapping[str, str]],
         loads: Mapping[tuple[str, str], Loads],
         tenants: Tenants | None = None,
         law: str = "max",
+        defaults: Mapping[str, Loads] | None = None,
+        application: Callable[[str], str] | None = None,
     ) -> None:
         self.shared = {each.name: each for each in shared}
         self.uses = uses
-        self.loads = loads
+        self.loads = dict(loads)
+        self.defaults = defaults or {}
+        self._application = application
         self.tenants = tenants or Tenants()
         self.law = LAWS[law]
         self._paths: dict[tuple[str, str], dict[str, float]] = {}
+
+    def loads_of(self, task_type: str, processor: str) -> Loads:
+        """Return the loads of a task of a type on a processor."""
+        found = self.loads.get((task_type, processor))
+        if found is None and self._application is not None:
+            found = self.loads.get((self._application(task_type), processor))
+        return self.defaults.get(processor, ()) if found is None else found
 
     def path(self, source: str, target: str) -> dict[str, float]:
         """Return the seconds per byte on each shared resource between two processors.
@@ -157,7 +171,7 @@ class ContentionModel:
 
         Transfers are part of the task's time, bound to the links that they cross.
         """
-        loads = self.loads.get((task_type, processor), ())
+        loads = self.loads_of(task_type, processor)
         if not transfer:
             return alone, loads
         whole = alone + sum(transfer.values())

@@ -24,7 +24,10 @@ NOISE = 0.15
 The error of an expectation is the same for all reports of a task, hence more than the 10 %
 that a single one would have."""
 LEAST_REPORT = 0.05
-"""Reports on less than this share of a task are not taken in: they say too little."""
+"""Reports on less than this share of a task are put together with the next ones: they say
+too little."""
+LEAST_REPORT_S = 5.0
+"""Computing time that says enough of a long task, in seconds."""
 
 
 @dataclass(slots=True)
@@ -34,12 +37,38 @@ class RunningLoad:
     Attributes:
         alone: seconds expected of the whole task, alone, with its transfers.
         since: instant of its start or of its last report.
+        noise: relative standard deviation of the time from what is expected.
+        share: share of the task in reports that are not taken in yet; `seconds`: their
+            computing time.
 
     """
 
     alone: float
     loads: Loads
     since: Nanoseconds
+    noise: float = NOISE
+    share: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The last statement of a source about a shared resource.
+
+    Attributes:
+        value: mean of a counter; for `progress` the time of strips over that expected.
+        count: number of statements since the start.
+        at: instant of the last time.
+
+    """
+
+    value: float
+    count: int
+    at: Nanoseconds
+
+
+PROGRESS = "progress"
+"""The source that is there without counters: the own tasks' strips."""
 
 
 class Crowding:
@@ -56,12 +85,22 @@ class Crowding:
         self.demand: dict[str, float] = dict.fromkeys(model.shared, 0.0)
         """Load that the running tasks offer to each shared resource."""
         self.running: dict[TaskId, RunningLoad] = {}
+        self.evidence: dict[tuple[str, str], Evidence] = {}
+        """Shared resource and source -> its last statement."""
         self._changed: dict[str, Nanoseconds] = dict.fromkeys(model.shared, 0)
 
-    def enter(self, task: TaskId, alone: float, loads: Loads, now: Nanoseconds) -> None:
-        """Add a task that starts to run."""
+    def enter(
+        self,
+        task: TaskId,
+        alone: float,
+        loads: Loads,
+        now: Nanoseconds,
+        spread: float = 0.0,
+    ) -> None:
+        """Add a task that starts to run; `spread`: of the expectation of its time."""
         self.leave(task, now)
-        self.running[task] = RunningLoad(alone, loads, now)
+        noise = math.hypot(NOISE, spread)
+        self.running[task] = RunningLoad(alone, loads, now, noise)
         self._add(loads, 1.0, now)
 
     def leave(self, task: TaskId, now: Nanoseconds) -> None:
@@ -75,6 +114,7 @@ class Crowding:
         for reading in readings:
             own = self.demand.get(reading.shared, 0.0)
             self.belief.read(reading, own, now)
+            self._note(reading.shared, reading.counter, reading.mean, now)
 
     def report(
         self, task: TaskId, share: float, seconds: float, now: Nanoseconds
@@ -93,12 +133,48 @@ class Crowding:
             return
         since, running.since = running.since, now
         changed = max((self._changed[x.shared] for x in running.loads), default=0)
-        if changed > since or share < LEAST_REPORT:
+        if changed > since:
+            running.share = running.seconds = 0.0
             return
-        if not 0.0 < running.alone < math.inf:
+        running.share += share
+        running.seconds += seconds
+        if running.share < LEAST_REPORT and running.seconds < LEAST_REPORT_S:
+            return
+        share, seconds = running.share, running.seconds
+        running.share = running.seconds = 0.0
+        if share <= 0.0 or not 0.0 < running.alone < math.inf:
             return
         factor = seconds / (share * running.alone)
-        self.belief.take_in_progress(running.loads, self.demand, factor, NOISE, now)
+        loads = running.loads
+        self.belief.take_in_progress(loads, self.demand, factor, running.noise, now)
+        for load in loads:
+            if load.bound > 0.0:
+                self._note(load.shared, PROGRESS, factor, now)
+
+    def slowdown_by_counters(self, task: TaskId, now: Nanoseconds) -> float:
+        """Return the slowdown of a running task that is known without its own progress.
+
+        By the own tasks, and by other programs where a counter has shown them; 1 if it
+        does not run.
+        """
+        running = self.running.get(task)
+        if running is None:
+            return 1.0
+        return slowdown(
+            running.loads,
+            {
+                load.shared: self._by_counters(load.shared, now)
+                for load in running.loads
+            },
+            float,
+        )
+
+    def _by_counters(self, shared: str, now: Nanoseconds) -> float:
+        own = self.demand[shared]
+        sources = {source for name, source in self.evidence if name == shared}
+        if sources - {PROGRESS}:
+            return self.belief.slowdown(shared, own, now)
+        return self.model.law(own)
 
     def slowdown_of(
         self, loads: Loads, demand: dict[str, float], now: Nanoseconds
@@ -123,6 +199,12 @@ class Crowding:
         """Return the expected slowdown of a task that starts beside those that run."""
         demand = {x.shared: self.demand[x.shared] + x.demand for x in loads}
         return self.slowdown_of(loads, demand, now)
+
+    def _note(self, shared: str, source: str, value: float, now: Nanoseconds) -> None:
+        if shared in self.demand:
+            known = self.evidence.get((shared, source))
+            count = 1 if known is None else known.count + 1
+            self.evidence[shared, source] = Evidence(value, count, now)
 
     def _add(self, loads: Loads, sign: float, now: Nanoseconds) -> None:
         for load in loads:

@@ -71,6 +71,11 @@ def reacts_to_each(policy: Policy) -> bool:
     return bool(getattr(policy, "each_event", False))
 
 
+def uses_belief(policy: Policy) -> bool:
+    """Return whether a policy asks for the belief about other programs' load."""
+    return bool(getattr(policy, "uses_belief", False))
+
+
 def arrival_rule_of(policy: Policy) -> str:
     """Return the name of the rule that queues new tasks where they fit best.
 

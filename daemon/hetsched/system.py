@@ -332,7 +332,7 @@ class System:
         """
         if self.crowding is None:
             return 1.0
-        loads = self.crowding.model.loads.get((row.type, resource), ())
+        loads = self.crowding.model.loads_of(row.type, resource)
         return self.crowding.slowdown_if_started(loads, self.now)
 
     def expected(self, row: Row, resource: str) -> float:
@@ -365,7 +365,9 @@ class System:
         """Enter the load of a task that starts to run. Called by the state only."""
         if self.crowding is not None and task.resource is not None:
             alone, loads = self.alone(task, task.resource)
-            self.crowding.enter(task.id, alone, loads, self.now)
+            there = self.resources[task.resource]
+            spread = self.estimates.spread(task.row, there)
+            self.crowding.enter(task.id, alone, loads, self.now, spread)
 
     def unload(self, task: TaskRecord) -> None:
         """Remove the load of a task that runs no longer. Called by the state only."""

@@ -171,6 +171,7 @@ def _dedented(program: str) -> str:
 
 def _the_node(judge: Judge, folder: Path) -> None:
     judge("devices")
+    judge("devices", "--load")
     judge("metrics")
     judge("top")
     judge("drain", "fpga0")

@@ -25,6 +25,7 @@ from libtask.messages import (
     Explained,
     Lagged,
     ListTasks,
+    LoadEvidence,
     Message,
     Migrate,
     ModelList,
@@ -37,6 +38,7 @@ from libtask.messages import (
     Registered,
     Requeue,
     Sample,
+    SharedLoad,
     ShowConfig,
     Status,
     StatusInfo,
@@ -193,7 +195,7 @@ def _plain_answer(message: Any) -> Message:
         return Error(number, "not-found", "no resource 'nowhere'")
     answers: dict[type, Message] = {
         Explain: Explained(number, getattr(message, "id", 0), "running", "runs"),
-        Devices: DeviceList(number, a_node()),
+        Devices: DeviceList(number, a_node(), [A_LOAD]),
         Notes: NoteList(number, []),
         Models: ModelList(number, [Sample("heat/64", "cpu", 1.5)]),
         Usage: UsageInfo(
@@ -246,6 +248,19 @@ def a_change(number: int, state: Any, **fields: Any) -> TaskChanged:
 
 def specs(count: int, **fields: Any) -> list[TaskSpec]:
     return [TaskSpec("heat", **fields) for _ in range(count)]
+
+
+A_LOAD = SharedLoad(
+    name="cores",
+    kind="cores",
+    used_by=["cpu", "gpu0"],
+    own=0.5,
+    levels=[0.0, 1.0],
+    probabilities=[0.02, 0.98],
+    others=0.98,
+    slowdown=1.48,
+    evidence=[LoadEvidence("offered", 1.5, 3, 2.0)],
+)
 
 
 def a_node() -> list[DeviceInfo]:

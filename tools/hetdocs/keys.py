@@ -20,9 +20,20 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "[limits]": config.LimitsTable,
     "[limits.user.NAME]": config.UserTable,
     "[snapshots]": config.SnapshotsTable,
+    "[contention]": config.ContentionTable,
+    "[[contention.shared]]": config.SharedTable,
+    "[[contention.load]]": config.LoadTable,
     "[[resource]]": config.ResourceTable,
 }
 """Tables below the top, by their written names."""
+
+AT_START = (
+    config.ResourceTable,
+    config.ContentionTable,
+    config.SharedTable,
+    config.LoadTable,
+)
+"""Tables that are read at a start only."""
 
 TYPES = {
     "str": "string",
@@ -35,6 +46,10 @@ TYPES = {
     "Kind": '"cpu", "gpu" or "fpga"',
     "dict[str, Any]": "table",
     "dict[str, str]": "table of strings",
+    "dict[str, dict[str, str]]": "table of tables of strings",
+    "Literal['cores', 'memory', 'link', 'slices', 'bus', 'network']": (
+        '"cores", "memory", "link", "slices", "bus" or "network"'
+    ),
     "Literal['leave', 'preempt']": '"leave" or "preempt"',
 }
 """Names of types for readers; a missing one is a bug."""
@@ -99,7 +114,7 @@ def keys_of(table: type[msgspec.Struct]) -> Iterator[Key]:
             TYPES[annotation],
             _default(field),
             text,
-            reloaded and table is not config.ResourceTable,
+            reloaded and table not in AT_START,
         )
 
 

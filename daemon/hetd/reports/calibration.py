@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from hetsched.ids import TaskId
+from hetsched.policy import uses_belief
 from hetsched.system import SECOND
 from libtask.messages import counted
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
     from hetsched.estimates.table import EstimateTable, News
-    from hetsched.system import Resource, System
+    from hetsched.scheduler import Scheduler
+    from hetsched.system import Resource
     from hetsched.tasks import TaskRecord
     from libtask import messages as m
 
@@ -45,12 +47,13 @@ class Calibration:
     def __init__(
         self,
         clock: Clock,
-        system: System,
+        scheduler: Scheduler,
         estimates: EstimateTable,
         journal: Journal,
     ) -> None:
         self._clock = clock
-        self._system = system
+        self._scheduler = scheduler
+        self._system = scheduler.system
         self._estimates = estimates
         self._journal = journal
 
@@ -117,6 +120,17 @@ class Calibration:
         running = self._system.states[resource.name].running
         return max(1, len(running))
 
+    def _slowdown(self, record: TaskRecord) -> float:
+        """Return by how much others slow a task down at present, as counters show.
+
+        Otherwise the times expected alone would follow the load of other programs. What
+        is concluded from the task's own progress rests on these times, and is left out.
+        """
+        crowding = self._system.crowding
+        if crowding is None or not uses_belief(self._scheduler.policy):
+            return 1.0
+        return crowding.slowdown_by_counters(record.id, self._clock.now())
+
     def _running(self, page: TaskPage) -> tuple[TaskRecord, Resource] | None:
         system = self._system
         record = system.tasks.get(TaskId(page.id))
@@ -131,7 +145,7 @@ class Calibration:
         computing: float,
         setup: float | None,
     ) -> None:
-        alone = computing / self._sharing(resource)
+        alone = computing / self._sharing(resource) / self._slowdown(record)
         if self._estimates.curiosity < 1:
             self._tell_probe(record, resource, alone)
         news = self._estimates.observe(record.row, resource, alone, setup)

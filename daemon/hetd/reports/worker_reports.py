@@ -468,6 +468,8 @@ class WorkerReports:
         share = message.iterations / (
             message.checkpoint.total or message.iterations or 1
         )
+        if message.started is not None:
+            share = 0.0  # the first strips may hold a compilation
         done = e.StripsDone(task, message.epoch, page.progress, share, message.seconds)
         self._runtime.dispatch(done)
         self._journal.publish(page, "progress", self._wall())

@@ -16,6 +16,8 @@ from hetsched.policies import (
     package_of,
     parameters_of,
 )
+from hetsched.policy import uses_belief
+from hetsched.system import SECOND
 from libtask import messages as m
 from libtask.errors import InputError, NotFoundError
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from hetd.tasks.journal import Journal
     from hetd.tasks.operator_settings import OperatorSettings
     from hetd.transport.router import Peer
+    from hetsched.crowding import Crowding
     from hetsched.scheduler import Scheduler
 
 
@@ -80,6 +83,8 @@ class NodeRequests:
         return m.DeviceList(
             request.request,
             [self._device_info(peer, name) for name in self._devices],
+            shared_loads(self._system.crowding, self._clock.now()),
+            uses_belief(self._scheduler.policy),
         )
 
     def _device_info(self, peer: Peer, name: str) -> m.DeviceInfo:
@@ -200,6 +205,31 @@ class NodeRequests:
         self._rights.require_admin(peer)
         self._lifecycle.stop_requested = True
         return m.Done(request.request)
+
+
+def shared_loads(crowding: Crowding | None, now: int) -> list[m.SharedLoad]:
+    """Describe the belief about what the resources share; empty: it is not modelled."""
+    if crowding is None:
+        return []
+    model, belief = crowding.model, crowding.belief
+    return [
+        m.SharedLoad(
+            name,
+            shared.kind,
+            [each for each, kinds in model.uses.items() if name in kinds.values()],
+            crowding.demand[name],
+            list(belief.levels[name]),
+            list(belief.probabilities(name, now)),
+            belief.expected_level(name, now),
+            belief.slowdown(name, crowding.demand[name], now),
+            [
+                m.LoadEvidence(source, each.value, each.count, (now - each.at) / SECOND)
+                for (which, source), each in crowding.evidence.items()
+                if which == name
+            ],
+        )
+        for name, shared in model.shared.items()
+    ]
 
 
 def resource_named(devices: Mapping[str, m.DeviceInfo], name: str) -> m.DeviceInfo:

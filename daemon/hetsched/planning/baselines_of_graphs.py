@@ -211,7 +211,7 @@ def _interference(system: System, task: TaskRecord, name: str) -> float:
     crowding = system.crowding
     if crowding is None:
         return 0.0
-    loads = crowding.model.loads.get((task.row.type, name), ())
+    loads = crowding.model.loads_of(task.row.type, name)
     demand = dict(crowding.demand)
     for load in loads:
         demand[load.shared] += load.demand

@@ -170,9 +170,7 @@ class Futures:
 
     def _loads(self, row: Row, name: str) -> Loads:
         crowding = self.ends.crowding
-        return (
-            () if crowding is None else crowding.model.loads.get((row.type, name), ())
-        )
+        return () if crowding is None else crowding.model.loads_of(row.type, name)
 
     def _slowdown(self, future: Future, loads: Loads, *, added: bool) -> float:
         crowding = self.ends.crowding

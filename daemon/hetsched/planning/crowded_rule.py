@@ -147,7 +147,7 @@ class CrowdedRule:
         alone = system.seconds(task.row, there)
         loads: Loads = ()
         if system.crowding is not None:
-            loads = system.crowding.model.loads.get((task.row.type, there), ())
+            loads = system.crowding.model.loads_of(task.row.type, there)
         rest = each.alone / max(system.seconds(task.row, here), 1e-9)
         if rest == 0.0 or alone == math.inf:
             return 0.0

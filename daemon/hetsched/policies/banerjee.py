@@ -7,7 +7,7 @@ baseline is read.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hetsched.planning.baselines_of_graphs import graphene, heft, paragon
 from hetsched.planning.crowded_rule import CrowdedRule, LookaheadRule
@@ -46,6 +46,8 @@ class ContentionAware:
 
     """
 
+    uses_belief: ClassVar[bool] = True
+
     look: int = 32
     harm_weight: float = 1.0
     least_gain: float = 0.1
@@ -71,6 +73,8 @@ class Lookahead:
         seed: of the draws.
 
     """
+
+    uses_belief: ClassVar[bool] = True
 
     look: int = 32
     harm_weight: float = 1.0

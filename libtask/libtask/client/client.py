@@ -36,6 +36,7 @@ from libtask.messages import (
     MAX_FRAME,
     MAX_TASKS,
     DeviceInfo,
+    DeviceList,
     Explained,
     Registered,
     TaskInfo,
@@ -436,9 +437,11 @@ class Client(ControlRequests):
 
     def devices(self) -> list[DeviceInfo]:
         """List the resources."""
-        found: list[DeviceInfo] = self._session.request(
-            messages.Devices(request=0)
-        ).devices
+        return self.node_load().devices
+
+    def node_load(self) -> DeviceList:
+        """Return the resources, and the believed load of other programs on what they share."""
+        found: DeviceList = self._session.request(messages.Devices(request=0))
         return found
 
     # ------------------------------------------------------------ life

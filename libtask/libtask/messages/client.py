@@ -33,6 +33,7 @@ from libtask.messages.records import (
     RequeuedTask,
     Sample,
     SamplePlace,
+    SharedLoad,
     TaskInfo,
     TaskSpec,
 )
@@ -280,6 +281,10 @@ class DeviceList(Request, frozen=True):
     """The resources."""
 
     devices: list[DeviceInfo]
+    shared: list[SharedLoad] = []
+    """The parts of the node that they share, with the believed load of other programs."""
+    believed: bool = False
+    """Whether the policy uses that, so that counters are read."""
 
 
 class StatusInfo(Request, frozen=True):

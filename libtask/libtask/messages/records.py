@@ -472,6 +472,37 @@ class DeviceInfo(Record, frozen=True):
     """Applications that avoid it: the caller's, or all for administrators."""
 
 
+class LoadEvidence(Record, frozen=True):
+    """The last statement of a source about a shared resource."""
+
+    source: str
+    """`progress` of the own tasks, or the name of a counter."""
+    value: float
+    """Mean of the counter; for progress: time of strips over that expected alone."""
+    count: int
+    """Number of statements since the start; `age_s`: seconds since the last."""
+    age_s: float
+
+
+class SharedLoad(Record, frozen=True):
+    """A part of the node that several resources use; loads are shares of its capacity."""
+
+    name: str
+    kind: str
+    used_by: list[str]
+    """Resources."""
+    own: float
+    """Load of the running tasks, as declared or learned."""
+    levels: list[float]
+    """Loads that other programs may offer; `probabilities`: how likely each is held."""
+    probabilities: list[float]
+    others: float
+    """Their expected load."""
+    slowdown: float
+    """Expected slowdown of work that depends on it completely."""
+    evidence: list[LoadEvidence] = []
+
+
 class Prospect(Record, frozen=True):
     """A task's outlook on a resource, in seconds; None: it cannot run there."""
 

@@ -30,6 +30,38 @@ def test_devices(daemon: FakeDaemon, tmp_path: Path) -> None:
     assert "state" not in written[1]
 
 
+def test_load_names_levels_and_what_they_are_known_by(daemon: FakeDaemon) -> None:
+    found = document("devices", "--load")
+    printed = text("devices", "--load")
+
+    assert found["used"] is False
+    assert found["shared"] == [
+        {
+            "name": "cores",
+            "kind": "cores",
+            "used_by": ["cpu", "gpu0"],
+            "own": 0.5,
+            "others": 0.98,
+            "slowdown": 1.48,
+            "levels": [
+                {"load": 0.0, "probability": 0.02},
+                {"load": 1.0, "probability": 0.98},
+            ],
+            "evidence": [
+                {"source": "offered", "value": 1.5, "count": 3, "age_s": 2.0},
+            ],
+        }
+    ]
+    assert "100%: 98%" in printed
+    assert "0%: 2%" not in printed
+    assert "offered 1.50 (2 s ago)" in printed
+    assert "no counters are read" in printed
+
+
+def test_load_takes_no_other_option(daemon: FakeDaemon) -> None:
+    assert not text("devices", "--load", "--test", status=2)
+
+
 def test_policy(daemon: FakeDaemon) -> None:
     assert document("policy", "show")["name"] == "migration"
     assert document("policy", "set", "affinity")["name"] == "affinity"

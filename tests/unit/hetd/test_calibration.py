@@ -13,6 +13,7 @@ from hetd.reports.calibration import Calibration
 from hetd.store import Batch
 from hetd.tasks.page import TaskPage
 from hetsched import events as e
+from hetsched.contention import ContentionModel, Load, SharedResource
 from hetsched.estimates.table import EstimateTable
 from hetsched.ids import TaskId
 from hetsched.policies import make_policy
@@ -26,9 +27,16 @@ CPU = a_resource("cpu")
 class Running:
     """A task that runs on the CPU, and the learner of its node."""
 
-    def __init__(self, total: int | None = 100) -> None:
+    def __init__(
+        self,
+        total: int | None = 100,
+        policy: str = "affinity",
+        contention: ContentionModel | None = None,
+    ) -> None:
         self.table = EstimateTable()
-        self.scheduler = Scheduler([CPU], self.table, make_policy("affinity", {}))
+        self.scheduler = Scheduler(
+            [CPU], self.table, make_policy(policy, {}), contention=contention
+        )
         self.batch = Batch()
         self.measured: list[tuple[str, int]] = []
         self.submitted = a_task(1, "heat/64", work=100.0)
@@ -42,9 +50,7 @@ class Running:
             measured=lambda *each: self.measured.append(each),
             forget_samples=lambda _keys: None,
         )
-        self.learner = Calibration(
-            SYSTEM_CLOCK, self.scheduler.system, self.table, journal
-        )
+        self.learner = Calibration(SYSTEM_CLOCK, self.scheduler, self.table, journal)
 
     def progress(self, seconds: float, **fields: Any) -> None:
         report = m.Progress(1, 1, self.page.checkpoint, seconds, 10, **fields)
@@ -157,3 +163,27 @@ def test_drift_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
 
     assert caplog.messages == ["cpu: heat/64 now takes 2.00 times as long as before"]
     assert running.known() == [(pytest.approx(2.0), 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "source", "seconds"),
+    [
+        ("affinity", "offered", 1.0),
+        ("contention-aware", "offered", 0.5),
+        ("contention-aware", None, 1.0),
+    ],
+)
+def test_times_alone_do_not_follow_other_programs_that_counters_show(
+    policy: str, source: str | None, seconds: float
+) -> None:
+    shared = [SharedResource("cores", "cores")]
+    loads = {("heat/64", "cpu"): (Load("cores", 0.5, 1.0),)}
+    model = ContentionModel(shared, {"cpu": {"cores": "cores"}}, loads)
+    running = Running(policy=policy, contention=model)
+    if source is not None:
+        reading = e.CounterReading("cores", source, 2.0, 0.01, 8)
+        running.scheduler.handle(e.CountersRead((reading,)), SYSTEM_CLOCK.now())
+
+    running.progress(0.1)
+
+    assert running.known() == [(pytest.approx(seconds, rel=0.01), 0.0)]

@@ -184,6 +184,36 @@ def test_progress_says_nothing_if_the_own_load_changed_meanwhile() -> None:
     assert crowding.demand["mem"] == 0.0
 
 
+def test_short_reports_count_once_they_make_up_enough_of_a_task() -> None:
+    crowding = Crowding(a_model(cpu=(Load("mem", 0.5, 1.0),)))
+    crowding.enter(TaskId(1), 100.0, (Load("mem", 0.5, 1.0),), 0)
+    prior = list(crowding.belief.probabilities("mem", 0))
+
+    for number in range(1, 10):  # 0.5 % of the task each, in three times the time
+        crowding.report(TaskId(1), 0.005, 0.5 / 3, number)
+    before = list(crowding.belief.probabilities("mem", 0))
+    for number in range(10, 20):
+        crowding.report(TaskId(1), 0.005, 1.5, number)
+
+    assert before == prior
+    # the tenth makes up 5 %; then four times 1.5 s are more than 5 s, twice
+    evidence = crowding.evidence["mem", "progress"]
+    assert evidence.count == 3
+    assert evidence.value == pytest.approx(3.0)
+
+
+def test_an_uncertain_expectation_says_less() -> None:
+    sure, unsure = Crowding(a_model()), Crowding(a_model())
+    loads = (Load("mem", 0.5, 1.0),)
+    for crowding, spread in ((sure, 0.0), (unsure, 1.0)):
+        crowding.enter(TaskId(1), 10.0, loads, 0, spread)
+        crowding.report(TaskId(1), 0.5, 7.5, 1)
+
+    crowded = [each.belief.probabilities("mem", 1)[1] for each in (sure, unsure)]
+    assert crowded[0] > 0.75
+    assert 0.25 < crowded[1] < 0.5
+
+
 def test_the_system_offers_the_expected_slowdown() -> None:
     load = (Load("mem", 0.5, 0.5),)
     table = estimates({"t": {"cpu": 10.0, "gpu0": 8.0}})

@@ -13,6 +13,7 @@ from hetctl.completing import resources
 from hetctl.options import connect, shared
 from hetctl.output import emit, say, table
 from hetctl.views.avoidance import avoided_document, avoided_text
+from hetctl.views.load import show_load
 from libtask.arrays import installed
 from libtask.errors import InputError
 from libtask.task import Task
@@ -65,11 +66,28 @@ LOOK_S = 0.1
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--test", is_flag=True, help="Test the drivers of OpenCL devices first.")
+@click.option(
+    "--load",
+    is_flag=True,
+    help="Show what other programs are believed to use of what the resources share.",
+)
 @shared
-def devices_command(
-    *, path: Path | None, force: bool, test: bool, socket: Path | None, as_json: bool
+def devices_command(  # noqa: PLR0913  options
+    *,
+    path: Path | None,
+    force: bool,
+    test: bool,
+    load: bool,
+    socket: Path | None,
+    as_json: bool,
 ) -> None:
     """List the resources of the node."""
+    if load and (path is not None or test):
+        raise click.UsageError("--load: takes no other option")
+    if load:
+        with connect(socket) as client:
+            show_load(client.node_load(), as_json=as_json)
+        return
     with connect(socket) as client:
         devices = _tested(client) if test else client.devices()
     if path is not None:

@@ -58,6 +58,52 @@ class Devices(TypedDict):
     devices: list[DevicePart]
 
 
+class EvidencePart(TypedDict):
+    """The last statement of a source about a shared resource."""
+
+    source: Annotated[
+        str, Meta(description="`progress` of the own tasks, or the name of a counter")
+    ]
+    value: Annotated[
+        float,
+        Meta(description="of the counter; time of strips over that expected alone"),
+    ]
+    count: Count
+    age_s: Seconds
+
+
+class LevelPart(TypedDict):
+    """A load that other programs may offer, and how likely that is held."""
+
+    load: Annotated[float, Meta(ge=0)]
+    probability: Share
+
+
+class SharedPart(TypedDict):
+    """A part of the node that several resources use. Loads: shares of its capacity."""
+
+    name: str
+    kind: str
+    used_by: list[str]
+    own: Annotated[float, Meta(description="load of the running tasks")]
+    others: Annotated[float, Meta(description="expected load of other programs", ge=0)]
+    slowdown: Annotated[
+        float, Meta(description="expected, of work that depends on it completely", ge=1)
+    ]
+    levels: list[LevelPart]
+    evidence: list[EvidencePart]
+
+
+class NodeLoad(TypedDict):
+    """The believed load of other programs: `devices --load`."""
+
+    format: Literal["hetctl/load-1"]
+    used: Annotated[
+        bool, Meta(description="whether the policy uses it; else no counter is read")
+    ]
+    shared: list[SharedPart]
+
+
 class ResourceState(TypedDict):
     """The new state of a resource: `drain`, `resume`."""
 

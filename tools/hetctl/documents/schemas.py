@@ -35,7 +35,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "migrate": ("hetctl/migrate-1",),
     "logs": ("hetctl/log-1",),
     "events": ("hetctl/event-1",),
-    "devices": ("hetctl/devices-1",),
+    "devices": ("hetctl/devices-1", "hetctl/load-1"),
     "drain": ("hetctl/resource-1",),
     "resume": ("hetctl/resource-1",),
     "policy show": ("hetctl/policy-1",),
