@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from hetsched.contention import slowdown_at_capacity
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -26,6 +28,8 @@ LEAST_DEVIATION = 1e-6
 LEAST_PROBABILITY = 1e-9
 """No level is ruled out for good: a wrong model must not end in 0 / 0."""
 LEAST_SAMPLES = 2
+LEAST_STALLS, MOST_STALLS = 0.1, 0.7
+"""Without a filter: stalls below are taken for noise, and none are believed above."""
 
 
 def bandwidth(load: float) -> float:
@@ -80,13 +84,14 @@ class Belief:
 
     def probabilities(self, shared: str, now: Nanoseconds) -> list[float]:
         """Return the probability of each level at an instant."""
-        elapsed = (now - self._at[shared]) / NANOSECONDS
-        if elapsed > 0.0:
+        at = self._at[shared]
+        if now > at:
             self._at[shared] = now
-            kept = math.exp(-elapsed / self.mean_s)
+            kept = math.exp(-((now - at) / NANOSECONDS) / self.mean_s)
+            drawn = 1.0 - kept
             self._probabilities[shared] = [
-                kept * p + (1.0 - kept) * q
-                for p, q in zip(self._probabilities[shared], self.prior, strict=True)
+                kept * p + drawn * q
+                for p, q in zip(self._probabilities[shared], self.prior)  # noqa: B905  the same lengths, in the innermost loop
             ]
         return self._probabilities[shared]
 
@@ -189,9 +194,14 @@ class Belief:
     ) -> tuple[float, float]:
         law = self.law
         mean = square = 0.0
+        at_capacity = law is slowdown_at_capacity  # written out: it is the usual one
         probabilities = self.probabilities(shared, now)
         for p, level in zip(probabilities, self.levels[shared], strict=True):
-            value = law(own + level)
+            value = own + level
+            if not at_capacity:
+                value = law(value)
+            elif value < 1.0:
+                value = 1.0
             mean += p * value
             square += p * value * value
         return mean, max(square - mean * mean, 0.0)
@@ -208,3 +218,49 @@ class Belief:
         floored = [max(p / whole, LEAST_PROBABILITY) for p in joint]
         whole = sum(floored)
         self._probabilities[shared] = [p / whole for p in floored]
+
+
+class LastReadings(Belief):
+    """The counters as they were read last, without a filter: for comparisons.
+
+    The load is that which the last readings show: 1 / (1 - stalls) where there are stalls,
+    else the bandwidth; nothing is known of a shared resource before its first reading.
+    """
+
+    def __init__(self, model: ContentionModel) -> None:
+        super().__init__(model)
+        self._read: dict[tuple[str, str], float] = {}
+        self._others: dict[str, float] = {}
+
+    def read(self, reading: CounterReading, own: float, now: Nanoseconds) -> None:
+        """Take the mean of the samples for the true value."""
+        if reading.shared not in self.levels or not math.isfinite(reading.mean):
+            return
+        self._known.clear()
+        self._read[reading.shared, reading.counter] = reading.mean
+        used = self._read.get((reading.shared, "bandwidth"), 0.0)
+        stalls = self._read.get((reading.shared, "stall"), 0.0)
+        load = max(used, 0.0)
+        if stalls > LEAST_STALLS:
+            load = max(load, 1.0 / (1.0 - min(stalls, MOST_STALLS)))
+        self._others[reading.shared] = max(load - own, 0.0)
+
+    def take_in_progress(
+        self,
+        loads: Loads,
+        demand: Mapping[str, float],
+        factor: float,
+        noise: float,
+        now: Nanoseconds,
+    ) -> None:
+        """Learn nothing from progress."""
+
+    def _compute(
+        self, shared: str, own: float, now: Nanoseconds
+    ) -> tuple[float, float]:
+        return self.law(own + self._others.get(shared, 0.0)), 0.0
+
+
+def belief_of(model: ContentionModel) -> Belief:
+    """Return the belief that a model asks for."""
+    return Belief(model) if model.filtered else LastReadings(model)

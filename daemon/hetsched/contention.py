@@ -108,6 +108,8 @@ class ContentionModel:
         defaults: processor -> loads of task types that have none of their own there.
         application: returns the application of a task type; its loads are those of all
             its types. None: types stand for themselves.
+        filtered: whether counters are filtered; otherwise the last ones count as they are,
+            for comparisons.
 
     """
 
@@ -120,7 +122,10 @@ class ContentionModel:
         law: str = "max",
         defaults: Mapping[str, Loads] | None = None,
         application: Callable[[str], str] | None = None,
+        *,
+        filtered: bool = True,
     ) -> None:
+        self.filtered = filtered
         self.shared = {each.name: each for each in shared}
         self.uses = uses
         self.loads = dict(loads)

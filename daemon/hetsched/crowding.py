@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hetsched.belief import Belief
+from hetsched.belief import belief_of
 from hetsched.contention import Loads, slowdown
 from hetsched.ids import Nanoseconds
 
@@ -81,7 +81,7 @@ class Crowding:
 
     def __init__(self, model: ContentionModel) -> None:
         self.model = model
-        self.belief = Belief(model)
+        self.belief = belief_of(model)
         self.demand: dict[str, float] = dict.fromkeys(model.shared, 0.0)
         """Load that the running tasks offer to each shared resource."""
         self.running: dict[TaskId, RunningLoad] = {}
@@ -187,13 +187,11 @@ class Crowding:
             now: the present instant.
 
         """
-        expected = {
-            load.shared: self.belief.slowdown(
-                load.shared, demand.get(load.shared, 0.0), now
-            )
-            for load in loads
-        }
-        return slowdown(loads, expected, float)
+        factor = 1.0
+        for load in loads:
+            own = demand.get(load.shared, 0.0)
+            factor += load.bound * (self.belief.slowdown(load.shared, own, now) - 1.0)
+        return factor
 
     def slowdown_if_started(self, loads: Loads, now: Nanoseconds) -> float:
         """Return the expected slowdown of a task that starts beside those that run."""

@@ -7,12 +7,12 @@ effects of its own earlier decisions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds, TaskId
@@ -105,6 +105,20 @@ class Policy(Protocol):
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterable[Decision]:
         """Decide after `event` was applied to `system`, which is read-only."""
+        ...
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """A policy that needs the contents of files; the shell reads them."""
+
+    def read_files(self, read: Callable[[str], bytes]) -> None:
+        """Take files in. Called once, before the first event.
+
+        Raises:
+            InputError: one cannot be read, or is not what the policy needs.
+
+        """
         ...
 
 

@@ -85,7 +85,10 @@ def test_an_unknown_figure_is_refused() -> None:
     )
 
     assert done.returncode == 2
-    assert "no figure 'fig99'; there are: acceptance, fig8" in done.stderr
+    assert (
+        "no figure 'fig99'; there are: acceptance, fig5, fig6, fig7, fig8"
+        in done.stderr
+    )
     assert not done.stdout
 
 

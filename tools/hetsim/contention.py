@@ -60,7 +60,9 @@ def model_of(scenario: Scenario) -> ContentionModel | None:
         for kind in scenario.types
         for name in {**kind.load, **kind.bound}
     }
-    return ContentionModel(shared, uses, loads, tenants)
+    counters = scenario.counters
+    filtered = counters is None or counters.belief == "filter"
+    return ContentionModel(shared, uses, loads, tenants, filtered=filtered)
 
 
 def _loads_on(kind: TypeModel, name: str) -> Loads:

@@ -102,6 +102,7 @@ class CounterModel(Struct, frozen=True):
     Attributes:
         noise: counter -> standard deviation of a sample.
         missing: probability that a counter is not there at a reading.
+        belief: `last`: schedulers take the last readings as they are, for comparisons.
 
     """
 
@@ -111,6 +112,7 @@ class CounterModel(Struct, frozen=True):
     )
     missing: Annotated[float, Meta(ge=0, le=1)] = 0.1
     every_s: Annotated[float, Meta(ge=0.001)] = 2.0
+    belief: Literal["filter", "last"] = "filter"
 
 
 class LawModel(Struct, frozen=True):

@@ -65,7 +65,7 @@ class CrowdedRule:
                 else:
                     waits = min(waits, chosen.wait)
         if self.least_gain > 0.0:
-            yield from self._leave_crowds(ends)
+            yield from self.leave_crowds(ends)
         if waits < math.inf and system.idle():
             pause = max(int(waits * SECOND), int(LEAST_WAIT_S * SECOND))
             yield Wake(system.now + pause)
@@ -96,25 +96,29 @@ class CrowdedRule:
     def cost(self, candidate: Prospective) -> float:
         return candidate.finish + self.harm_weight * candidate.harm
 
-    def _leave_crowds(self, ends: ExpectedFinish) -> Iterator[Preempt]:
+    def leave_crowds(self, ends: ExpectedFinish) -> Iterator[Preempt]:
         """Move running tasks from crowded places to slots that nobody takes."""
         system = ends.system
-        for name in system.idle():
+        movable = [
+            (here, each)
+            for here, running in ends.running.items()
+            for each in running
+            if self._may_move(each, system)
+        ]
+        for name in system.idle() if movable else ():
             if ends.free[name][0] > 0.0 or system.resources[name].shared:
                 continue
             offers = [
                 (saved, each.task.sequence, each.task)
-                for here, running in ends.running.items()
-                if here != name
-                for each in running
-                if self._may_move(each, system)
-                and name in system.fit(each.task.row).expected
+                for here, each in movable
+                if here != name and name in system.fit(each.task.row).expected
                 for saved in [self._saved(ends, each, here, name)]
                 if saved > 0.0
             ]
             best = max(offers, default=None, key=lambda offer: (offer[0], -offer[1]))
             if best is not None:
                 ends.take(ends.prospective(best[2], name))
+                movable = [each for each in movable if each[1].task is not best[2]]
                 ends.running[best[2].assigned_to] = [
                     each
                     for each in ends.running[best[2].assigned_to]
@@ -145,15 +149,18 @@ class CrowdedRule:
         if task.submitted.strips is not None:
             until = each.left / max(task.submitted.strips * (1.0 - task.progress), 1.0)
         alone = system.seconds(task.row, there)
-        loads: Loads = ()
-        if system.crowding is not None:
-            loads = system.crowding.model.loads_of(task.row.type, there)
         rest = each.alone / max(system.seconds(task.row, here), 1e-9)
         if rest == 0.0 or alone == math.inf:
             return 0.0
-        moved = min(rest, 1.0) * alone * ends.slowdown(loads, loads)
-        moved += until + ends.moving(task, here, there)
         least = self.least_gain * float(2**task.moves) * each.left
+        quickest = min(rest, 1.0) * alone
+        if each.left - quickest - until <= least:  # nothing is quicker than alone
+            return 0.0
+        loads: Loads = ()
+        if system.crowding is not None:
+            loads = system.crowding.model.loads_of(task.row.type, there)
+        moved = quickest * ends.slowdown(loads, loads)
+        moved += until + ends.moving(task, here, there)
         return each.left - moved - least
 
 

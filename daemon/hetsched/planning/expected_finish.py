@@ -89,7 +89,7 @@ class ExpectedFinish:
         """Resource -> seconds until each of its slots is free, ascending."""
         self.chosen: list[Prospective] = []
         """Tasks that were entered, in order."""
-        self._sensitive: dict[str, float] = {}
+        self.sensitive: dict[str, float] = {}
         """Shared resource -> seconds alone of running tasks that are bound to it."""
         for state in system.usable_states():
             self.free[state.resource.name] = self._free_slots(state)
@@ -108,7 +108,7 @@ class ExpectedFinish:
         alone, loads = self.system.alone(task, name)
         alone *= 1.0 - task.progress
         duration = alone * self.slowdown(loads, loads)
-        duration += self._preparing(task, name)
+        duration += self.preparing(task, name)
         wait = self.free[name][0]
         return Prospective(name, wait, duration, loads, self._harm(loads, duration))
 
@@ -152,8 +152,8 @@ class ExpectedFinish:
         for each in running:
             for load in each.loads:
                 bound = load.bound * each.alone
-                self._sensitive[load.shared] = (
-                    self._sensitive.get(load.shared, 0.0) + bound
+                self.sensitive[load.shared] = (
+                    self.sensitive.get(load.shared, 0.0) + bound
                 )
         slots = sorted(each.left for each in running)
         slots = [0.0] * (state.slots - len(slots)) + slots
@@ -209,7 +209,7 @@ class ExpectedFinish:
         belief, now = self.crowding.belief, self.system.now
         harm = 0.0
         for load in loads:
-            sensitive = self._sensitive.get(load.shared, 0.0)
+            sensitive = self.sensitive.get(load.shared, 0.0)
             if sensitive > 0.0 and load.demand > 0.0:
                 own = self.demand[load.shared]
                 more = belief.slowdown(load.shared, own + load.demand, now)
@@ -218,7 +218,7 @@ class ExpectedFinish:
                 harm += more * min(sensitive, duration * load.bound + duration)
         return harm
 
-    def _preparing(self, task: TaskRecord, name: str) -> float:
+    def preparing(self, task: TaskRecord, name: str) -> float:
         """Return the seconds before it computes: its program is loaded, its state copied."""
         resource = self.system.resources[name]
         seconds = 0.0

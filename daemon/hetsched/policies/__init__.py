@@ -15,6 +15,7 @@ from hetsched.policies.banerjee import (
     ContentionAware,
     Graphene,
     HeterogeneousEarliestFinish,
+    Learned,
     Lookahead,
     Paragon,
     Sparrow,
@@ -31,9 +32,13 @@ from hetsched.policies.mokhtari import (
 )
 from hetsched.policies.plugins import GROUP, PlugIns, load
 from hetsched.policies.zhao import BATCH_POLICIES
+from hetsched.policy import ReadsFiles
 from libtask.errors import InputError
+from libtask.weights import read_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hetsched.policy import Policy
 
 POLICIES: dict[str, type[Policy]] = {
@@ -49,6 +54,7 @@ POLICIES: dict[str, type[Policy]] = {
     "fair-deadline": FairDeadline,
     "contention-aware": ContentionAware,
     "lookahead": Lookahead,
+    "learned": Learned,
     "heft": HeterogeneousEarliestFinish,
     "graphene": Graphene,
     "sparrow": Sparrow,
@@ -81,17 +87,29 @@ def package_of(name: str) -> str:
     return plug_ins().packages.get(name, PACKAGE)
 
 
-def make_policy(name: str, parameters: dict[str, Any]) -> Policy:
+def make_policy(
+    name: str,
+    parameters: dict[str, Any],
+    read: Callable[[str], bytes] = read_weights,
+) -> Policy:
     """Make the policy `name` with these parameters; see `make_named`.
+
+    Args:
+        name: of the policy; `parameters`: of it.
+        read: reads a file that the policy wants, by its name. Nothing else here, and no
+            policy, reads files.
 
     Raises:
         NotFoundError: there is no policy of that name.
-        InputError: it is a plug-in that cannot be used, it has no such parameter, or a
-            value is of the wrong type.
+        InputError: it is a plug-in that cannot be used, it has no such parameter, a value
+            is of the wrong type, or a file is not what the policy needs.
 
     """
     if name in POLICIES:
-        return make_named("policy", POLICIES, name, parameters)
+        made = make_named("policy", POLICIES, name, parameters)
+        if isinstance(made, ReadsFiles):
+            made.read_files(read)
+        return made
     if name in plug_ins().faults and name not in plug_ins().policies:
         raise InputError(plug_ins().faults[name])
     return make_named("policy", all_policies(), name, parameters)

@@ -14,12 +14,14 @@ from hetsched.planning.crowded_rule import CrowdedRule, LookaheadRule
 from hetsched.planning.probing import launches
 from hetsched.policy import Place, Wake
 from hetsched.system import SECOND
+from libtask.errors import BugError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
+    from hetsched.planning.learned.placing import NetworkRule
     from hetsched.policy import Decision
     from hetsched.system import System
 
@@ -98,6 +100,45 @@ class Lookahead:
             self.seed,
         )
         yield from rule.decide(system)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Scores of a trained network for tasks on resources; `contention-aware` taught it.
+
+    It has a state, the memory of its network; decisions follow from the events since it was
+    made.
+
+    Attributes:
+        weights: absolute path of a file, or `rack`: weights that come with hetd.
+        least_gain: as of `contention-aware`: running tasks are moved by its rule.
+
+    """
+
+    weights: str = "rack"
+    least_gain: float = 0.1
+
+    def read_files(self, read: Callable[[str], bytes]) -> None:
+        """Take in the weights. Called once, before the first event."""
+        # NumPy is loaded for those only who use it
+        from hetsched.planning.learned.placing import NetworkRule
+        from hetsched.planning.learned.weights import decode_weights
+
+        data = read(self.weights)
+        try:
+            rule = NetworkRule(decode_weights(data), self.least_gain)
+        except InputError as error:
+            raise InputError(f"{self.weights}: {error}") from error
+        object.__setattr__(self, "_rule", rule)  # its parameters are frozen
+
+    def react(
+        self, event: Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        """Place what should start now; move what should leave its place."""
+        rule: NetworkRule | None = getattr(self, "_rule", None)
+        if rule is None:
+            raise BugError("policy learned: no weights were handed in")
+        yield from rule.decide(event, system)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,14 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hetpapers.banerjee.workload import KERNELS, draw_graph
+from hetpapers.banerjee.workload import (
+    KERNELS,
+    SIZE_OF_JOB,
+    SIZE_OF_TASK,
+    TEMPLATES,
+    draw_graph,
+    draw_random_graph,
+)
 from hetsim.scenario import check_scenario
 
 if TYPE_CHECKING:
@@ -22,6 +29,10 @@ SLICES = (0.5, 0.5)
 """The same of a GPU's time slices, and of the time not bound to its link."""
 TRUE_TIME = 0.1
 """Standard deviation of the logarithm of a true time over the expected one."""
+HORIZON_S = 1200.0
+CHANGES_S = 60.0
+LEVELS_TOGETHER = (0.0, 0.0, 0.2, 0.45, 0.8, 1.3)
+"""Loads of tenants that come and go together: until when, how often, and which."""
 STRIPS = 10
 MOVE_S = 0.5
 WATTS = {"cpu": 190.0, "k40": 235.0, "k80": 300.0, "fpga": 25.0}
@@ -34,13 +45,18 @@ class Setting:
     """A machine, the jobs on it, and what the scheduler sees.
 
     Attributes:
-        machine: `rack` or `node`.
+        machine: `rack`, `half-rack` (three of its nodes) or `node`.
         jobs: number of jobs; `every_s`: mean time between arrivals, 0: all at once.
         counters: `usual`, `poor` (three times the noise, half missing), `none`, or `true`:
-            the load itself, every quarter of a second.
+            the load itself, every quarter of a second; `poor, last`: the last ones count
+            as they are, without a filter.
         law: that holds; schedulers assume `max`.
         weights: of the levels of other programs' loads.
         mean_s: mean time at a level.
+        graphs: `templates`, or `random`: graphs of the same kernels.
+        tenants: `independent`, or `together`: the load of all that a node shares changes
+            at once, to levels that schedulers do not assume.
+        wrong: share by which expected times are wrong at most.
 
     """
 
@@ -51,6 +67,9 @@ class Setting:
     law: str = "max"
     weights: tuple[float, ...] = (0.35, 0.2, 0.2, 0.15, 0.1)
     mean_s: float = 60.0
+    graphs: str = "templates"
+    tenants: str = "independent"
+    wrong: float = 0.0
 
 
 COUNTERS: dict[str, dict[str, Any] | None] = {
@@ -60,6 +79,13 @@ COUNTERS: dict[str, dict[str, Any] | None] = {
         "noise": {"bandwidth": 0.45, "stall": 0.3},
         "missing": 0.5,
         "every_s": 2.0,
+    },
+    "poor, last": {
+        "samples": 8,
+        "noise": {"bandwidth": 0.45, "stall": 0.3},
+        "missing": 0.5,
+        "every_s": 2.0,
+        "belief": "last",
     },
     "none": None,
     "true": {"samples": 8, "noise": {"offered": 1e-3}, "missing": 0.0, "every_s": 0.25},
@@ -148,12 +174,12 @@ class Testbed:
 
 
 def make_machine(name: str) -> Testbed:
-    """Make the rack of the paper (section 5), or one node with an accelerator of each model."""
+    """Make the rack of the paper (section 5), half of it, or a node with each accelerator."""
     machine = Testbed()
     if name == "node":
         machine.add_node(0, {"k40": 0, "k80": 1, "fpga": 0}, alone=True)
         return machine
-    for number in range(6):
+    for number in range(3 if name == "half-rack" else 6):
         accelerators = {"k80": number % 2}
         if number in (0, 3):
             accelerators["k40"] = 1 - number % 2
@@ -167,12 +193,49 @@ def make_scenario(setting: Setting, seed: int) -> Scenario:
     """Draw the jobs of a setting; other programs' loads are drawn from the run's own seed."""
     generator = random.Random(f"banerjee {setting.machine} {setting.jobs} {seed}")
     machine = make_machine(setting.machine)
-    document: dict[str, Any] = {
-        "format": "hetsim/scenario-1",
+    document = _base(setting, machine)
+    document |= {"format": "hetsim/scenario-1", "tasks": []}
+    draw = draw_random_graph if setting.graphs == "random" else draw_graph
+    arrival = 0.0
+    for number in range(setting.jobs):
+        _add_job(document, machine, draw(generator), (number, arrival), generator)
+        if setting.every_s:
+            arrival += generator.expovariate(1.0 / setting.every_s)
+    if setting.tenants == "together":
+        document["background"] = _loads_together(machine, seed)
+    return check_scenario(document)
+
+
+def make_family(setting: Setting) -> dict[str, Any]:
+    """Return the document of a family: the templates on a machine, drawn for each episode."""
+    document = _base(setting, make_machine(setting.machine))
+    templates = [
+        {
+            "name": f"{template.__name__.strip('_')}-{width}",
+            "weight": 1.0 / (most - least + 1),
+            "tasks": [
+                {"type": task.kernel, "after": task.after}
+                for task in template(width).tasks
+            ],
+        }
+        for template, least, most in TEMPLATES
+        for width in range(least, most + 1)
+    ]
+    return document | {
+        "format": "hetsim/family-1",
+        "templates": templates,
+        "jobs": [1, setting.jobs],
+        "every_s": setting.every_s,
+        "spread": {"job": SIZE_OF_JOB, "task": SIZE_OF_TASK, "time": TRUE_TIME},
+    }
+
+
+def _base(setting: Setting, machine: Testbed) -> dict[str, Any]:
+    """Return what scenarios and families have in common."""
+    return {
         "resources": machine.resources,
         "shared": machine.shared,
-        "types": [],
-        "tasks": [],
+        "types": [_type_of(machine, kernel, kernel, 1.0) for kernel in KERNELS],
         "background": {
             "levels": [0.0, 0.3, 0.6, 1.0, 1.5],
             "weights": list(setting.weights),
@@ -182,14 +245,28 @@ def make_scenario(setting: Setting, seed: int) -> Scenario:
         "counters": COUNTERS[setting.counters],
         "contention": {"law": setting.law},
     }
-    for kernel in KERNELS:
-        document["types"].append(_type_of(machine, kernel, kernel, 1.0))
-    arrival = 0.0
-    for number in range(setting.jobs):
-        _add_job(document, machine, draw_graph(generator), (number, arrival), generator)
-        if setting.every_s:
-            arrival += generator.expovariate(1.0 / setting.every_s)
-    return check_scenario(document)
+
+
+def _loads_together(machine: Testbed, seed: int) -> list[dict[str, Any]]:
+    """Draw loads that change at once on all that a node shares."""
+    generator = random.Random(f"together {machine.processors} {seed}")
+    steps: dict[str, list[tuple[float, float]]] = {
+        x["name"]: [] for x in machine.shared
+    }
+    for node in sorted({_node_of(name) for name in steps}):
+        at = 0.0
+        while at < HORIZON_S:
+            level = generator.choice(LEVELS_TOGETHER)
+            for name, found in steps.items():
+                if _node_of(name) == node:
+                    found.append((at, level))
+            at += generator.expovariate(1.0 / CHANGES_S)
+    return [{"shared": name, "steps": found} for name, found in steps.items()]
+
+
+def _node_of(shared: str) -> str:
+    """Return the number of a shared resource's node: the only digit after a letter or dash."""
+    return next(c for c in reversed(shared) if c.isdigit())
 
 
 def _add_job(

@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import random
 
+RANDOM_TASKS = (8, 20)
+FIRST_TASKS = 3
+REACH = 5
+"""Of random graphs: least and greatest number of tasks; those that read nothing; how far
+back a task reads."""
 SIZE_OF_JOB = 0.3
 SIZE_OF_TASK = 0.2
 """Standard deviations of the logarithms of sizes."""
@@ -127,7 +132,24 @@ TEMPLATES = (
 def draw_graph(generator: random.Random) -> DrawnGraph:
     """Draw a job: template, width, and the sizes of its tasks."""
     template, least, most = TEMPLATES[generator.randrange(len(TEMPLATES))]
-    graph = template(generator.randint(least, most))
+    return _sized(template(generator.randint(least, most)), generator)
+
+
+def draw_random_graph(generator: random.Random) -> DrawnGraph:
+    """Draw a graph of the same kernels that no template has: any composition of them."""
+    graph = DrawnGraph()
+    kernels = list(KERNELS)
+    for place in range(generator.randint(*RANDOM_TASKS)):
+        most = min(generator.choice((1, 1, 1, 2, 3)), place)
+        recent = range(max(0, place - REACH), place)
+        first = place < FIRST_TASKS
+        after = [] if first else generator.sample(recent, min(most, len(recent)))
+        graph.add(generator.choice(kernels), *sorted(after))
+    return _sized(graph, generator)
+
+
+def _sized(graph: DrawnGraph, generator: random.Random) -> DrawnGraph:
+    """Draw the sizes of the tasks."""
     whole = generator.lognormvariate(0.0, SIZE_OF_JOB)
     for task in graph.tasks:
         task.size = whole * generator.lognormvariate(0.0, SIZE_OF_TASK)

@@ -1,0 +1,1 @@
+"""Data that come with hetd: trained weights of the policy `learned`."""

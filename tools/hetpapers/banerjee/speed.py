@@ -1,0 +1,118 @@
+"""The times of a training and of a decision of `learned`."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hetpapers.banerjee.testbed import Setting, make_family
+from hetsched.planning.learned.placing import NetworkRule
+from hetsched.planning.learned.weights import decode_weights
+from hetsim.learning.family import check_family
+from hetsim.learning.runner import EpisodeRunner
+from hetsim.learning.training import Training, TrainingRecipe
+from hetsim.simulation import Simulation
+from hetsim.workload import expected_seconds
+from libtask.weights import read_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetpapers.figures import Row
+    from hetsched.events import Event
+    from hetsched.ids import Nanoseconds
+    from hetsched.planning.learned.weights import Weights
+    from hetsched.policy import Decision
+    from hetsched.system import System
+
+UPDATES = 120
+"""Of the trainings that come with hetd."""
+MEASURED_UPDATES = 2
+MOST_MINUTES = 5.0
+MOST_MS = 2.0
+WARM = 20
+
+
+class Stopwatch:
+    """The policy, with the processor time of each reaction that decides."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.milliseconds: list[float] = []
+        self._decisions = 0
+        self._rule = NetworkRule(weights, 0.1, self._count)
+
+    def react(
+        self, event: Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        before, took = self._decisions, 0.0
+        decisions = self._rule.decide(event, system)
+        while True:
+            began = time.perf_counter()
+            decided = next(decisions, None)
+            took += time.perf_counter() - began
+            if decided is None:
+                break
+            yield decided
+        if self._decisions > before:
+            self.milliseconds.append(1000.0 * took / (self._decisions - before))
+
+    def _count(self, seen: object, scores: np.ndarray, now: Nanoseconds) -> int:
+        self._decisions += 1
+        return int(np.argmax(scores))
+
+
+def decision_row() -> Row:
+    """Measure decisions with eight and more tasks ready on the rack (F14)."""
+    weights = decode_weights(read_weights("rack"))
+    family = check_family(make_family(Setting(jobs=6)) | {"jobs": [6, 6]})
+    scenario = family.draw("speed")
+    watch = Stopwatch(weights)
+    Simulation(scenario, watch, expected_seconds(scenario)).run()
+    found = median(watch.milliseconds[WARM:])
+    return _row(
+        "F14",
+        f"decision of `learned`, {_slots()} slots, median, ms",
+        "<= 2 (0.2 to 0.5 in C and NumPy)",
+        found,
+        reached=found <= MOST_MS,
+    )
+
+
+def training_row() -> Row:
+    """Estimate the time of a training from that of some updates (F13)."""
+    family = check_family(make_family(Setting("half-rack")))
+    recipe = TrainingRecipe(imitation=1, values=0, held_out=1)
+    training = Training(recipe, EpisodeRunner(family))
+    training.update()
+    began = time.process_time()
+    for _ in range(MEASURED_UPDATES):
+        training.update()
+    each = (time.process_time() - began) / MEASURED_UPDATES
+    minutes = each * UPDATES / 60.0
+    return _row(
+        "F13",
+        f"{UPDATES} updates on half the rack, minutes of one core, without tests",
+        "<= 5",
+        minutes,
+        reached=minutes <= MOST_MINUTES,
+    )
+
+
+def _slots() -> int:
+    resources = make_family(Setting())["resources"]
+    return sum(resource["slots"] for resource in resources)
+
+
+def _row(figure: str, text: str, accepted: str, ours: float, *, reached: bool) -> Row:
+    return {
+        "figure": figure,
+        "ratio": text,
+        "prototype": None,
+        "accepted": accepted,
+        "ours": ours,
+        "95 %": "",
+        "reached": "yes" if reached else "no",
+    }

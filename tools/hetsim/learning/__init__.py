@@ -1,0 +1,1 @@
+"""Training of the policy `learned`: families of scenarios, episodes, and gradients."""
