@@ -1,8 +1,9 @@
 """Control groups: one per worker, if this user may create them (cgroup v2).
 
 A single write kills all processes of a group, however fast they fork. Without groups,
-`libtask.processes` finds the descendants of a worker. The launcher uses this module,
-and each new worker to enter its group.
+`libtask.processes` finds the descendants of a worker. Where the groups may limit memory, the
+kernel keeps a task within what it stated to need, else the launcher watches it. The launcher
+uses this module, and each new worker to enter its group and to limit it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ class WorkerGroups:
 
     Args:
         parent: folder of the launcher's own group.
+        limits_memory: whether the groups can limit memory.
 
     """
 
-    def __init__(self, parent: Path) -> None:
+    def __init__(self, parent: Path, *, limits_memory: bool = False) -> None:
         self._parent = parent
+        self._limits_memory = limits_memory
         self._prefix = f"hetd-{os.getpid()}-"
         self._remove_stale()
 
@@ -40,7 +43,21 @@ class WorkerGroups:
         if not (folder / "cgroup.kill").exists():  # before Linux 5.14
             folder.rmdir()
             return None
+        if self._limits_memory:
+            with contextlib.suppress(
+                OSError
+            ):  # the worker ends with its task's processes
+                (folder / "memory.oom.group").write_text("1")
         return folder
+
+    def has_exceeded_memory(self, worker: str) -> bool:
+        """Whether a worker's group has reached its own limit, and could free nothing."""
+        try:
+            lines = (self._folder(worker) / "memory.events").read_text().splitlines()
+        except OSError:
+            return False
+        # `oom_kill` would also count kills for a limit of the whole user or machine
+        return any(line.startswith("oom ") and line != "oom 0" for line in lines)
 
     def kill(self, worker: str) -> None:
         """Kill every process of a worker's group without waiting."""
@@ -75,12 +92,60 @@ def enter(folder: Path) -> None:
         (folder / "cgroup.procs").write_text("0")
 
 
+class MemoryLimit:
+    """The memory limit of a worker's own group; the worker sets it for each task.
+
+    Args:
+        group: folder of the group; None: there is none.
+
+    """
+
+    def __init__(self, group: Path | None) -> None:
+        file = None if group is None else group / "memory.max"
+        self._file = file if file is not None and file.exists() else None
+        self._limit = 0
+
+    def set(self, limit: int) -> None:
+        """Limit the memory to these bytes; 0: do not limit it."""
+        if self._file is None or limit == self._limit:
+            return
+        with contextlib.suppress(OSError):  # the launcher watches it, too
+            self._file.write_text(str(limit) if limit else "max")
+            self._limit = limit
+
+
 def find_groups() -> WorkerGroups | None:
     """Return this launcher's groups; None: it may not create any."""
     parent = _own_group()
     if parent is None or not _may_make(parent):
         return None
-    return WorkerGroups(parent)
+    return WorkerGroups(parent, limits_memory=pass_on_memory(parent))
+
+
+def pass_on_memory(parent: Path) -> bool:
+    """Let groups below the launcher's own limit memory; return whether they can.
+
+    A group with processes passes no controller on, so the launcher moves into a group of
+    its own below. It moves back if there are other processes.
+    """
+    try:
+        if "memory" in (parent / "cgroup.subtree_control").read_text().split():
+            return True
+        if "memory" not in (parent / "cgroup.controllers").read_text().split():
+            return False
+    except OSError:
+        return False
+    own = parent / f"hetd-{os.getpid()}-@launcher"
+    try:
+        own.mkdir(exist_ok=True)
+        (own / "cgroup.procs").write_text("0")
+        (parent / "cgroup.subtree_control").write_text("+memory")
+    except OSError:
+        enter(parent)
+        with contextlib.suppress(OSError):
+            own.rmdir()
+        return False
+    return True
 
 
 def _own_group() -> Path | None:

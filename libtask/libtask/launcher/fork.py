@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from libtask.launcher.cgroups import enter
+from libtask.launcher.cgroups import MemoryLimit, enter
 from libtask.phase import own_page
 from libtask.processes import become_subreaper
 from libtask.worker.cleanup import TaskCleanup
@@ -41,7 +41,12 @@ def run_worker(options: WorkerOptions, group: Path | None) -> NoReturn:
         code.watch()
         # byte code is compared with its source by the second only
         sys.dont_write_bytecode = True
-        Worker(options, end_processes=TaskCleanup().end_processes, code=code).run()
+        Worker(
+            options,
+            end_processes=TaskCleanup().end_processes,
+            code=code,
+            limit_memory=MemoryLimit(group).set,
+        ).run()
         status = 0
     except BaseException:  # noqa: BLE001  nothing may return into the launcher's code
         traceback.print_exc()

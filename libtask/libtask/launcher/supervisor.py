@@ -153,8 +153,9 @@ class Supervisor:
         last = None
         if record is not None and record.phase is not Phase.IDLE:
             last = of_ended(record, child.options.log, how, why)
+        over = child.over_memory or self._beyond_limit(child, status)
         exited = WorkerExited(
-            child.name, status, how + why, last=last, over_memory=child.over_memory
+            child.name, status, how + why, last=last, over_memory=over
         )
         self._ended.append(exited)
 
@@ -167,6 +168,17 @@ class Supervisor:
         if self._memory_kills.occurred():
             return ", as the system was out of memory"
         return ", which hetd did not send: perhaps the system is short of memory"
+
+    def _beyond_limit(self, child: Child, status: int) -> str:
+        """Say that the kernel ended a worker as its task exceeded its memory; empty: it did not."""
+        page = child.options.page
+        limit = page.memory_limit() if page is not None else 0
+        if not limit or status != -signal.SIGKILL or self._groups is None:
+            return ""
+        if not self._groups.has_exceeded_memory(child.name):
+            return ""
+        all_of_it = f"{limit / GIB:.3g} GiB"
+        return f"used {all_of_it} of {all_of_it} of memory, and needed more"
 
     def _look_at_memory(self) -> None:
         """End workers whose tasks use more memory than they stated to need.

@@ -104,25 +104,29 @@ class Worker:
         connect: opens the link to hetd; a simulation passes one without a socket.
         end_processes: ends the processes that a task leaves; returns whether all are gone.
         code: the users' code that it has imported; None: it need not be fresh.
+        limit_memory: limits the bytes of memory of this process and its children; 0: no limit.
 
     Attributes:
         ended: the final report of the last task.
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what differs between workers, by keyword
         self,
         options: WorkerOptions,
         find_app: Callable[[str], type[Task]] | None = None,
         connect: Callable[[Path, Callable[[], list[Message]]], Link] = Link,
+        *,
         end_processes: Callable[[], bool] = lambda: True,
         code: ImportedCode | None = None,
+        limit_memory: Callable[[int], None] = lambda _bytes: None,
     ) -> None:
         self.ended: Finished | Failed | Aborted | None = None
         self._options = options
         self._find_app = find_app or AppCache().find
         self._end_processes = end_processes
         self._code = code
+        self._limit_memory = limit_memory
         self._parent = os.getppid()
         self._loaded: LoadedTask | None = None
         self._runs_on = ""
@@ -246,7 +250,9 @@ class Worker:
         self._output.begin()
         self._measures = NO_STRIPS
         spec = order.spec or (self._loaded.spec if self._loaded else None)
-        own_page.limit_memory(spec.memory_bytes if spec else 0)
+        limit = spec.memory_bytes if spec else 0
+        own_page.limit_memory(limit)
+        self._limit_memory(limit)
         own_page.begin(order.task, order.epoch, self._output.start, phase)
 
     def _load(self, order: Stage) -> LoadedTask:
