@@ -22,6 +22,7 @@ from hetd.devices.sharing import make_model
 from hetd.lifecycle import Lifecycle
 from hetd.loop import Loop
 from hetd.reports.calibration import Calibration
+from hetd.reports.kept_snapshots import KeptSnapshots
 from hetd.reports.snapshots import SnapshotReports
 from hetd.reports.worker_reports import WorkerReports
 from hetd.requests import Service
@@ -247,7 +248,13 @@ def make_reports(parts: Parts) -> WorkerReports:
         metering=parts.metering,
         settings=parts.settings,
         learner=Calibration(clock, parts.scheduler, parts.estimates, journal),
-        snapshots=SnapshotReports(parts.runtime, clock, journal, parts.pool),
+        snapshots=SnapshotReports(
+            parts.runtime,
+            clock,
+            journal,
+            parts.pool,
+            KeptSnapshots(clock, parts.config, journal),
+        ),
     )
 
 

@@ -158,6 +158,9 @@ class SnapshotsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     low_memory: float = 0.05
     """Share of the machine's memory: with less available, tasks that wait in a worker
     are written to disk and their memory is given back. 0: never."""
+    kept_s: float = 86_400.0
+    """Time for which the snapshots of a task that failed or was cancelled are kept, for
+    `hetctl requeue --from-snapshot`, within the storage limit of its owner. 0: none are."""
 
     def terms(self) -> SnapshotSettings:
         """Return the table as it travels."""
@@ -368,7 +371,7 @@ def _check(config: Config) -> None:
 
 
 def _check_snapshots(table: SnapshotsTable) -> None:
-    for name in ("mtbf_s", "minimum_s"):
+    for name in ("mtbf_s", "minimum_s", "kept_s"):
         if not 0 <= getattr(table, name) < math.inf:
             raise InputError(f"snapshots.{name}: expected a number from 0")
     if not 0 <= table.low_memory <= 1:

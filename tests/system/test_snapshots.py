@@ -128,11 +128,28 @@ def test_the_snapshots_of_ended_tasks_are_removed(
     task.open_gate()
     task.check_completed()
 
-    def is_empty() -> bool:
-        return not list((keeper.crew_folder / "snapshots").iterdir())
+    def is_removed() -> bool:
+        return not list((keeper.crew_folder / "snapshots").glob(f"{task.id}-*"))
 
     assert keeper.info(task.id).snapshot is not None
-    eventually(is_empty, "their removal")
+    eventually(is_removed, "their removal")
+
+
+def test_a_cancelled_task_is_requeued_from_its_last_snapshot(
+    keeper: PrivateDaemon, tmp_path: Path
+) -> None:
+    task = Tracing(keeper, tmp_path, gate_at=10, total_strips=LONG)
+    task.await_gate()
+    snapshot = snapshot_at_gate(keeper, task)
+    keeper.client.cancel(task.id)
+    keeper.await_state(task.id, "cancelled")
+
+    (again,) = keeper.client.requeue(task.id, from_snapshot=True)
+
+    result = again.result(PATIENCE)
+    assert (result["sum"], result["counted"]) == (sum(range(LONG)), LONG)
+    assert task.strips()[-LONG + snapshot.done :] == [*range(snapshot.done, LONG)]
+    assert keeper.info(again.id).requeued == task.id
 
 
 def test_with_little_memory_what_waits_waits_on_disk(

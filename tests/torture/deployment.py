@@ -38,6 +38,7 @@ meters = false
 [snapshots]
 mtbf_s = 0.02
 minimum_s = 0.005
+kept_s = 0
 
 [[resource]]
 name = "cpu"

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from hetd.reports.kept_snapshots import task_of
 from hetsched import events as e
 from hetsched.ids import TaskId
 from libtask import messages as m
 
 if TYPE_CHECKING:
     from hetd.clock import Clock
+    from hetd.reports.kept_snapshots import KeptSnapshots
     from hetd.runtime import Runtime
     from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
@@ -33,11 +35,13 @@ class SnapshotReports:
         clock: Clock,
         journal: Journal,
         pool: WorkerPool,
+        kept: KeptSnapshots,
     ) -> None:
         self._runtime = runtime
         self._clock = clock
         self._journal = journal
         self._pool = pool
+        self._kept = kept
         self.refused = 0
         """Snapshots that were bad, or of something else."""
 
@@ -77,14 +81,16 @@ class SnapshotReports:
         self._tell(page, "parked")
 
     def held(self, peer: Peer, message: m.SnapshotsHeld) -> None:
-        """Have a launcher remove the snapshots of tasks that have ended, once that is durable."""
+        """Have a launcher remove snapshots of ended tasks, once that is durable, if not kept."""
         journal = self._journal
         owned = {
             page.snapshots_name
             for name in message.names
-            if (page := journal.live.get(_task(name))) and page.owner == peer.uid
+            if (page := journal.live.get(task_of(name))) and page.owner == peer.uid
         }
-        ended = [name for name in message.names if name not in owned]
+        others = [name for name in message.names if name not in owned]
+        needed = self._kept.needed(peer.uid, others) if others else set()
+        ended = [name for name in others if name not in needed]
         if ended:
             journal.batch.replies.append((peer.route, m.DropSnapshots(ended)))
 
@@ -92,8 +98,3 @@ class SnapshotReports:
         if page.id in self._journal.live:
             self._journal.save(page)
             self._journal.publish(page, event, self._clock.wall())
-
-
-def _task(name: str) -> int:
-    number = name.partition("-")[0]
-    return int(number) if number.isdecimal() and number.isascii() else 0

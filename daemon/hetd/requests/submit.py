@@ -10,6 +10,7 @@ from msgspec import structs
 from hetd.requests.resources import resource_named
 from hetd.requests.slices import ReadBudget
 from hetd.tasks.dependencies import EndedTask, ended_task
+from hetd.tasks.page import CONTINUABLE
 from libtask import messages as m
 from libtask.errors import InputError, NotAllowedError
 from libtask.faultpoints import reach
@@ -64,6 +65,7 @@ class SubmitRequests:
 
     def submit(self, peer: Peer, request: m.Submit) -> Steps:
         _refuse_dependencies(request.tasks)
+        _refuse_snapshots(request.tasks)
         reading = ReadBudget(self._journal)
         completed: set[int] = set()
         ended: dict[int, EndedTask] = {}
@@ -172,7 +174,28 @@ class SubmitRequests:
                     f"task {ended.id} takes the result of task {task}, which is no "
                     f"longer known"
                 )
-        return structs.replace(ended.spec, hold=False, after=after)
+        resumes = self._snapshots_of(ended) if request.from_snapshot else ""
+        return structs.replace(ended.spec, hold=False, after=after, resumes=resumes)
+
+    def _snapshots_of(self, ended: TaskPage) -> str:
+        """Return the name of the snapshots from which an ended task can be continued.
+
+        Raises:
+            InputError: there is none.
+
+        """
+        kept_s = self._config.value.snapshots.kept_s
+        if ended.state not in CONTINUABLE:
+            problem = (
+                f"it ended as {ended.state}; only failed and cancelled tasks have one"
+            )
+        elif ended.snapshot is None:
+            problem = "none was written"
+        elif ended.snapshots_kept_until(kept_s) <= self._clock.wall():
+            problem = f"it was kept for {kept_s:g} s after its end ([snapshots] kept_s)"
+        else:
+            return ended.snapshots_name
+        raise InputError(f"task {ended.id} has no snapshot: {problem}")
 
     def _demand_room(self, owner: int, specs: Sequence[m.TaskSpec]) -> None:
         """Refuse what exceeds the limits of tasks, and of bytes, that a user may have."""
@@ -322,6 +345,12 @@ def _refuse_dependencies(specs: Sequence[m.TaskSpec]) -> None:
     if count > m.MAX_IDS:
         text = f"after: {count} dependencies in one submit, at most {m.MAX_IDS}"
         raise InputError(text)
+
+
+def _refuse_snapshots(specs: Sequence[m.TaskSpec]) -> None:
+    """Refuse tasks that name snapshots to continue from: a requeue names them."""
+    if any(spec.resumes for spec in specs):
+        raise InputError("resumes: only a requeue from a snapshot may set it")
 
 
 def _refuse_places(spec: m.TaskSpec) -> None:

@@ -25,6 +25,8 @@ from libtask.messages import (
 
 MOST_ORDERS = 50
 """Maximum number of user orders in a page."""
+CONTINUABLE = frozenset({"failed", "cancelled"})
+"""States of ended tasks that can be continued from a snapshot."""
 MOST_SEGMENTS = 1000
 """Maximum number of segments in a page; beyond it, the oldest are merged."""
 
@@ -123,6 +125,17 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     def snapshots_name(self) -> str:
         """Name of its snapshots; the time makes it unique if a lost store reuses ids."""
         return f"{self.id}-{int(self.submitted * 1e6):x}"
+
+    def snapshots_kept_until(self, kept_s: float) -> float:
+        """Return the time until which its snapshots are kept after its end; 0: not at all.
+
+        Args:
+            kept_s: how long such snapshots are kept, in seconds.
+
+        """
+        if self.state not in CONTINUABLE or self.snapshot is None or not kept_s:
+            return 0.0
+        return 0.0 if self.finished is None else self.finished + kept_s
 
     def fall_back(self) -> None:
         """Reset the progress to that of the newest snapshot."""

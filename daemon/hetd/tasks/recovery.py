@@ -143,7 +143,7 @@ def submission(
         version=spec.version,
         preemptible=spec.preemptible,
         # its program takes longer to start than a train lasts, and may be stopped there
-        single=spec.app == COMMAND,
+        single=spec.app == COMMAND or bool(spec.resumes),
         needs=_needs(spec),
         time_limit_s=math.inf if spec.time_limit_s is None else spec.time_limit_s,
         retries=spec.retries,

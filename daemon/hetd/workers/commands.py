@@ -201,14 +201,14 @@ class Commands:
         *,
         follows: bool = False,
     ) -> m.Run:
-        """Return the command to load and run a task; it resumes if a worker had it before."""
+        """Return the command to load and run a task; it resumes if there may be a snapshot."""
         return m.Run(
             page.id,
             epoch,
             device,
             page.spec,
             snapshots=page.snapshots_name,
-            resume=page.epoch > 0,
+            resume=page.epoch > 0 or bool(page.spec.resumes),
             attempt=attempt,
             slot=page.slot,
             follows=follows,
@@ -216,12 +216,12 @@ class Commands:
         )
 
     def _load(self, page: TaskPage, epoch: int) -> m.Stage:
-        """Return the command to load a task ahead; it resumes if a worker had it before."""
+        """Return the command to load a task ahead; it resumes if there may be a snapshot."""
         return m.Stage(
             page.id,
             epoch,
             page.spec,
             snapshots=page.snapshots_name,
-            resume=page.epoch > 0,
+            resume=page.epoch > 0 or bool(page.spec.resumes),
             inputs=self._journal.inputs.of(page.spec),
         )

@@ -287,20 +287,29 @@ class Client(ControlRequests):
             self._start_launcher()
         return handles
 
-    def requeue(self, *ids: int) -> list[TaskHandle]:
+    def requeue(self, *ids: int, from_snapshot: bool = False) -> list[TaskHandle]:
         """Submit ended tasks again with their original options.
 
         Dependencies among them are kept. The new tasks restart and are not held.
 
+        Args:
+            ids: the ended tasks.
+            from_snapshot: whether they continue from their last snapshots.
+
         Returns:
             The new tasks, in the order of the old ones' ids.
+
+        Raises:
+            InputError: one of them has not ended, or has no snapshot.
 
         """
         left = sorted(set(ids))
         done: list[messages.RequeuedTask] = []
         handles: list[TaskHandle] = []
         while left:
-            message = messages.Requeue(request=0, ids=left[:BATCH], done=done)
+            message = messages.Requeue(
+                request=0, ids=left[:BATCH], done=done, from_snapshot=from_snapshot
+            )
             made = self._followed(message)
             pairs = zip(left, made, strict=False)
             done += [messages.RequeuedTask(old, each.id) for old, each in pairs]

@@ -117,6 +117,9 @@ class Requeue(Change, frozen=True):
     done: Annotated[list[RequeuedTask], entries(MAX_IDS)] = []
     """Tasks that were requeued before: a dependency on an old task becomes one on the new
     task."""
+    from_snapshot: bool = False
+    """Whether the new tasks continue from the last snapshots of the old ones, which must have
+    failed or been cancelled."""
 
 
 class DeleteTasks(Change, frozen=True):

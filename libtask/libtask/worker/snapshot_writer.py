@@ -7,6 +7,7 @@ the task continues, and its log and hetd receive the error.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from functools import cached_property
@@ -25,6 +26,7 @@ from libtask.messages import (
 from libtask.phase import Phase, own_page
 from libtask.snapshots import (
     Identity,
+    Refused,
     Snapshot,
     SnapshotError,
     SnapshotFolder,
@@ -190,8 +192,14 @@ class TaskSnapshots:
     # ------------------------------------------------------------ reading
 
     def resume(self) -> Resumed:
-        """Restore the loaded task from its newest valid snapshot, if it has one."""
+        """Restore the loaded task from its newest valid snapshot, if it has one.
+
+        A task that continues an ended one, and has none itself, uses that one's.
+        """
         found, refused = self._folder.newest(self._owner, self._use)
+        if found is None and self._loaded.spec.resumes:
+            found, others = self._newest_of_ended(self._loaded.spec.resumes)
+            refused += others
         texts = [cut(str(each)) for each in refused[-REFUSED_TOLD:]]
         for text in texts:
             sys.stderr.write(f"libtask: snapshot rejected: {text}\n")
@@ -202,6 +210,12 @@ class TaskSnapshots:
                 f"libtask: continues after iteration {stands.done} from a snapshot\n"
             )
         return Resumed(loaded.task, loaded.epoch, stands, texts)
+
+    def _newest_of_ended(self, name: str) -> tuple[Snapshot | None, list[Refused]]:
+        task = int(name.partition("-")[0])
+        owner = dataclasses.replace(self._owner, name=name, task=task)
+        folder = SnapshotFolder(Path(self._root, name), machine_memory())
+        return folder.newest(owner, self._use)
 
     def _use(self, snapshot: Snapshot) -> None:
         """Restore the task's state from a snapshot.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from hetd.config import Config, LimitsTable
+from hetd.config import Config, LimitsTable, SnapshotsTable
 from hetsched.policies import POLICIES
 from libtask import messages as m
 from libtask.documents import ALL_CORES
@@ -98,6 +98,7 @@ def draw_config(chance: Random) -> Config:
         strip_limit_s=chance.choice((5.0, 60.0)),
         setup_limit_s=chance.choice((20.0, 600.0)),
         meters=False,
+        snapshots=SnapshotsTable(kept_s=0.0),
     )
 
 

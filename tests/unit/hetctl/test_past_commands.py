@@ -40,6 +40,13 @@ def test_ended_tasks_are_submitted_again(mixed: FakeDaemon) -> None:
     assert [each.ids for each in mixed.requests(Requeue)] == [[1, 2, 4], [2, 4]]
 
 
+def test_tasks_are_requeued_from_their_snapshots(mixed: FakeDaemon) -> None:
+    text("requeue", "2", "--from-snapshot")
+    text("requeue", "2")
+
+    assert [each.from_snapshot for each in mixed.requests(Requeue)] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("words", "status", "expected"),
     [

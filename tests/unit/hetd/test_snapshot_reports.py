@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hetd.config import LimitsTable, SnapshotsTable
 from libtask import messages as m
+from libtask.messages.codec import MalformedError, decode_to_daemon, encode
 from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec, restarting
+from unit.turned_clock import Hands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -169,6 +172,134 @@ def test_launchers_drop_the_snapshots_of_ended_tasks_of_their_user(
     ]
     assert route == launcher.route, "told when the commit is done"
     assert drop.names == names[1:]
+
+
+def _dropped(shell: Shell, *names: str, uid: int = USER) -> list[str]:
+    """Return which of these snapshots a launcher is to remove."""
+    shell.journal.batch.replies.clear()
+    shell.reports.snapshots.held(a_peer("l", uid=uid), m.SnapshotsHeld([*names]))
+    replies = [reply for _, reply in shell.journal.batch.replies]
+    return [
+        n for each in replies if isinstance(each, m.DropSnapshots) for n in each.names
+    ]
+
+
+def _ended_with_snapshot(shell: Shell, worker: str = "w") -> m.Run:
+    """Let a task fail that has written a snapshot."""
+    run = running(shell, worker)
+    taken = m.SnapshotTaken(
+        run.task, run.epoch, m.CheckpointRecord(2, 4), 1.0, bytes=1 << 20
+    )
+    shell.reports.report(a_peer(worker), taken)
+    shell.reports.report(a_peer(worker), m.Failed(run.task, run.epoch, "no"))
+    shell.commit()
+    return run
+
+
+def test_snapshots_of_failed_tasks_are_kept_for_a_while(tmp_path: Path) -> None:
+    hands = Hands()
+    shell = Shell(tmp_path, hands.clock())
+    run = _ended_with_snapshot(shell)
+
+    at_once = _dropped(shell, run.snapshots)
+    foreign = _dropped(shell, run.snapshots, uid=OTHER)
+    hands.seconds += 86_399.0
+    later = _dropped(shell, run.snapshots)
+    hands.seconds += 2.0
+
+    assert (at_once, foreign, later) == ([], [run.snapshots], [])
+    assert _dropped(shell, run.snapshots) == [run.snapshots]
+    shell.close()
+
+
+def test_only_the_newest_that_fit_into_the_storage_limit_are_kept(
+    tmp_path: Path,
+) -> None:
+    hands = Hands()
+    limits = LimitsTable(stored_mb=3)
+    shell = Shell(tmp_path, hands.clock(), limits=limits)
+    runs = []
+    for worker in ("a", "b"):
+        runs.append(_ended_with_snapshot(shell, worker))
+        hands.seconds += 10.0
+
+    names = [run.snapshots for run in runs]
+
+    assert _dropped(shell, *names) == names[:1]
+    shell.close()
+
+
+def test_none_are_kept_if_the_time_is_0(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, snapshots=SnapshotsTable(kept_s=0.0))
+    run = _ended_with_snapshot(shell)
+
+    answer = shell.ask(m.Requeue(1, [run.task], from_snapshot=True))
+
+    assert _dropped(shell, run.snapshots) == [run.snapshots]
+    assert isinstance(answer, m.Error)
+    assert "it was kept for 0 s after its end" in answer.text
+    shell.close()
+
+
+def test_a_requeued_task_continues_from_the_snapshot_of_the_old_one(
+    tmp_path: Path,
+) -> None:
+    hands = Hands()
+    shell = Shell(tmp_path, hands.clock())
+    old = _ended_with_snapshot(shell)
+    shell.worker("v")
+
+    reply = shell.ask(m.Requeue(1, [old.task], from_snapshot=True))
+
+    run = shell.run_of("v")
+    assert reply.ids == [run.task]
+    assert run.resume
+    assert run.spec is not None
+    assert run.spec.resumes == old.snapshots
+    hands.seconds += 200_000.0
+    assert _dropped(shell, old.snapshots, run.snapshots) == []
+    again = shell.ask(m.Requeue(2, [old.task]))
+    assert shell.journal.live[again.ids[0]].spec.resumes == ""
+    shell.close()
+
+
+def test_a_requeue_from_a_snapshot_that_is_not_there_is_refused(
+    shell: Shell,
+) -> None:
+    plain, done = running(shell), running(shell, "v")
+    shell.reports.report(a_peer("w"), m.Failed(plain.task, plain.epoch, "no"))
+    shell.finish("v", done)
+    shell.commit()
+
+    texts = []
+    for task in (plain.task, done.task):
+        answer = shell.ask(m.Requeue(task, [task], from_snapshot=True))
+        assert isinstance(answer, m.Error)
+        texts.append(answer.text)
+
+    assert texts == [
+        f"task {plain.task} has no snapshot: none was written",
+        (
+            f"task {done.task} has no snapshot: it ended as completed; "
+            "only failed and cancelled tasks have one"
+        ),
+    ]
+
+
+@pytest.mark.parametrize("name", ["7-5f", "../7-5f", "7-5f/..", "x"])
+def test_users_name_no_snapshots_themselves(shell: Shell, name: str) -> None:
+    request = m.Submit(1, [a_spec(resumes=name)])
+    try:
+        decoded = decode_to_daemon(encode(request))
+    except MalformedError as error:
+        assert "resumes" in str(error)  # noqa: PT017  one of two refusals
+        return
+
+    assert isinstance(decoded, m.Submit)
+    answer = shell.ask(decoded)
+
+    assert isinstance(answer, m.Error)
+    assert "only a requeue from a snapshot may set it" in answer.text
 
 
 def test_a_user_asks_for_a_snapshot(shell: Shell) -> None:

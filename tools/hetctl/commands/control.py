@@ -265,9 +265,19 @@ def migrate_command(
     is_flag=True,
     help="Submit only those that failed; of a job: all that did not complete.",
 )
+@click.option(
+    "--from-snapshot",
+    is_flag=True,
+    help="Continue failed or cancelled tasks from their last snapshots.",
+)
 @submitting
-def requeue_command(*, selectors: tuple[str, ...], failed: bool, **given: Any) -> int:
+def requeue_command(
+    *, selectors: tuple[str, ...], failed: bool, from_snapshot: bool, **given: Any
+) -> int:
     """Submit ended tasks again, as new tasks that start from the beginning.
+
+    With --from-snapshot they continue from the last snapshots of the old ones, which are
+    kept for a day ([snapshots] kept_s); it is an error if one has none.
 
     The new tasks have the same parameters, name, priority and options, and are not held.
     Dependencies among them are kept. If several tasks are selected, those that have not
@@ -278,7 +288,7 @@ def requeue_command(*, selectors: tuple[str, ...], failed: bool, **given: Any) -
     with connect(given["socket"], start=given["start"]) as client:
         chosen = _ended_tasks(client, selectors, failed=failed)
         old = sorted(info.id for info in chosen)
-        handles = client.requeue(*old)
+        handles = client.requeue(*old, from_snapshot=from_snapshot)
         waits = given["waiting"] or given["follow"] or given["timeout"] is not None
         _report_requeued(
             old,

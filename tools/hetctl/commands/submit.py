@@ -192,7 +192,12 @@ def scheduled(function: Any) -> Any:
             callback=_one_gpu,
             help="The same as --on gpu; a task gets one accelerator.",
         ),
-        click.option("--gres", callback=_one_gpu, hidden=True),
+        click.option(
+            "--gres",
+            metavar="gpu[:1]",
+            callback=_one_gpu,
+            help="The same, as Slurm has it.",
+        ),
         click.option(
             "--deadline",
             type=Duration(),
