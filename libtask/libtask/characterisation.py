@@ -140,7 +140,7 @@ def characterise(
 
     """
     with TemporaryDirectory(prefix="hetd-") as folder:
-        samples = list(_samples(apps, Path(folder), extent.sizes))
+        samples = list(samples_of(apps, Path(folder), extent.sizes))
         series = list(_series(node.devices(), samples))
         bench = _Bench(node, report, quick=quick, extent=extent)
         series = [[each for each in some if bench.lacks(each)] for some in series]
@@ -164,7 +164,7 @@ def _series(
             ]
 
 
-def _samples(
+def samples_of(
     apps: Sequence[str], folder: Path, sizes: Sequence[str]
 ) -> Iterator[tuple[str, Sequence[Task]]]:
     """List each application's name and samples, whose files are in a folder per application."""

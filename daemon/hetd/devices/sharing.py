@@ -41,23 +41,35 @@ def make_model(
     defaults: dict[str, Loads] = {}
     if table.discover:
         for device in devices:
-            found = _found(device)
-            name = device.spec.name
-            for each in found:
-                shared.setdefault(each.name, each)
+            name, found = device.spec.name, _found(device)
             uses[name] = {each.kind: each.name for each in found} | uses.get(name, {})
-            defaults[name] = _usual_loads(device, found, cores)
+            for each in found:
+                if each.name in uses[name].values():
+                    shared.setdefault(each.name, each)
+            defaults[name] = _usual_loads(device, uses[name], cores)
     if not shared:
         return None
     _check(table, shared, uses, [device.spec.name for device in devices])
-    loads: dict[tuple[str, str], Loads] = {}
-    for known in table.load:
-        key = known.app, known.resource
-        load = Load(known.shared, known.demand, known.bound)
-        loads[key] = (*loads.get(key, ()), load)
     return ContentionModel(
-        shared.values(), uses, loads, defaults=defaults, application=application
+        shared.values(),
+        uses,
+        _loads(table, defaults),
+        defaults=defaults,
+        application=application,
     )
+
+
+def _loads(
+    table: ContentionTable, defaults: dict[str, Loads]
+) -> dict[tuple[str, str], Loads]:
+    """Return the loads in the table; what it leaves out of an application is as usual."""
+    named: dict[tuple[str, str], dict[str, Load]] = {}
+    for each in table.load:
+        key = each.app, each.resource
+        if key not in named:
+            named[key] = {load.shared: load for load in defaults.get(each.resource, ())}
+        named[key][each.shared] = Load(each.shared, each.demand, each.bound)
+    return {key: tuple(loads.values()) for key, loads in named.items()}
 
 
 def _found(device: DeviceInfo) -> list[SharedResource]:
@@ -70,9 +82,7 @@ def _found(device: DeviceInfo) -> list[SharedResource]:
     return [link, slices] if spec.kind == "gpu" else [link]
 
 
-def _usual_loads(
-    device: DeviceInfo, found: Iterable[SharedResource], cores: int
-) -> Loads:
+def _usual_loads(device: DeviceInfo, uses: dict[str, str], cores: int) -> Loads:
     """Return the loads of a task that was never measured beside others.
 
     Its threads take cores; the rest is that of a typical kernel of the simulator's model
@@ -85,7 +95,9 @@ def _usual_loads(
         "link": (0.3, 0.3),
         "slices": (0.5, 0.5),
     }
-    return tuple(Load(each.name, *usual[each.kind]) for each in found)
+    return tuple(
+        Load(name, *usual[kind]) for kind, name in uses.items() if kind in usual
+    )
 
 
 def _check(

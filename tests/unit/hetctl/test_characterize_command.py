@@ -7,15 +7,26 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click import UsageError
 from click.testing import CliRunner
 
-from hetctl.commands import models
+from hetctl.commands import models, together
+from hetd.config import read_config
 from libtask.characterisation import Extent, Subject, Trial
-from libtask.messages import DeviceInfo, DeviceSpec, Sample
+from libtask.corunning import LearnedLoad
+from libtask.messages import (
+    DeviceInfo,
+    DeviceList,
+    DeviceSpec,
+    LoadEvidence,
+    Sample,
+    SharedLoad,
+)
 from libtask.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 SAMPLE = Sample("heat/64", "gpu0", 0.25, 4096.0)
 
@@ -28,6 +39,16 @@ class Node:
 
     def devices(self) -> list[DeviceInfo]:
         return [DeviceInfo(DeviceSpec("gpu0", "gpu", emulated=True))]
+
+    def node_load(self) -> DeviceList:
+        return DeviceList(0, self.devices(), busy)
+
+
+busy: list[SharedLoad] = []
+CROWDED: tuple[Any, ...] = (
+    *(0.0, [0.0, 1.0], [0.02, 0.98], 0.98, 1.0),
+    [LoadEvidence("offered", 1.0, 1, 0.0)],
+)
 
 
 @pytest.fixture
@@ -121,3 +142,48 @@ def test_options_say_what_is_measured(words: tuple[str, ...], extent: Extent) ->
     invoke(*words)
 
     assert extents[-1] == extent
+
+
+def test_loads_are_written_as_tables_that_the_daemon_reads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    load = LearnedLoad("heat", "cpu", "memory", 0.8, 0.65, {"heat": 1.39})
+    monkeypatch.setattr(models, "connect", lambda _: nullcontext(Node()))
+    monkeypatch.setattr(together, "characterise_together", lambda *_, **__: [load])
+    path = tmp_path / "loads.toml"
+
+    status, output = invoke("--together", "heat", "-o", str(path), "--json")
+    busy.append(SharedLoad("cores", "cores", ["cpu"], *CROWDED))
+    printed = invoke("--together", "heat")[1]
+
+    assert status == 0
+    busy.clear()
+    assert json.loads(output) == {
+        "format": "hetctl/learned-loads-1",
+        "loads": [
+            {
+                "app": "heat",
+                "resource": "cpu",
+                "shared": "memory",
+                "demand": 0.8,
+                "bound": 0.65,
+                "slowdowns": {"heat": 1.39},
+            }
+        ],
+        "file": str(path),
+    }
+    assert "1.39 beside heat" in printed
+    assert "hetctl: other programs use 98% of cores: measure again" in printed
+    (known,) = read_config(path).contention.load
+    assert (known.app, known.demand, known.bound) == ("heat", 0.8, 0.65)
+
+
+@pytest.mark.parametrize(
+    "words", [("--together", "--quick"), ("--together", "--resume"), ("-o", "x.toml")]
+)
+def test_options_that_do_not_go_together_are_refused(words: Sequence[str]) -> None:
+    outcome = CliRunner().invoke(
+        models.characterize_command, words, standalone_mode=False
+    )
+
+    assert isinstance(outcome.exception, UsageError)

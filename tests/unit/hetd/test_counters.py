@@ -90,7 +90,11 @@ def test_a_table_says_more_than_what_is_found(tmp_path: Path) -> None:
 
     assert model is not None
     assert model.uses["cpu"] == {"cores": "cores", "memory": "bank0"}
-    assert model.loads_of("heat/64", "cpu") == (Load("bank0", 0.8, 0.5),)
+    assert list(model.shared) == ["bank0", "cores"]
+    # what the table leaves out is as usual
+    cores = Load("cores", 0.25, 1.0)
+    assert model.loads_of("heat/64", "cpu") == (cores, Load("bank0", 0.8, 0.5))
+    assert model.loads_of("markov/64", "cpu") == (cores, Load("bank0", 0.3, 0.3))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hetctl.commands.together import measure_together
 from hetctl.options import connect, lacking, shared
 from hetctl.output import emit, on_terminal, say, table
 from hetctl.units import readable_joules
@@ -325,11 +326,24 @@ def _draw_times(
     help="Number of measured runs of each task.",
 )
 @click.option("--resume", is_flag=True, help="Skip sizes that were measured before.")
+@click.option(
+    "--together",
+    is_flag=True,
+    help="Measure instead how much applications slow each other down, two at once.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="With --together: file for the loads, as tables of a hetd.toml.",
+)
 @shared
-def characterize_command(
+def characterize_command(  # noqa: PLR0913  options
     *,
     apps: tuple[str, ...],
     quick: bool,
+    together: bool,
+    output: Path | None,
     socket: Path | None,
     as_json: bool,
     **more: Any,
@@ -340,6 +354,13 @@ def characterize_command(
     measurements; no other task may run meanwhile. Exit status 1: some measurements
     failed.
     """
+    if together:
+        if quick or any(more.values()):
+            raise click.UsageError("--together: takes no other option than --output")
+        with connect(socket) as client:
+            return measure_together(client, apps, output, as_json=as_json)
+    if output is not None:
+        raise click.UsageError("--output: only with --together")
     with connect(socket) as client:
         emulated = emulated_names(client)
         report = _Reporter(emulated)

@@ -308,6 +308,27 @@ class Characterization(TypedDict):
     samples: list[NewSamplePart]
 
 
+class LearnedLoadPart(TypedDict):
+    """The load of an application on a shared resource, from runs beside others."""
+
+    app: str
+    resource: str
+    shared: str
+    demand: Annotated[float, Meta(description="1: its capacity", ge=0)]
+    bound: Annotated[Share, Meta(description="of its time alone that depends on it")]
+    slowdowns: Annotated[
+        dict[str, float], Meta(description="application beside it -> factor")
+    ]
+
+
+class LearnedLoads(TypedDict):
+    """New loads: `characterize --together`."""
+
+    format: Literal["hetctl/learned-loads-1"]
+    loads: list[LearnedLoadPart]
+    file: str | None
+
+
 class ModelPlot(TypedDict):
     """The file of a plot: `models plot`."""
 

@@ -42,7 +42,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "policy list": ("hetctl/policies-1",),
     "policy set": ("hetctl/policy-1",),
     "policy reset": ("hetctl/policy-1",),
-    "characterize": ("hetctl/characterization-1",),
+    "characterize": ("hetctl/characterization-1", "hetctl/learned-loads-1"),
     "models list": ("hetctl/model-list-1",),
     "models show": ("hetctl/model-samples-1",),
     "models plot": ("hetctl/model-plot-1",),
