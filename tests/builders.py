@@ -16,13 +16,14 @@ from hetsched.limits import Limits
 from hetsched.policies import make_policy
 from hetsched.scheduler import Scheduler
 from hetsched.system import SECOND, Resource
+from hetsched.tasks import State, TaskRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
     from hetsched.actions import Action
-    from hetsched.events import Event, TaskRestored
+    from hetsched.events import Event
     from hetsched.policy import Policy
 
 UNSTAGED = Limits(stage=0)
@@ -57,6 +58,17 @@ def estimates(seconds: dict[str, dict[str, float]]) -> EstimateTable:
     return table
 
 
+def ran_on(resource: str, epoch: int, progress: float = 0.0) -> TaskRuntime:
+    """Return what is stored of a task that ran in a worker when the daemon stopped."""
+    return TaskRuntime(
+        State.RUNNING, resource, epoch, bound=True, progress=progress, furthest=progress
+    )
+
+
+def _new(task: TaskSubmitted) -> TaskRuntime:
+    return TaskRuntime(State.HELD if task.hold else State.QUEUED)
+
+
 class Harness:
     """A scheduler whose invariants are checked after every event."""
 
@@ -87,9 +99,19 @@ class Harness:
         self.scheduler.check()
         return actions
 
-    def restart(self, *tasks: TaskSubmitted | TaskRestored) -> list[Action]:
-        """Take up what there was before the start, place it, and check."""
-        actions = self.scheduler.restore(tasks, 0)
+    def restart(
+        self, *tasks: TaskSubmitted | tuple[TaskSubmitted, TaskRuntime]
+    ) -> list[Action]:
+        """Take up what there was before the start, place it, and check.
+
+        Args:
+            tasks: with what was stored of them; tasks alone were never started.
+
+        """
+        known = [
+            each if isinstance(each, tuple) else (each, _new(each)) for each in tasks
+        ]
+        actions = self.scheduler.restore(known, 0)
         return [*actions, *self.handle(NodeStarted())]
 
     def handle_all(self, *events: Event, at: float = 0.0) -> list[Action]:

@@ -18,9 +18,7 @@ from hetd.tasks.dependencies import Settled, settle
 from hetd.tasks.history_notes import HistoryNotes
 from hetd.tasks.recovery import (
     COMMAND,
-    note,
     pending_requests,
-    restored,
     running_s,
     submission,
 )
@@ -29,6 +27,7 @@ from hetsched import events as e
 from hetsched.ids import TaskId
 from hetsched.system import SECOND
 from libtask import messages as m
+from libtask.errors import BugError
 from libtask.messages import ENDED
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
     from hetsched.policy import Policy
     from hetsched.scheduler import Scheduler
-    from hetsched.tasks import TaskRecord
+    from hetsched.tasks import TaskRecord, TaskRuntime
 
 
 log = logging.getLogger("hetd")
@@ -163,6 +162,7 @@ class Runtime:
                 self.pool.flush()
 
     def _decide(self, events: Sequence[Event]) -> list[Action]:
+        self._keep(events)
         now = self.clock.now()
         if len(events) == 1:
             actions = self.scheduler.handle(events[0], now)
@@ -171,6 +171,17 @@ class Runtime:
         self.counters.decided += len(events)
         self.counters.deciding_ns += self.clock.now() - now
         return actions
+
+    def _keep(self, events: Sequence[Event]) -> None:
+        """Write the pages of the tasks that events concern with the next commit.
+
+        What the scheduler keeps of a task, such as a pending cancellation, may change
+        without a `Record`.
+        """
+        for event in events:
+            page = self.journal.live.get(getattr(event, "task", 0))
+            if page is not None and not isinstance(event, e.TaskReady):
+                self.journal.save(page)
 
     def restore(self) -> None:
         """Load the settings of operators and the unfinished tasks."""
@@ -181,23 +192,20 @@ class Runtime:
         self._settings.tell(self._devices)
         self._circuits.recall()
         resources = frozenset(self._devices)
-        pages = self.journal.restore()
-        again = [
-            (TaskId(page.id), wish)
-            for page in pages
-            for wish in pending_requests(page, resources)
-        ]
+        pages = self.journal.restore(self.clock.wall())
+        again = [wish for page in pages for wish in pending_requests(page, resources)]
         before = self.journal.encoded_pages(pages)
         # Running tasks keep their slots and shares of quotas.
         pages.sort(key=lambda page: page.state != "running")
         settled = {
             page.id: settle(page.spec, self.journal, {})
             for page in pages
-            if page.state in ("waiting", "held") and not page.retried
+            if page.state in ("waiting", "held") and not page.runtime.retried
         }
         ends = list(self._left_over(pages, settled))
         tasks = [
-            self._restoration(page, settled.get(page.id, GONE_ON)) for page in pages
+            (self._described(page, settled.get(page.id, GONE_ON)), page.runtime)
+            for page in pages
         ]
         self._take_up(tasks, ends)
         for page in pages:
@@ -205,9 +213,8 @@ class Runtime:
                 self._await_time_limit(page)
         self.journal.drop_unchanged(before)
         # Ends propagate to dependent tasks: all must be restored by then.
-        for task, wish in again:
+        for wish in again:
             self.dispatch(wish)
-            self.keep(task)
 
     def _left_over(
         self, pages: Sequence[TaskPage], settled: Mapping[int, Settled]
@@ -220,12 +227,15 @@ class Runtime:
 
     def _take_up(
         self,
-        tasks: Sequence[e.TaskSubmitted | e.TaskRestored],
+        tasks: Sequence[tuple[e.TaskSubmitted, TaskRuntime]],
         ends: Sequence[e.TaskCancelled],
     ) -> None:
         """Pass the tasks from before the start to the scheduler."""
         at = self.clock.wall()
-        for action in self.scheduler.restore(tasks, self.clock.now()):
+        actions = self.scheduler.restore(tasks, self.clock.now())
+        for task, page in self.journal.live.items():
+            page.runtime = self.scheduler.system.tasks[TaskId(task)]
+        for action in actions:
             self._do(action, at)
         # at once: no task may start on a resource that it would have to leave
         self.dispatch(
@@ -235,15 +245,13 @@ class Runtime:
             e.NodeStarted(),
         )
 
-    def _restoration(
-        self, page: TaskPage, settled: Settled
-    ) -> e.TaskSubmitted | e.TaskRestored:
+    def _described(self, page: TaskPage, settled: Settled) -> e.TaskSubmitted:
+        """Describe a restored task to the scheduler; await the worker that may hold it."""
         submitted = self.submission(page, notok_met=settled.notok_met)
         self._watch_overrun(page, submitted)
-        event = restored(page, submitted)
-        if isinstance(event, e.TaskRestored) and event.epoch:
+        if page.runtime.in_worker:
             self.watchdog.await_return(page)
-        return event
+        return submitted
 
     def submit(
         self, pages: Sequence[TaskPage], ended: Mapping[int, EndedTask] = NONE_ENDED
@@ -379,16 +387,16 @@ class Runtime:
 
     def _record(self, action: a.Record, at: float) -> None:
         """Enter a change of state in the task's page."""
-        page, system = self.journal.live[action.task], self.scheduler.system
+        page = self.journal.live[action.task]
         self.journal.end_by_error(page, action, at)
-        self._metering.note(action, page, system.now)
+        self._metering.note(action, page, self.scheduler.system.now)
         self.counters.records[action.event] += 1
-        record, rule = system.tasks.get(action.task), ""
-        if record is not None:
-            note(page, record)
-            self._note_beginning(page, record, at)
-            rule = record.rule
-        self.journal.record(action, at, rule)
+        record = self.scheduler.record(action.task)
+        if record is None:
+            raise BugError(f"task {action.task} is recorded, and not known")
+        page.runtime = record
+        self._note_beginning(page, record, at)
+        self.journal.record(action, at, record.rule)
         if page.spec.overrun == "stop" and page.state in ENDED:
             self._timers.remove(_overrun(action.task))
 
@@ -426,18 +434,6 @@ class Runtime:
         aborted = self._commands.abort(action)
         if aborted is not None:
             self._pending.append([aborted])
-
-    def note(self, task: TaskId) -> None:
-        """Have the journal know what is wanted of a task."""
-        record = self.scheduler.system.tasks.get(task)
-        if record is not None:
-            note(self.journal.live[task], record)
-
-    def keep(self, task: TaskId) -> None:
-        """Keep on disk what is wanted of a task that has not ended."""
-        if task in self.journal.live:
-            self.note(task)
-            self.journal.save(self.journal.live[task])
 
     def order_again(self, task: TaskId) -> None:
         """Order another worker what the last one left undone."""

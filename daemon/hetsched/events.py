@@ -99,37 +99,6 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
     at_once: int = 0
 
 
-class TaskRestored(msgspec.Struct, frozen=True):
-    """A task with a history that had not ended when the daemon stopped.
-
-    Tasks are restored in the order of their ids, so that their dependencies are known.
-
-    Attributes:
-        resource: where it was running; None: it waited or was held.
-        epoch: its binding to a worker that may still hold it; 0: none does.
-        progress: share done, 0 to 1.
-        kept: share that a snapshot holds.
-        attempts: bindings that it has lost without progress.
-        failures: resource -> why it failed there; `excluded`: where it must not run again.
-        checkpointed: whether it has reached a checkpoint where it was running.
-        retried: how often it was run again after failures of its own.
-        paused: whether it was in the pause after such a failure, which starts again.
-
-    """
-
-    submitted: TaskSubmitted
-    resource: str | None
-    epoch: int
-    progress: float = 0.0
-    kept: float = 0.0
-    attempts: int = 0
-    failures: dict[str, str] = {}
-    excluded: frozenset[str] = frozenset()
-    checkpointed: bool = False
-    retried: int = 0
-    paused: bool = False
-
-
 class TaskFound(msgspec.Struct, frozen=True):
     """A worker registered that runs a task on this resource.
 

@@ -17,7 +17,14 @@ from hetsched import events as e
 from hetsched.beginnings import pause
 from hetsched.breaker import PERHAPS_FROM_OUTSIDE
 from hetsched.policy import FRONT
-from hetsched.tasks import Cancel, Hold, State, Step, Yield
+from hetsched.tasks import (
+    Cancel,
+    Hold,
+    State,
+    Step,
+    Yield,
+    durable_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from hetsched.events import Event
     from hetsched.state import SchedulerState
     from hetsched.system import ResourceState
-    from hetsched.tasks import TaskRecord
+    from hetsched.tasks import TaskRecord, TaskRuntime
 
 
 MAY_FINISH = (State.PREEMPTED, State.HELD, State.RUNNING)
@@ -83,13 +90,13 @@ class Reactor:
 
     def _on_submitted(self, event: e.TaskSubmitted) -> None:
         task = self.state.add(event)
-        if not self._waits_for_others(task):
+        if not self._waits_for_others(task, held=event.hold):
             self.state.arrive(task)
         self.state.record(task, "submitted")
 
-    def _waits_for_others(self, task: TaskRecord) -> bool:
+    def _waits_for_others(self, task: TaskRecord, *, held: bool) -> bool:
         """Hold a new task, or let it wait for other tasks; return whether it had to."""
-        if task.submitted.hold:
+        if held:
             self.state.hold(task)
         elif task.unmet:
             task.advance(Step.DEPENDENCIES_AWAITED, self.system.now)
@@ -463,39 +470,37 @@ class Reactor:
 
     # ------------------------------------------------------------ restart
 
-    def restore(self, event: e.TaskSubmitted | e.TaskRestored) -> None:
+    def restore(self, submitted: e.TaskSubmitted, before: TaskRuntime) -> None:
         """Restore a task as it was known before the start."""
-        if isinstance(event, e.TaskSubmitted):
-            task = self.state.add(event)
-            if not self._waits_for_others(task):
-                self.state.enqueue(task)  # no resource is known to be usable yet
-        else:
-            task = self._restore(event)
+        task = self.state.add(submitted, durable_values(before))
+        self._forget_places(task)
+        if before.retried and before.state is State.WAITING:  # the pause starts again
+            task.not_before = self.system.now + pause(task.retried)
+        if task.excluded:
+            self.state.update_row(task)
+        if before.runs:
+            self._restore_running(task, before)
+        elif not self._waits_for_others(task, held=before.state is State.HELD):
+            self._restore_waiting(task)
         if task.state.placeable:
             self.state.report_place(task)
         else:
             self.state.record(task, "restored")
 
-    def _restore(self, event: e.TaskRestored) -> TaskRecord:
-        task = self.state.add(event.submitted)
-        task.epoch, task.bound = event.epoch, event.epoch > 0
-        task.kept, task.attempts = event.kept, event.attempts
-        task.failures, task.excluded = event.failures, event.excluded
-        task.progress = task.furthest = event.progress
-        task.retried = event.retried
-        if event.paused:
-            task.not_before = self.system.now + pause(task.retried)
-        self.state.update_row(task)
-        if event.resource is None:
-            self._restore_waiting(task)
-        else:
-            self._restore_running(task, event.resource, event)
-        return task
+    def _forget_places(self, task: TaskRecord) -> None:
+        """Drop what does not outlast a restart: places in queues, staged tasks, requests.
 
-    def _restore_running(
-        self, task: TaskRecord, resource: str, event: e.TaskRestored
-    ) -> None:
-        state = self.system.states.get(resource)
+        The shell repeats the requests of users.
+        """
+        task.bound = task.in_worker
+        if not task.bound:
+            task.progress = task.kept
+        task.state = State.QUEUED
+        task.resource = task.intent = task.pinned = None
+        task.suspended = task.checkpointed = task.not_started = False
+
+    def _restore_running(self, task: TaskRecord, before: TaskRuntime) -> None:
+        state = self.system.states.get(before.resource or "")
         if state is None or not state.up or len(state.running) >= state.slots:
             self.state.release_worker(task)
             task.progress = task.kept
@@ -503,14 +508,12 @@ class Reactor:
         else:
             task.advance(Step.RESTORED, self.system.now)
             self.state.occupy(task, state)
-            task.checkpointed = event.checkpointed
+            task.checkpointed = before.checkpointed
 
     def _restore_waiting(self, task: TaskRecord) -> None:
-        if self._waits_for_others(task):
-            return
         if task.bound:
             task.advance(Step.RESTORED_WAITING, self.system.now)
-        self.state.enqueue(task)
+        self.state.enqueue(task)  # no resource is known to be usable yet
 
     def _on_found(self, event: e.TaskFound) -> None:
         task = self.state.current(event.task, event.epoch)

@@ -64,11 +64,11 @@ if TYPE_CHECKING:
 
     from hetsched.actions import Action
     from hetsched.contention import ContentionModel
-    from hetsched.events import Event, TaskRestored, TaskSubmitted
-    from hetsched.ids import Nanoseconds
+    from hetsched.events import Event, TaskSubmitted
+    from hetsched.ids import Nanoseconds, TaskId
     from hetsched.policy import Decision, Policy
     from hetsched.system import Estimates, Resource, ResourceState
-    from hetsched.tasks import Row, TaskRecord
+    from hetsched.tasks import Row, TaskRecord, TaskRuntime
 
 
 class Scheduler:
@@ -143,23 +143,24 @@ class Scheduler:
         return self.state.finish()
 
     def restore(
-        self, tasks: Sequence[TaskSubmitted | TaskRestored], now: Nanoseconds
+        self, tasks: Sequence[tuple[TaskSubmitted, TaskRuntime]], now: Nanoseconds
     ) -> list[Action]:
         """Restore the tasks of an earlier run of the shell; `NodeStarted` must follow.
 
         Nothing is placed before `NodeStarted`, so that no task gets a slot in which one
         that is not restored yet still runs. The place of a waiting task is recorded once,
-        when it is placed.
+        when it is placed. The shell must send requests that were pending again.
 
         Args:
-            tasks: running ones first, then the others in the order of their ids.
+            tasks: descriptions and durable fields, as stored; running tasks first, then the
+                others in the order of their ids.
             now: the present instant, the same for all.
 
         """
         self.system.now = now
         self.state.begin()
-        for task in tasks:
-            self._reactor.restore(task)
+        for submitted, runtime in tasks:
+            self._reactor.restore(submitted, runtime)
         return self.state.actions
 
     def change_policy(self, policy: Policy, now: Nanoseconds) -> list[Action]:
@@ -191,6 +192,10 @@ class Scheduler:
     def next_beginning(self) -> Nanoseconds | None:
         """Return the instant at which `BeginningDue` must be sent; None: no task waits for one."""
         return self.system.beginnings.next()
+
+    def record(self, task: TaskId) -> TaskRecord | None:
+        """Return the record of a live task, or of one that ended in the last call."""
+        return self.system.tasks.get(task) or self.state.closed.get(task)
 
     def check(self) -> None:
         """Raise `BugError` where an invariant of the state does not hold."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -61,6 +61,8 @@ class SchedulerState:
         self._rows: dict[tuple[object, ...], Row] = {}
         self._row_limit = ROWS_KEPT
         self._dependents: dict[TaskId, deque[TaskRecord]] = {}
+        self.closed: dict[TaskId, TaskRecord] = {}
+        """Tasks that ended in the last call."""
         self._ended: deque[TaskRecord] = deque()
         """Tasks that ended and some of whose dependents are not handled yet."""
         self._to_defer: deque[TaskRecord] = deque()
@@ -82,6 +84,7 @@ class SchedulerState:
 
         """
         self.actions = []
+        self.closed.clear()
         self.interrupted = False
         at_once = self.limits.at_once
         self._steps = at_once if bounded and at_once is not None else UNBOUNDED
@@ -306,13 +309,26 @@ class SchedulerState:
 
     # ------------------------------------------------------------ steps
 
-    def add(self, event: TaskSubmitted) -> TaskRecord:
-        """Add the record of an accepted task, which is in no queue yet."""
+    def add(self, event: TaskSubmitted, known: tuple[Any, ...] = ()) -> TaskRecord:
+        """Add the record of an accepted task, which is in no queue yet.
+
+        Args:
+            event: describes the task.
+            known: its durable fields; empty: it is new.
+
+        """
         if event.task in self.system.tasks:
             raise BugError(f"task {event.task} was submitted twice")
         self._sequence += 1
         row = self._row(event, event.resources)
-        task = TaskRecord(event.task, row, event, self.system.now, self._sequence)
+        task = TaskRecord(
+            *known,
+            id=event.task,
+            row=row,
+            submitted=event,
+            arrival=self.system.now,
+            sequence=self._sequence,
+        )
         task.needs = self.needs.capacity.bound(event.needs)
         task.not_before = event.begin
         if self.system.breaker:
@@ -883,7 +899,7 @@ class SchedulerState:
         self.system.beginnings.remove(task)
         self.release_worker(task)
         task.advance(step, self.system.now)
-        del self.system.tasks[task.id]
+        self.closed[task.id] = self.system.tasks.pop(task.id)
         completed = task.state is State.COMPLETED
         self.system.graphs.end(task, task.last_resource if completed else None)
         if task.id in self._dependents:

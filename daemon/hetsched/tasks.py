@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -12,6 +13,9 @@ from hetsched import events as e
 from hetsched.ids import Nanoseconds, TaskId
 from hetsched.limits import Needs
 from libtask.errors import BugError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class State(StrEnum):
@@ -139,7 +143,7 @@ class Row:
     work: float
 
 
-class Yield(msgspec.Struct, frozen=True):
+class Yield(msgspec.Struct, frozen=True, tag=True):
     """A running task is to leave its resource at its next checkpoint.
 
     Attributes:
@@ -154,7 +158,7 @@ class Yield(msgspec.Struct, frozen=True):
     requeue: bool = False
 
 
-class Hold(msgspec.Struct, frozen=True):
+class Hold(msgspec.Struct, frozen=True, tag=True):
     """A running task is to wait for its owner.
 
     Attributes:
@@ -169,7 +173,7 @@ class Hold(msgspec.Struct, frozen=True):
     requeue: bool = False
 
 
-class Cancel(msgspec.Struct, frozen=True):
+class Cancel(msgspec.Struct, frozen=True, tag=True):
     """A running task is to end as cancelled, whatever was wanted before.
 
     Attributes:
@@ -186,14 +190,17 @@ Intent: TypeAlias = Yield | Hold | Cancel
 """Request that a running task has to follow at its next checkpoint."""
 
 
-@dataclass(eq=False, slots=True)
-class TaskRecord:
-    """A task as the scheduler knows it. Policies only read it.
+WAITS_IN_WORKER = (State.PREEMPTED, State.HELD)
+"""States in which a task may have a worker and no resource."""
+
+
+class TaskRuntime(msgspec.Struct, omit_defaults=True):
+    """The part of the scheduler's record of a task that outlives the shell.
+
+    The shell stores this object, and passes it back after a restart.
 
     Attributes:
         resource: where it runs, or in whose run queue it waits.
-        virtual_start: its start in the fair queue, which orders otherwise equal tasks of
-            several users.
         epoch: number of the current binding to a worker; 0 before the first.
         bound: whether a worker holds it (staged, running or preempted).
         intent: what is wanted of it while it runs; None: nothing, or it does not run.
@@ -201,70 +208,46 @@ class TaskRecord:
         pinned: the only resource on which its owner wants it; `excluded`: where it failed.
         failures: resource -> reason of its last failure there.
         checkpointed: whether it has reached a checkpoint since it came to its resource.
-        unmet: unfinished tasks that must end first, as the conditions of its submission say.
-        needed: whether a task of `after_notok` did not complete, or there is none.
-        retried: how often it was run again after it had failed by itself.
-        not_before: instant before which it may not begin.
-        progress: share done, 0 to 1, as last reported at `progress_at`.
-        attained: `ResourceState.attained` of its resource at `progress_at`, if that is shared.
+        not_started: it was dispatched behind others of a train and is not known to have
+            started.
+        progress: share done, 0 to 1, as last reported.
         kept: share that a snapshot holds, which survives the loss of a worker.
         furthest: the largest share that was ever done.
         attempts: bindings to a worker that were lost since `furthest` last grew.
-        since: instant at which it came to its present resource; `progress_then`: the
-            share done by then.
-        last_resource: where it runs, or ran last; `came_from`: where it ran before that;
-            `moves`: how often it changed resources.
-        rule: name of the rule that placed or preempted it, for users.
-        train: the tasks that one worker has in one slot, in order, with this one;
-            None: it has the slot to itself.
-        not_started: it was dispatched behind others of a train and is not known to have
-            started; `recalled`: its worker was asked to give it back.
-        never_in_train: it was in a train whose worker was lost, and must not be in one again.
-        needs: its needs while it runs, at most what the node has.
-        gated: number of releases of needs when it was refused a free slot; -1: it was not.
+        retried: how often it was run again after it had failed by itself.
 
     """
 
-    id: TaskId
-    row: Row
-    submitted: e.TaskSubmitted
-    arrival: Nanoseconds
-    sequence: int
     state: State = State.QUEUED
     resource: str | None = None
-    rank: float = 0.0
-    virtual_start: float = 0.0
     epoch: int = 0
     bound: bool = False
     intent: Intent | None = None
     suspended: bool = False
     pinned: str | None = None
     excluded: frozenset[str] = frozenset()
-    failures: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = {}
     checkpointed: bool = False
-    unmet: set[TaskId] | frozenset[TaskId] = frozenset()
-    needed: bool = True
+    not_started: bool = False
     progress: float = 0.0
-    progress_at: Nanoseconds = 0
-    attained: Nanoseconds = 0
     kept: float = 0.0
     furthest: float = 0.0
-    since: Nanoseconds = 0
-    progress_then: float = 0.0
-    last_resource: str | None = None
-    came_from: str | None = None
-    moves: int = 0
-    rule: str = ""
-    train: list[TaskRecord] | None = None
-    not_started: bool = False
-    recalled: bool = False
-    never_in_train: bool = False
-    needs: Needs | None = None
-    gated: int = -1
     attempts: int = 0
     retried: int = 0
-    not_before: Nanoseconds = 0
-    story: list[tuple[Nanoseconds, State, Step, State]] = field(default_factory=list)
+
+    def durable(self) -> TaskRuntime:
+        """Return a copy of the durable fields, without the rest of a live record."""
+        return TaskRuntime(*durable_values(self))
+
+    @property
+    def runs(self) -> bool:
+        """Whether a worker runs it, as far as is known."""
+        return self.state is State.RUNNING and not self.not_started
+
+    @property
+    def in_worker(self) -> bool:
+        """Whether a worker holds its state. Workers drop staged tasks at a restart."""
+        return self.bound and (self.runs or self.state in WAITS_IN_WORKER)
 
     def reach(self, progress: float) -> None:
         """Record progress; a share that was never reached before resets the attempts."""
@@ -274,7 +257,7 @@ class TaskRecord:
             self.attempts = 0
 
     def record_failure(self, resource: str, reason: str) -> None:
-        """Record why it failed on a resource, in a new dict: the journal may hold the old one."""
+        """Record why it failed on a resource, in a new dict: the old one may be stored elsewhere."""
         self.failures = {**self.failures, resource: reason[:LONGEST_FAILURE]}
 
     def failure_reason(self, reason: str) -> str:
@@ -319,6 +302,62 @@ class TaskRecord:
     def leaving(self) -> bool:
         """Whether a running task was asked to yield or to end."""
         return self.preempting or isinstance(self.intent, Cancel)
+
+
+durable_values: Callable[[TaskRuntime], tuple[Any, ...]]
+durable_values = attrgetter(*TaskRuntime.__struct_fields__)
+"""Returns the durable fields of a record, in the order of `TaskRuntime`."""
+
+
+class TaskRecord(TaskRuntime, kw_only=True, eq=False):
+    """A task as the scheduler knows it. Policies only read it.
+
+    Attributes:
+        virtual_start: its start in the fair queue, which orders otherwise equal tasks of
+            several users.
+        unmet: unfinished tasks that must end first, as the conditions of its submission say.
+        needed: whether a task of `after_notok` did not complete, or there is none.
+        not_before: instant before which it may not begin.
+        progress_at: instant at which `progress` was reported.
+        attained: `ResourceState.attained` of its resource at `progress_at`, if that is shared.
+        since: instant at which it came to its present resource; `progress_then`: the
+            share done by then.
+        last_resource: where it runs, or ran last; `came_from`: where it ran before that;
+            `moves`: how often it changed resources.
+        rule: name of the rule that placed or preempted it, for users.
+        train: the tasks that one worker has in one slot, in order, with this one;
+            None: it has the slot to itself.
+        recalled: its worker was asked to give it back, as it has not started.
+        never_in_train: it was in a train whose worker was lost, and must not be in one again.
+        needs: its needs while it runs, at most what the node has.
+        gated: number of releases of needs when it was refused a free slot; -1: it was not.
+
+    """
+
+    id: TaskId
+    row: Row
+    submitted: e.TaskSubmitted
+    arrival: Nanoseconds
+    sequence: int
+    rank: float = 0.0
+    virtual_start: float = 0.0
+    unmet: set[TaskId] | frozenset[TaskId] = frozenset()
+    needed: bool = True
+    not_before: Nanoseconds = 0
+    progress_at: Nanoseconds = 0
+    attained: Nanoseconds = 0
+    since: Nanoseconds = 0
+    progress_then: float = 0.0
+    last_resource: str | None = None
+    came_from: str | None = None
+    moves: int = 0
+    rule: str = ""
+    train: list[TaskRecord] | None = None
+    recalled: bool = False
+    never_in_train: bool = False
+    needs: Needs | None = None
+    gated: int = -1
+    story: list[tuple[Nanoseconds, State, Step, State]] = []
 
     @property
     def assigned_to(self) -> str:

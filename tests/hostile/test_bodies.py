@@ -84,7 +84,12 @@ def test_a_worker_cannot_report_impossible_durations(
     desk.say(USER, m.Submit(1, [m.TaskSpec("app")]))
     (page,) = desk.runtime.journal.live.values()
     (role,) = (each for each in WORKERS if desk.tasks_of(USER, each))
-    report = {"t": "Progress", "task": page.id, "epoch": page.epoch, "checkpoint": {}}
+    report = {
+        "t": "Progress",
+        "task": page.id,
+        "epoch": page.runtime.epoch,
+        "checkpoint": {},
+    }
     more = {"seconds": seconds, "iterations": 1}
     desk.put(USER, role, msgpack.packb(report | more))
 

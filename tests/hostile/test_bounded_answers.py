@@ -17,6 +17,7 @@ import pytest
 from hetd.store import Batch, Store
 from hetd.tasks.page import TaskPage, encode
 from hetsched.estimates.point import Figures
+from hetsched.tasks import State, TaskRuntime
 from libtask import messages as m
 from libtask.client.client import Selection
 from system.private_daemon import RESOURCES, ROOM, SETTINGS, PrivateDaemon
@@ -92,7 +93,7 @@ def _page(task: int, result: str = "", name: str = "") -> tuple[int, int, bytes,
         owner,
         spec,
         now,
-        state="completed",
+        TaskRuntime(State.COMPLETED),
         started=now,
         finished=now + 1,
         result=result,
@@ -304,8 +305,8 @@ def test_priorities_are_bounded_but_for_administrators(shell: Shell) -> None:
 
 def test_a_page_from_before_the_bounds_is_read(shell: Shell) -> None:
     spec = msgspec.structs.replace(a_spec(), name="n" * NAME)
-    page = TaskPage(1, USER, spec, 1.0, state="held")
+    page = TaskPage(1, USER, spec, 1.0, TaskRuntime(State.HELD))
     shell.store.submit(Batch(tasks=[(1, 0, encode(page), USER)]))
     shell.store.flush()
 
-    assert len(shell.journal.restore()[0].spec.name) == NAME
+    assert len(shell.journal.restore(2.0)[0].spec.name) == NAME

@@ -66,7 +66,7 @@ class Script:
         self.shared.say(self.launcher, m.Register("launcher", workers=list(workers)))
 
     def claim(self, peer: Peer, name: str, task: int) -> None:
-        epoch = self.shared.runtime.journal.live[task].epoch
+        epoch = self.shared.runtime.journal.live[task].runtime.epoch
         hello = m.Register(
             "worker", worker=name, task=task, epoch=epoch, resource="cpu"
         )
@@ -185,7 +185,7 @@ def test_the_end_of_a_worker_is_noticed_whatever_its_launcher_says(
 
     (page,) = shared.own(LIAR)
     reason = "its worker ended, and its launcher did not say how"
-    assert (page.attempts, page.reason) == (1, reason)
+    assert (page.runtime.attempts, page.reason) == (1, reason)
 
 
 @pytest.mark.parametrize("state_bytes", [0, (1 << 63) - 1])
@@ -258,11 +258,11 @@ def test_device_errors_of_one_user_end_no_task_of_another(
     shared.say(liar, m.Register("worker", worker="w"))
 
     for task in script.submit(4):
-        epoch = shared.runtime.journal.live[task].epoch
+        epoch = shared.runtime.journal.live[task].runtime.epoch
         shared.say(liar, m.Failed(task, epoch, "it says", "device"))
 
     (page,) = shared.own(HONEST)
-    assert (page.state, page.attempts) == ("running", 0)
+    assert (page.state, page.runtime.attempts) == ("running", 0)
 
 
 def test_a_claim_takes_no_resource_that_the_task_was_not_given(
@@ -272,7 +272,7 @@ def test_a_claim_takes_no_resource_that_the_task_was_not_given(
     worker = script.process("worker")
     shared.say(worker, m.Register("worker", worker="w"))
     (task,) = script.submit(1)
-    epoch = shared.runtime.journal.live[task].epoch
+    epoch = shared.runtime.journal.live[task].runtime.epoch
 
     hello = m.Register("worker", worker="w", task=task, epoch=epoch, resource="gpu0")
     shared.say(script.process("again"), hello)
@@ -293,7 +293,7 @@ def test_the_end_of_a_task_that_was_not_begun_leaves_it_to_somebody(
     for task in script.submit(SLOTS + 1):
         page = shared.runtime.journal.live[task]
         record = m.CheckpointRecord(1, 2)
-        for epoch in (page.epoch + 1, page.epoch):
+        for epoch in (page.runtime.epoch + 1, page.runtime.epoch):
             message = {
                 "Finished": m.Finished(task, epoch),
                 "Aborted": m.Aborted(task, epoch),

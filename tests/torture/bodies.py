@@ -288,7 +288,7 @@ def _aim(plain: dict[str, Any], chance: random.Random, own: list[TaskPage]) -> N
         if name in plain:
             plain[name] = page.id
     if "epoch" in plain:
-        plain["epoch"] = page.epoch
+        plain["epoch"] = page.runtime.epoch
     if plain.get("ids"):
         plain["ids"] = [chance.choice(own).id for _ in range(chance.randint(1, 4))]
 

@@ -323,7 +323,7 @@ class Liar:
             return None, 0
         page = chance.choice(pages)
         lie = chance.choice((0, 0, 0, 0, -1, 1, EPOCHS))
-        return page.id, page.epoch + lie
+        return page.id, page.runtime.epoch + lie
 
     def _say(self, peer: Peer, message: m.Message) -> None:
         self._shared.say(peer, message)
@@ -460,7 +460,7 @@ class Judge:
         return [
             f"honest task {page.id} lost a worker: {page.reason}"
             for page in pages
-            if page.attempts or page.reason
+            if page.runtime.attempts or page.reason
         ]
 
     def _overstays(self) -> list[str]:

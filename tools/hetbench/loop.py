@@ -28,6 +28,7 @@ from hetd.transport.router import Envelope, Peer
 from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
+from hetsched.tasks import State
 from libtask import messages as m
 from libtask.apps import Options, describe, name_of
 
@@ -113,7 +114,7 @@ class Replay:
 
     def through(self, tasks: int, at_once: int) -> None:
         """Run a number of tasks, submitted in groups, until all are durable."""
-        before = self.runtime.journal.counts["completed"]
+        before = self.runtime.journal.counts[State.COMPLETED]
         for _ in range(tasks // at_once):
             self._requests += 1
             key, expires = f"{self._requests:032x}", time.monotonic() + 100
@@ -122,7 +123,7 @@ class Replay:
             self._say(self._client, submit)
             self.turn()
         while (
-            self.runtime.journal.counts["completed"] - before < tasks
+            self.runtime.journal.counts[State.COMPLETED] - before < tasks
             or not self.store.idle
             or self.runtime.journal.dirty
         ):

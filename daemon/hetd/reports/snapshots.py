@@ -77,7 +77,6 @@ class SnapshotReports:
         """Note that a task which waits has no worker any more."""
         self._pool.release(page.id)
         self._runtime.dispatch(e.TaskParked(TaskId(page.id), message.epoch))
-        page.in_worker = False
         self._tell(page, "parked")
 
     def held(self, peer: Peer, message: m.SnapshotsHeld) -> None:

@@ -83,7 +83,7 @@ class StatusRequests:
             pid=os.getpid(),
             policy=policy_name(self._scheduler),
             started=self._started,
-            tasks=dict(self._journal.counts),
+            tasks={str(state): n for state, n in self._journal.counts.items()},
             records=dict(counters.records),
             migrations=self._journal.migrations,
             decided=counters.decided,

@@ -80,13 +80,17 @@ class TaskRequests:
             because = f": {page.reason}" if page.reason else ""
             why = f"has {passive}{page.state}{because}"
             return m.Explained(
-                request.request, page.id, page.state, why, resource=page.resource
+                request.request,
+                page.id,
+                page.state.value,
+                why,
+                resource=page.resource,
             )
         found = explain(system, record)
         return m.Explained(
             request.request,
             page.id,
-            page.state,
+            page.state.value,
             found.why + self._lack_of_worker(record),
             policy_name(self._scheduler),
             found.rule,
@@ -162,8 +166,6 @@ class TaskRequests:
             return
         event = self._event_of(peer, request)
         self._runtime.dispatch(*map(event, live))
-        for task in live:
-            self._runtime.keep(task)
 
     def _event_of(self, peer: Peer, request: m.Control) -> Callable[[TaskId], e.Event]:
         """Return the function that creates the event of a verb for a task."""
@@ -252,7 +254,6 @@ class TaskRequests:
         _demand_movable(page)
         self._ordered(peer, request.id, "migrate", f"to {request.resource}")
         self._runtime.dispatch(e.TaskMoved(TaskId(request.id), request.resource))
-        self._runtime.keep(TaskId(request.id))
         return m.Done(request.request, [request.id])
 
 

@@ -8,7 +8,10 @@ schema before it (`tests/data/make_database.py`).
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from hetd.store.checksums import teach
 from libtask.errors import InputError
@@ -96,6 +99,15 @@ STEPS = (
     CREATE TABLE measurers (type TEXT, owner INTEGER,
                             PRIMARY KEY (type, owner)) WITHOUT ROWID;
     """,
+    # 7: what the scheduler keeps of a task, in one part of its page. Damaged pages stay as
+    # they are, to be found by their checksums.
+    """
+    UPDATE tasks SET entry = with_runtime(entry),
+        sum = page_sum(id, ended, with_runtime(entry))
+        WHERE sum = page_sum(id, ended, entry);
+    UPDATE usage SET tasks = (SELECT coalesce(sum(length(entry)), 0) FROM tasks
+                              WHERE tasks.owner = usage.owner);
+    """,
 )
 SCHEMA = len(STEPS)
 
@@ -123,6 +135,7 @@ def migrate(connection: sqlite3.Connection, upto: int = SCHEMA) -> None:
     """Apply the steps that a database lacks; an interrupted step is rolled back."""
     teach(connection)
     connection.create_function("submitted", 2, _submitted, deterministic=True)
+    connection.create_function("with_runtime", 1, with_runtime, deterministic=True)
     connection.create_function("wall", 0, lambda: time.time_ns() // 10**9)
     for version in range(version_of(connection), upto):
         step = STEPS[version]
@@ -134,3 +147,59 @@ def migrate(connection: sqlite3.Connection, upto: int = SCHEMA) -> None:
 def _submitted(first: int, count: int) -> bytes:
     """Encode the answer to a submit of the first schema, which kept its ids only."""
     return encode(Submitted(0, list(range(first, first + count))))
+
+
+MOVED = (
+    "state",
+    "resource",
+    "epoch",
+    "suspended",
+    "pinned",
+    "excluded",
+    "failures",
+    "attempts",
+    "retried",
+)
+"""Fields of pages of schema 6 that are fields of their `runtime` from schema 7 on."""
+
+
+@lru_cache(1)  # SQLite asks for each page twice
+def with_runtime(entry: bytes) -> bytes:
+    """Return a page of schema 6 in the form of schema 7; an illegible one unchanged."""
+    try:
+        page = msgspec.msgpack.decode(entry)
+        page["runtime"] = _runtime(page)
+    except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, IndexError):
+        return entry
+    return msgspec.msgpack.encode(page)
+
+
+def _runtime(page: dict[str, Any]) -> dict[str, Any]:
+    """Take what the scheduler keeps of a task out of a page of schema 6."""
+    runtime = {name: page.pop(name) for name in MOVED if name in page}
+    runtime["intent"] = _intent(page)
+    in_worker = page.pop("in_worker", False)
+    if page.get("finished") is None:
+        last = page["segments"][-1] if page.get("segments") else {"finish": 0.0}
+        running = runtime.get("state") == "running"
+        runs = running and last.get("finish") is None
+        runtime["bound"] = in_worker or runs
+        runtime["not_started"] = running and not runs
+        runtime["checkpointed"] = runs and last.get("computing") is not None
+        runtime["kept"] = _share(page.get("snapshot"))
+        runtime["progress"] = runtime["furthest"] = _share(page.get("checkpoint"))
+    return {name: value for name, value in runtime.items() if value}
+
+
+def _intent(page: dict[str, Any]) -> dict[str, Any] | None:
+    """Take what the owner of a running task wanted of it out of a page of schema 6."""
+    reason, requeue = page.pop("cancelling", None), page.pop("requeuing", False)
+    if page.pop("holding", False) and reason is None:
+        return {"type": "Hold", "requeue": requeue}
+    return None if reason is None else {"type": "Cancel", "reason": reason}
+
+
+def _share(known: dict[str, Any] | None) -> float:
+    """Return the share done, 0 to 1, of a checkpoint or snapshot."""
+    total = known.get("total") if known else None
+    return min(1.0, known.get("done", 0) / total) if known and total else 0.0

@@ -45,7 +45,7 @@ class Settled(msgspec.Struct, frozen=True):
 def ended_task(page: TaskPage, *, with_result: bool) -> EndedTask:
     """Return what is known of an ended task."""
     taken = with_result and page.state == "completed"
-    return EndedTask(page.state, value_of(page) if taken else None)
+    return EndedTask(page.state.value, value_of(page) if taken else None)
 
 
 def settle(spec: TaskSpec, journal: Journal, known: Mapping[int, EndedTask]) -> Settled:

@@ -7,6 +7,7 @@ results. The loop and the service call it.
 from __future__ import annotations
 
 import heapq
+import logging
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from contextlib import closing
@@ -25,8 +26,11 @@ from hetd.tasks.page import (
     encode,
     ended_at,
     merged,
+    recover,
 )
 from hetd.tasks.usage import StorageUsage
+from hetsched.actions import Record
+from hetsched.ids import TaskId
 from hetsched.tasks import State
 from libtask.messages import ENDED, Segment, TaskChanged
 
@@ -35,8 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from hetd.store import Removed, Store
-    from hetsched.actions import Record
     from libtask.messages import Order, TaskSpec
+
+log = logging.getLogger("hetd")
 
 COUNTED = 20_000
 """Rows of an index that one step counts: about 1 ms."""
@@ -68,6 +73,23 @@ class PageSizes:
         self.total -= self._sizes.pop(task, 0)
 
 
+class StateCounts(Counter[State]):
+    """State -> tasks in it; of the states in which tasks end: since the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of: dict[int, State] = {}
+
+    def put(self, task: int, state: State) -> None:
+        """Count a task in a state, and not any more in the one before."""
+        before = self._of.pop(task, None)
+        if before is not None:
+            self[before] -= 1
+        if not state.ended:
+            self._of[task] = state
+        self[state] += 1
+
+
 class Journal:
     """All tasks, as users know them."""
 
@@ -80,8 +102,7 @@ class Journal:
         """(uid, name of an attachment) -> how many of `live` need it."""
         self.inputs = InputResults()
         """Results that those of `live` take."""
-        self.counts: Counter[str] = Counter()
-        """State -> tasks in it; of the states in which tasks end: since the start."""
+        self.counts = StateCounts()
         self.migrations = 0
         """Of all tasks, since the start."""
         self._recent: OrderedDict[int, TaskPage] = OrderedDict()
@@ -240,22 +261,41 @@ class Journal:
                 return
             yield count
 
-    def restore(self) -> list[TaskPage]:
-        """Read the tasks that had not ended when the daemon stopped."""
-        stored = self._store.unfinished()
-        pages = [decode(encoded) for encoded in stored]
-        for page, encoded in zip(pages, stored, strict=True):
+    def restore(self, now: float) -> list[TaskPage]:
+        """Read the tasks that had not ended when the daemon stopped.
+
+        A task of which a stored field is invalid ends as failed.
+
+        Args:
+            now: seconds since the epoch.
+
+        """
+        pages = []
+        for encoded in self._store.unfinished():
+            page = recover(encoded)
             self._live_bytes.put(page.id, len(encoded))
             self.usage.unfinished[page.owner] += len(encoded)
+            if page.state.ended:
+                self._fail_unreadable(page, now)
+                continue
+            pages.append(page)
             page.submitter = b""  # that connection was closed
             self.live[page.id] = page
+            self.counts.put(page.id, page.state)
             self.live_of.setdefault(page.owner, {})[page.id] = page
             names = page.spec.attachments
             self.attachments.update((page.owner, name) for name in names)
             self.inputs.need(page.spec)
-        self.counts.update(page.state for page in pages)
         self._restore_inputs()
         return pages
+
+    def _fail_unreadable(self, page: TaskPage, now: float) -> None:
+        """Store the end of a task of which a stored field is invalid."""
+        log.error("task %d has failed: %s", page.id, page.reason)
+        page.finished = now
+        self._recent[page.id] = page
+        self.counts.put(page.id, page.state)
+        self.save(page)
 
     def _restore_inputs(self) -> None:
         """Read the results of tasks that completed before the daemon stopped."""
@@ -296,7 +336,7 @@ class Journal:
         self.live_of.setdefault(owner, {})[page.id] = page
         self.attachments.update((owner, name) for name in spec.attachments)
         self.inputs.need(spec)
-        self.counts[page.state] += 1
+        self.counts.put(page.id, page.state)
         self.save(page)
         return page
 
@@ -323,19 +363,16 @@ class Journal:
         """Take in a change of state; `rule`: the one that put it where it runs now."""
         page = self.live[record.task]
         now = max(now, _latest(page))
-        self.counts[page.state] -= 1
-        page.state = record.state.value
-        self.counts[page.state] += 1
-        page.resource = record.resource
+        self.counts.put(page.id, record.state)
         page.reason = record.reason or page.reason
         if record.event in ("dispatched", "found"):
             if page.id in self._begun:
                 self._begun.remove(page.id)
             else:
                 self._start_segment(page, record.resource or "", now, rule)
-        elif page.state in ENDED:
+        elif record.state.ended:
             self._end(page, now)
-            if page.state == "completed":
+            if record.state is State.COMPLETED:
                 page.reason = None  # why it was run again, perhaps: that is over
             else:
                 page.result = (
@@ -345,29 +382,40 @@ class Journal:
             _explain_loss(page, record.reason or "")
             page.fall_back()
         self.save(page)
-        self.publish(page, record.event, now)
+        self._publish(page, record, now)
 
     def publish(
         self, page: TaskPage, event: str, now: float, order: Order | None = None
     ) -> None:
-        """Note a change, or an order, for the watchers, where one of them hears of it."""
+        """Note what happened to a task, or an order, for the watchers."""
+        record = Record(TaskId(page.id), page.state, event, page.resource)
+        self._publish(page, record, now, order)
+
+    def _publish(
+        self, page: TaskPage, record: Record, now: float, order: Order | None = None
+    ) -> None:
+        """Note a change for the watchers, where one of them hears of it.
+
+        State and resource are those of the record: the task may have changed again since.
+        """
         if page.id in self._refused:
             return
-        ends = bool(page.submitter) and page.state in ENDED
-        if not ends and not self.watched:
+        ended = record.state.ended
+        if not self.watched and not (ended and page.submitter):
             return
+        failed = record.state is State.FAILED
         changed = TaskChanged(
             id=page.id,
-            state=page.state,
+            state=record.state.value,
             at=now,
-            resource=page.resource,
+            resource=record.resource,
             progress=page.progress,
             reason=page.reason if order is None else order.text or None,
             result=page.result,
-            what=event,
+            what=record.event,
             type=page.spec.type,
-            last_output=page.last_output if page.state == "failed" else None,
-            trace=page.trace if page.state == "failed" else "",
+            last_output=page.last_output if failed else None,
+            trace=page.trace if failed else "",
             by="" if order is None else f"uid:{order.by}",
         )
         self.changes.append((page, changed))
@@ -509,6 +557,7 @@ class Journal:
     def _end(self, page: TaskPage, now: float) -> None:
         page.finished = now
         page.holder = None  # nobody asks any more; pages are kept for long
+        page.runtime = page.runtime.durable()  # without the scheduler's live record
         page.at_risk = 0.0
         self.close_segment(page, now)
         del self.live[page.id]
@@ -518,7 +567,7 @@ class Journal:
             if not self.attachments[page.owner, name]:
                 del self.attachments[page.owner, name]
         self.inputs.release(page.spec)
-        if page.state == "completed":
+        if page.state is State.COMPLETED:
             self.inputs.complete(page)
         self._recent[page.id] = page
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from hetsched.tasks import State, TaskRuntime
 from libtask.messages import (
     ENDED,
     CheckpointRecord,
@@ -19,7 +20,6 @@ from libtask.messages import (
     SnapshotInfo,
     TaskInfo,
     TaskSpec,
-    TaskState,
     counted,
 )
 
@@ -44,15 +44,19 @@ class HoldingProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TaskPage(msgspec.Struct, omit_defaults=True):
-    """A task's page in the journal. All times are seconds since the epoch."""
+    """A task's page in the journal. All times are seconds since the epoch.
+
+    Attributes:
+        runtime: what the scheduler keeps of the task over a restart. While the task is live,
+            this is the scheduler's own record (`TaskRecord`), so nothing has to be copied.
+
+    """
 
     id: int
     owner: int
     spec: TaskSpec
     submitted: float
-    state: TaskState = "queued"
-    resource: str | None = None
-    epoch: int = 0
+    runtime: TaskRuntime = msgspec.field(default_factory=TaskRuntime)
     started: float | None = None
     finished: float | None = None
     checkpoint: CheckpointRecord = CheckpointRecord()
@@ -61,7 +65,6 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     migrations: int = 0
     reason: str | None = None
     result: Any = None
-    destination: str | None = None
     submitter: bytes = b""
     holder: HoldingProcess | None = None
     """The last process that held the task."""
@@ -71,22 +74,8 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     """Number of refused snapshots: damaged, or of another task."""
     at_risk: float = 0.0
     """Computing since the snapshot, or since the start, seconds."""
-    attempts: int = 0
     last_output: LastOutput | None = None
     """Output of the last worker that the task lost, or in which it failed."""
-    failures: dict[str, str] = {}
-    """Resource -> reason of the failure; `excluded`: resources it must not use again."""
-    excluded: frozenset[str] = frozenset()
-    in_worker: bool = False
-    """Whether it waits in a worker that holds its state."""
-    pinned: str | None = None
-    """Resource that its owner moved it to."""
-    holding: bool = False
-    cancelling: str | None = None
-    """`holding`, `cancelling`: its owner asked for this, and it still runs."""
-    suspended: bool = False
-    """Whether it is suspended; `requeuing`: it is to restart from the beginning."""
-    requeuing: bool = False
     slot: int | None = None
     """Current or last slot of a command on its resource."""
     warnings: list[str] = []
@@ -101,10 +90,16 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     """The newest `MOST_ORDERS` orders of users."""
     requeued: int = 0
     """Id of the task that it repeats; 0 for none."""
-    retried: int = 0
-    """Number of retries after failures of its own."""
     begins: float | None = None
     """Time before which it does not begin, while it waits for that."""
+
+    @property
+    def state(self) -> State:
+        return self.runtime.state
+
+    @property
+    def resource(self) -> str | None:
+        return self.runtime.resource
 
     @property
     def progress(self) -> float:
@@ -157,7 +152,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             id=self.id,
             app=self.spec.app,
             type=self.spec.type,
-            state=self.state,
+            state=self.state.value,
             owner=f"uid:{self.owner}",
             name=self.spec.name,
             job=self.spec.job,
@@ -178,7 +173,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             after_notok=self.spec.after_notok,
             inputs=self.spec.inputs if detail else _placeless(self.spec.inputs),
             kinds=self.spec.kinds,
-            destination=self.destination,
+            destination=self.runtime.destination,
             joules=sum(each.joules or 0.0 for each in known) if known else None,
             measured=all(each.measured for each in counted(self.segments)),
             input_bytes=self.spec.input_bytes,
@@ -187,17 +182,17 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             snapshot=self.snapshot,
             snapshot_error=self.snapshot_error,
             at_risk=self.at_risk,
-            attempts=self.attempts,
+            attempts=self.runtime.attempts,
             last_output=self.last_output if detail else None,
             exit_code=self.exit_code,
             warnings=self.warnings,
             trace=self.trace if detail else "",
-            suspended=self.suspended,
+            suspended=self.runtime.suspended,
             submission=self.submission,
             orders=self.orders if detail else [],
             requeued=self.requeued,
             retries=self.spec.retries,
-            retried=self.retried,
+            retried=self.runtime.retried,
             begins=self.begins,
         )
 
@@ -228,8 +223,47 @@ def ended_at(page: TaskPage) -> int:
     return max(1, int(page.finished or 0)) if page.state in ENDED else 0
 
 
-encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(TaskPage).decode
+
+
+def encode(page: TaskPage) -> bytes:
+    """Encode a page; of the scheduler's record only the durable fields."""
+    record = page.runtime
+    page.runtime = record.durable()
+    try:
+        return _encode(page)
+    finally:
+        page.runtime = record
+
+
+class _Remains(msgspec.Struct):
+    """The fields of a page without which nothing is known of its task."""
+
+    id: int
+    owner: int
+    spec: TaskSpec
+    submitted: float
+
+
+_decode_remains = msgspec.msgpack.Decoder(_Remains).decode
+
+
+def recover(encoded: bytes) -> TaskPage:
+    """Decode the page of an unfinished task; one with an invalid field is that of a failed task.
+
+    Raises:
+        msgspec.MsgspecError: it does not say which task it is of.
+
+    """
+    try:
+        return decode(encoded)
+    except msgspec.ValidationError as error:
+        known = _decode_remains(encoded)
+        page = TaskPage(known.id, known.owner, known.spec, known.submitted)
+        page.runtime.state = State.FAILED
+        page.reason = f"what is stored of it is invalid: {error}"
+        return page
 
 
 def _legible(params: dict[str, Any]) -> dict[str, Any]:

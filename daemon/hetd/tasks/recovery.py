@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 import msgspec
-from msgspec import structs
 
 from hetsched import events as e
 from hetsched.ids import TaskId
@@ -27,43 +26,6 @@ if TYPE_CHECKING:
     from hetd.clock import Clock
     from hetd.tasks.page import TaskPage
     from hetsched.ids import Nanoseconds
-    from hetsched.tasks import TaskRecord
-
-
-WAITS = frozenset({"preempted", "held"})
-"""States in which a task may have a worker but no resource."""
-
-
-def restored(
-    page: TaskPage, submitted: e.TaskSubmitted
-) -> e.TaskSubmitted | e.TaskRestored:
-    """Describe a task as it was when the daemon stopped."""
-    if submitted.hold != (page.state == "held"):
-        submitted = structs.replace(submitted, hold=not submitted.hold)
-    where = (page.resource or "") if _ran(page) else None
-    epoch = page.epoch if where is not None or page.in_worker else 0
-    if not (epoch or page.kept or page.attempts or page.failures or page.retried):
-        return submitted
-    last = page.segments[-1] if page.segments else None
-    return e.TaskRestored(
-        submitted,
-        where,
-        epoch,
-        progress=page.progress if epoch else page.kept,
-        kept=page.kept,
-        attempts=page.attempts,
-        failures=page.failures,
-        excluded=page.excluded,
-        checkpointed=last is not None and last.computing is not None,
-        retried=page.retried,
-        paused=page.retried > 0 and page.begins is not None,
-    )
-
-
-def _ran(page: TaskPage) -> bool:
-    """Whether a worker may still run the task; queued tasks were dropped by it."""
-    last = page.segments[-1] if page.segments else None
-    return page.state == "running" and last is not None and last.finish is None
 
 
 def pending_requests(page: TaskPage, resources: frozenset[str]) -> Iterator[e.Event]:
@@ -74,24 +36,13 @@ def pending_requests(page: TaskPage, resources: frozenset[str]) -> Iterator[e.Ev
         resources: the present resources.
 
     """
-    task = TaskId(page.id)
-    if page.pinned is not None and page.pinned in resources:
-        yield e.TaskMoved(task, page.pinned)
-    if page.holding:
-        yield e.TaskHeld(task, page.requeuing)
-    if page.cancelling is not None:
-        yield e.TaskCancelled(task, page.cancelling)
-
-
-def note(page: TaskPage, record: TaskRecord) -> None:
-    """Copy the durable fields of a record into its page."""
-    page.pinned = record.pinned
-    page.holding = record.holding
-    page.suspended, page.requeuing = record.suspended, record.requeuing
-    page.cancelling = record.cancelling
-    page.attempts, page.retried = record.attempts, record.retried
-    page.failures, page.excluded = record.failures, record.excluded
-    page.in_worker = record.bound and record.state.value in WAITS
+    task, runtime = TaskId(page.id), page.runtime
+    if runtime.pinned is not None and runtime.pinned in resources:
+        yield e.TaskMoved(task, runtime.pinned)
+    if runtime.holding:
+        yield e.TaskHeld(task, runtime.requeuing)
+    if runtime.cancelling is not None:
+        yield e.TaskCancelled(task, runtime.cancelling)
 
 
 COMMAND = "command"
@@ -131,7 +82,7 @@ def submission(
         inputs=tuple(
             e.TaskInput(TaskId(each.task), each.bytes) for each in spec.inputs
         ),
-        hold=spec.hold or page.state == "held",
+        hold=spec.hold,
         work=spec.work,
         input_bytes=spec.input_bytes,
         state_bytes=spec.state_bytes,

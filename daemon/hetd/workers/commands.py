@@ -70,14 +70,15 @@ class Commands:
         page.slot = self._slot(page, action.resource)
         run = m.Run(action.task, action.epoch, device, attempt=attempt, slot=page.slot)
         follows = action.after is not None
-        if page.epoch != action.epoch:
+        binding = self._pool.binding(action.task)
+        if binding is None or binding.epoch != action.epoch:  # it is not staged
             run = self._load_and_run(
                 page, action.epoch, device, attempt, follows=follows
             )
             if action.after is None:
                 self._bind(page, action.epoch)
             else:
-                page.epoch, page.holder = action.epoch, None
+                page.holder = None
                 self._pool.follow(page.id, page.owner, action.epoch, action.after)
         if not follows:
             self._watchdog.runs(action.task)
@@ -187,7 +188,6 @@ class Commands:
 
     def _bind(self, page: TaskPage, epoch: int) -> None:
         """Give a task a new binding; forget the holder of an older one."""
-        page.epoch = epoch
         if self._pool.worker_of(page.id) is None:
             page.holder = None
         self._pool.bind(page.id, page.owner, epoch)
@@ -208,7 +208,7 @@ class Commands:
             device,
             page.spec,
             snapshots=page.snapshots_name,
-            resume=page.epoch > 0 or bool(page.spec.resumes),
+            resume=page.started is not None or bool(page.spec.resumes),
             attempt=attempt,
             slot=page.slot,
             follows=follows,
@@ -222,6 +222,6 @@ class Commands:
             epoch,
             page.spec,
             snapshots=page.snapshots_name,
-            resume=page.epoch > 0 or bool(page.spec.resumes),
+            resume=page.started is not None or bool(page.spec.resumes),
             inputs=self._journal.inputs.of(page.spec),
         )

@@ -163,10 +163,10 @@ class Watchdog:
         if holder is not None and holder.boot != self._boot:
             holder, grace = None, 0.0  # the machine was rebooted meanwhile
         # also without a holder: a worker may have come after the last commit
-        self._pool.expect(page.id, page.owner, page.epoch, holder)
+        self._pool.expect(page.id, page.owner, page.runtime.epoch, holder)
         if page.state == "running":
             self.runs(task)
-        self._later(grace, task, page.epoch)
+        self._later(grace, task, page.runtime.epoch)
 
     def excuse(self, task: TaskId, times: int = 1) -> bool:
         """Whether a task may lose its slot for lack of a worker without losing an attempt.

@@ -60,7 +60,7 @@ def final_complaints(setup: Setup) -> list[str]:
 def _stored(setup: Setup) -> Iterator[TaskPage]:
     store = SimulatedStore(setup.daemon.disk, setup.world, lambda: None, lambda _: None)
     journal = Journal(store)
-    journal.restore()
+    journal.restore(0.0)
     return journal.newest(None, ALL)
 
 

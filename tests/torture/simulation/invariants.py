@@ -139,11 +139,8 @@ def _journal_and_scheduler(runtime: Runtime) -> Iterator[str]:
         yield f"tasks {odd} are known to one of scheduler and journal only"
         return
     for task, record in tasks.items():
-        entry = live[task]
-        if entry.state != record.state:
-            yield f"task {task} is {record.state}, its page says {entry.state}"
-        if record.bound and entry.epoch != record.epoch:
-            yield f"task {task} has epoch {record.epoch}, its page says {entry.epoch}"
+        if live[task].runtime is not record:
+            yield f"the page of task {task} holds another record than the scheduler"
 
 
 def _shared(runtime: Runtime, pool: list[PoolWorker]) -> Iterator[str]:

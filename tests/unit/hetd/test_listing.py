@@ -8,6 +8,7 @@ import pytest
 
 from hetd.store import Batch
 from hetd.tasks.page import TaskPage, encode
+from hetsched.tasks import State, TaskRuntime
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_spec
 
@@ -22,11 +23,14 @@ EACH = 10
 """Instructions of SQLite between two counts."""
 
 
+COMPLETED = TaskRuntime(State.COMPLETED)
+
+
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     first = Shell(tmp_path)
     ended = [
-        TaskPage(n, USER if n in MINE else OTHER, a_spec(), n, state="completed")
+        TaskPage(n, USER if n in MINE else OTHER, a_spec(), n, COMPLETED)
         for n in range(1, HISTORY + 1)
     ]
     pages = [(each.id, 9, encode(each), each.owner) for each in ended]

@@ -160,12 +160,12 @@ def test_a_time_limit_holds_over_a_restart(tmp_path: Path) -> None:
     again.runtime.restore()
     watch.seconds = 9.0
     again.runtime.tick()
-    before = again.runtime.journal.live[task].cancelling
+    before = again.runtime.journal.live[task].runtime.cancelling
     watch.seconds = 11.0
     again.runtime.tick()
 
     assert before is None
     page = again.runtime.journal.find(task)
     assert page is not None
-    assert page.cancelling or page.state == "cancelled"
+    assert page.runtime.cancelling or page.state == "cancelled"
     again.close()

@@ -160,7 +160,7 @@ def test_reports_of_workers_are_never_put_off(desk: Desk) -> None:
         desk.loop._budget.charge(uid, spent, now)
     desk.loop._budget._ends = now + 1000 * WINDOW_NS
 
-    desk.say(GREEDY, m.Finished(page.id, page.epoch), role)
+    desk.say(GREEDY, m.Finished(page.id, page.runtime.epoch), role)
 
     assert page.state == "completed"
 

@@ -74,7 +74,7 @@ def test_a_pause_survives_a_restart(tmp_path: Path) -> None:
     again = Shell(tmp_path, hours.clock())
     again.runtime.restore()
     page = again.journal.live[task]
-    restored = (page.state, page.retried, page.begins, page.reason)
+    restored = (page.state, page.runtime.retried, page.begins, page.reason)
     hours.seconds = 1.6
     again.runtime.tick()
 

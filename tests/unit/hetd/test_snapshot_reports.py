@@ -334,7 +334,7 @@ def test_a_parked_task_frees_its_worker_and_goes_on_in_any(shell: Shell) -> None
     assert (again.task, again.resume, again.spec is not None) == (run.task, True, True)
     assert again.epoch > run.epoch
     info = entry_of(shell, run.task)
-    assert (info.state, info.progress, info.attempts) == ("running", 0.5, 0)
+    assert (info.state, info.progress, info.runtime.attempts) == ("running", 0.5, 0)
 
 
 def test_a_task_parked_while_it_was_told_to_go_on_goes_on_elsewhere(
@@ -350,7 +350,10 @@ def test_a_task_parked_while_it_was_told_to_go_on_goes_on_elsewhere(
     first, second, third = shell.sent.to("w", m.Run)
     assert (first.resume, second.spec) == (False, None)
     assert (third.task, third.resume, third.epoch > run.epoch) == (run.task, True, True)
-    assert (shell.state(run.task), entry_of(shell, run.task).attempts) == ("running", 0)
+    assert (shell.state(run.task), entry_of(shell, run.task).runtime.attempts) == (
+        "running",
+        0,
+    )
 
 
 # ---------------------------------------------------------------- restarts
@@ -402,7 +405,7 @@ def test_a_task_whose_worker_is_gone_after_a_restart_goes_on_from_its_snapshot(
     order = shell.run_of("v")
     assert (order.task, order.resume) == (run.task, True)
     page = entry_of(shell, run.task)
-    assert (page.progress, page.attempts) == (0.5, 1)
+    assert (page.progress, page.runtime.attempts) == (0.5, 1)
 
 
 def test_what_was_acknowledged_is_followed_after_a_restart(restart: Restart) -> None:
@@ -460,7 +463,7 @@ def test_where_its_place_is_taken_it_goes_on_from_its_snapshot(
 
     assert shell.sent.to("w", m.Abort) == [m.Abort(run.task, run.epoch)]
     assert shell.state(run.task) == "queued"
-    assert entry_of(shell, run.task).attempts == 0
+    assert entry_of(shell, run.task).runtime.attempts == 0
 
 
 @pytest.mark.parametrize("finished", [False, True])

@@ -39,7 +39,7 @@ def _version(path: Path) -> int:
 def test_every_task_is_taken_over(old: Path) -> None:
     with closing(Store(old)) as store:
         journal = Journal(store)
-        live = {entry.id: entry.state for entry in journal.restore()}
+        live = {entry.id: entry.state for entry in journal.restore(2e9)}
         ended = {e.id: e.state for e in journal.newest(None, 100)} | live
 
         assert live == {3: "held", 4: "waiting", 6: "held", 7: "held"}
@@ -116,3 +116,14 @@ def _shape(path: Path) -> set[tuple[str, str]]:
         return {
             (name, " ".join(str(sql).replace('"', "").split())) for name, sql in rows
         }
+
+
+def test_a_damaged_page_is_not_given_a_new_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "hetd.db"
+    shutil.copy(STORED / f"schema-{SCHEMA - 1}.db", path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE tasks SET sum = sum + 1 WHERE id = 3")
+        database.commit()
+
+    with closing(Store(path)) as store, pytest.raises(StoreError, match="task 3"):
+        store.unfinished()

@@ -101,7 +101,9 @@ def test_jobs_of_one_name_of_two_owners_are_two() -> None:
 def a_record(number: int, after: tuple[int, ...]) -> TaskRecord:
     submitted = a_task(number, "a", after=after)
     row = Row("a", submitted.kinds, frozenset(), 1.0)
-    return TaskRecord(submitted.task, row, submitted, 0, number)
+    return TaskRecord(
+        id=submitted.task, row=row, submitted=submitted, arrival=0, sequence=number
+    )
 
 
 @pytest.mark.parametrize("shape", ["chain", "fan"])
@@ -146,7 +148,9 @@ def test_ranks_are_those_of_the_heft_paper() -> None:
             inputs=tuple(e.TaskInput(TaskId(p), size) for p, size in parents.items()),
         )
         row = Row(f"t{number}", submitted.kinds, frozenset(), 1.0)
-        records[number] = TaskRecord(submitted.task, row, submitted, 0, number)
+        records[number] = TaskRecord(
+            id=submitted.task, row=row, submitted=submitted, arrival=0, sequence=number
+        )
         graphs.add(records[number], [records[p] for p in parents])
 
     ranks = [graphs.nodes[records[number].id].rank for number in range(2, 11)]

@@ -14,7 +14,13 @@ A, B, C = ROWS
 
 
 def a_record(number: int, row: Row = A, priority: int = 0) -> TaskRecord:
-    return TaskRecord(a_task(number).task, row, a_task(priority=priority), 0, number)
+    return TaskRecord(
+        id=a_task(number).task,
+        row=row,
+        submitted=a_task(priority=priority),
+        arrival=0,
+        sequence=number,
+    )
 
 
 def numbers(tasks: list[TaskRecord]) -> list[int]:

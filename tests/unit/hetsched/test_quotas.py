@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builders import Harness, a_resource, a_task
+from builders import Harness, a_resource, a_task, ran_on
 from hetsched import events as e
 from hetsched.actions import Abort, Preempt, Run, SetTimer
 from hetsched.ids import TaskId
@@ -172,7 +172,7 @@ def test_other_quotas_hold_from_then_on() -> None:
 
 def test_a_restored_task_counts() -> None:
     node = a_node(Quotas(Quota(running=1)))
-    node.restart(e.TaskRestored(a_task(1, owner=ANN), "cpu", 7))
+    node.restart((a_task(1, owner=ANN), ran_on("cpu", 7)))
 
     assert submit(node, ANN, first=2) == []
     assert started(node.handle(e.TaskFinished(TaskId(1), 7))) == [2]

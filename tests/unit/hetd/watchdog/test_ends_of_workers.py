@@ -34,7 +34,11 @@ def test_a_machine_without_room_for_processes_is_asked_again_later(
         assert len(shell.sent.to("launcher1000", m.StartWorkers)) == asked
         entry = shell.journal.find(task)
         assert entry is not None
-        assert (entry.state, entry.reason, entry.attempts) == ("running", reason, 0)
+        assert (entry.state, entry.reason, entry.runtime.attempts) == (
+            "running",
+            reason,
+            0,
+        )
         hands.seconds += 6.0
         shell.runtime.tick()
 
@@ -44,7 +48,7 @@ def test_a_machine_without_room_for_processes_is_asked_again_later(
     )
     entry = shell.journal.find(task)
     assert entry is not None
-    assert entry.attempts == 1, "then it lets others have its place"
+    assert entry.runtime.attempts == 1, "then it lets others have its place"
 
 
 def test_a_worker_that_leaves_costs_its_next_task_no_attempt(shell: Shell) -> None:
@@ -61,7 +65,11 @@ def test_a_worker_that_leaves_costs_its_next_task_no_attempt(shell: Shell) -> No
     shell.finish("next", again, result=1)
     entry = shell.journal.find(task)
     assert entry is not None
-    assert (entry.state, entry.attempts, len(entry.segments)) == ("completed", 0, 1)
+    assert (entry.state, entry.runtime.attempts, len(entry.segments)) == (
+        "completed",
+        0,
+        1,
+    )
 
 
 @pytest.mark.parametrize(("earlier", "attempts"), [(True, 0), (False, 2)])
@@ -82,7 +90,7 @@ def test_workers_from_before_a_restart_may_all_have_other_code(
 
     page = shell.journal.find(task)
     assert page is not None
-    assert (page.state, page.attempts) == ("running", attempts)
+    assert (page.state, page.runtime.attempts) == ("running", attempts)
 
 
 @pytest.mark.parametrize("leaves", [True, False])
@@ -145,7 +153,9 @@ def test_a_launcher_that_gives_no_sign_of_life_is_told_of(
     assert shell.pool.of_user(USER).hung_launcher == 77
     entry = shell.journal.live[task]
     reason = "the launcher of uid 1000, process 77, gave no sign of life in 60 s"
-    assert (entry.reason, entry.attempts) == (reason, 0), "it is to blame for nothing"
+    assert (entry.reason, entry.runtime.attempts) == (reason, 0), (
+        "it is to blame for nothing"
+    )
     assert shell.ask(m.Explain(1, task)).why == (
         "keeps out of the way of others, and waits for a worker: its owner's launcher, "
         "process 77, hangs; a submit replaces it"
@@ -166,7 +176,7 @@ def test_tasks_of_a_user_without_a_launcher_keep_out_of_the_way(
 
     assert [shell.state(task) for task in mine] == ["queued"] * 3
     assert shell.state(theirs) == "running"
-    assert [shell.journal.live[task].attempts for task in mine] == [0] * 3
+    assert [shell.journal.live[task].runtime.attempts for task in mine] == [0] * 3
     assert "its owner's launcher is not there" in shell.ask(m.Explain(1, mine[2])).why
 
 
@@ -288,7 +298,7 @@ def test_a_worker_in_a_long_strip_is_waited_for(
     after.reports.worker_exited(a_peer(f"launcher{USER}"), exited)
     entry = after.journal.find(task)
     assert entry is not None
-    assert (entry.attempts, entry.reason) == (1, "killed by signal 9 (SIGKILL)")
+    assert (entry.runtime.attempts, entry.reason) == (1, "killed by signal 9 (SIGKILL)")
     after.close()
 
 
@@ -308,7 +318,7 @@ def test_without_a_launcher_the_start_of_the_process_counts(
 
     entry = after.journal.find(task)
     assert entry is not None
-    assert entry.attempts == attempts
+    assert entry.runtime.attempts == attempts
     after.close()
 
 
@@ -326,7 +336,7 @@ def test_a_restart_before_a_task_has_a_worker_is_no_attempt(
 
     entry = after.journal.live[task]
     assert entry.reason == "its worker did not report after a restart of hetd"
-    assert entry.attempts == 0
+    assert entry.runtime.attempts == 0
     after.close()
 
 
@@ -338,7 +348,7 @@ def test_a_worker_that_was_assigned_after_the_last_commit_keeps_its_task(
     (task,) = shell.submit(a_spec())
     after = _restarted(shell, tmp_path, hands)  # the page on disk names no worker
     page = shell.journal.live[task]
-    epoch, place = page.epoch, page.resource
+    epoch, place = page.runtime.epoch, page.resource
     after.runtime.restore()
 
     after.runtime.tick()
@@ -354,7 +364,7 @@ def test_a_worker_that_was_assigned_after_the_last_commit_keeps_its_task(
     hands.seconds += 6.0
     after.runtime.tick()
     assert after.state(task) == "running"
-    assert after.journal.live[task].attempts == 0
+    assert after.journal.live[task].runtime.attempts == 0
     after.close()
 
 
@@ -373,6 +383,6 @@ def test_no_process_of_another_boot_is_waited_for(
     after.runtime.tick()
 
     entry = after.journal.live[task]
-    assert entry.attempts == 1
+    assert entry.runtime.attempts == 1
     assert after.killed == []
     after.close()

@@ -12,7 +12,7 @@ from hetsched.actions import KeepCircuit, Record, Run
 from hetsched.ids import TaskId
 from hetsched.limits import Limits
 from hetsched.planning.explain import explain
-from hetsched.tasks import State
+from hetsched.tasks import State, TaskRuntime
 from unit.hetsched.scheduler.expected_actions import BOTH, CPU, GPU, ONE, TWO, ran
 
 if TYPE_CHECKING:
@@ -294,10 +294,8 @@ def test_an_explanation_names_avoided_resources_with_time_and_reason(
 def test_failures_are_restored_after_a_restart(a_scheduler: Start) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
 
-    restored = e.TaskRestored(
-        a_task(1), None, 0, failures={"gpu0": "x"}, excluded=frozenset({"gpu0"})
-    )
-    actions = node.restart(restored)
+    stored = TaskRuntime(failures={"gpu0": "x"}, excluded=frozenset({"gpu0"}))
+    actions = node.restart((a_task(1), stored))
     (run,) = [each for each in actions if isinstance(each, Run)]
     failed = node.handle(e.WorkerLost(ONE, run.epoch, ABORTED, cause="crash"), 1.0)
 

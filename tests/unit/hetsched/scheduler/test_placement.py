@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builders import a_resource, a_task
+from builders import a_resource, a_task, ran_on
 from hetsched import events as e
 from hetsched.actions import Abort, Record, Stage
 from hetsched.ids import TaskId
@@ -121,7 +121,7 @@ def test_a_new_policy_places_all_waiting_tasks_again(a_scheduler: Start) -> None
 def test_a_restored_task_continues_in_its_worker(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
 
-    restored = node.restart(e.TaskRestored(a_task(1), "cpu", 7, 0.25))
+    restored = node.restart((a_task(1), ran_on("cpu", 7, 0.25)))
     finished = node.handle(e.TaskFinished(ONE, 7))
 
     assert restored == [Record(ONE, State.RUNNING, "restored", "cpu")]
@@ -131,7 +131,7 @@ def test_a_restored_task_continues_in_its_worker(a_scheduler: Start) -> None:
 def test_a_restored_task_without_a_slot_starts_again(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
 
-    actions = node.restart(e.TaskRestored(a_task(1), "gpu0", 7, 0.25))
+    actions = node.restart((a_task(1), ran_on("gpu0", 7, 0.25)))
 
     assert actions == [Abort(ONE, 7), *ran(ONE, 1, "cpu")]
 
@@ -153,7 +153,7 @@ def test_restored_tasks_are_recorded_once_and_placed_together(
 def test_no_waiting_task_takes_the_slot_of_a_restored_one(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
 
-    actions = node.restart(e.TaskRestored(a_task(2), "cpu", 7, 0.25), a_task(1))
+    actions = node.restart((a_task(2), ran_on("cpu", 7, 0.25)), a_task(1))
 
     assert actions == [
         Record(TWO, State.RUNNING, "restored", "cpu"),

@@ -12,7 +12,7 @@ from hetsched.actions import Record, Run
 from hetsched.beginnings import pause
 from hetsched.planning.explain import explain
 from hetsched.system import SECOND
-from hetsched.tasks import State
+from hetsched.tasks import State, TaskRuntime
 from unit.hetsched.scheduler.expected_actions import CPU, GPU, ONE, TWO, ran
 
 if TYPE_CHECKING:
@@ -136,9 +136,9 @@ def test_a_program_that_serves_its_own_task_is_not_waited_for(
 def test_a_pause_begins_anew_with_a_restart(a_scheduler: Start) -> None:
     node = a_scheduler([CPU])
     task = a_task(1, retries=5)
-    restored = e.TaskRestored(task, None, 0, retried=3, paused=True)
+    paused = TaskRuntime(State.WAITING, retried=3)
 
-    node.scheduler.restore([restored], 0)
+    node.scheduler.restore([(task, paused)], 0)
     node.handle(e.NodeStarted())
 
     assert node.scheduler.system.tasks[ONE].state is State.WAITING
