@@ -472,8 +472,7 @@ class Reactor:
 
     def restore(self, submitted: e.TaskSubmitted, before: TaskRuntime) -> None:
         """Restore a task as it was known before the start."""
-        task = self.state.add(submitted, durable_values(before))
-        self._forget_places(task)
+        task = self.state.add(submitted, durable_values(_without_place(before)))
         if before.retried and before.state is State.WAITING:  # the pause starts again
             task.not_before = self.system.now + pause(task.retried)
         if task.excluded:
@@ -486,18 +485,6 @@ class Reactor:
             self.state.report_place(task)
         else:
             self.state.record(task, "restored")
-
-    def _forget_places(self, task: TaskRecord) -> None:
-        """Drop what does not outlast a restart: places in queues, staged tasks, requests.
-
-        The shell repeats the requests of users.
-        """
-        task.bound = task.in_worker
-        if not task.bound:
-            task.progress = task.kept
-        task.state = State.QUEUED
-        task.resource = task.intent = task.pinned = None
-        task.suspended = task.checkpointed = task.not_started = False
 
     def _restore_running(self, task: TaskRecord, before: TaskRuntime) -> None:
         state = self.system.states.get(before.resource or "")
@@ -607,6 +594,21 @@ class Reactor:
         self.state.unplace(state)
         self.state.needs.release()
         self.state.defer_unfit()
+
+
+def _without_place(before: TaskRuntime) -> TaskRuntime:
+    """Return what outlasts a restart: not places, nor staged tasks, nor requests.
+
+    The shell repeats the requests of users.
+    """
+    left = before.durable()
+    left.bound = before.in_worker
+    if not left.bound:
+        left.progress = left.kept
+    left.state = State.QUEUED
+    left.resource = left.intent = left.pinned = None
+    left.suspended = left.checkpointed = left.not_started = False
+    return left
 
 
 def _intent_after_release(hold: Hold) -> Yield | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builders import a_resource, a_task
+from builders import a_resource, a_task, ran_on
 from hetsched import events as e
 from hetsched.actions import Record, Run
 from hetsched.ids import TaskId
@@ -165,10 +165,9 @@ def test_tasks_of_a_user_without_a_launcher_keep_their_place_in_the_array(
 
 def test_a_restart_counts_the_members_that_run(a_scheduler: Start) -> None:
     node = a_scheduler([WIDE])
-    running = e.TaskRestored(a_member(3, at_once=1), "cpu", 7)
+    running = a_member(3, at_once=1), ran_on("cpu", 7)
 
-    node.scheduler.restore([running, a_member(1, 1), a_member(2, 1)], 0)
-    node.handle(e.NodeStarted())
+    node.restart(running, a_member(1, 1), a_member(2, 1))
 
     assert _running(node) == [3]
     assert _runs(_finish(node, 3)) == [1]

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from builders import a_resource, a_task, ran_on
 from hetsched import events as e
 from hetsched.actions import Abort, Record, Stage
+from hetsched.breaker import Fault, Pair
 from hetsched.ids import TaskId
 from hetsched.limits import Limits
 from hetsched.policies import make_policy
-from hetsched.tasks import State
+from hetsched.tasks import Cancel, State
 from unit.hetsched.scheduler.expected_actions import (
     BOTH,
     CPU,
@@ -134,6 +135,26 @@ def test_a_restored_task_without_a_slot_starts_again(a_scheduler: Start) -> None
     actions = node.restart((a_task(1), ran_on("gpu0", 7, 0.25)))
 
     assert actions == [Abort(ONE, 7), *ran(ONE, 1, "cpu")]
+
+
+def test_a_task_is_restored_that_ran_on_a_resource_which_is_gone(
+    a_scheduler: Start,
+) -> None:
+    node = a_scheduler([CPU])
+    fault = Fault("", "crash", "another application failed")
+    node.scheduler.system.breaker.fail(Pair(0, "other", "cpu"), fault, 0, 0)
+    stored = ran_on("gone0", 7)
+    stored.pinned, stored.intent = "gone0", Cancel("no more")
+
+    actions = node.restart((a_task(1), stored))
+
+    assert Abort(ONE, 7) in actions
+    record = node.scheduler.system.tasks[ONE]
+    assert (record.pinned, record.intent, record.row.resources) == (
+        None,
+        None,
+        frozenset(),
+    )
 
 
 def test_restored_tasks_are_recorded_once_and_placed_together(
