@@ -241,7 +241,7 @@ class TaskRuntime(msgspec.Struct, omit_defaults=True):
 
     @property
     def runs(self) -> bool:
-        """Whether a worker runs it, as far as is known."""
+        """Whether it was given to a worker to run, and not behind others of a train."""
         return self.state is State.RUNNING and not self.not_started
 
     @property
