@@ -7,7 +7,7 @@ from pathlib import Path
 
 from libtask.errors import InputError
 
-NAMED = ("rack",)
+NAMED = ("node", "rack")
 """Weights that come with hetd."""
 MOST_BYTES = 1_000_000
 """Of a file; the arrays take 35 kB."""

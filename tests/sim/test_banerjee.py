@@ -13,9 +13,15 @@ from hetpapers.banerjee.acceptance import NODE, RACK
 from hetpapers.banerjee.gradient import (
     CounterNetwork,
     a_network,
+    batch_by_propagation,
+    batch_by_sampling,
+    draw_readings,
+    fit,
     gradient_by_propagation,
     gradient_by_sampling,
 )
+from hetpapers.banerjee.kernels import figure_six
+from hetpapers.banerjee.learning import figure_seven
 from hetpapers.banerjee.runs import Contender, completion_of, ratio_of, run_contenders
 from hetpapers.banerjee.testbed import Setting, make_scenario
 from hetpapers.banerjee.workload import KERNELS
@@ -123,3 +129,57 @@ def test_the_gradient_is_that_of_a_difference_quotient() -> None:
     quotient = (surprise(sure.theta + 1e-5) - surprise(sure.theta - 1e-5)) / 2e-5
 
     assert gradient_by_propagation(sure, 16) == pytest.approx(quotient, rel=1e-3)
+
+
+@pytest.mark.parametrize("parents", [2, 3])
+def test_gradients_of_many_readings_agree(
+    parents: int,
+) -> None:
+    readings = draw_readings(parents, 8, 1.4, seed=1)
+    generator = np.random.default_rng(4)
+
+    propagated = batch_by_propagation(readings, 1.1, 24)
+    sampled = np.mean([batch_by_sampling(readings, 1.1, generator) for _ in range(200)])
+
+    assert propagated == pytest.approx(float(sampled), rel=0.05)
+
+
+def test_a_fit_finds_the_power_of_the_readings() -> None:
+    readings = draw_readings(2, 256, 1.4, seed=2)
+
+    power, updates = fit(lambda theta: batch_by_propagation(readings, theta, 16))
+
+    assert power == pytest.approx(1.4, rel=0.05)
+    assert updates < 100
+
+
+def test_kernels_are_compared_with_the_schedule_of_a_job_alone() -> None:
+    figure = figure_six(1)
+
+    assert [row["policy"] for row in figure.rows][:2] == ["learned", "contention-aware"]
+    for row in figure.rows:
+        shares = [row[key] for key in row if key not in ("policy", "mean loss")]
+        assert sum(shares) == pytest.approx(1.0)
+
+
+def test_sample_efficiency_is_read_from_the_weights() -> None:
+    figure = figure_seven(1)
+
+    assert {row["network"] for row in figure.rows} == {
+        "all parts",
+        "without the belief",
+    }
+    best = {row["network"]: row["best so far"] for row in figure.rows}
+    assert best["all parts"] < best["without the belief"]
+
+
+def test_without_the_filter_decisions_differ() -> None:
+    filtered, last = (
+        sum(
+            completion_of((Contender("contention-aware", Setting(counters=name)), seed))
+            for seed in range(2)
+        )
+        for name in ("poor", "poor, last")
+    )
+
+    assert filtered != last

@@ -110,12 +110,12 @@ class Learned:
     made.
 
     Attributes:
-        weights: absolute path of a file, or `rack`: weights that come with hetd.
+        weights: absolute path of a file, or weights that come with hetd: `node` or `rack`.
         least_gain: as of `contention-aware`: running tasks are moved by its rule.
 
     """
 
-    weights: str = "rack"
+    weights: str = "node"
     least_gain: float = 0.1
 
     def read_files(self, read: Callable[[str], bytes]) -> None:

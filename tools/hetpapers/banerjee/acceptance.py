@@ -65,7 +65,7 @@ def _aims() -> list[AcceptedRatio]:
         AcceptedRatio("F6", f"{rule} / the same with unfiltered counters, poor ones, rack", Contender(rule, poor), Contender(rule, last), 0.98, 0.955),
         AcceptedRatio("F7", f"learned / {rule}, rack", learned(RACK), aware["rack"], 1.02, 0.993),
         AcceptedRatio("F7", f"learned / {rule}, half the rack", learned(HALF), Contender(rule, HALF), 1.02, 0.989),
-        AcceptedRatio("F7", f"learned / {rule}, node", learned(NODE), aware["node"], 1.02, 1.025),
+        AcceptedRatio("F7", f"learned / {rule}, node", learned(NODE, "node"), aware["node"], 1.02, 1.025),
         AcceptedRatio("F8", "learned / paragon, rack", learned(RACK), paragon["rack"], 0.87, 0.805),
         *_shifted(rule),
         AcceptedRatio("F12", f"lookahead / {rule}, rack", ahead, aware["rack"], 0.985, 0.973),

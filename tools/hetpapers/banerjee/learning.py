@@ -39,6 +39,8 @@ SHIFTS = {
 }
 """Worlds that differ from that of the training."""
 RULE = "contention-aware"
+STILL = ("least_gain", "0")
+"""No task moves."""
 
 
 def figure_seven(draws: int) -> Figure:
@@ -93,7 +95,6 @@ def figure_robustness(draws: int) -> Figure:
         for name, contender in (
             ("learned", learned(setting)),
             (RULE, Contender(RULE, setting)),
-            ("heft", Contender("heft", setting)),
             ("paragon", Contender("paragon", setting)),
         )
     }
@@ -102,7 +103,7 @@ def figure_robustness(draws: int) -> Figure:
     for shift in SHIFTS:
         ours = times[cases[shift, "learned"]]
         row: Row = {"what differs": shift, "learned, s": fmean(ours)}
-        for name in (RULE, "heft", "paragon"):
+        for name in (RULE, "paragon"):
             found = ratio_of(ours, times[cases[shift, name]])
             row[f"/ {name}"] = found.value
             row[f"95 %, {name}"] = f"{found.low:.3f} to {found.high:.3f}"
@@ -118,39 +119,21 @@ def figure_robustness(draws: int) -> Figure:
 
 
 def figure_ablation(draws: int) -> Figure:
-    """Compare networks with parts left out, trained with the same number of updates."""
-    cases = {
-        (where, name): learned(setting, network)
-        for where, setting in (("rack", RACK), ("half-rack", HALF))
-        for name, network in NETWORKS.items()
-    }
-    rules = {
-        (where, least): Contender(RULE, setting, (("least_gain", least),))
-        for where, setting in (("rack", RACK), ("half-rack", HALF))
-        for least in ("0.1", "0")
-    }
-    times = run_contenders([*cases.values(), *rules.values()], draws)
+    """Compare a network without the belief, and policies that move no task."""
     rows: list[Row] = []
-    for where in ("rack", "half-rack"):
-        whole = times[cases[where, "all parts"]]
-        rule = times[rules[where, "0.1"]]
-        for label, found in (
-            *((f"learned, {name}", times[cases[where, name]]) for name in NETWORKS),
-            (RULE, rule),
-            (f"{RULE}, without moves", times[rules[where, "0"]]),
-        ):
-            beside, over = ratio_of(found, whole), ratio_of(found, rule)
-            rows.append(
-                {
-                    "machine": where,
-                    "policy": label,
-                    "s": fmean(found),
-                    "/ all parts": beside.value,
-                    "95 %": f"{beside.low:.3f} to {beside.high:.3f}",
-                    f"/ {RULE}": over.value,
-                    "95 %, rule": f"{over.low:.3f} to {over.high:.3f}",
-                }
+    for where, setting in (("rack", RACK), ("half the rack", HALF)):
+        cases = {
+            f"learned, {name}": learned(setting, network)
+            for name, network in NETWORKS.items()
+        }
+        cases[RULE] = Contender(RULE, setting)
+        if setting is RACK:
+            still = replace(
+                learned(setting), parameters=(*learned(setting).parameters, STILL)
             )
+            cases["learned, without moves"] = still
+            cases[f"{RULE}, without moves"] = Contender(RULE, setting, (STILL,))
+        rows += _compared(where, cases, draws)
     return Figure(
         "ablation",
         rows,
@@ -158,6 +141,27 @@ def figure_ablation(draws: int) -> Figure:
         f"Mean completion time of a job, {draws} draws (simulated)",
         "One training of each network: differences below 1 % say nothing.",
     )
+
+
+def _compared(where: str, cases: dict[str, Contender], draws: int) -> list[Row]:
+    times = run_contenders(list(cases.values()), draws)
+    whole, rule = times[cases["learned, all parts"]], times[cases[RULE]]
+    rows: list[Row] = []
+    for label, contender in cases.items():
+        beside = ratio_of(times[contender], whole)
+        over = ratio_of(times[contender], rule)
+        rows.append(
+            {
+                "machine": where,
+                "policy": label,
+                "s": fmean(times[contender]),
+                "/ all parts": beside.value,
+                "95 %": f"{beside.low:.3f} to {beside.high:.3f}",
+                f"/ {RULE}": over.value,
+                "95 %, rule": f"{over.low:.3f} to {over.high:.3f}",
+            }
+        )
+    return rows
 
 
 def draw_seven(figure: Figure, path: Path) -> None:

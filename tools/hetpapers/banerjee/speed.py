@@ -37,7 +37,7 @@ WARM = 20
 
 
 class Stopwatch:
-    """The policy, with the processor time of each reaction that decides."""
+    """The policy, with its processor time for each decision."""
 
     def __init__(self, weights: Weights) -> None:
         self.milliseconds: list[float] = []
@@ -50,9 +50,9 @@ class Stopwatch:
         before, took = self._decisions, 0.0
         decisions = self._rule.decide(event, system)
         while True:
-            began = time.perf_counter()
+            began = time.thread_time()
             decided = next(decisions, None)
-            took += time.perf_counter() - began
+            took += time.thread_time() - began
             if decided is None:
                 break
             yield decided
