@@ -397,7 +397,7 @@ class Runtime:
         page.runtime = record
         self._note_beginning(page, record, at)
         self.journal.record(action, at, record.rule)
-        if page.spec.overrun == "stop" and page.state in ENDED:
+        if page.spec.overrun == "stop" and action.state in ENDED:
             self._timers.remove(_overrun(action.task))
 
     def _note_beginning(self, page: TaskPage, record: TaskRecord, at: float) -> None:

@@ -85,7 +85,7 @@ class StateCounts(Counter[State]):
         before = self._of.pop(task, None)
         if before is not None:
             self[before] -= 1
-        if not state.ended:
+        if state not in ENDED:
             self._of[task] = state
         self[state] += 1
 
@@ -370,7 +370,7 @@ class Journal:
                 self._begun.remove(page.id)
             else:
                 self._start_segment(page, record.resource or "", now, rule)
-        elif record.state.ended:
+        elif record.state in ENDED:
             self._end(page, now)
             if record.state is State.COMPLETED:
                 page.reason = None  # why it was run again, perhaps: that is over
@@ -400,8 +400,8 @@ class Journal:
         """
         if page.id in self._refused:
             return
-        ended = record.state.ended
-        if not self.watched and not (ended and page.submitter):
+        ends = bool(page.submitter) and record.state in ENDED
+        if not ends and not self.watched:
             return
         failed = record.state is State.FAILED
         changed = TaskChanged(
@@ -516,7 +516,7 @@ class Journal:
         grown = size - before - of_ended
         self.usage.pages[owner] += grown
         self._live_bytes.drop(task)
-        if page.state in ENDED:
+        if page.runtime.state in ENDED:
             self._ended_bytes.put(task, size)
             if not size:
                 self._ended_bytes.drop(task)

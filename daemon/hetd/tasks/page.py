@@ -103,7 +103,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
 
     @property
     def progress(self) -> float:
-        if self.state == "completed":
+        if self.runtime.state is State.COMPLETED:
             return 1.0
         total = self.checkpoint.total
         return min(1.0, self.checkpoint.done / total) if total else 0.0
@@ -220,7 +220,7 @@ def merged(first: Segment, second: Segment) -> Segment:
 
 def ended_at(page: TaskPage) -> int:
     """Return the end of a task in whole seconds since the epoch; 0 if unfinished."""
-    return max(1, int(page.finished or 0)) if page.state in ENDED else 0
+    return max(1, int(page.finished or 0)) if page.runtime.state in ENDED else 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
