@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hetctl.__main__ import main
 from hetctl.documents.schemas import ON_ERROR, PRINTED, documents, file_name, schema_of
 from hetctl.reference import commands
+from system.private_daemon import RESOURCES, SETTINGS
 from system.terminal import PRINTER, Terminal
 
 if TYPE_CHECKING:
@@ -74,6 +75,12 @@ def test_every_command_tells_what_it_prints() -> None:
     assert printed | {ON_ERROR} == set(documents())
 
 
+SHARING = """
+[contention]
+discover = true
+"""
+
+
 class Judge:
     """Runs commands with `--json` and holds what they print against the schemas."""
 
@@ -109,7 +116,7 @@ class Judge:
 def test_real_output_is_as_its_schema_says(
     private_daemon: Callable[..., PrivateDaemon], tmp_path: Path
 ) -> None:
-    daemon = private_daemon()
+    daemon = private_daemon(SETTINGS + SHARING + RESOURCES)
     judge = Judge(daemon)
     _tasks(judge, daemon, tmp_path)
     _the_node(judge, tmp_path)
@@ -196,6 +203,7 @@ def _execution_times(judge: Judge, folder: Path) -> None:
     models = str(folder / "models.jsonl")
     (folder / "quick.py").write_text(QUICK)
     judge("characterize", f"{folder}/quick.py:Quick", "--quick", "--repeat", "1")
+    judge("characterize", f"{folder}/quick.py:Quick", "--together")
     judge("models list")
     judge("models show")
     judge("models plot", "quick:Quick", "-o", str(folder / "m.svg"))
