@@ -8,7 +8,6 @@ before execution; hetd never does.
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -161,6 +160,8 @@ def name_of(app_class: type[Task]) -> str:
 def version_of(app_class: type[Task]) -> str:
     """Return a digest of the file that contains the class, as its version."""
     if app_class not in _VERSIONS:
+        import hashlib  # it loads a large library, which most commands do not need
+
         try:
             source = Path(inspect.getfile(app_class)).read_bytes()
         except (OSError, TypeError):
@@ -227,6 +228,8 @@ def _class_in_file(app: str) -> type[Task]:
 @functools.cache
 def _module_of(path: Path, changed: int) -> ModuleType:
     """Import a file under a unique name; an edited file is a new module."""
+    import hashlib
+
     digest = hashlib.sha256(f"{path}:{changed}".encode()).hexdigest()[:12]
     name = f"libtask_app_{path.stem}_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)

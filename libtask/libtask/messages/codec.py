@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgpack
@@ -133,8 +134,17 @@ def _decode(frame: bytes, kinds: dict[str, Any], unpack: Callable[[bytes], Any])
         ) from error
 
 
-_STRAIGHT_TO_DAEMON = msgspec.msgpack.Decoder(ToDaemon)
-_STRAIGHT_FROM_DAEMON = msgspec.msgpack.Decoder(FromDaemon)
+@cache
+def _decoder_to_daemon() -> msgspec.msgpack.Decoder[ToDaemon]:
+    """Make the decoder at its first use: it takes as long as a tenth of a client's start."""
+    return msgspec.msgpack.Decoder(ToDaemon)
+
+
+@cache
+def _decoder_from_daemon() -> msgspec.msgpack.Decoder[FromDaemon]:
+    return msgspec.msgpack.Decoder(FromDaemon)
+
+
 _UNREADABLE = (ValueError, RecursionError, msgspec.MsgspecError)
 """Exceptions of a decoder; decoding by way of plain values then locates the error."""
 _WITH_CHECKPOINT = frozenset({Progress, Yielded, SnapshotTaken, Resumed})
@@ -152,7 +162,7 @@ def _straight(frame: bytes) -> ToDaemon | None:
     if len(frame) > UNCOUNTED:
         return None
     try:
-        message: ToDaemon = _STRAIGHT_TO_DAEMON.decode(frame)
+        message = _decoder_to_daemon().decode(frame)
     except _UNREADABLE:
         return None
     return None if _holds_any_values(message) else message
@@ -218,7 +228,7 @@ def decode_from_daemon(frame: bytes) -> FromDaemon:
 
     """
     try:
-        message: FromDaemon = _STRAIGHT_FROM_DAEMON.decode(frame)
+        message: FromDaemon = _decoder_from_daemon().decode(frame)
     except _UNREADABLE:
         message = _decode(frame, _FROM_DAEMON, _unpack_trusted)
     return message

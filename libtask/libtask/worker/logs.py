@@ -9,7 +9,6 @@ output takes no more disk than the cap.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import stat
@@ -199,6 +198,8 @@ def _punch(descriptor: int, start: int, size: int) -> bool:
     """Punch a hole into a file; return whether the file system supports it."""
     if size <= 0:
         return True
+    import ctypes  # clients, which use other parts of this module, start sooner
+
     library = ctypes.CDLL(None, use_errno=True)
     offset, length = ctypes.c_int64(start), ctypes.c_int64(size)
     if library.fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, offset, length) == 0:
