@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: lock demo test check unit bench pictures torture mutants docs clean help install
-.PHONY: install-program install-environment install-files share uninstall dist deb
+.PHONY: install-program install-environment install-files share uninstall dist deb wheels
 
 help:
 	@echo "make demo    run the main job on this machine, with progress and a Gantt picture"
@@ -15,6 +15,7 @@ help:
 	@echo "make torture 10,000 kills, every fault point, a soak, a simulation: JSON in torture-output/"
 	@echo "make mutants small changes of scheduler and store that the unit tests should notice (MINUTES, ONLY)"
 	@echo "make dist    one wheel and an sdist, in dist/"
+	@echo "make wheels  a wheel of compiled modules of the scheduler, optional, in dist/"
 	@echo "make deb     a Debian package, in dist/"
 	@echo "make lock    pin and hash what is installed, anew: lock/"
 	@echo "make install (as root) the daemon as a service, for all users: docs/operating.md"
@@ -66,7 +67,7 @@ bench: .venv/installed-dev
 	$(BIN)/python -m hetbench $(BENCH)
 
 # some three hours on 2 cores, two of them `simulate`; a run that is done is not done again
-TORTURE := points kills workers moves calls soak simulate $(if $(filter 0,$(shell id -u)),powercuts)
+TORTURE := points kills workers moves calls soak simulate builds $(if $(filter 0,$(shell id -u)),powercuts)
 SOAK_MINUTES ?= 10
 
 # changes the code in small ways: which does no unit test notice?
@@ -92,6 +93,15 @@ torture-output/torture-cases.xml: .venv/installed-dev
 	$(CASES) $(BIN)/pytest --junit-xml $@.new $(CASES_IN)
 	mv $@.new $@
 
+# with the wheel, which is not installed for that
+torture-output/torture-builds.json: export HETD_WHEEL := $(CURDIR)/torture-output/wheel
+torture-output/torture-builds.json: torture-output/wheel
+
+torture-output/wheel: .venv/installed-dev
+	$(MAKE) --no-print-directory wheels
+	mkdir -p $@
+	cd $@ && $(abspath $(BIN))/python -m zipfile -e $(CURDIR)/dist/hetd_compiled-*.whl .
+
 torture-output/torture-%.json: .venv/installed-dev
 	@mkdir -p torture-output
 	PYTHONPATH=tests $(BIN)/python -m torture $* $(OPTIONS_$*) > $@.new || { cat $@.new; exit 1; }
@@ -101,6 +111,7 @@ OPTIONS_points := --json
 OPTIONS_kills := --seeds 20 --count 500 --json
 OPTIONS_workers := --seeds 20 --count 100 --json
 OPTIONS_moves := --seeds 4 --count 1000 --json
+OPTIONS_builds := --seeds 1000 --json
 OPTIONS_calls := --seeds 10 --count 50 --json
 OPTIONS_soak := --minutes $(SOAK_MINUTES) --json
 SEEDS ?= 100000
@@ -248,6 +259,12 @@ dist: .venv/installed-dev
 	$(MAKE) --no-print-directory -C $(SOURCES) share SHARE=share GENERATOR=$(abspath $(BIN))/python
 	cd $(SOURCES) && $(abspath $(BIN))/python -m hatchling build -d $(CURDIR)/dist
 	rm -r dist/sources
+
+# Optional: modules of hetsched compiled from these sources, for this machine and Python. Some
+# three minutes; it needs a C compiler.
+wheels: .venv/installed-dev
+	rm -f dist/hetd_compiled-*.whl
+	cd daemon/compiled && $(abspath $(BIN))/python -m hatchling build -t wheel -d $(CURDIR)/dist
 
 # The whole program with its dependencies in /usr/lib/hetd, for the machine's own Python:
 # compiled modules fit this version of it alone. EXTRAS as for `make install`.

@@ -31,6 +31,7 @@ from hetd.transport.connection_guard import Allowance
 from hetd.transport.poller import Poller
 from hetd.transport.router import Router
 from hetd.workers.pool import WorkerPool
+from hetsched import build
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy, plug_ins
 from libtask.endpoint import run_directory
@@ -87,7 +88,8 @@ def parser() -> argparse.ArgumentParser:
         prog="hetd",
         description="Run tasks on CPU, GPU and FPGA, and move them between.",
     )
-    made.add_argument("--version", action="version", version=f"hetd {hetd.__version__}")
+    version = f"hetd {hetd.__version__}" + " (compiled)" * (build.NAME == "compiled")
+    made.add_argument("--version", action="version", version=version)
     made.add_argument(
         "--socket",
         type=Path,
@@ -130,6 +132,8 @@ def _serve(arguments: argparse.Namespace) -> None:
         notifier = Notifier()
         stack.callback(notifier.close)
         notifier.starting(START_S)
+        if build.FAULT:
+            log.warning("%s", build.FAULT)
         config = _configuration(origins)
         policy = _policy(config)
         stack.callback(os.close, lock(arguments.state))

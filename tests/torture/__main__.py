@@ -9,6 +9,7 @@
     simulate   the whole daemon without processes: one seed is one run
     powercuts  the machine's power (needs root)
     attacks    what an honest user waits beside the attacks of another (needs root)
+    builds     the scheduler's sources beside its compiled modules: the same decisions?
     turns      the heaviest messages at 100,000 waiting tasks: how long the loop is held
 
 Prints one line a run and its complaints, or one JSON object (`--json`). Exit status 0:
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from torture import (
     attacks,
+    builds,
     calls,
     heaviest,
     kills,
@@ -48,6 +50,7 @@ RUNS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {
     "calls": calls.run,
     "soak": soak.run,
     "attacks": attacks.run,
+    "builds": builds.run,
     "turns": heaviest.run,
 }
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {

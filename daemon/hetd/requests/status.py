@@ -11,6 +11,7 @@ import hetd
 from hetd.config import values
 from hetd.requests.permissions import names_of
 from hetd.requests.resources import policy_name
+from hetsched import build
 from hetsched.system import SECOND
 from libtask import messages as m
 
@@ -102,4 +103,5 @@ class StatusRequests:
             managed=origins.managed,
             command_policy=origins.policy or "",
             jobs=len(self._scheduler.system.graphs.jobs),
+            build=build.NAME,
         )

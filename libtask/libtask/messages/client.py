@@ -330,6 +330,8 @@ class StatusInfo(Request, frozen=True):
     """The policy of the command line."""
     jobs: int = 0
     """Unfinished jobs: sets of tasks with a name in common, or that depend on each other."""
+    build: str = "pure"
+    """Which build of the scheduler runs: its sources (`pure`), or `compiled` modules."""
 
 
 class ConfigInfo(Request, frozen=True):

@@ -39,7 +39,7 @@ def a_task(number: int, **fields: Any) -> TaskInfo:
 def a_status() -> StatusInfo:
     counts = {"running": 1, "queued": 2, "completed": 3, "held": 0}
     words_of_it = {"shortage", "config_file", "state", "log", "managed"}
-    words_of_it.add("command_policy")
+    words_of_it |= {"command_policy", "build"}
     sums = dict.fromkeys(set(StatusInfo.__struct_fields__) - words_of_it, 0)
     words = {"version": "1", "policy": "migration", "tasks": counts, "records": {}}
     return msgspec.convert(sums | words, StatusInfo)

@@ -246,6 +246,7 @@ def _print_status(
             "running": True,
             "pid": welcome.pid,
             "version": welcome.version,
+            "build": known.build,
             "protocol": welcome.protocol,
             "socket": str(path),
             "policy": policy.name,
@@ -260,7 +261,8 @@ def _print_status(
         }
         emit(document)
         return
-    say(f"{word}: hetd {welcome.version}, process {welcome.pid}, socket {path}")
+    version = welcome.version + " (compiled)" * (known.build == "compiled")
+    say(f"{word}: hetd {version}, process {welcome.pid}, socket {path}")
     chosen = f"{policy.name} (set {policy.set})" if policy.set else policy.name
     say(f"policy {chosen}; resources {', '.join(map(_named, devices))}")
     say(f"config {known.config_file or '(none: the defaults)'}")

@@ -191,6 +191,11 @@ class Daemon(TypedDict):
     pid: Id
     socket: str
     version: NotRequired[str]
+    build: NotRequired[
+        Annotated[
+            Literal["pure", "compiled"], Meta(description="of the scheduler's modules")
+        ]
+    ]
     protocol: NotRequired[int]
     policy: NotRequired[str]
     policy_set: NotRequired[

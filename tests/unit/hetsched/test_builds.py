@@ -1,0 +1,124 @@
+"""Which build of the scheduler runs, and that both decide the same."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from dataclasses import is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from compiled.compile_modules import modules
+from hetsched import build
+from hetsched.build import DIGEST, SOURCES, WHEEL, digest_of, find_compiled
+from torture import builds
+
+ROOT = SOURCES.parents[1]
+MODULES = [name.removesuffix(".py").replace("/", ".") for name in modules()]
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Install a wheel of these sources, without modules."""
+    folder = tmp_path / WHEEL
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / DIGEST).write_text(digest_of(SOURCES))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, WHEEL, raising=False)
+    monkeypatch.delenv("HETD_COMPILED", raising=False)
+    return folder
+
+
+def test_compiled_modules_of_these_sources_are_used(wheel: Path) -> None:
+    assert find_compiled() == (wheel / "hetsched", "")
+
+
+def test_a_wheel_of_other_sources_is_not_used_and_said_so(wheel: Path) -> None:
+    (wheel / DIGEST).write_text("0" * 64)
+
+    folder, fault = find_compiled()
+
+    assert folder is None
+    assert str(wheel) in fault
+    assert "other sources" in fault
+
+
+def test_a_wheel_without_its_digest_is_not_used(wheel: Path) -> None:
+    (wheel / DIGEST).unlink()
+
+    folder, fault = find_compiled()
+
+    assert folder is None
+    assert DIGEST in fault
+
+
+def test_a_variable_selects_the_sources(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HETD_COMPILED", "0")
+
+    assert find_compiled() == (None, "")
+
+
+def test_the_digest_depends_on_every_text_and_place(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1")
+    digests = {digest_of(tmp_path)}
+    (tmp_path / "a.py").write_text("2")
+    digests.add(digest_of(tmp_path))
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    digests.add(digest_of(tmp_path))
+
+    assert len(digests) == 3
+
+
+def test_the_wheel_has_the_version_of_the_program() -> None:
+    own, program = (
+        tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+        for folder in (ROOT / "daemon/compiled", ROOT)
+    )
+    pinned = program["optional-dependencies"]["compiled"]
+
+    assert own["version"] == program["version"]
+    assert pinned == [f"hetd-compiled=={own['version']}"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_types_of_fields_are_there_at_run_time(name: str) -> None:
+    """The compiler reads the annotations of data classes when a module is imported."""
+    for found in vars(import_module(name)).values():
+        if isinstance(found, type) and is_dataclass(found) and found.__module__ == name:
+            get_type_hints(found)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_generator_expression_is_kept(name: str) -> None:
+    """The compiler makes a list of one: it would be evaluated at another moment."""
+    path = SOURCES.parent.joinpath(*name.split(".")).with_suffix(".py")
+    tree = ast.parse(path.read_text("utf-8"))
+    consumed = {
+        id(argument)
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        for argument in call.args
+    }
+    kept = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.GeneratorExp) and id(node) not in consumed
+    ]
+
+    assert kept == []
+
+
+@pytest.mark.skipif(
+    build.COMPILED is None, reason="the wheel of make wheels is not installed"
+)
+def test_both_builds_make_the_same_decisions() -> None:
+    pure, compiled = (builds.lines_of(name, 0, 60) for name in "01")
+
+    assert list(builds.complaints(pure, compiled)) == []
