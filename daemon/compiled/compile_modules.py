@@ -66,6 +66,7 @@ def _is_compiled(path: Path) -> bool:
 
 def compile_modules(folder: Path) -> None:
     """Compile all modules into one library, and a small file for each."""
+    digest = digest_of(SOURCES)  # of what is read now, whatever changes meanwhile
     extensions = _translated(folder)
     for extension in extensions:
         extension.extra_compile_args.append(EXACT)
@@ -75,7 +76,7 @@ def compile_modules(folder: Path) -> None:
     package = folder / "wheel" / WHEEL
     text = '"""Compiled modules of hetsched; see `hetsched.build`."""\n'
     (package / "__init__.py").write_text(text, encoding="ascii")
-    (package / DIGEST).write_text(digest_of(SOURCES), encoding="ascii")
+    (package / DIGEST).write_text(digest, encoding="ascii")
 
 
 def _translated(folder: Path) -> list[Extension]:
