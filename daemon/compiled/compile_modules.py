@@ -39,6 +39,7 @@ LEFT_OUT = {
     "planning/registry.py": "makes them",
     "planning/mapper.py": "a base class of policies",
     "planning/batch": "a base class of policies, and numerics",
+    "planning/learned": "numerics",
     # mypyc cannot make data classes that are generic and have slots
     "planning/fairness.py": "generic",
     "planning/machines.py": "generic",
