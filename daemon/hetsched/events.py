@@ -53,6 +53,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         weight: how many steps of `Limits.at_once` a change of it takes; above 1 for a
             large record.
         single: whether it is never dispatched in a train.
+        workers: the workers that can serve it: the tasks of a train have the same.
         job: name of the owner's job that it belongs to; empty: that of the tasks that it
             comes after.
         inputs: results of other tasks that it reads; those tasks are in `after` too,
@@ -86,6 +87,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
     weight: int = 1
     preemptible: bool = True
     single: bool = False
+    workers: tuple[str, str | None] = ("", "")
     job: str = ""
     inputs: tuple[TaskInput, ...] = ()
     needs: Needs | None = None

@@ -385,11 +385,12 @@ def _may_join_train(task: TaskRecord) -> bool:
 
 
 def _is_like(task: TaskRecord, first: TaskRecord) -> bool:
-    """Whether a waiting task has the row, owner and priority of the first of a train."""
+    """Whether a waiting task has the row, owner, priority and workers of the first of a train."""
     mine, other = task.submitted, first.submitted
     return (
         task.row is first.row
         and not task.bound
         and mine.owner == other.owner
         and mine.priority == other.priority
+        and mine.workers == other.workers
     )

@@ -75,6 +75,31 @@ step venv as_ann "python3 -m venv --without-pip own && \
 step own as_ann ". own/bin/activate && hetctl --socket /run/hetd/hetd.sock \
     run -- python -c 'import of_ann; print(of_ann.WORD)'"
 step lacking as_ann "/usr/lib/hetd/bin/python -c 'import of_ann'"
+# and an application of it
+site=$(echo "$root"/home/ann/own/lib/python3.*/site-packages)
+cat >"$site/app_of_ann.py" <<'END'
+import sys
+from dataclasses import dataclass
+import of_ann
+from libtask import Task
+@dataclass
+class App(Task):
+    def save(self, checkpoint):
+        return [of_ann.WORD, sys.executable]
+@App.on("cpu")
+def app(task, device, checkpoint):
+    for _ in checkpoint.strips():
+        yield
+END
+mkdir "$site/app_of_ann-1.dist-info"
+printf '[libtask.apps]\nof-ann = app_of_ann:App\n' >"$site/app_of_ann-1.dist-info/entry_points.txt"
+printf 'Metadata-Version: 2.1\nName: app-of-ann\nVersion: 1\n' >"$site/app_of_ann-1.dist-info/METADATA"
+# in place of an installation of the wheel
+in_root sh -c 'echo "import site; site.addsitedir(\"$(echo /usr/lib/hetd/lib/python3*/site-packages)\")"' \
+    >"$site/hetd.pth"
+step unknown as_ann hetctl --socket /run/hetd/hetd.sock submit of-ann
+step own_task as_ann hetctl --socket /run/hetd/hetd.sock submit of-ann \
+    --python own/bin/python --wait
 kill $hetd
 wait $hetd || true
 

@@ -156,7 +156,14 @@ def escape_counts(n: int, limit: int) -> Any:
 @pytest.mark.parametrize(
     "program",
     blocks("how-to/python.md", "python"),
-    ids=["tasks", "results-as-parameters", "functions", "dask", "joblib"],
+    ids=[
+        "tasks",
+        "environment",
+        "results-as-parameters",
+        "functions",
+        "dask",
+        "joblib",
+    ],
 )
 def test_the_programs_of_the_how_to_run(
     program: str, daemon: PrivateDaemon, tmp_path: Path

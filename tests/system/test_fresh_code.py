@@ -177,6 +177,16 @@ def test_a_worker_stays_while_nothing_changes(
     assert len(pids) <= 3  # those that were warm have imported other code, and left
 
 
+def test_applications_of_two_folders_keep_a_warm_worker_each(
+    daemon: PrivateDaemon, tree: Callable[[str], Tree]
+) -> None:
+    trees = [tree("left"), tree("right")]
+
+    pids = [_run(daemon.client, each)[0]["pid"] for each in trees * 3]
+
+    assert pids[:2] * 3 == pids
+
+
 @pytest.mark.timeout(1800)
 def test_random_edits_and_submissions(
     daemon: PrivateDaemon, tree: Callable[[str], Tree]

@@ -36,6 +36,7 @@ socket_group = "{GROUP.gr_name}"
 [limits]
 running = 1
 """
+LONG = ("synthetic", "--seconds", '{"cpu": 600, "gpu": 600}', "--strips", "60000")
 MARKED = '{"cpu": 600, "gpu": 600}'
 
 
@@ -246,6 +247,41 @@ def test_nobody_else_reads_what_a_command_has_in_its_environment(house: House) -
     holders = [path for path in house.folder.rglob("*") if _holds(path, word)]
     assert {path.stat().st_uid for path in holders} == {ANN}
     assert {path.stat().st_mode & 0o077 for path in holders} == {0}
+
+
+def test_nobody_else_reads_the_environment_of_a_task(house: House) -> None:
+    word = "what-only-ann-may-read"
+    status, document, complaint = house.hetctl(
+        ANN, "submit", *LONG, "--env", f"PRIVATE={word}"
+    )
+    assert status == 0, complaint
+    (task,) = document["ids"]
+    eventually(lambda: house.seen(ANN)[task] == "running", "its start")
+    (other,) = house.submit(BEN, 1)
+    eventually(
+        lambda: house.seen(BEN)[other] == "running", "one of another environment"
+    )
+
+    answers = [
+        house.hetctl(uid, verb, *more)
+        for uid in (BEN, DAEMON)
+        for verb, more in (
+            ("list", ()),
+            ("show", (str(task),)),
+            ("logs", (str(task),)),
+            ("explain", (str(task),)),
+            ("events", (str(task), "--timeout", "0s")),
+        )
+    ]
+
+    assert not any(word in json.dumps(answer) for answer in answers)
+    assert word not in json.dumps(house.hetctl(ANN, "show", str(task)))
+    holders = [path for path in house.folder.rglob("*") if _holds(path, word)]
+    assert {path.parent.name for path in holders} == {"attachments"}
+    assert {path.stat().st_uid for path in holders} == {ANN}
+    assert {path.stat().st_mode & 0o077 for path in holders} == {0}
+    lines = [Path("/proc", str(pid), "cmdline") for pid in house.processes()]
+    assert not any(_holds(path, word) for path in lines)
 
 
 def _holds(path: Path, word: str) -> bool:

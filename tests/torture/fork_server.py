@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 PR_SET_CHILD_SUBREAPER = 36
 DAEMON = "hetd.__main__"
 LAUNCHER = "libtask.launcher.__main__"
+PRELOADING = "libtask.launcher.preloading"
 COMMAND = ""
 END_S = 20.0
 
@@ -126,9 +127,12 @@ def _kill(process: psutil.Process) -> None:
 def main() -> None:
     """Serve until the harness closes its end or exits; then kill all descendants."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    before = dict(os.environ)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork has one thread: ours
     for module in (DAEMON, LAUNCHER, *_preloaded()):
         importlib.import_module(module)
+    os.environ.clear()
+    os.environ.update(before)  # what a launcher is started with
     gc.collect()
     gc.freeze()
     ended: dict[int, int] = {}
@@ -145,7 +149,7 @@ def main() -> None:
 
 def _preloaded() -> Sequence[str]:
     """Name what launchers import before they fork."""
-    names: Sequence[str] = importlib.import_module(LAUNCHER).PRELOADED
+    names: Sequence[str] = importlib.import_module(PRELOADING).PRELOADED
     return names
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from hetd.tasks.worker_key import key_of
 from hetsched import events as e
 from hetsched.ids import TaskId
 from hetsched.limits import Needs
@@ -95,6 +96,7 @@ def submission(
         preemptible=spec.preemptible,
         # its program takes longer to start than a train lasts, and may be stopped there
         single=spec.app == COMMAND or bool(spec.resumes),
+        workers=key_of(spec),
         needs=_needs(spec),
         time_limit_s=math.inf if spec.time_limit_s is None else spec.time_limit_s,
         retries=spec.retries,

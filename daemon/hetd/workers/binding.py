@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hetd.tasks.worker_key import ANY_LAUNCHERS, WorkerKey
+
 if TYPE_CHECKING:
     from hetd.workers.deadlines import WatchedTask
     from hetsched.ids import TaskId
@@ -34,6 +36,7 @@ class Binding:
             the resource.
         registered_again: whether its worker has registered with it, and has not reported
             since.
+        key: its worker serves tasks with this key.
 
     """
 
@@ -48,6 +51,7 @@ class Binding:
     watched: WatchedTask | None = None
     kill_reason: str = ""
     registered_again: bool = False
+    key: WorkerKey = ANY_LAUNCHERS
 
     @property
     def waits(self) -> bool:
@@ -82,3 +86,4 @@ class Worker:
     """It may have had a task to its end, and have imported code that others do not need."""
     started: int = 0
     """When its process started, in clock ticks since the boot; 0: unknown."""
+    key: WorkerKey = ANY_LAUNCHERS

@@ -11,6 +11,7 @@ import signal
 from itertools import count
 from typing import TYPE_CHECKING
 
+from hetd.tasks.worker_key import key_of
 from hetsched import events as e
 from hetsched.ids import TaskId
 from hetsched.tasks import State
@@ -142,7 +143,7 @@ class Commands:
         if record.cancelling is not None:
             return e.TaskAborted(task, record.epoch)
         page = self._journal.live[task]
-        self._pool.bind(task, page.owner, record.epoch)
+        self._pool.bind(task, page.owner, record.epoch, key_of(page.spec))
         if record.state is State.RUNNING and record.resource is not None:
             device = self._devices[record.resource].spec
             self._watchdog.runs(task)
@@ -190,7 +191,7 @@ class Commands:
         """Give a task a new binding; forget the holder of an older one."""
         if self._pool.worker_of(page.id) is None:
             page.holder = None
-        self._pool.bind(page.id, page.owner, epoch)
+        self._pool.bind(page.id, page.owner, epoch, key_of(page.spec))
 
     def _load_and_run(
         self,

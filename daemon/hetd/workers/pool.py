@@ -7,8 +7,10 @@ watches and kills the processes.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import product
 from typing import TYPE_CHECKING
 
+from hetd.tasks.worker_key import ANY_LAUNCHERS, WorkerKey
 from hetd.workers.binding import Binding, Worker
 from hetd.workers.user_workers import UserWorkers
 from hetsched.ids import TaskId
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from libtask.messages import Register
 
 SPARE = 2
-"""Idle workers kept per user in addition to busy ones: they stay warm."""
+"""Idle workers of a key kept per user in addition to busy ones: they stay warm."""
+SPARE_OF_ALL = 8
+"""The same for the idle workers of all keys of a user; the least recently used one ends."""
 
 
 class WorkerPool:
@@ -75,24 +79,27 @@ class WorkerPool:
     def bindings(self) -> list[Binding]:
         return list(self._bindings.values())
 
-    def bind(self, task: int, uid: int, epoch: int) -> None:
+    def bind(
+        self, task: int, uid: int, epoch: int, key: WorkerKey = ANY_LAUNCHERS
+    ) -> None:
         """Bind a task to a worker; keep its commands until there is one."""
         known = self._bindings.get(task)
         if known is not None and known.worker is not None:
             known.epoch = epoch  # reserved for the program that submitted it
             return
-        binding = self._make(task, uid, epoch)
+        binding = self._make(task, uid, epoch, key)
         user = self._users[uid]
-        if user.idle:
-            self._assign(user.idle.pop(), binding)
+        idle = user.take_idle(key)
+        if idle is not None:
+            self._assign(idle, binding)
             return
         user.waiting.append(binding)
         self._ask_for_workers(uid)
 
     def follow(self, task: int, uid: int, epoch: int, leader: int) -> None:
         """Bind a task behind another one to the same worker, now or once it has one."""
-        binding = self._make(task, uid, epoch)
         first = self._bindings[leader]
+        binding = self._make(task, uid, epoch, first.key)
         if first.worker is not None:
             self._give(first.worker, binding)
         else:
@@ -123,7 +130,12 @@ class WorkerPool:
             self._send(route, *messages)
 
     def expect(
-        self, task: int, uid: int, epoch: int, holder: HoldingProcess | None
+        self,
+        task: int,
+        uid: int,
+        epoch: int,
+        holder: HoldingProcess | None,
+        key: WorkerKey = ANY_LAUNCHERS,
     ) -> None:
         """Bind a task to the worker of a previous run of the daemon.
 
@@ -131,9 +143,10 @@ class WorkerPool:
             task: the task; `uid`: its owner; `epoch`: its binding at that time.
             holder: that worker; None: unknown, so that any worker of a launcher may
                 claim the task.
+            key: what it serves.
 
         """
-        binding = self._make(task, uid, epoch)
+        binding = self._make(task, uid, epoch, key)
         if holder is None:
             binding.expected = True
             return
@@ -332,9 +345,8 @@ class WorkerPool:
     def failed_to_start(self, uid: int, name: str) -> Binding | None:
         """Record that a worker exited before it registered; return a binding that lacks it."""
         user = self._users[uid]
-        if not user.settle_start(name):
-            return None
-        return user.waiting[0] if len(user.waiting) > len(user.starting) else None
+        key = user.settle_start(name)
+        return None if key is None else user.first_lacking(key)
 
     def not_started(self, uid: int, name: str) -> int:
         """Record that the system had no process for a worker.
@@ -344,7 +356,7 @@ class WorkerPool:
 
         """
         user = self._users[uid]
-        if not user.settle_start(name):
+        if user.settle_start(name) is None:
             return 0
         if user.paused:
             return 0
@@ -455,7 +467,8 @@ class WorkerPool:
         for worker in user.idle:
             if worker.bindings or self._by_name.get((uid, worker.name)) is None:
                 yield f"worker {worker.name} of {uid} is idle, and has a task or is gone"
-        if user.idle and user.waiting:
+        pairs = product(user.idle, user.waiting)
+        if any(worker.key.serves(each.key) for worker, each in pairs):
             yield f"workers of {uid} are idle while tasks wait for one"
 
     # ------------------------------------------------------------ steps
@@ -463,7 +476,8 @@ class WorkerPool:
     def _registered(self, peer: Peer, register: Register) -> Worker:
         """Return the worker that registers, reachable by its new connection."""
         user = self._users[peer.uid]
-        if user.settle_start(register.worker):
+        key = user.settle_start(register.worker)
+        if key is not None:
             user.record_activity()
             user.failed_starts = 0
             user.supervised.add(register.worker)
@@ -474,6 +488,7 @@ class WorkerPool:
             )
             # one that an earlier start of the daemon asked for may have served tasks
             worker.served = not register.worker.startswith(f"{self._prefix}-")
+            worker.key = key or WorkerKey(register.origin, None)
             self._by_name[peer.uid, register.worker] = worker
         elif worker in user.idle:
             user.idle.remove(worker)
@@ -486,12 +501,14 @@ class WorkerPool:
         worker.aborting.clear()
         return worker
 
-    def _make(self, task: int, uid: int, epoch: int) -> Binding:
+    def _make(
+        self, task: int, uid: int, epoch: int, key: WorkerKey = ANY_LAUNCHERS
+    ) -> Binding:
         """Make a binding without a worker, in place of an earlier one of the task."""
         known = self._bindings.get(task)
         if known is not None:
             self._delete(known)
-        binding = self._bindings[task] = Binding(TaskId(task), uid, epoch)
+        binding = self._bindings[task] = Binding(TaskId(task), uid, epoch, key=key)
         return binding
 
     def _delete(self, binding: Binding) -> None:
@@ -536,6 +553,7 @@ class WorkerPool:
     def _give(self, worker: Worker, binding: Binding) -> None:
         worker.bindings.append(binding)
         binding.worker, binding.leader, binding.expected = worker, None, False
+        worker.key = binding.key
         self.assigned.append(binding)
         for message in binding.backlog:
             self._order(worker, message)
@@ -547,21 +565,33 @@ class WorkerPool:
             return
         if worker.bindings or worker.aborting:
             return
-        if user.waiting:
-            self._assign(worker, user.waiting.popleft())
-        elif len(user.idle) >= SPARE and len(user.idle) >= SPARE + self._served():
-            self._send(worker.route, Retire())
+        waiting = user.take_waiting(worker.key)
+        if waiting is not None:
+            self._assign(worker, waiting)
         elif worker not in user.idle:
             user.idle.append(worker)
+            self._retire_surplus(user, worker.key)
+
+    def _retire_surplus(self, user: UserWorkers, key: WorkerKey) -> None:
+        """Retire an idle worker beyond those kept: of a key, and of all keys."""
+        alike = [worker for worker in user.idle if worker.key == key]
+        if len(alike) > SPARE and len(alike) > SPARE + self._served():
+            surplus = alike[0]
+        elif len(user.idle) > SPARE_OF_ALL + self._served():
+            surplus = user.idle[0]
+        else:
+            return
+        user.idle.remove(surplus)
+        self._send(surplus.route, Retire())
 
     def _ask_for_workers(self, uid: int) -> None:
         user = self._users[uid]
-        missing = len(user.waiting) - len(user.starting)
-        if user.launcher is None or user.paused or missing <= 0:
+        if user.launcher is None or user.paused:
             return
-        names = []
-        for _ in range(missing):
-            self._started += 1
-            names.append(f"{self._prefix}-{self._started}")
-        if self._send(user.launcher.route, StartWorkers(names)):
-            user.starting.update(names)
+        for key, missing in user.missing().items():
+            names = []
+            for _ in range(missing):
+                self._started += 1
+                names.append(f"{self._prefix}-{self._started}")
+            if self._send(user.launcher.route, StartWorkers(names, key.origin)):
+                user.starting.update(dict.fromkeys(names, key))

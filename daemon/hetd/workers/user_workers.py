@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hetd.tasks.worker_key import WorkerKey
     from hetd.transport.router import Peer
     from hetd.workers.binding import Binding, Worker
 
@@ -21,9 +22,10 @@ class UserWorkers:
     activity: int = 0
     """Messages by which the launcher showed that it works, so far."""
     idle: list[Worker] = field(default_factory=list)
-    starting: set[str] = field(default_factory=set)
+    """Idle workers, the most recently used one last."""
+    starting: dict[str, WorkerKey] = field(default_factory=dict)
     """Workers that the launcher was asked for."""
-    overdue: set[str] = field(default_factory=set)
+    overdue: dict[str, WorkerKey] = field(default_factory=dict)
     """Requested workers for which others were requested since; they may still come."""
     waiting: deque[Binding] = field(default_factory=deque)
     """Tasks that need a worker, in the order they asked."""
@@ -36,23 +38,48 @@ class UserWorkers:
 
     def stop_waiting(self) -> None:
         """Allow other workers to be requested in place of those that did not come."""
-        self.overdue |= self.starting
+        self.overdue.update(self.starting)
         self.starting.clear()
 
     def expects(self, name: str) -> bool:
         return name in self.starting or name in self.overdue
 
-    def settle_start(self, name: str) -> bool:
+    def settle_start(self, name: str) -> WorkerKey | None:
         """Remove a worker that came or failed from those requested.
 
         Returns:
-            Whether it had been requested.
+            The tasks that it can serve; None: it was not requested.
 
         """
-        known = self.expects(name)
-        self.starting.discard(name)
-        self.overdue.discard(name)
-        return known
+        overdue = self.overdue.pop(name, None)
+        return self.starting.pop(name, overdue)
+
+    def take_idle(self, key: WorkerKey) -> Worker | None:
+        """Return the idle worker for a task that was used last; it is not idle now."""
+        for worker in reversed(self.idle):
+            if worker.key.serves(key):
+                self.idle.remove(worker)
+                return worker
+        return None
+
+    def take_waiting(self, key: WorkerKey) -> Binding | None:
+        """Return the first task that waits for such a worker; it does not wait now."""
+        for binding in self.waiting:
+            if key.serves(binding.key):
+                self.waiting.remove(binding)
+                return binding
+        return None
+
+    def first_lacking(self, key: WorkerKey) -> Binding | None:
+        """Return the first waiting task if fewer such workers were requested than wait."""
+        waiting = [binding for binding in self.waiting if binding.key == key]
+        requested = sum(each == key for each in self.starting.values())
+        return waiting[0] if len(waiting) > requested else None
+
+    def missing(self) -> dict[WorkerKey, int]:
+        """Count the workers that waiting tasks need and that were not requested."""
+        needed = Counter(binding.key for binding in self.waiting)
+        return dict(needed - Counter(self.starting.values()))
 
     def forget_asked(self) -> None:
         """Forget all requested workers: the launcher was replaced or left."""

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hetd.tasks.page import HoldingProcess
+from hetd.tasks.worker_key import key_of
 from hetd.workers.deadlines import COPY_BYTES_PER_S, Deadlines
 from hetsched import events as e
 from hetsched.ids import TaskId
@@ -163,7 +164,8 @@ class Watchdog:
         if holder is not None and holder.boot != self._boot:
             holder, grace = None, 0.0  # the machine was rebooted meanwhile
         # also without a holder: a worker may have come after the last commit
-        self._pool.expect(page.id, page.owner, page.runtime.epoch, holder)
+        key = key_of(page.spec)
+        self._pool.expect(page.id, page.owner, page.runtime.epoch, holder, key)
         if page.state == "running":
             self.runs(task)
         self._later(grace, task, page.runtime.epoch)

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from libtask.client.batches import tasks_of
-from libtask.client.client import Client, OptionFields, Selection
+from libtask.client.client import Client, Selection, SubmitFields
 from libtask.client.handles import outcome
 from libtask.client.subscription import Subscription
 from libtask.errors import HetError
@@ -114,7 +114,7 @@ class AsyncClient:
         self,
         app: Task | str | Callable[..., Any],
         *arguments: Any,
-        **options: Unpack[OptionFields],
+        **options: Unpack[SubmitFields],
     ) -> AsyncTask:
         """Submit a task, as `Client.submit`."""
         return AsyncTask(
@@ -122,7 +122,7 @@ class AsyncClient:
         )
 
     async def submit_many(
-        self, tasks: Iterable[Task | LateTask], **options: Unpack[OptionFields]
+        self, tasks: Iterable[Task | LateTask], **options: Unpack[SubmitFields]
     ) -> list[AsyncTask]:
         """Submit many tasks with the same options."""
         handles = await asyncio.to_thread(self.client.submit_many, tasks, **options)
@@ -132,7 +132,7 @@ class AsyncClient:
         self,
         app: str | Callable[..., Task],
         *iterables: Iterable[Any],
-        **options: Unpack[OptionFields],
+        **options: Unpack[SubmitFields],
     ) -> AsyncGenerator[Any, None]:
         """Run a task for each group of arguments; iterate over the results in order.
 

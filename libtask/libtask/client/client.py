@@ -28,6 +28,7 @@ from libtask.apps import (
 from libtask.client.batches import results, tasks_of
 from libtask.client.control import ControlRequests
 from libtask.client.handles import Registry, TaskHandle
+from libtask.client.origins import EVERYTHING, Export, OriginFiles
 from libtask.client.session import Session
 from libtask.client.subscription import TaskChanges
 from libtask.endpoint import default_socket
@@ -47,7 +48,7 @@ from libtask.messages import (
 from libtask.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from libtask.apps import LateTask
@@ -66,7 +67,7 @@ DETAIL_PAGE = 100
 
 
 class OptionFields(TypedDict, total=False):
-    """Keyword options of a submission; see `libtask.apps.Options`."""
+    """Keyword options of a task; see `libtask.apps.Options`."""
 
     priority: int
     after: Sequence[int]
@@ -86,6 +87,17 @@ class OptionFields(TypedDict, total=False):
     retries: int | None
     begin: float | datetime | None
     at_once: int
+
+
+class SubmitFields(OptionFields, total=False):
+    """The options of a submission from this process.
+
+    `env` sets environment variables of the tasks, `export` names the variables of this
+    process that they get: `all`, `none`, or names separated by commas.
+    """
+
+    env: Mapping[str, str]
+    export: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +148,7 @@ class Client(ControlRequests):
     ) -> None:
         self.path = Path(socket) if socket else default_socket()
         self._registry = Registry(self)
+        self._origins = OriginFiles(self.path)
         self._session = Session(
             self.path, self._registry, timeout=timeout, patience=patience
         )
@@ -152,7 +165,7 @@ class Client(ControlRequests):
         self,
         app: Task | str | type[Task] | Callable[..., Any],
         *arguments: Any,
-        **options: Unpack[OptionFields],
+        **options: Unpack[SubmitFields],
     ) -> TaskHandle:
         """Submit a task: an application with parameters, or a call of a function.
 
@@ -163,7 +176,7 @@ class Client(ControlRequests):
             app: a `Task` object, an application's name or class, or a function.
             arguments: of an application: a map of its parameters; of a function: its
                 positional arguments.
-            options: see `OptionFields`.
+            options: see `OptionFields` and `SubmitFields`.
 
         Raises:
             InputError: a parameter, option or input is invalid.
@@ -171,7 +184,9 @@ class Client(ControlRequests):
         """
         task = self._drafted(app, arguments)
         name = app if isinstance(app, str) else name_of(class_of(task))
-        return self.submit_specs([describe(task, name, self._options(options))])[0]
+        export = _export(options)
+        spec = describe(task, name, self._options(options))
+        return self.submit_specs([spec], export)[0]
 
     def _drafted(self, app: Any, arguments: tuple[Any, ...]) -> Task | LateTask:
         application = isinstance(app, str | Task) or _is_application(app)
@@ -187,15 +202,16 @@ class Client(ControlRequests):
         return drafted(resolve(app) if isinstance(app, str) else app, params)
 
     def submit_many(
-        self, tasks: Iterable[Task | LateTask], **options: Unpack[OptionFields]
+        self, tasks: Iterable[Task | LateTask], **options: Unpack[SubmitFields]
     ) -> list[TaskHandle]:
         """Submit many tasks with the same options, in few messages.
 
         `at_once` limits how many of them run at once, as with `map`.
         """
+        export = _export(options)
         chosen = self._options(options)
         return self.submit_specs(
-            [describe(task, name_of(class_of(task)), chosen) for task in tasks]
+            [describe(task, name_of(class_of(task)), chosen) for task in tasks], export
         )
 
     def map(
@@ -203,7 +219,7 @@ class Client(ControlRequests):
         app: str | Callable[..., Task],
         *iterables: Iterable[Any],
         timeout: float | None = None,
-        **options: Unpack[OptionFields],
+        **options: Unpack[SubmitFields],
     ) -> Iterator[Any]:
         """Run a task for each group of arguments; iterate over their results in order.
 
@@ -219,12 +235,13 @@ class Client(ControlRequests):
         """
         tasks = tasks_of(app, iterables)
         name = app if isinstance(app, str) else None
+        export = _export(options)
         chosen = self._options(options)
         specs = [
             describe(task, name or name_of(class_of(task)), chosen) for task in tasks
         ]
         deadline = None if timeout is None else time.monotonic() + timeout
-        return results(self.submit_specs(specs), deadline)
+        return results(self.submit_specs(specs, export), deadline)
 
     @contextmanager
     def graph(self, name: str) -> Iterator[None]:
@@ -250,12 +267,20 @@ class Client(ControlRequests):
         tuples["begin"] = begin.timestamp() if isinstance(begin, datetime) else begin
         return dataclasses.replace(Options(**fields), **tuples, job=job)  # type: ignore[arg-type]  # lists become tuples right here
 
-    def submit_specs(self, specs: Sequence[TaskSpec]) -> list[TaskHandle]:
-        """Submit task specs; `after: -k` counts within `specs`."""
+    def submit_specs(
+        self, specs: Sequence[TaskSpec], export: Export = EVERYTHING
+    ) -> list[TaskHandle]:
+        """Submit task specs; `after: -k` counts within `specs`.
+
+        Args:
+            specs: the tasks, which run with the interpreter of this process.
+            export: the variables that they get from its environment.
+
+        """
         if not self._launcher_there:
             self._start_launcher()
         handles: list[TaskHandle] = []
-        for chunk in _chunks(specs):
+        for chunk in _chunks(self._origins.stamp(list(specs), export)):
             ready = [
                 _anchored(spec, index, handles) for index, spec in enumerate(chunk)
             ]
@@ -486,6 +511,11 @@ class Client(ControlRequests):
 
 
 TUPLES = ("after", "after_any", "after_notok", "resources")
+
+
+def _export(options: SubmitFields) -> Export:
+    """Take the options of the environment out of those of a submission."""
+    return Export(options.pop("export", "all"), options.pop("env", {}))
 
 
 def _is_application(app: Any) -> bool:

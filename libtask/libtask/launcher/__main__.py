@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
-import importlib
 import os
 import signal
 import sys
@@ -21,12 +19,13 @@ from typing import TYPE_CHECKING
 
 from libtask.endpoint import launcher_folder
 from libtask.launcher.launcher import Launcher, Patience
+from libtask.launcher.preloading import preload
 from libtask.launcher.takeover import take_lock
+from libtask.origin import own_interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PRELOADED = ("numpy", "numba", "pyopencl", "threadpoolctl", "libtask.devices.cpu")
 LOG_DAYS = 14
 """Logs that were not written to for this long are removed at the start."""
 
@@ -41,8 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     _detach(folder)
     _remove_old_logs(folder / "logs")
-    _preload()
-    Launcher(socket, folder, Patience(options.alone, options.idle)).run()
+    interpreter = own_interpreter()
+    preload()
+    patience = Patience(options.alone, options.idle)
+    Launcher(socket, folder, patience, interpreter).run()
     return 0
 
 
@@ -80,24 +81,6 @@ def _remove_old_logs(folder: Path) -> None:
     for log in folder.glob("*.log"):
         if log.stat().st_mtime < limit:
             log.unlink()
-
-
-def _preload() -> None:
-    """Import what tasks need, once for all workers."""
-    # OpenBLAS would start threads during its import; each worker sets the number of
-    # threads that its device allows.
-    before = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    for module in PRELOADED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(module)
-    if before is None:
-        del os.environ["OPENBLAS_NUM_THREADS"]
-    else:
-        os.environ["OPENBLAS_NUM_THREADS"] = before
-    # Workers need not collect permanent objects, which would copy their pages.
-    gc.collect()
-    gc.freeze()
 
 
 if __name__ == "__main__":

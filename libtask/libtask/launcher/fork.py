@@ -21,15 +21,19 @@ from libtask.worker.imported_code import ImportedCode
 from libtask.worker.worker import Worker
 
 if TYPE_CHECKING:
+    from libtask.origin import Origin
     from libtask.worker.options import WorkerOptions
 
 
-def run_worker(options: WorkerOptions, group: Path | None) -> NoReturn:
+def run_worker(
+    options: WorkerOptions, group: Path | None, origin: Origin | None = None
+) -> NoReturn:
     """Run a worker in this forked process, which never returns.
 
     Args:
         options: the worker's options.
         group: the control group that it enters, with all its descendants.
+        origin: the environment that it takes on; None: it has its own.
 
     The launcher's objects stay unused on the stack: their sockets and threads do not
     exist in this process.
@@ -37,6 +41,8 @@ def run_worker(options: WorkerOptions, group: Path | None) -> NoReturn:
     status = 1
     try:
         _leave_launcher(options, group)
+        if origin is not None:
+            origin.enter()
         code = ImportedCode()
         code.watch()
         # byte code is compared with its source by the second only

@@ -13,14 +13,16 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.attachments import FOLDER as ATTACHMENTS
 from libtask.attachments import Attachments
+from libtask.errors import InputError
 from libtask.faultpoints import reach
 from libtask.launcher.exit_records import ExitRecords
+from libtask.launcher.interpreters import InterpreterWorkers
 from libtask.launcher.supervisor import Supervisor, watch
 from libtask.messages import (
     AttachmentsHeld,
@@ -36,7 +38,6 @@ from libtask.messages import (
     StartWorkers,
     WorkerExited,
 )
-from libtask.phase import PhasePage
 from libtask.result_files import FOLDER as RESULTS
 from libtask.result_files import ResultFiles
 from libtask.snapshots.root import SnapshotRoot
@@ -46,6 +47,7 @@ from libtask.worker.options import WorkerOptions
 
 if TYPE_CHECKING:
     from libtask.messages import FromDaemon, Message
+    from libtask.origin import Interpreter
 
 TICK = 5.0
 """Maximum seconds between two turns of the loop."""
@@ -79,10 +81,13 @@ class Launcher:
         socket: hetd's socket.
         folder: folder of logs and exit records.
         patience: timeouts after which it exits.
+        interpreter: its own, as it was started: imports ahead of tasks change variables.
 
     """
 
-    def __init__(self, socket: Path, folder: Path, patience: Patience) -> None:
+    def __init__(
+        self, socket: Path, folder: Path, patience: Patience, interpreter: Interpreter
+    ) -> None:
         self._socket = socket
         self._patience = patience
         self._tick_s = min(TICK, patience.alone, patience.idle)
@@ -95,7 +100,15 @@ class Launcher:
         self._attachments = Attachments(folder / ATTACHMENTS)
         self._results = ResultFiles(folder / RESULTS)
         wake = watch()
-        self._supervisor = Supervisor(self._on_exit, wake)
+        supervisor = Supervisor(self._on_exit, wake)
+        self._workers = InterpreterWorkers(
+            supervisor,
+            self._on_exit,
+            self._attachments,
+            self._listen,
+            place=socket,
+            own=interpreter,
+        )
         self._link = Link(socket, self._registration)
         self._link.wake_on(wake)
 
@@ -105,18 +118,25 @@ class Launcher:
             message = self._link.receive(self._tick_ms())
             if message is not None:
                 self._handle(message)
-            self._supervisor.look()
-            if self._supervisor.has_any():
-                self._logs.look(self._supervisor.names(), self._log_bytes())
+            self._workers.look()
+            if self._workers.has_any():
+                self._logs.look(self._workers.names(), self._log_bytes())
             if self._link.welcome is not None:
                 self._exits.remove_confirmed()
                 self._ask_what_may_go()
         self._link.close()
 
+    def _listen(self, descriptor: int, on: bool) -> None:  # noqa: FBT001  a callback
+        """Look after the workers when a descriptor is readable."""
+        if on:
+            self._link.wake_on(descriptor)
+        else:
+            self._link.sleep_on(descriptor)
+
     def _tick_ms(self) -> int:
-        if self._retired or self._supervisor.busy or self._logs.flooded:
+        if self._retired or self._workers.busy or self._logs.flooded:
             return BUSY_TICK_MS
-        watched = self._supervisor.has_any()
+        watched = self._workers.has_any()
         return int(
             1000 * (min(self._tick_s, TICK_OF_LOGS) if watched else self._tick_s)
         )
@@ -138,23 +158,23 @@ class Launcher:
         return welcome.log_bytes if welcome else LOG_BYTES
 
     def _registration(self) -> list[Message]:
-        workers = self._supervisor.names()
+        workers = self._workers.names()
         hello = Register(role="launcher", pid=os.getpid(), workers=workers)
         return [hello, *self._exits.unconfirmed()]
 
     def _handle(self, message: FromDaemon) -> None:
         match message:
-            case StartWorkers(names):
+            case StartWorkers(names, origin):
                 for name in names:
-                    self._start(name)
+                    self._start(name, origin)
             case KillWorker():
-                self._supervisor.terminate(message.name, message.reason)
+                self._workers.terminate(message.name, message.reason)
             case DropSnapshots() | DropAttachments() | DropResults():
                 self._drop(message)
             case Retire():
                 self._retired = True
-                for name in self._supervisor.names():
-                    self._supervisor.terminate(name, "the daemon stops")
+                for name in self._workers.names():
+                    self._workers.terminate(name, "the daemon stops")
             case Error():
                 sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")
             case _:
@@ -172,9 +192,9 @@ class Launcher:
 
     # ------------------------------------------------------------ workers
 
-    def _start(self, name: str) -> None:
+    def _start(self, name: str, origin: str) -> None:
         self._busy_at = time.monotonic()
-        if name in self._supervisor.names():
+        if name in self._workers.names():
             return  # a new hetd repeats the command of the old one
         if not NAME.fullmatch(name):
             self._on_exit(WorkerExited(name=name, status=1, reason="bad name"))
@@ -189,9 +209,12 @@ class Launcher:
             snapshots=str(self._root.path),
             disposal_s=DISPOSAL_S,
             processes=processes,
+            origin=origin,
         )
         try:
-            self._supervisor.start(replace(options, page=PhasePage.shared()))
+            self._workers.start(options)
+        except InputError as error:
+            self._on_exit(WorkerExited(name, 1, str(error)))
         except OSError as error:
             reason = f"no process for a worker: {error.strerror}"
             self._on_exit(WorkerExited(name, 1, reason, started=False))
@@ -205,12 +228,12 @@ class Launcher:
         self._link.send(exited)
         reach("exit.told")
         if named:
-            self._logs.ended(exited.name, self._supervisor.names())
+            self._logs.ended(exited.name, self._workers.names())
 
     # ------------------------------------------------------------ leaving
 
     def _is_done(self) -> bool:
-        if self._supervisor.has_any():
+        if self._workers.has_any():
             return False
         now = time.monotonic()
         alone = self._link.welcome is None

@@ -33,6 +33,7 @@ from libtask.worker.last_output import of_ended
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from libtask.origin import Origin
     from libtask.worker.options import WorkerOptions
 
 GIB = 1 << 30
@@ -72,6 +73,8 @@ class Supervisor:
         self._children: dict[int, Child] = {}
         self._ended: list[WorkerExited] = []
         """Workers that have ended, whose descendants may still exist."""
+        self._spared: set[int] = set()
+        """Children that are not workers; see `spare`."""
         become_subreaper()
         self._groups = find_groups()
         self._memory_kills = OutOfMemoryKills()
@@ -91,8 +94,29 @@ class Supervisor:
     def has_any(self) -> bool:
         return bool(self._children or self._ended)
 
-    def start(self, options: WorkerOptions) -> None:
+    def spare(self, pid: int) -> None:
+        """Leave a child alone that is not a worker, until it has ended."""
+        self._spared.add(pid)
+
+    def end_spared(self, pid: int) -> None:
+        """Kill a spared child with its descendants."""
+        if pid in self._spared:
+            self._spared.discard(pid)
+            kill_with_descendants([pid])
+
+    def report_ended(self, exited: WorkerExited) -> None:
+        """Report a worker that another process started, once its processes have ended.
+
+        They are children of this process by now: the other process has ended, too.
+        """
+        self._ended.append(exited)
+
+    def start(self, options: WorkerOptions, origin: Origin | None = None) -> None:
         """Start a worker.
+
+        Args:
+            options: its options.
+            origin: the environment that it takes on; None: that of this process.
 
         Raises:
             OSError: the system has no process for it.
@@ -107,7 +131,7 @@ class Supervisor:
             self._is_clear(options.name)  # removes its group
             raise
         if pid == 0:
-            run_worker(options, group)
+            run_worker(options, group, origin)
         reach("launcher.forked")
         self._children[pid] = Child(options, pid)
 
@@ -144,9 +168,10 @@ class Supervisor:
                 self._note_end(ended.si_pid, os.waitstatus_to_exitcode(status))
 
     def _note_end(self, pid: int, status: int) -> None:
+        self._spared.discard(pid)
         child = self._children.pop(pid, None)
         if child is None:
-            return  # an orphan of an ended worker
+            return  # an orphan of an ended worker, or a spared process
         how, why = describe(status), self._why(child, status)
         page = child.options.page
         record = page.read() if page is not None else None
@@ -213,9 +238,10 @@ class Supervisor:
         """Kill the descendants of ended workers; report workers without any left.
 
         Orphans of living workers become their children, so every child of the launcher
-        that is not a worker descends from an ended one.
+        that is not a worker or spared descends from an ended one.
         """
-        orphans = [pid for pid in children_of(os.getpid()) if pid not in self._children]
+        known = self._children.keys() | self._spared
+        orphans = [pid for pid in children_of(os.getpid()) if pid not in known]
         kill_with_descendants(orphans)
         waiting = []
         for exited in self._ended:

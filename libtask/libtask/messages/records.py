@@ -145,6 +145,9 @@ class TaskSpec(Record, frozen=True):
     another."""
     attachments: Annotated[list[Name], entries(MAX_ATTACHMENTS)] = []
     """Names of the attachments that it needs to start; see `attachments`."""
+    from_origin: bool = False
+    """Whether the last attachment is the interpreter, module path and environment that it
+    runs with; else it runs with those of the launcher. See `origin`."""
     preemptible: bool = True
     """Whether it can be stopped to continue elsewhere."""
     grace_s: Annotated[float, msgspec.Meta(ge=0, le=MAX_GRACE_S)] = 0.0
@@ -167,6 +170,11 @@ class TaskSpec(Record, frozen=True):
     """Maximum number of members of its array that run at once; 0: any number."""
     resumes: Annotated[str, msgspec.Meta(pattern=SNAPSHOTS_NAME)] = ""
     """Name of the snapshots of an ended task that it continues; set by a requeue only."""
+
+    @property
+    def origin(self) -> str:
+        """Name of the attachment with its origin; empty: it has none."""
+        return self.attachments[-1] if self.from_origin and self.attachments else ""
 
 
 def dependencies(spec: TaskSpec) -> list[int]:

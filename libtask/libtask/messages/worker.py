@@ -31,6 +31,8 @@ class StartWorkers(Message, frozen=True):
     """Start a worker with each name."""
 
     names: list[str]
+    origin: str = ""
+    """Attachment with their interpreter, module path and environment; empty: the launcher's."""
 
 
 class KillWorker(Message, frozen=True):

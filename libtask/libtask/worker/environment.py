@@ -110,6 +110,7 @@ class Folder:
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from error
         self._path = path
+        os.environ["PWD"] = path
 
 
 def _changed(app: str) -> int:

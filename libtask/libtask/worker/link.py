@@ -85,6 +85,10 @@ class Link:
         """Make `receive` return without a message when `descriptor` is readable."""
         self._poller.register(descriptor, zmq.POLLIN)
 
+    def sleep_on(self, descriptor: int) -> None:
+        """End the effect of `wake_on`."""
+        self._poller.unregister(descriptor)
+
     def receive(self, timeout_ms: int) -> FromDaemon | None:
         """Return the next message; None: none arrived in time.
 

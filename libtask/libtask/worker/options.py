@@ -37,6 +37,7 @@ class WorkerOptions:
             Uses SIGALRM and the interval timer, so the process must be dedicated.
         processes: maximum processes and threads of its user; 0: unlimited.
         page: page for its current phase; None: not recorded.
+        origin: name of the attachment with its origin; empty: that of its launcher.
 
     """
 
@@ -50,6 +51,7 @@ class WorkerOptions:
     disposal_s: float = 0.0
     processes: int = 0
     page: PhasePage | None = None
+    origin: str = ""
 
 
 class Lifetime:

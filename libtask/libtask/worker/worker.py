@@ -181,6 +181,7 @@ class Worker:
             epoch=epoch,
             own=self._options.own,
             resource=self._runs_on,
+            origin=self._options.origin,
         )
         # no message before the first connection
         lost_at = self._link.silent_since if self._pending.message else 0.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hetd.workers.pool import SPARE, WorkerPool
+from hetd.tasks.worker_key import WorkerKey
+from hetd.workers.pool import SPARE, SPARE_OF_ALL, WorkerPool
 from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Sent, a_peer
 
@@ -127,7 +128,7 @@ def test_spare_workers_retire(pool: Pool) -> None:
         pool.come(name)
 
     retired = [route for route, message in pool.sent.messages]
-    assert retired == ["w2@1000", "w3@1000"]
+    assert retired == ["w0@1000", "w1@1000"]
 
 
 # ---------------------------------------------------------------- giving up
@@ -377,3 +378,89 @@ def test_a_launcher_tells_of_the_ends_of_its_own_workers_only(pool: Pool) -> Non
 
     pool.launcher_came(a_peer("again", USER, 78), [asked])
     assert pool.supervised(USER, asked), "it says so itself"
+
+
+# ---------------------------------------------------------------- origins
+
+
+HERE, THERE = WorkerKey("a" * 64), WorkerKey("a" * 64, "/home/ann")
+
+
+def idle(pool: Pool, key: WorkerKey, task: int = 1) -> str:
+    """Have a worker come for a task of a key, and end the task."""
+    pool.bind(task, USER, 1, key)
+    name = pool.asked()[-1]
+    pool.come(name, origin=key.origin)
+    pool.release(task)
+    return name
+
+
+def test_a_worker_is_asked_for_by_the_origin_of_the_task(pool: Pool) -> None:
+    pool.launcher()
+
+    pool.bind(1, USER, 1)
+    pool.bind(2, USER, 1, THERE)
+
+    asked = pool.sent.to(f"launcher{USER}", m.StartWorkers)
+    assert asked == [m.StartWorkers(["7-1"]), m.StartWorkers(["7-2"], THERE.origin)]
+
+
+def test_a_worker_serves_only_tasks_of_its_key(pool: Pool) -> None:
+    pool.launcher()
+    warm = idle(pool, THERE)
+
+    pool.bind(2, USER, 1, HERE)
+    pool.send(2, a_run(2))
+    pool.bind(3, USER, 1, THERE)
+    pool.send(3, a_run(3))
+
+    assert pool.sent.to(f"{warm}@{USER}", m.Run) == [a_run(3)]
+    assert pool.asked() == ["7-1", "7-2"]
+    pool.check()
+
+
+def test_a_waiting_task_of_another_key_keeps_no_worker_from_its_own(pool: Pool) -> None:
+    pool.launcher()
+    pool.bind(1, USER, 1, HERE)
+    pool.bind(2, USER, 1, THERE)
+    pool.send(2, a_run(2))
+
+    pool.come("7-2", origin=THERE.origin)
+
+    assert pool.sent.to(f"7-2@{USER}", m.Run) == [a_run(2)]
+    assert [each.task for each in pool.waiting(USER)] == [1]
+
+
+def test_the_failed_start_of_a_worker_is_that_of_its_own_task(pool: Pool) -> None:
+    pool.launcher()
+    pool.bind(1, USER, 1, HERE)
+    pool.bind(2, USER, 1, THERE)
+
+    failed = pool.failed_to_start(USER, "7-2")
+
+    assert failed is not None
+    assert failed.task == 2
+
+
+def test_the_least_recently_used_worker_leaves_first(pool: Pool) -> None:
+    pool.launcher()
+    keys = [WorkerKey(str(number)) for number in range(SPARE_OF_ALL + 1)]
+    names = [idle(pool, key) for key in keys[:-1]]
+    pool.bind(2, USER, 1, keys[0])
+    pool.release(2)  # used again
+
+    idle(pool, keys[-1])
+
+    assert pool.sent.to(f"{names[0]}@{USER}", m.Retire) == []
+    assert pool.sent.to(f"{names[1]}@{USER}", m.Retire) == [m.Retire()]
+    pool.check()
+
+
+def test_a_worker_of_an_earlier_daemon_serves_tasks_of_its_origin(pool: Pool) -> None:
+    pool.launcher()
+    pool.come("6-1", origin=HERE.origin)
+
+    pool.bind(1, USER, 1, HERE)
+    pool.send(1, a_run(1))
+
+    assert pool.sent.to(f"6-1@{USER}", m.Run) == [a_run(1)]

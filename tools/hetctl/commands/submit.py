@@ -16,6 +16,7 @@ from hetctl.completing import selectors as selectors_there
 from hetctl.options import assignments, connect, submitting
 from hetctl.output import emit, say
 from hetctl.submission.conditions import conditions, dependencies
+from hetctl.submission.interpreter import OPTION, become_chosen, refused
 from hetctl.submission.programs import (
     KINDS,
     NAMES,
@@ -24,6 +25,7 @@ from hetctl.submission.programs import (
     able_kinds,
     attachments_of,
     environment_options,
+    export_of,
     program_options,
     read_script,
     resources_in,
@@ -84,6 +86,8 @@ class Submit(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args, words = parted(args)
+        if not ctx.resilient_parsing:
+            args = become_chosen(args)
         ctx.meta[WORDS] = words
         helps = {"-h", "--help"} & set(args)
         if args and not args[0].startswith("-") and helps and not is_script(args[0]):
@@ -278,6 +282,13 @@ def scheduled(function: Any) -> Any:
     help="Submit one task per index, e.g. 0-99; {index} in values and names is replaced. "
     "0-999%8: at most 8 of them run at once.",
 )
+@click.option(
+    OPTION,
+    metavar="PATH",
+    callback=refused,
+    expose_value=False,
+    help="Interpreter of the application, which has hetd installed.  [default: hetctl's]",
+)
 @program_options
 @submitting
 @click.pass_context
@@ -313,7 +324,7 @@ def submit_command(
             for each, task in tasks
         ]
         handles = client.submit_specs(
-            [spec for spec in specs for _ in range(given["count"])]
+            [spec for spec in specs for _ in range(given["count"])], export_of(given)
         )
         given["label"] = filled(name, {"index": "*"}) if given["array"] else None
         return finish(client, handles, given)
@@ -647,7 +658,7 @@ def batch_command(file: Path, *, check: bool, job: str, **given: Any) -> int:
         specs = BatchFile(file, environments, dict(kinds), job=job).read()
         if check:
             return _checked(file, len(specs), resources=True, as_json=given["as_json"])
-        return finish(client, client.submit_specs(specs), given)
+        return finish(client, client.submit_specs(specs, export_of(given)), given)
 
 
 def _checked(file: Path, count: int, *, resources: bool, as_json: bool) -> int:

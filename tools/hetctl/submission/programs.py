@@ -18,9 +18,11 @@ import click
 from hetctl.submission.variants import filled
 from hetctl.units import Duration
 from libtask.attachments import FOLDER, Attachments
+from libtask.client.origins import Export
 from libtask.commands.command import FIELDS, Command, label_of, split
 from libtask.endpoint import launcher_folder
 from libtask.errors import InputError
+from libtask.origin import exported
 from libtask.wording import one_line
 
 if TYPE_CHECKING:
@@ -29,11 +31,8 @@ if TYPE_CHECKING:
     from libtask.client.client import Client
 
 KINDS = ("cpu", "gpu", "fpga")
-ENVIRONMENT_BYTES = 256 << 10
 SCRIPT_BYTES = 1 << 20
-"""Size limits of one environment and of one script."""
-ALWAYS = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER")
-"""Variables that a command always has."""
+"""Maximum bytes of a script."""
 
 
 class Signal(click.ParamType[int]):
@@ -103,7 +102,7 @@ def _options() -> list[Callable[[Any], Any]]:
 
 
 def _environment_options() -> list[Callable[[Any], Any]]:
-    """Return the options for the environment of programs."""
+    """Return the options for the environment of programs and applications."""
     return [
         click.option(
             "--env",
@@ -122,14 +121,14 @@ def _environment_options() -> list[Callable[[Any], Any]]:
 
 
 def environment_options(function: Any) -> Any:
-    """Add the options for the environment of programs."""
+    """Add the options for the environment of programs and applications."""
     for option in reversed(_environment_options()):
         function = option(function)
     return function
 
 
 def program_options(function: Any) -> Any:
-    """Add the options for programs only."""
+    """Add the options of programs."""
     for option in reversed(_options()):
         function = option(function)
     return function
@@ -140,8 +139,6 @@ NAMES = frozenset(
     | {
         "output",
         "error",
-        "variables",
-        "export",
         "stop_signal",
         "grace",
         "resumable",
@@ -201,7 +198,7 @@ class Program:
             "argv": list(self.words),
             "by_kind": self.by_kind(),
             "able": list(able),
-            "environment": attachments.keep(environment(given)),
+            "environment": attachments.keep(environment(export_of(given))),
             "folder": str(attachments.path),
             "name": given["name"] or self.label,
             "umask": current_umask(),
@@ -253,7 +250,9 @@ class Environments:
         if key not in self._kept:
             pairs = tuple(f"{name}={value}" for name, value in own.items())
             variables = (*self._variables, *pairs)
-            content = environment({"export": self._export, "variables": variables})
+            content = environment(
+                export_of({"export": self._export, "variables": variables})
+            )
             self._kept[key] = (
                 "" if self._attachments is None else self._attachments.keep(content)
             )
@@ -277,37 +276,31 @@ def variant_of(command: Command, variant: Mapping[str, Any]) -> Command:
     )
 
 
-def environment(given: Mapping[str, Any]) -> bytes:
-    """Return the environment of a program in its stored form.
+def export_of(given: Mapping[str, Any]) -> Export:
+    """Return the variables that tasks get from this environment.
 
     Raises:
-        click.UsageError: an option is not KEY=VALUE, or the environment is too large.
+        click.UsageError: an option is not KEY=VALUE.
 
     """
-    found = _exported(given["export"])
+    variables: dict[str, str] = {}
     for text in given["variables"]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.UsageError(f"--env: expected KEY=VALUE, got {text!r}")
-        found[key] = value
-    pairs = sorted(f"{key}={value}" for key, value in found.items())
-    content = b"\0".join(os.fsencode(pair) for pair in pairs)
-    if len(content) > ENVIRONMENT_BYTES:
-        raise click.UsageError(
-            f"the environment has {len(content)} bytes, at most {ENVIRONMENT_BYTES}; "
-            "pass fewer variables: --export A,B"
-        )
-    return content
+        variables[key] = value
+    return Export(given["export"], variables)
 
 
-def _exported(export: str) -> dict[str, str]:
-    if export == "all":
-        return dict(os.environ)
-    names = () if export == "none" else tuple(map(str.strip, export.split(",")))
-    absent = [name for name in names if name not in os.environ]
-    if absent:
-        raise click.UsageError(f"--export: there is no variable {absent[0]!r}")
-    return {key: os.environ[key] for key in (*ALWAYS, *names) if key in os.environ}
+def environment(export: Export) -> bytes:
+    """Return the environment of a program in its stored form.
+
+    Raises:
+        InputError: it is too large, or lacks an exported variable.
+
+    """
+    found = exported(export.names, export.variables)
+    return b"\0".join(b"%s=%s" % pair for pair in sorted(found.items()))
 
 
 def resources_in(kinds: Mapping[str, str], words: Iterable[str]) -> list[str]:

@@ -103,6 +103,13 @@ def test_a_train_contains_only_tasks_of_one_owner_and_priority(node: Harness) ->
     assert orders(node.handle(finished(1)[0])) == [(4, None)]
 
 
+def test_a_train_contains_only_tasks_of_the_same_workers(node: Harness) -> None:
+    key = ("origin", "")
+    tasks = [a_task(1, "short", workers=key), a_task(2, "short")]
+
+    assert orders(node.handle_all(*tasks)) == [(1, None)]
+
+
 @pytest.mark.parametrize("fields", [{"single": True}, {"preemptible": False}])
 @pytest.mark.parametrize("place", [1, 2])
 def test_single_and_nonpreemptible_tasks_are_in_no_train(
