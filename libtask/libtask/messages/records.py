@@ -40,8 +40,6 @@ from libtask.messages.base import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-SNAPSHOTS_NAME = "^([0-9]{1,19}-[0-9a-f]{1,16})?$"
-"""Pattern of the name of a task's snapshots, which is also that of their folder."""
 Reason = Annotated[str, msgspec.Meta(max_length=2000)]
 """A line that is stored with a task."""
 
@@ -168,7 +166,7 @@ class TaskSpec(Record, frozen=True):
     """Name that the members of one array of a user share; empty: it is in none."""
     at_once: Annotated[int, msgspec.Meta(ge=0, le=MAX_AT_ONCE)] = 0
     """Maximum number of members of its array that run at once; 0: any number."""
-    resumes: Annotated[str, msgspec.Meta(pattern=SNAPSHOTS_NAME)] = ""
+    resumes: NameText = ""
     """Name of the snapshots of an ended task that it continues; set by a requeue only."""
 
     @property
