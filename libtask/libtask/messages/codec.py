@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+import threading
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgpack
@@ -134,17 +134,40 @@ def _decode(frame: bytes, kinds: dict[str, Any], unpack: Callable[[bytes], Any])
         ) from error
 
 
-@cache
-def _decoder_to_daemon() -> msgspec.msgpack.Decoder[ToDaemon]:
-    """Make the decoder at its first use: it takes as long as a tenth of a client's start."""
-    return msgspec.msgpack.Decoder(ToDaemon)
+class _Decoder:
+    """A decoder that is made at its first use: it takes a tenth of a client's start.
+
+    Args:
+        messages: union of the messages.
+
+    """
+
+    _making = threading.Lock()
+    """Two threads that let msgspec examine a type at the same time crash the process."""
+
+    def __init__(self, messages: Any) -> None:
+        self._messages = messages
+        self._made: msgspec.msgpack.Decoder[Any] | None = None
+
+    def decode(self, frame: bytes) -> Any:
+        """Decode a frame.
+
+        Raises:
+            ValueError: it is none of the messages.
+
+        """
+        made = self._made
+        return (self._make() if made is None else made).decode(frame)
+
+    def _make(self) -> msgspec.msgpack.Decoder[Any]:
+        with self._making:
+            if self._made is None:
+                self._made = msgspec.msgpack.Decoder(self._messages)
+            return self._made
 
 
-@cache
-def _decoder_from_daemon() -> msgspec.msgpack.Decoder[FromDaemon]:
-    return msgspec.msgpack.Decoder(FromDaemon)
-
-
+_TO_DAEMON_DIRECTLY = _Decoder(ToDaemon)
+_FROM_DAEMON_DIRECTLY = _Decoder(FromDaemon)
 _UNREADABLE = (ValueError, RecursionError, msgspec.MsgspecError)
 """Exceptions of a decoder; decoding by way of plain values then locates the error."""
 _WITH_CHECKPOINT = frozenset({Progress, Yielded, SnapshotTaken, Resumed})
@@ -162,7 +185,7 @@ def _straight(frame: bytes) -> ToDaemon | None:
     if len(frame) > UNCOUNTED:
         return None
     try:
-        message = _decoder_to_daemon().decode(frame)
+        message: ToDaemon = _TO_DAEMON_DIRECTLY.decode(frame)
     except _UNREADABLE:
         return None
     return None if _holds_any_values(message) else message
@@ -228,7 +251,7 @@ def decode_from_daemon(frame: bytes) -> FromDaemon:
 
     """
     try:
-        message: FromDaemon = _decoder_from_daemon().decode(frame)
+        message: FromDaemon = _FROM_DAEMON_DIRECTLY.decode(frame)
     except _UNREADABLE:
         message = _decode(frame, _FROM_DAEMON, _unpack_trusted)
     return message

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hetd.tasks.journal import Journal
+from hetd.tasks.page import decode
 from libtask.messages import ENDED
 from torture.history import Found, complaints
 from torture.simulation.disk import SimulatedStore
@@ -54,12 +55,23 @@ def final_complaints(setup: Setup) -> list[str]:
         *filter(None, owners),
         *_before_their_turn(pages),
         *_overheard(setup, pages),
+        *_stored_as_unfinished(setup),
     ]
 
 
+def _store(setup: Setup) -> SimulatedStore:
+    return SimulatedStore(setup.daemon.disk, setup.world, lambda: None, lambda _: None)
+
+
+def _stored_as_unfinished(setup: Setup) -> Iterator[str]:
+    """Complain of ended tasks that no retention would ever remove."""
+    for page in map(decode, _store(setup).unfinished()):
+        if page.state in ENDED:
+            yield f"task {page.id} is {page.state} and stored as unfinished"
+
+
 def _stored(setup: Setup) -> Iterator[TaskPage]:
-    store = SimulatedStore(setup.daemon.disk, setup.world, lambda: None, lambda _: None)
-    journal = Journal(store)
+    journal = Journal(_store(setup))
     journal.restore(0.0)
     return journal.newest(None, ALL)
 

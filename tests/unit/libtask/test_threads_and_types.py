@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PROGRAM = """
+import pytest
+
+CONVERT = """
 import dataclasses, sys, threading
 from libtask import Task
 from libtask.parameters import build
@@ -40,9 +42,31 @@ print("wrong:", wrong)
 """
 
 
-def test_threads_convert_parameters_of_the_same_new_type() -> None:
+DECODE = """
+import sys, threading
+from libtask.messages import Register, Registered, decode_from_daemon, encode
+
+sys.setswitchinterval(1e-6)
+frame = encode(Registered(protocol=1, version="x", pid=1, launcher=False))
+start, found = threading.Barrier(8), []
+
+def decode():
+    start.wait()
+    found.append(decode_from_daemon(frame).version)
+
+threads = [threading.Thread(target=decode) for _ in range(8)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+print("wrong:", [each for each in found if each != "x"])
+"""
+
+
+@pytest.mark.parametrize("program", [CONVERT, DECODE], ids=["convert", "decode"])
+def test_threads_meet_a_type_for_the_first_time(program: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
 
     assert (done.returncode, done.stdout) == (0, "wrong: []\n"), done.stderr
