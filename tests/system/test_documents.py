@@ -112,7 +112,6 @@ class Judge:
 
 
 @pytest.mark.timeout(600)  # some sixty processes, on a machine that may be busy
-@pytest.mark.timeout(600)  # some fifty commands, on a machine that may be loaded
 def test_real_output_is_as_its_schema_says(
     private_daemon: Callable[..., PrivateDaemon], tmp_path: Path
 ) -> None:

@@ -64,7 +64,7 @@ def _store(setup: Setup) -> SimulatedStore:
 
 
 def _stored_as_unfinished(setup: Setup) -> Iterator[str]:
-    """Complain of ended tasks that no retention would ever remove."""
+    """Find ended tasks that are stored as unfinished, so that retention never removes them."""
     for page in map(decode, _store(setup).unfinished()):
         if page.state in ENDED:
             yield f"task {page.id} is {page.state} and stored as unfinished"
