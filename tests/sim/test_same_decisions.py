@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hetd.tasks.worker_key import WorkerKey
     from hetd.workers.pool import WorkerPool
     from hetsched.actions import Action
     from hetsched.events import Event
@@ -68,7 +69,7 @@ class NotingPool:
     def gather(self) -> bool:
         return False
 
-    def bind(self, task: int, uid: int, epoch: int) -> None:
+    def bind(self, task: int, uid: int, epoch: int, key: WorkerKey) -> None:
         """Every task has its worker."""
 
     def follow(self, task: int, uid: int, epoch: int, leader: int) -> None:
