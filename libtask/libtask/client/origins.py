@@ -82,7 +82,7 @@ class OriginFiles:
     def _name_of(self, export: Export) -> str:
         state = (_variables(), sys.path.copy(), os.getcwd(), export)  # noqa: PTH109  for speed
         now = time.monotonic()
-        if state != self._known or now > self._until:
+        if state != self._known or now > self._until or not self._is_there():
             origin = here(exported(export.names, export.variables))
             try:
                 self._name = self._folder().keep(packed(origin))
@@ -91,6 +91,10 @@ class OriginFiles:
                 raise HetError(text) from error
             self._known, self._until = state, now + KEPT_S
         return self._name
+
+    def _is_there(self) -> bool:
+        """Whether the file is still there: the user's own tasks may remove it."""
+        return os.path.exists(self._folder().path / self._name)  # noqa: PTH110  for speed
 
     def _folder(self) -> Attachments:
         if self._attachments is None:
