@@ -36,9 +36,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     ranks = {folder: rank for rank, folder in enumerate(FOLDERS)}
     items.sort(key=lambda item: ranks.get(_folder(item), len(ranks)))
-    for item in items:
-        if _folder(item) in WITH_PROCESSES:
-            item.add_marker(pytest.mark.flaky(reruns=1))
+    if items and items[0].config.pluginmanager.has_plugin("rerunfailures"):
+        for item in items:
+            if _folder(item) in WITH_PROCESSES:
+                item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def _folder(item: pytest.Item) -> str:

@@ -109,14 +109,18 @@ def test_a_daemon_that_goes_away_whenever_it_is_asked_is_given_up(
     def start() -> None:
         fakes.append(FakeDaemon(tmp_path / "s", answers={Control: crash}))
 
+    def keys() -> list[str]:
+        return [each.key for fake in fakes for each in fake.requests(Control)]
+
     start()
     refused = pytest.raises(DaemonUnreachableError, match="went away 5 times")
     with Client(tmp_path / "s") as client, refused:
         client.cancel(1)
-    until(lambda: len(fakes) == 6, "the end of the restarts")
+    until(lambda: len(fakes) == 1 + len(keys()), "the end of the restarts")
     fakes[-1].close()
-    keys = [each.key for fake in fakes for each in fake.requests(Control)]
-    assert (len(keys), len(set(keys))) == (5, 1)
+    # a connection may be lost before the request goes over it
+    assert 1 < len(keys()) <= 5
+    assert len(set(keys())) == 1
 
 
 def test_a_daemon_that_has_gone_already_needs_not_be_stopped(
