@@ -134,16 +134,12 @@ class SupervisedWorld(EventfulWorld):
             assert handled(again, events, now) == actions
 
 
-UNREPEATABLE = "learned"
-"""A known fault: it may decide otherwise when the same events are handled again."""
-
-
 # planners of batches take minutes for all of it on a busy machine
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("policy", "at_once"),
     [
-        *((policy, None) for policy in POLICIES if policy != UNREPEATABLE),
+        *((policy, None) for policy in POLICIES),
         ("finish-time", 1),
         ("migration", 2),
     ],

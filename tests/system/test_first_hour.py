@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from system.private_daemon import SETTINGS, opened
 from system.test_docs import DOCS, blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from system.private_daemon import PrivateDaemon
 
 PAGE = "first-hour.md"
@@ -28,6 +31,22 @@ ELSEWHERE = {
     "train.py",
 }
 """Examples that other tests read or run."""
+
+
+CPU = """
+[[resource]]
+name = "cpu"
+kind = "cpu"
+driver = "null"
+slots = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[PrivateDaemon]:
+    """A daemon without accelerators: null devices do not run the kernels of applications."""
+    with opened(SETTINGS + CPU) as opened_daemon:
+        yield opened_daemon
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from hetsched.planning.learned.placing import highest
 from hetsched.planning.learned.weights import (
     MOST_BYTES,
     SHAPES,
@@ -132,6 +133,14 @@ def test_a_changed_byte_is_refused_or_gives_other_numbers(place: int) -> None:
 def test_a_policy_without_weights_says_so() -> None:
     with pytest.raises(InputError, match="absolute path"):
         make_policy("learned", {"weights": "nothing"})
+
+
+def test_the_first_of_scores_that_differ_in_their_last_bits_is_chosen() -> None:
+    not_read: Any = None
+    alike = np.array([0.1, 0.7 - 1e-15, 0.7, 0.7 + 1e-15, 0.3])
+
+    assert highest(not_read, alike, 0) == 1
+    assert highest(not_read, np.array([0.1, 0.7, 0.8]), 0) == 2
 
 
 def test_the_file_is_named_in_a_refusal(tmp_path: Path) -> None:

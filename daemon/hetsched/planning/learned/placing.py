@@ -38,9 +38,17 @@ LOOK_AGAIN_S = 2.0
 """Seconds after which it decides again, if nothing else happens."""
 
 
+TIE = 1e-9
+"""Scores as close as this are equal.
+
+The last bits of a product of matrices depend on where the matrices lie in memory, so like
+resources get scores that differ by chance.
+"""
+
+
 def highest(seen: DecisionInput, scores: Floats, now: Nanoseconds) -> int:
-    """Choose the highest score."""
-    return int(np.argmax(scores))
+    """Choose the highest score, and the first of equal ones."""
+    return int(np.argmax(scores >= scores.max() - TIE))
 
 
 class NetworkRule:
