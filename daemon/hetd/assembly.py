@@ -27,12 +27,15 @@ from hetd.reports.snapshots import SnapshotReports
 from hetd.reports.worker_reports import WorkerReports
 from hetd.requests import Service
 from hetd.requests.ended_tasks import EndedTaskRequests
+from hetd.requests.explain import ExplainRequests
 from hetd.requests.idempotency import IdempotencyKeys
 from hetd.requests.listing import ListRequests
 from hetd.requests.models import ModelRequests
+from hetd.requests.notes import NoteRequests
 from hetd.requests.out_of_space import OutOfSpace
 from hetd.requests.permissions import Permissions
-from hetd.requests.resources import NodeRequests
+from hetd.requests.policies import PolicyRequests
+from hetd.requests.resources import ResourceRequests
 from hetd.requests.status import StatusRequests
 from hetd.requests.storage_quota import StorageQuota
 from hetd.requests.submit import SubmitRequests
@@ -205,6 +208,7 @@ def make_service(parts: Parts, store: Store, subscriptions: Subscriptions) -> Se
     journal, clock, config = parts.journal, parts.clock, parts.config
     rights = Permissions(config, journal, clock)
     quota = StorageQuota(config, journal, store)
+    notes = NoteRequests(clock, journal, store)
     submission = SubmitRequests(
         runtime=parts.runtime,
         clock=clock,
@@ -224,10 +228,22 @@ def make_service(parts: Parts, store: Store, subscriptions: Subscriptions) -> Se
         submission=submission,
         past=EndedTaskRequests(journal, parts.pool, rights, submission),
         tasks=_task_requests(parts, rights),
+        explanation=ExplainRequests(
+            parts.scheduler, parts.estimates, parts.pool, parts.health, rights
+        ),
         listing=ListRequests(journal, rights, parts.estimates, parts.scheduler.system),
         status=_status_requests(parts, store, subscriptions, rights),
         models=_model_requests(parts, rights),
-        node=_node_requests(parts, store, rights),
+        resources=_resource_requests(parts, notes, rights),
+        policies=PolicyRequests(
+            runtime=parts.runtime,
+            clock=clock,
+            config=config,
+            settings=parts.settings,
+            notes=notes,
+            rights=rights,
+        ),
+        notes=notes,
         usage=UsageRequests(config, journal, rights),
     )
 
@@ -294,12 +310,8 @@ def _task_requests(parts: Parts, rights: Permissions) -> TaskRequests:
         clock=parts.clock,
         config=parts.config,
         devices=parts.devices,
-        scheduler=parts.scheduler,
-        estimates=parts.estimates,
         journal=parts.journal,
-        pool=parts.pool,
         commands=parts.commands,
-        health=parts.health,
         rights=rights,
     )
 
@@ -332,20 +344,19 @@ def _model_requests(parts: Parts, rights: Permissions) -> ModelRequests:
     )
 
 
-def _node_requests(parts: Parts, store: Store, rights: Permissions) -> NodeRequests:
-    return NodeRequests(
+def _resource_requests(
+    parts: Parts, notes: NoteRequests, rights: Permissions
+) -> ResourceRequests:
+    return ResourceRequests(
         runtime=parts.runtime,
         clock=parts.clock,
-        config=parts.config,
-        lifecycle=parts.lifecycle,
         devices=parts.devices,
         scheduler=parts.scheduler,
-        journal=parts.journal,
         settings=parts.settings,
         metering=parts.metering,
         circuits=parts.circuits,
         health=parts.health,
-        store=store,
+        notes=notes,
         rights=rights,
     )
 

@@ -34,7 +34,7 @@ import msgpack
 import msgspec
 
 from hetd.daemon import GarbageCollector
-from hetd.requests.resources import MOST_NOTES
+from hetd.requests.notes import MOST_NOTES
 from libtask import messages as m
 from libtask.errors import InputError
 from torture.bodies import ADMIN, USERS, WORKERS, Desk

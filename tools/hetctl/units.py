@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -85,6 +85,22 @@ def readable_joules(joules: float) -> str:
     return f"{1e3 * joules:.3g} mJ"
 
 
+class ParsedText(click.ParamType[Any]):
+    """An option whose value a function parses from its text; its ValueErrors are shown."""
+
+    parse: ClassVar[staticmethod[[str], Any]]
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 class Whole(click.IntRange):
     """A whole number on the command line that fits into a message."""
 
@@ -112,52 +128,39 @@ def parse_size(text: str) -> int:
     return int(size)
 
 
-class ByteSize(click.ParamType[int]):
+class ByteSize(ParsedText):
     """A size on the command line, in bytes."""
 
     name = "size"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return parse_size(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    parse = staticmethod(parse_size)
 
 
-class CoreCount(click.ParamType[int]):
+def parse_cores(text: str) -> int:
+    """Parse a number of processor cores, or `all`.
+
+    Raises:
+        ValueError: neither; the text shows the expected form.
+
+    """
+    if text == "all":
+        return ALL_CORES
+    if not (text.isdecimal() and 0 < int(text) <= MAX_CORES):
+        raise ValueError(f"expected a number of cores, or all; got {text!r}")
+    return int(text)
+
+
+class CoreCount(ParsedText):
     """A number of processor cores on the command line, or `all`."""
 
     name = "cores"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        if value == "all":
-            return ALL_CORES
-        text = str(value)
-        if not (text.isdecimal() and 0 < int(text) <= MAX_CORES):
-            self.fail(f"expected a number of cores, or all; got {text!r}", param, ctx)
-        return int(text)
+    parse = staticmethod(parse_cores)
 
 
-class Duration(click.ParamType[float]):
+class Duration(ParsedText):
     """A duration on the command line, in seconds."""
 
     name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    parse = staticmethod(parse_duration)
 
 
 # ------------------------------------------------------------ moments
@@ -165,30 +168,28 @@ class Duration(click.ParamType[float]):
 _TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 
-class Moment(click.ParamType[float]):
+class Moment(ParsedText):
     """A time, or a duration before now, in seconds since the epoch."""
 
     name = "time|duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return moment(value, now())
-        except (ValueError, OverflowError):
-            expected = "a time such as 2026-01-02T03:04 or 14:30, or a duration as 2h"
-            self.fail(f"expected {expected}, got {value!r}", param, ctx)
+    parse = staticmethod(lambda text: moment(text, now()))
 
 
 def moment(text: str, now_s: float) -> float:
     """Parse a time (of day: today's; without a zone: local), or a duration before now.
 
     Raises:
-        ValueError: the text is neither.
+        ValueError: the text is neither; the message shows the expected forms.
 
     """
+    try:
+        return _moment(text, now_s)
+    except (ValueError, OverflowError):
+        expected = "a time such as 2026-01-02T03:04 or 14:30, or a duration as 2h"
+        raise ValueError(f"expected {expected}, got {text!r}") from None
+
+
+def _moment(text: str, now_s: float) -> float:
     try:
         return now_s - parse_duration(text)
     except ValueError:
@@ -208,20 +209,11 @@ def _on_day(day: dt.date, text: str) -> float:
     return dt.datetime.fromisoformat(f"{day}T{hour.zfill(2)}:{rest}").timestamp()
 
 
-class Beginning(click.ParamType[float]):
+class Beginning(ParsedText):
     """A time from which a task may start, in seconds since the epoch."""
 
     name = "time|+duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return beginning(value, now())
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    parse = staticmethod(lambda text: beginning(text, now()))
 
 
 def beginning(text: str, now_s: float) -> float:

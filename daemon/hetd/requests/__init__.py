@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
     from hetd.lifecycle import Lifecycle
     from hetd.requests.ended_tasks import EndedTaskRequests
+    from hetd.requests.explain import ExplainRequests
     from hetd.requests.idempotency import IdempotencyKeys
     from hetd.requests.listing import ListRequests
     from hetd.requests.models import ModelRequests
+    from hetd.requests.notes import NoteRequests
     from hetd.requests.permissions import Permissions
-    from hetd.requests.resources import NodeRequests
+    from hetd.requests.policies import PolicyRequests
+    from hetd.requests.resources import ResourceRequests
     from hetd.requests.status import StatusRequests
     from hetd.requests.storage_quota import StorageQuota
     from hetd.requests.submit import SubmitRequests
@@ -48,10 +51,13 @@ class Service:
         submission: SubmitRequests,
         past: EndedTaskRequests,
         tasks: TaskRequests,
+        explanation: ExplainRequests,
         listing: ListRequests,
         status: StatusRequests,
         models: ModelRequests,
-        node: NodeRequests,
+        resources: ResourceRequests,
+        policies: PolicyRequests,
+        notes: NoteRequests,
         usage: UsageRequests,
     ) -> None:
         self._lifecycle = lifecycle
@@ -65,23 +71,28 @@ class Service:
             m.Requeue: past.requeue,
             m.DeleteTasks: past.forget,
             m.ListTasks: listing.list_tasks,
-            m.Explain: tasks.explain,
+            m.Explain: explanation.explain,
             m.Control: tasks.control,
             m.Amend: tasks.amend,
             m.Migrate: tasks.migrate,
-            m.Devices: node.devices,
+            m.Devices: resources.devices,
             m.Status: status.status,
             m.ShowConfig: status.config,
-            m.Drain: node.drain,
-            m.TestDevices: node.test,
-            m.Policies: node.policies,
-            m.Notes: node.notes,
-            m.Stop: node.stop,
+            m.Drain: resources.drain,
+            m.TestDevices: resources.test,
+            m.Policies: policies.policies,
+            m.Notes: notes.notes,
+            m.Stop: self._stop,
             m.AddSamples: models.learn,
             m.Models: models.models,
             m.DeleteSamples: models.forget,
             m.Usage: usage.usage,
         }
+
+    def _stop(self, peer: Peer, request: m.Stop) -> m.Message:
+        self.rights.require_admin(peer)
+        self._lifecycle.stop_requested = True
+        return m.Done(request.request)
 
     def answer(self, peer: Peer, request: m.Request) -> m.Request:
         """Carry out a request without interruption; return the reply or an `Error`."""

@@ -1,82 +1,62 @@
-"""Requests about the node as a whole: resources, policy, notes, stop."""
+"""Requests about the resources: describe, drain, test them."""
 
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from hetd.tasks.operator_settings import OperatorSetting
 from hetsched import events as e
-from hetsched.policies import (
-    all_policies,
-    describe_policy,
-    make_policy,
-    package_of,
-    parameters_of,
-)
 from hetsched.policy import uses_belief
 from hetsched.system import SECOND
 from libtask import messages as m
-from libtask.errors import InputError, NotFoundError
+from libtask.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hetd.clock import Clock
-    from hetd.config import ActiveConfig
     from hetd.devices.circuits import Circuits
     from hetd.devices.health import Health
     from hetd.devices.metering import Metering
-    from hetd.lifecycle import Lifecycle
+    from hetd.requests.notes import NoteRequests
     from hetd.requests.permissions import Permissions
     from hetd.runtime import Runtime
-    from hetd.store import Store
-    from hetd.tasks.journal import Journal
     from hetd.tasks.operator_settings import OperatorSettings
     from hetd.transport.router import Peer
     from hetsched.crowding import Crowding
     from hetsched.scheduler import Scheduler
 
 
-MOST_NOTES = 2000
-"""Maximum number of notes in one answer."""
-
-
-class NodeRequests:
-    """Handles requests about the node."""
+class ResourceRequests:
+    """Handles requests about the resources."""
 
     def __init__(  # noqa: PLR0913  the parts that it uses
         self,
         *,
         runtime: Runtime,
         clock: Clock,
-        config: ActiveConfig,
-        lifecycle: Lifecycle,
         devices: Mapping[str, m.DeviceInfo],
         scheduler: Scheduler,
-        journal: Journal,
         settings: OperatorSettings,
         metering: Metering,
         circuits: Circuits,
         health: Health,
-        store: Store,
+        notes: NoteRequests,
         rights: Permissions,
     ) -> None:
         self._runtime = runtime
         self._clock = clock
-        self._config = config
-        self._lifecycle = lifecycle
         self._devices = devices
         self._scheduler = scheduler
         self._system = scheduler.system
-        self._journal = journal
         self._settings = settings
         self._metering = metering
         self._circuits = circuits
         self._health = health
-        self._store = store
+        self._notes = notes
         self._rights = rights
 
     def devices(self, peer: Peer, request: m.Devices) -> m.Message:
@@ -131,7 +111,7 @@ class NodeRequests:
     def _drain(self, peer: Peer, name: str) -> None:
         self._settings.drain(name, OperatorSetting(peer.uid, self._clock.wall()))
         self._runtime.dispatch(e.ResourceDrained(name))
-        self._note(peer, "drained", f"{name} is drained", name)
+        self._notes.write(peer, "drained", f"{name} is drained", name)
 
     def _give_back(self, name: str) -> None:
         self._settings.resume(name)
@@ -149,61 +129,6 @@ class NodeRequests:
         wanted = [resource_named(self._devices, name) for name in request.resources]
         for name in [device.spec.name for device in wanted] or every:
             self._health.test(name, self._clock.now())
-        return m.Done(request.request)
-
-    def policies(self, peer: Peer, request: m.Policies) -> m.Message:
-        if request.set is not None and request.configured:
-            raise InputError("set, configured: expected one of them")
-        if request.set is not None:
-            self._set_policy(peer, request.set, request.parameters)
-        elif request.configured:
-            self._configured_policy(peer)
-        policy, setting = self._scheduler.policy, self._settings.policy
-        known = all_policies()
-        return m.PolicyInfo(
-            request.request,
-            policy_name(self._scheduler),
-            parameters_of(policy),
-            {name: describe_policy(kind) for name, kind in known.items()},
-            set=setting.describe() if setting is not None else "",
-            configured=self._config.value.policy,
-            packages={name: package_of(name) for name in known},
-        )
-
-    def _set_policy(self, peer: Peer, name: str, parameters: dict[str, Any]) -> None:
-        self._rights.require_admin(peer)
-        policy = make_policy(name, parameters)
-        now = self._clock.wall()
-        self._settings.choose(OperatorSetting(peer.uid, now, name, parameters))
-        self._runtime.change_policy(policy)
-        told = ", ".join(f"{key}={value}" for key, value in parameters.items())
-        text = f"policy {name}" + (f" with {told}" if told else "")
-        self._note(peer, "policy-set", text)
-
-    def _configured_policy(self, peer: Peer) -> None:
-        self._rights.require_admin(peer)
-        config = self._config.value
-        policy = make_policy(config.policy, config.policy_parameters)
-        self._settings.choose_configured()
-        self._runtime.change_policy(policy)
-        self._note(peer, "policy-set", f"policy {config.policy}, the configured one")
-
-    def notes(self, peer: Peer, request: m.Notes) -> m.Message:
-        if not 0 < request.limit <= MOST_NOTES:
-            raise InputError(f"limit: expected 1 to {MOST_NOTES}, got {request.limit}")
-        found = self._store.notes(request.since, request.limit)
-        return m.NoteList(request.request, [m.Note(*each) for each in found])
-
-    def _note(
-        self, peer: Peer, what: str, text: str, resource: str | None = None
-    ) -> None:
-        """Record what an administrator changed, with their uid."""
-        told = f"{text}, by uid {peer.uid}"
-        self._journal.record_note(self._clock.wall(), what, resource, told)
-
-    def stop(self, peer: Peer, request: m.Stop) -> m.Message:
-        self._rights.require_admin(peer)
-        self._lifecycle.stop_requested = True
         return m.Done(request.request)
 
 
@@ -246,9 +171,3 @@ def resource_named(devices: Mapping[str, m.DeviceInfo], name: str) -> m.DeviceIn
         offered = ", ".join(devices)
         raise NotFoundError(f"no resource {name!r}; there are: {offered}{hint}")
     return device
-
-
-def policy_name(scheduler: Scheduler) -> str:
-    """Return the name of the active policy."""
-    kind = type(scheduler.policy)
-    return next(name for name, known in all_policies().items() if known is kind)

@@ -10,7 +10,7 @@ import psutil
 import hetd
 from hetd.config import values
 from hetd.requests.permissions import names_of
-from hetd.requests.resources import policy_name
+from hetd.requests.policies import policy_name
 from hetsched import build
 from hetsched.system import SECOND
 from libtask import messages as m

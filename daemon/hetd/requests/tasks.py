@@ -1,4 +1,4 @@
-"""Requests about existing tasks: explain, cancel, hold, amend, move."""
+"""Requests that change existing tasks: cancel, hold, amend, move."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetd.requests.resources import policy_name, resource_named
+from hetd.requests.resources import resource_named
 from hetd.requests.slices import LOOKS, chunks, page_chunks
 from hetd.requests.submit import refuse_deadline, refuse_priority
 from hetsched import events as e
 from hetsched.ids import TaskId
-from hetsched.planning.explain import RESOURCE_LOST, explain
-from hetsched.tasks import State
 from libtask import messages as m
 from libtask.errors import InputError
 
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
     from hetd.clock import Clock
     from hetd.config import ActiveConfig
-    from hetd.devices.health import Health
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
     from hetd.runtime import Runtime
@@ -31,15 +28,10 @@ if TYPE_CHECKING:
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
     from hetd.workers.commands import Commands
-    from hetd.workers.pool import WorkerPool
-    from hetsched.estimates.table import EstimateTable
-    from hetsched.planning.explain import Prospect
-    from hetsched.scheduler import Scheduler
-    from hetsched.tasks import TaskRecord
 
 
 class TaskRequests:
-    """Handles requests about existing tasks."""
+    """Handles requests that change existing tasks."""
 
     def __init__(  # noqa: PLR0913  the parts that it uses
         self,
@@ -48,98 +40,17 @@ class TaskRequests:
         clock: Clock,
         config: ActiveConfig,
         devices: Mapping[str, m.DeviceInfo],
-        scheduler: Scheduler,
-        estimates: EstimateTable,
         journal: Journal,
-        pool: WorkerPool,
         commands: Commands,
-        health: Health,
         rights: Permissions,
     ) -> None:
         self._runtime = runtime
         self._clock = clock
         self._config = config
         self._devices = devices
-        self._scheduler = scheduler
-        self._system = scheduler.system
-        self._estimates = estimates
         self._journal = journal
-        self._pool = pool
         self._commands = commands
-        self._health = health
         self._rights = rights
-
-    # ------------------------------------------------------------ explain
-
-    def explain(self, peer: Peer, request: m.Explain) -> m.Explained:
-        page = self._rights.own(peer, request.id)
-        system = self._system
-        record = system.tasks.get(TaskId(page.id))
-        if record is None:
-            passive = "been " if page.state in ("cancelled", "dropped") else ""
-            because = f": {page.reason}" if page.reason else ""
-            why = f"has {passive}{page.state}{because}"
-            return m.Explained(
-                request.request,
-                page.id,
-                page.state.value,
-                why,
-                resource=page.resource,
-            )
-        found = explain(system, record)
-        return m.Explained(
-            request.request,
-            page.id,
-            page.state.value,
-            found.why + self._lack_of_worker(record),
-            policy_name(self._scheduler),
-            found.rule,
-            system.objective,
-            record.resource,
-            [self._prospect(record, each) for each in found.prospects],
-        )
-
-    def _lack_of_worker(self, record: TaskRecord) -> str:
-        """Return why a task waits for a worker; empty if it does not."""
-        pool, system = self._pool, self._system
-        owner = record.submitted.owner
-        kept_out = owner in system.unattended and record in system.deferred.get(
-            owner, ()
-        )
-        runs = record.state is State.RUNNING and pool.worker_of(record.id) is None
-        if not (kept_out or runs):
-            return ""
-        workers, waits = pool.of_user(owner), ", and waits for a worker"
-        if workers.launcher is None:
-            return f"{waits}: its owner's launcher is not there; a submit starts it"
-        if workers.hung:
-            pid = workers.hung_launcher
-            return f"{waits}: its owner's launcher, process {pid}, hangs; a submit replaces it"
-        return waits
-
-    def _prospect(self, record: TaskRecord, each: Prospect) -> m.Prospect:
-        resource = self._system.resources[each.resource]
-        possible = not each.note
-        return m.Prospect(
-            each.resource,
-            each.affinity,
-            each.remaining if possible else None,
-            each.spread if possible else None,
-            each.ahead,
-            each.wait if possible else None,
-            each.moving,
-            each.finish if possible else None,
-            self._estimates.confidence(record.row, resource) if possible else None,
-            self._note(each),
-        )
-
-    def _note(self, each: Prospect) -> str:
-        """Return why a task cannot run on a resource, with the reason of a lost resource."""
-        reason = self._health.reason(each.resource)
-        lost = each.note == RESOURCE_LOST and reason
-        return f"{each.note}: {reason}" if lost else each.note
-
-    # ------------------------------------------------------------ change
 
     def control(self, peer: Peer, request: m.Control) -> Steps:
         _refuse_odd(request)

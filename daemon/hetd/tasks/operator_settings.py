@@ -2,7 +2,7 @@
 
 They are stored, so that neither a crash nor an upgrade puts a broken board back into use.
 Settings for an absent resource or policy are kept: the next configuration may have it
-again. The runtime calls this at the start, and `NodeRequests` afterwards.
+again. The runtime calls this at the start; later, requests change them.
 """
 
 from __future__ import annotations

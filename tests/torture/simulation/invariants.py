@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from hetd.assembly import EPOCHS
-from hetd.requests.resources import policy_name
+from hetd.requests.policies import policy_name
 from hetsched.ids import TaskId
 from hetsched.tasks import State
 from libtask.errors import BugError

@@ -33,7 +33,14 @@ from hetctl.submission.programs import (
 )
 from hetctl.submission.scripts import content_of, is_script, options_in
 from hetctl.submission.variants import filled, indexes, limited, member
-from hetctl.units import Beginning, ByteSize, CoreCount, Duration, Whole
+from hetctl.units import (
+    Beginning,
+    ByteSize,
+    CoreCount,
+    Duration,
+    ParsedText,
+    Whole,
+)
 from hetctl.waiting import Manner, ranges, wait_for
 from libtask.documents import MAX_RETRIES
 from libtask.errors import DaemonUnreachableError, HetError, InputError, NotFoundError
@@ -55,21 +62,22 @@ if TYPE_CHECKING:
 MOST = 1_000_000
 
 
-class Array(click.ParamType[tuple[list[int], int]]):
+def parse_array(text: str) -> tuple[list[int], int]:
+    """Parse the indexes of an array, and the number of its tasks that run at once; 0: any.
+
+    Raises:
+        ValueError: not of this form; the text shows it.
+
+    """
+    listed, at_once = limited(text)
+    return indexes(listed), at_once
+
+
+class Array(ParsedText):
     """The indexes of an array, and the number of its tasks that run at once; 0: any."""
 
     name = "indexes"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            text, at_once = limited(value)
-            return indexes(text), at_once
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    parse = staticmethod(parse_array)
 
 
 WORDS = "hetctl.words"
@@ -163,94 +171,97 @@ def _one_gpu(_context: click.Context, parameter: click.Parameter, value: Any) ->
     return True
 
 
+SCHEDULING = [
+    click.option(
+        "--priority",
+        type=Whole(),
+        default=0,
+        help="Priority; higher ones run first within a queue.",
+    ),
+    click.option(
+        "--after",
+        multiple=True,
+        metavar="[CONDITION:]SELECTOR",
+        shell_complete=selectors_there,
+        help="Start after these tasks have completed; any:SELECTOR: have ended in any "
+        "way; notok:SELECTOR: have ended and not all completed.",
+    ),
+    click.option("--hold", is_flag=True, help="Hold until `hetctl release`."),
+    click.option(
+        "--on",
+        "resources",
+        multiple=True,
+        metavar="RESOURCE",
+        shell_complete=resources,
+        help="Run only on this resource, or on any resource of a kind such as gpu; "
+        "given several times, on one of them.",
+    ),
+    click.option(
+        "--gpus",
+        metavar="1",
+        callback=_one_gpu,
+        help="The same as --on gpu; a task gets one accelerator.",
+    ),
+    click.option(
+        "--gres",
+        metavar="gpu[:1]",
+        callback=_one_gpu,
+        help="The same, as Slurm has it.",
+    ),
+    click.option(
+        "--deadline",
+        type=Duration(),
+        help="Deadline, as a time after submission, e.g. 5s.",
+    ),
+    click.option(
+        "--overrun",
+        type=click.Choice(["continue", "stop"]),
+        default="continue",
+        help="Action at the deadline.  [default: continue]",
+    ),
+    click.option(
+        "--cores",
+        type=CoreCount(),
+        metavar="N|all",
+        help="Processor cores that the task needs; it waits until they are free.",
+    ),
+    click.option(
+        "--memory",
+        type=ByteSize(),
+        metavar="SIZE",
+        help="Memory that it needs: 4G.",
+    ),
+    click.option(
+        "--device-memory",
+        type=ByteSize(),
+        metavar="SIZE",
+        help="Memory that it needs of the device.",
+    ),
+    click.option(
+        "--time",
+        "time_limit",
+        type=Duration(),
+        help="Time for which the task may run, e.g. 30m; it is then cancelled.",
+    ),
+    click.option(
+        "--retries",
+        type=click.IntRange(0, MAX_RETRIES),
+        help="Times to run it again if it fails, after pauses of 1 s, 2 s, 4 s, ... 1 min.",
+    ),
+    click.option(
+        "--begin",
+        type=Beginning(),
+        help="Time from which the task may start: 22:00, +2h, 2026-01-02T03:04.",
+    ),
+    click.option("--name", default="", help="Label to select the task by."),
+    job_option,
+]
+"""The scheduling options, in the order of the help."""
+
+
 def scheduled(function: Any) -> Any:
     """Add the scheduling options."""
-    options = [
-        click.option(
-            "--priority",
-            type=Whole(),
-            default=0,
-            help="Priority; higher ones run first within a queue.",
-        ),
-        click.option(
-            "--after",
-            multiple=True,
-            metavar="[CONDITION:]SELECTOR",
-            shell_complete=selectors_there,
-            help="Start after these tasks have completed; any:SELECTOR: have ended in any "
-            "way; notok:SELECTOR: have ended and not all completed.",
-        ),
-        click.option("--hold", is_flag=True, help="Hold until `hetctl release`."),
-        click.option(
-            "--on",
-            "resources",
-            multiple=True,
-            metavar="RESOURCE",
-            shell_complete=resources,
-            help="Run only on this resource, or on any resource of a kind such as gpu; "
-            "given several times, on one of them.",
-        ),
-        click.option(
-            "--gpus",
-            metavar="1",
-            callback=_one_gpu,
-            help="The same as --on gpu; a task gets one accelerator.",
-        ),
-        click.option(
-            "--gres",
-            metavar="gpu[:1]",
-            callback=_one_gpu,
-            help="The same, as Slurm has it.",
-        ),
-        click.option(
-            "--deadline",
-            type=Duration(),
-            help="Deadline, as a time after submission, e.g. 5s.",
-        ),
-        click.option(
-            "--overrun",
-            type=click.Choice(["continue", "stop"]),
-            default="continue",
-            help="Action at the deadline.  [default: continue]",
-        ),
-        click.option(
-            "--cores",
-            type=CoreCount(),
-            metavar="N|all",
-            help="Processor cores that the task needs; it waits until they are free.",
-        ),
-        click.option(
-            "--memory",
-            type=ByteSize(),
-            metavar="SIZE",
-            help="Memory that it needs: 4G.",
-        ),
-        click.option(
-            "--device-memory",
-            type=ByteSize(),
-            metavar="SIZE",
-            help="Memory that it needs of the device.",
-        ),
-        click.option(
-            "--time",
-            "time_limit",
-            type=Duration(),
-            help="Time for which the task may run, e.g. 30m; it is then cancelled.",
-        ),
-        click.option(
-            "--retries",
-            type=click.IntRange(0, MAX_RETRIES),
-            help="Times to run it again if it fails, after pauses of 1 s, 2 s, 4 s, ... 1 min.",
-        ),
-        click.option(
-            "--begin",
-            type=Beginning(),
-            help="Time from which the task may start: 22:00, +2h, 2026-01-02T03:04.",
-        ),
-        click.option("--name", default="", help="Label to select the task by."),
-        job_option,
-    ]
-    for option in reversed(options):
+    for option in reversed(SCHEDULING):
         function = option(function)
     return function
 

@@ -1,0 +1,93 @@
+"""Requests about the policy: describe the policies, choose one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hetd.tasks.operator_settings import OperatorSetting
+from hetsched.policies import (
+    all_policies,
+    describe_policy,
+    make_policy,
+    package_of,
+    parameters_of,
+)
+from libtask import messages as m
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from hetd.clock import Clock
+    from hetd.config import ActiveConfig
+    from hetd.requests.notes import NoteRequests
+    from hetd.requests.permissions import Permissions
+    from hetd.runtime import Runtime
+    from hetd.tasks.operator_settings import OperatorSettings
+    from hetd.transport.router import Peer
+    from hetsched.scheduler import Scheduler
+
+
+class PolicyRequests:
+    """Handles requests about the policy."""
+
+    def __init__(  # noqa: PLR0913  the parts that it uses
+        self,
+        *,
+        runtime: Runtime,
+        clock: Clock,
+        config: ActiveConfig,
+        settings: OperatorSettings,
+        notes: NoteRequests,
+        rights: Permissions,
+    ) -> None:
+        self._runtime = runtime
+        self._clock = clock
+        self._config = config
+        self._scheduler = runtime.scheduler
+        self._settings = settings
+        self._notes = notes
+        self._rights = rights
+
+    def policies(self, peer: Peer, request: m.Policies) -> m.Message:
+        if request.set is not None and request.configured:
+            raise InputError("set, configured: expected one of them")
+        if request.set is not None:
+            self._set_policy(peer, request.set, request.parameters)
+        elif request.configured:
+            self._configured_policy(peer)
+        policy, setting = self._scheduler.policy, self._settings.policy
+        known = all_policies()
+        return m.PolicyInfo(
+            request.request,
+            policy_name(self._scheduler),
+            parameters_of(policy),
+            {name: describe_policy(kind) for name, kind in known.items()},
+            set=setting.describe() if setting is not None else "",
+            configured=self._config.value.policy,
+            packages={name: package_of(name) for name in known},
+        )
+
+    def _set_policy(self, peer: Peer, name: str, parameters: dict[str, Any]) -> None:
+        self._rights.require_admin(peer)
+        policy = make_policy(name, parameters)
+        now = self._clock.wall()
+        self._settings.choose(OperatorSetting(peer.uid, now, name, parameters))
+        self._runtime.change_policy(policy)
+        told = ", ".join(f"{key}={value}" for key, value in parameters.items())
+        text = f"policy {name}" + (f" with {told}" if told else "")
+        self._notes.write(peer, "policy-set", text)
+
+    def _configured_policy(self, peer: Peer) -> None:
+        self._rights.require_admin(peer)
+        config = self._config.value
+        policy = make_policy(config.policy, config.policy_parameters)
+        self._settings.choose_configured()
+        self._runtime.change_policy(policy)
+        self._notes.write(
+            peer, "policy-set", f"policy {config.policy}, the configured one"
+        )
+
+
+def policy_name(scheduler: Scheduler) -> str:
+    """Return the name of the active policy."""
+    kind = type(scheduler.policy)
+    return next(name for name, known in all_policies().items() if known is kind)
