@@ -27,6 +27,7 @@ from hetd.store import Retention, Store
 from hetd.store.lock import lock
 from hetd.systemd import Notifier, passed_socket, path_of
 from hetd.tasks.journal import Journal
+from hetd.tasks.stored_profiles import restore_profiles
 from hetd.transport.connection_guard import Allowance
 from hetd.transport.poller import Poller
 from hetd.transport.router import Router
@@ -243,6 +244,7 @@ def _assemble(
     estimates = EstimateTable(config.probing)
     for known in store.samples():
         estimates.enter(known)
+    restore_profiles(estimates.profiles, store.settings())
     return assemble(
         _devices(config),
         config,

@@ -251,6 +251,7 @@ def make_service(parts: Parts, store: Store, subscriptions: Subscriptions) -> Se
 def make_reports(parts: Parts) -> WorkerReports:
     """Make what takes the messages of launchers and workers."""
     clock, journal = parts.clock, parts.journal
+    learner = Calibration(clock, parts.scheduler, parts.estimates, journal)
     return WorkerReports(
         runtime=parts.runtime,
         clock=clock,
@@ -263,13 +264,14 @@ def make_reports(parts: Parts) -> WorkerReports:
         watchdog=parts.watchdog,
         metering=parts.metering,
         settings=parts.settings,
-        learner=Calibration(clock, parts.scheduler, parts.estimates, journal),
+        learner=learner,
         snapshots=SnapshotReports(
-            parts.runtime,
-            clock,
-            journal,
-            parts.pool,
-            KeptSnapshots(clock, parts.config, journal),
+            runtime=parts.runtime,
+            learner=learner,
+            clock=clock,
+            journal=journal,
+            pool=parts.pool,
+            kept=KeptSnapshots(clock, parts.config, journal),
         ),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from hetd.reports.profiles import ProfileLearner
 from hetsched.ids import TaskId
 from hetsched.policy import uses_belief
 from hetsched.system import SECOND
@@ -56,20 +57,52 @@ class Calibration:
         self._system = scheduler.system
         self._estimates = estimates
         self._journal = journal
+        self._profiles = estimates.profiles
+        self._runs = ProfileLearner(estimates.profiles, journal)
+
+    def work_done(self, page: TaskPage, progress: float) -> float:
+        """Return the share of a task's work in this share of its iterations."""
+        record = self._system.tasks.get(TaskId(page.id))
+        if record is None:
+            return progress
+        return self._profiles.done(record.row.type, progress)
+
+    def part_done(self, page: TaskPage, message: m.Progress) -> float:
+        """Return the share of reported strips in a task's work.
+
+        Returns:
+            0 if the time of these strips says little about the whole: the first ones may
+            hold a compilation.
+
+        """
+        record = self._system.tasks.get(TaskId(page.id))
+        if record is None or message.started is not None:
+            return 0.0
+        done, total = message.checkpoint.done, message.checkpoint.total
+        if not total:
+            return 1.0 if message.iterations else 0.0
+        return self._part(record, min(done / total, 1.0), message.iterations / total)
+
+    def _part(self, record: TaskRecord, end: float, share: float) -> float:
+        """Return the share in a task's work of a share of its iterations before `end`."""
+        return self._profiles.part(record.row.type, max(end - share, 0.0), end)
 
     def progressed(self, page: TaskPage, message: m.Progress) -> None:
         """Learn from strips on the way, but for the first: it may hold a compilation."""
-        total = message.checkpoint.total
         found = self._running(page)
-        if found is None or not total or message.seconds < WORTH_LEARNING_S:
+        if found is None:
             return
         record, resource = found
-        cut_short = record.preempting or record.cancelling is not None
-        if cut_short or message.started is not None:
+        slowdown = self._slowdown_of(record, resource)
+        self._runs.progressed(message, message.seconds / slowdown)
+        if message.seconds < WORTH_LEARNING_S:
             return
-        share = min(1.0, message.iterations / total)
-        if share > 0:
-            self._observe(record, resource, message.seconds / share, None)
+        cut_short = record.preempting or record.cancelling is not None
+        if cut_short or not message.checkpoint.total:
+            return
+        part = self.part_done(page, message)
+        if part > 0:
+            self._observe(record, resource, message.seconds / part / slowdown, None)
 
     def finished(self, page: TaskPage, message: m.Finished) -> None:
         """Record the last segment of a task, before the scheduler forgets it."""
@@ -78,13 +111,19 @@ class Calibration:
         if found is None or not share:
             return
         record, resource = found
-        computing = message.seconds / share
+        slowdown = self._slowdown_of(record, resource)
+        whole = len(counted(page.segments)) == 1
+        part = 1.0 if whole else self._part(record, 1.0, share)
+        if not part:
+            return
+        computing = message.seconds / part
         if message.seconds < WORTH_LEARNING_S and self._expected(
             record, resource, computing
         ):
             return
         setup = message.set_up + message.transfer_in + message.transfer_out
-        self._observe(record, resource, computing, setup)
+        changed = self._runs.finished(message, record.row.type, slowdown, whole=whole)
+        self._observe(record, resource, computing / slowdown, setup, replace=changed)
 
     def _expected(
         self, record: TaskRecord, resource: Resource, computing: float
@@ -120,6 +159,10 @@ class Calibration:
         running = self._system.states[resource.name].running
         return max(1, len(running))
 
+    def _slowdown_of(self, record: TaskRecord, resource: Resource) -> float:
+        """Return by how much a task's strips take longer at present than alone."""
+        return self._sharing(resource) * self._slowdown(record)
+
     def _slowdown(self, record: TaskRecord) -> float:
         """Return by how much others slow a task down at present, as counters show.
 
@@ -142,12 +185,16 @@ class Calibration:
         self,
         record: TaskRecord,
         resource: Resource,
-        computing: float,
+        alone: float,
         setup: float | None,
+        *,
+        replace: bool = False,
     ) -> None:
-        alone = computing / self._sharing(resource) / self._slowdown(record)
+        """Enter the computing time of a whole task alone, or replace earlier ones by it."""
         if self._estimates.curiosity < 1:
             self._tell_probe(record, resource, alone)
+        if replace:
+            self._estimates.forget_row(record.row, resource)
         news = self._estimates.observe(record.row, resource, alone, setup)
         if news.keep is not None:
             self._journal.batch.keep(news.keep)

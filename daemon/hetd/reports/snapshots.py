@@ -16,6 +16,7 @@ from libtask import messages as m
 
 if TYPE_CHECKING:
     from hetd.clock import Clock
+    from hetd.reports.calibration import Calibration
     from hetd.reports.kept_snapshots import KeptSnapshots
     from hetd.runtime import Runtime
     from hetd.tasks.journal import Journal
@@ -29,15 +30,18 @@ log = logging.getLogger("hetd")
 class SnapshotReports:
     """Takes what workers and launchers say of snapshots."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the parts that it uses
         self,
+        *,
         runtime: Runtime,
+        learner: Calibration,
         clock: Clock,
         journal: Journal,
         pool: WorkerPool,
         kept: KeptSnapshots,
     ) -> None:
         self._runtime = runtime
+        self._learner = learner
         self._clock = clock
         self._journal = journal
         self._pool = pool
@@ -55,7 +59,8 @@ class SnapshotReports:
             )
             page.at_risk = 0.0
             if stands.done:
-                event = e.SnapshotTaken(TaskId(page.id), message.epoch, page.kept)
+                kept = self._learner.work_done(page, page.kept)
+                event = e.SnapshotTaken(TaskId(page.id), message.epoch, kept)
                 self._runtime.dispatch(event)
         self._tell(page, "snapshot-failed" if message.error else "snapshot")
 
@@ -69,7 +74,8 @@ class SnapshotReports:
         page.at_risk = 0.0
         if message.checkpoint.done == 0:
             page.snapshot = None  # none was good
-        event = e.TaskResumed(TaskId(page.id), message.epoch, page.progress)
+        reached = self._learner.work_done(page, page.progress)
+        event = e.TaskResumed(TaskId(page.id), message.epoch, reached)
         self._runtime.dispatch(event)
         self._tell(page, "resumed")
 

@@ -465,12 +465,9 @@ class WorkerReports:
         self._watchdog.progressed(task, message)
         self._learner.progressed(page, message)
         self._metering.used(task, message.cpu_seconds)
-        share = message.iterations / (
-            message.checkpoint.total or message.iterations or 1
-        )
-        if message.started is not None:
-            share = 0.0  # the first strips may hold a compilation
-        done = e.StripsDone(task, message.epoch, page.progress, share, message.seconds)
+        part = self._learner.part_done(page, message)
+        reached = self._learner.work_done(page, page.progress)
+        done = e.StripsDone(task, message.epoch, reached, part, message.seconds)
         self._runtime.dispatch(done)
         self._journal.publish(page, "progress", self._wall())
 
@@ -502,7 +499,8 @@ class WorkerReports:
         page.at_risk = message.at_risk
         self._close_segment(page, message, message.last_strip or None)
         task = TaskId(page.id)
-        self._runtime.dispatch(e.TaskYielded(task, message.epoch, page.progress))
+        reached = self._learner.work_done(page, page.progress)
+        self._runtime.dispatch(e.TaskYielded(task, message.epoch, reached))
 
     def _on_finished(self, page: TaskPage, message: m.Finished) -> None:
         self._take_ends([(page, message)])

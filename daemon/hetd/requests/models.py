@@ -12,6 +12,7 @@ from hetd.devices.circuits import MOST_TOLD
 from hetd.requests.pages import AnswerPage
 from hetd.requests.resources import resource_named
 from hetd.requests.slices import LOOKS, chunks
+from hetd.tasks.stored_profiles import forget_profiles
 from hetsched import events as e
 from hetsched.estimates.point import Figures, refuse_nonsense
 from hetsched.estimates.table import application
@@ -151,6 +152,8 @@ class ModelRequests:
             count += len(chosen)
             self._estimates.forget(chosen)
             self._journal.forget_samples(self._estimates.dropped())
+            types = {key[0] for key in chosen}
+            forget_profiles(self._estimates.profiles, types, self._journal)
             if len(keys) == LOOKS:
                 yield
         return count

@@ -293,7 +293,7 @@ class Reader:
         return [Figures(*row) for row in self._rows(query)]
 
     def settings(self) -> dict[tuple[str, str], bytes]:
-        """Read the settings of operators: (what, subject) -> value."""
+        """Read the settings of operators and the profiles: (what, subject) -> value."""
         rows = self._rows("SELECT what, subject, value FROM settings")
         return {(what, subject): value for what, subject, value in rows}
 

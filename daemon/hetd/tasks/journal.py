@@ -317,7 +317,7 @@ class Journal:
         self.changes.clear()
 
     def settings(self) -> dict[tuple[str, str], bytes]:
-        """Read what operators had set when the daemon stopped."""
+        """Read what operators had set, and the cost profiles, when the daemon stopped."""
         return self._store.settings()
 
     def circuits(self) -> dict[tuple[int, str, str], bytes]:

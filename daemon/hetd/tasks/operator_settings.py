@@ -92,11 +92,10 @@ class OperatorSettings:
     def recall(self) -> Policy | None:
         """Read the stored settings; return the policy, if one is stored."""
         for (what, subject), stored in self._journal.settings().items():
-            setting = _decode(stored)
             if what == "drained":
-                self.drained[subject] = setting
-            else:
-                self.policy = setting
+                self.drained[subject] = _decode(stored)
+            elif what == "policy":
+                self.policy = _decode(stored)
         return self._chosen()
 
     def _chosen(self) -> Policy | None:

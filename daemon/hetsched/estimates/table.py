@@ -25,6 +25,7 @@ from hetsched.estimates.point import (
     key_of,
     refuse_nonsense,
 )
+from hetsched.estimates.profile import CostProfiles
 from hetsched.estimates.regression import Prediction, predict
 from hetsched.estimates.series import Series
 
@@ -84,6 +85,10 @@ class EstimateTable:
             measured, as a multiple of its time on others. Below 1 a policy that moves
             tasks tries such resources (*probing*): a few strips on each show the truth.
 
+    Attributes:
+        profiles: how the work of each type is spread over its iterations.
+        version: raised at each change of an answer.
+
     """
 
     def __init__(self, curiosity: float = 1.0) -> None:
@@ -95,6 +100,7 @@ class EstimateTable:
         self._by_app: dict[tuple[str, str], dict[Key, Point]] = {}
         self._cache: dict[tuple[Row, str], Prediction] = {}
         self.version = 0
+        self.profiles = CostProfiles()
 
     # ------------------------------------------------------------ answers
 
@@ -181,6 +187,12 @@ class EstimateTable:
             point.setup = point.setup or Series()
             point.setup.take(setup)
         return self._weigh(point, drift)
+
+    def forget_row(self, row: Row, resource: Resource) -> None:
+        """Forget what was measured of a row, without news: a measurement follows."""
+        key = (row.type, resource.name, grain_of(row.work))
+        if key in self._points:
+            self._remove(key)
 
     def forget(self, keys: Iterable[Key]) -> None:
         """Forget the measurements of these keys."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hetd.assembly import EPOCHS, assemble, make_loop
 from hetd.store import StoreError, StoreFullError
 from hetd.tasks.journal import Journal
+from hetd.tasks.stored_profiles import restore_profiles
 from hetd.transport.poller import Poller, WatchedProcess
 from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
@@ -169,6 +170,7 @@ class SimulatedDaemon:
         estimates = EstimateTable(self._config.probing)
         for known in store.samples():
             estimates.enter(known)
+        restore_profiles(estimates.profiles, store.settings())
         parts = assemble(
             self._devices,
             self._config,

@@ -12,8 +12,10 @@ from hetd.clock import SYSTEM_CLOCK
 from hetd.reports.calibration import Calibration
 from hetd.store import Batch
 from hetd.tasks.page import TaskPage
+from hetd.tasks.stored_profiles import restore_profiles
 from hetsched import events as e
 from hetsched.contention import ContentionModel, Load, SharedResource
+from hetsched.estimates.profile import CostProfiles
 from hetsched.estimates.table import EstimateTable
 from hetsched.ids import TaskId
 from hetsched.policies import make_policy
@@ -71,7 +73,9 @@ def test_strips_are_extrapolated_to_the_whole_task() -> None:
 
     # ten of a hundred iterations
     assert running.known() == [(pytest.approx(1.0), 0.0)]
-    assert [each and each.seconds for each in running.batch.samples.values()] == [1.0]
+    (kept,) = running.batch.samples.values()
+    assert kept is not None
+    assert kept.seconds == pytest.approx(1.0)
     assert running.measured == [("heat/64", 0)]
 
 
@@ -187,3 +191,55 @@ def test_times_alone_do_not_follow_other_programs_that_counters_show(
     running.progress(0.1)
 
     assert running.known() == [(pytest.approx(seconds, rel=0.01), 0.0)]
+
+
+def run_a_hill(running: Running) -> None:
+    """Report a run of 100 iterations whose middle third takes nearly all of the time."""
+    running.page.checkpoint = m.CheckpointRecord(0, 100)
+    for done in range(10, 110, 10):
+        running.page.checkpoint = m.CheckpointRecord(done, 100)
+        started = 1.0 if done == 10 else None
+        running.progress(3.0 if 40 < done < 70 else 0.1, started=started)
+    running.finish(6.8)
+
+
+def test_strips_of_unequal_cost_are_weighed_by_what_whole_runs_have_shown() -> None:
+    running = Running()
+    run_a_hill(running)
+    after_the_first = running.known()
+
+    running.page.checkpoint = m.CheckpointRecord(0, 100)
+    for done in range(10, 60, 10):
+        running.page.checkpoint = m.CheckpointRecord(done, 100)
+        running.progress(3.0 if done == 50 else 0.1)
+
+    # its edge would make it a second, its middle half a minute
+    assert after_the_first == [(pytest.approx(6.8), 0.0)]
+    assert running.known() == [(pytest.approx(6.8, rel=0.3), 0.0)]
+    assert running.learner.work_done(running.page, 0.4) < 0.2
+    assert running.learner.work_done(running.page, 0.6) > 0.7
+
+
+def test_profiles_are_stored_and_restored() -> None:
+    running = Running()
+    run_a_hill(running)
+    profiles = CostProfiles()
+
+    stored = {key: value for key, value in running.batch.settings.items() if value}
+    restore_profiles(
+        profiles, {**stored, ("profile", "bad"): b"?", ("policy", ""): b""}
+    )
+
+    known = running.table.profiles
+    assert profiles.done("heat/64", 0.4) == known.done("heat/64", 0.4) < 0.2
+    assert profiles.done("bad", 0.4) == 0.4
+
+
+def test_a_run_that_moved_shows_no_profile() -> None:
+    running = Running()
+    running.page.segments.append(m.Segment("cpu", 1.0))
+
+    run_a_hill(running)
+
+    assert running.table.profiles.done("heat/64", 0.4) == 0.4
+    assert not running.batch.settings
