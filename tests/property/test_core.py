@@ -150,7 +150,7 @@ def test_nothing_is_lost_doubled_or_overloaded(
     run_state_machine_as_test(
         lambda: SupervisedWorld(policy, at_once),  # type: ignore[arg-type]  # a factory does as well
         settings=settings(
-            max_examples=120,
+            max_examples=80,
             stateful_step_count=60,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],

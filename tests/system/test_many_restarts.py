@@ -17,7 +17,7 @@ from torture.load import DEAF
 if TYPE_CHECKING:
     from pathlib import Path
 
-RESTARTS = int(os.environ.get("HETD_RESTARTS", "100"))
+RESTARTS = int(os.environ.get("HETD_RESTARTS", "50"))
 ORDERLY = 5
 """Every so many of them is a stop, not a crash."""
 PLACES = ("cpu", "cpu", "gpu0", "fpga0")

@@ -11,7 +11,7 @@ from torture.soak import soak
 if TYPE_CHECKING:
     from pathlib import Path
 
-MINUTES = 0.75
+MINUTES = 0.5
 """`make torture` has ten; this is long enough for what leaks with each task or worker."""
 
 
