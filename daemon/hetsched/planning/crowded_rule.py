@@ -18,9 +18,10 @@ from hetsched.policy import Place, Preempt, Wake
 from hetsched.system import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from hetsched.contention import Loads
+    from hetsched.ids import Nanoseconds
     from hetsched.planning.expected_finish import Prospective, RunningTask
     from hetsched.policy import Decision
     from hetsched.system import System
@@ -100,7 +101,7 @@ class CrowdedRule:
         """Move running tasks from crowded places to slots that nobody takes."""
         system = ends.system
         movable = [
-            (here, each)
+            self._leaver(ends, each, here)
             for here, running in ends.running.items()
             for each in running
             if self._may_move(each, system)
@@ -110,15 +111,15 @@ class CrowdedRule:
                 continue
             offers = [
                 (saved, each.task.sequence, each.task)
-                for here, each in movable
-                if here != name and name in system.fit(each.task.row).expected
-                for saved in [self._saved(ends, each, here, name)]
+                for each in movable
+                if each.here != name
+                for saved in [each.saved(ends, name)]
                 if saved > 0.0
             ]
             best = max(offers, default=None, key=lambda offer: (offer[0], -offer[1]))
             if best is not None:
                 ends.take(ends.prospective(best[2], name))
-                movable = [each for each in movable if each[1].task is not best[2]]
+                movable = [each for each in movable if each.task is not best[2]]
                 ends.running[best[2].assigned_to] = [
                     each
                     for each in ends.running[best[2].assigned_to]
@@ -140,28 +141,55 @@ class CrowdedRule:
             )
         )
 
-    def _saved(
-        self, ends: ExpectedFinish, each: RunningTask, here: str, there: str
-    ) -> float:
-        """Return the seconds saved beyond those that a move must save."""
+    def _leaver(self, ends: ExpectedFinish, each: RunningTask, here: str) -> Leaver:
+        """Compute what of a move does not depend on its destination."""
         task, system = each.task, ends.system
         until = CHECKPOINT_S
         if task.submitted.strips is not None:
             until = each.left / max(task.submitted.strips * (1.0 - task.progress), 1.0)
-        alone = system.seconds(task.row, there)
         rest = each.alone / max(system.seconds(task.row, here), 1e-9)
-        if rest == 0.0 or alone == math.inf:
-            return 0.0
         least = self.least_gain * float(2**task.moves) * each.left
-        quickest = min(rest, 1.0) * alone
-        if each.left - quickest - until <= least:  # nothing is quicker than alone
+        expected = system.fit(task.row).expected
+        return Leaver(task, here, each.left, until, min(rest, 1.0), least, expected)
+
+
+@dataclass(slots=True)
+class Leaver:
+    """A running task that may leave its place.
+
+    Attributes:
+        here: where it runs.
+        left: seconds that it still takes here.
+        until: seconds until it is at a checkpoint.
+        rest: share of the task that is left.
+        least: seconds that a move must save.
+        expected: resource -> nanoseconds that the whole task takes there alone.
+
+    """
+
+    task: TaskRecord
+    here: str
+    left: float
+    until: float
+    rest: float
+    least: float
+    expected: Mapping[str, Nanoseconds]
+
+    def saved(self, ends: ExpectedFinish, there: str) -> float:
+        """Return the seconds saved beyond `least` by a move; 0: it cannot be one."""
+        alone = self.expected.get(there)
+        if alone is None or self.rest == 0.0:
             return 0.0
+        quickest = self.rest * alone / SECOND
+        margin = self.left - self.until - self.least
+        if quickest >= margin:  # nothing is quicker than alone
+            return 0.0
+        crowding = ends.system.crowding
         loads: Loads = ()
-        if system.crowding is not None:
-            loads = system.crowding.model.loads_of(task.row.type, there)
-        moved = quickest * ends.slowdown(loads, loads)
-        moved += until + ends.moving(task, here, there)
-        return each.left - moved - least
+        if crowding is not None:
+            loads = crowding.model.loads_of(self.task.row.type, there)
+        slowed = quickest * ends.slowdown(loads, loads)
+        return margin - slowed - ends.moving(self.task, self.here, there)
 
 
 BETTER = 0.02

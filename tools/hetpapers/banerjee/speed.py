@@ -6,10 +6,8 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hetpapers.banerjee.testbed import Setting, make_family
-from hetsched.planning.learned.placing import NetworkRule
+from hetsched.planning.learned.placing import NetworkRule, highest
 from hetsched.planning.learned.weights import decode_weights
 from hetsim.learning.family import check_family
 from hetsim.learning.runner import EpisodeRunner
@@ -21,9 +19,12 @@ from libtask.weights import read_weights
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
+
     from hetpapers.figures import Row
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
+    from hetsched.planning.learned.decision import DecisionInput
     from hetsched.planning.learned.weights import Weights
     from hetsched.policy import Decision
     from hetsched.system import System
@@ -59,9 +60,9 @@ class Stopwatch:
         if self._decisions > before:
             self.milliseconds.append(1000.0 * took / (self._decisions - before))
 
-    def _count(self, seen: object, scores: np.ndarray, now: Nanoseconds) -> int:
+    def _count(self, seen: DecisionInput, scores: np.ndarray, now: Nanoseconds) -> int:
         self._decisions += 1
-        return int(np.argmax(scores))
+        return highest(seen, scores, now)
 
 
 def decision_row() -> Row:
