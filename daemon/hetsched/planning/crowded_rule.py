@@ -8,24 +8,25 @@ tasks leave a place that became crowded.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hetsched.ids import Nanoseconds
 from hetsched.planning.crowded_futures import Futures
 from hetsched.planning.expected_finish import ExpectedFinish
 from hetsched.planning.outlook import CHECKPOINT_S
 from hetsched.policy import Place, Preempt, Wake
 from hetsched.system import SECOND
+from hetsched.tasks import TaskRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from hetsched.contention import Loads
-    from hetsched.ids import Nanoseconds
     from hetsched.planning.expected_finish import Prospective, RunningTask
     from hetsched.policy import Decision
     from hetsched.system import System
-    from hetsched.tasks import TaskRecord
 
 RULE_SOONEST = "it is expected to end soonest there, also counting the harm to others"
 RULE_CROWDED = "where it runs is crowded: it is done sooner there"
