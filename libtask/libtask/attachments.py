@@ -9,10 +9,8 @@ launchers remove those that no task needs according to hetd.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +53,7 @@ class Attachments:
             OSError: it cannot be written.
 
         """
-        name = hashlib.sha256(content).hexdigest()
+        name = _digest(content)
         if not self._use(name):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._write(name, content)
@@ -73,7 +71,7 @@ class Attachments:
             content = path.read_bytes()
         except OSError as error:
             raise InputError(f"attachment {path}: {error.strerror}") from error
-        if hashlib.sha256(content).hexdigest() != name:
+        if _digest(content) != name:
             raise InputError(f"attachment {path}: it was changed")
         self._use(name)
         return content
@@ -135,6 +133,8 @@ class Attachments:
         return True
 
     def _write(self, name: str, content: bytes) -> None:
+        import tempfile  # most commands write none
+
         handle, draft = tempfile.mkstemp(dir=self.path, prefix=".new-")  # mode 0600
         try:
             with os.fdopen(handle, "wb") as file:
@@ -146,6 +146,12 @@ class Attachments:
         except OSError:
             Path(draft).unlink(missing_ok=True)
             raise
+
+
+def _digest(content: bytes) -> str:
+    import hashlib  # loads OpenSSL, which most commands do not need
+
+    return hashlib.sha256(content).hexdigest()
 
 
 def _age(path: Path) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import functools
 import grp
-import hashlib
 import os
 import shlex
 import socket
@@ -16,8 +15,6 @@ import stat
 import sys
 import warnings
 from pathlib import Path
-
-import platformdirs
 
 from libtask.errors import DaemonUnreachableError, InputError
 
@@ -35,6 +32,8 @@ def run_directory() -> Path:
         InputError: another user owns it and could place their own socket there.
 
     """
+    import platformdirs  # a twelfth of a command's start; see also `launcher_folder`
+
     with warnings.catch_warnings():
         # Without XDG_RUNTIME_DIR it falls back to a folder in /tmp, which is acceptable.
         warnings.simplefilter("ignore")
@@ -79,6 +78,10 @@ def launcher_folder(socket: Path) -> Path:
     home = socket.parent
     if home.stat().st_uid == os.getuid() and not home.is_relative_to("/run"):
         return socket.with_suffix(".launcher")
+    import hashlib  # loads OpenSSL
+
+    import platformdirs
+
     digest = hashlib.sha256(os.fsencode(socket)).hexdigest()[:12]
     return platformdirs.user_state_path("hetd") / f"launcher-{digest}"
 

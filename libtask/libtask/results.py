@@ -13,7 +13,6 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
-import fractions
 import os
 import pickle
 import sys
@@ -265,9 +264,14 @@ def _inside(value: Any) -> Any:
 def _single(value: Any) -> Any:
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
-    if isinstance(value, PurePath | decimal.Decimal | uuid.UUID | fractions.Fraction):
+    if isinstance(value, PurePath | decimal.Decimal | uuid.UUID):
         return str(value)
-    return _of_parts(value)
+    return str(value) if _is_fraction(value) else _of_parts(value)
+
+
+def _is_fraction(value: Any) -> bool:
+    fractions: Any = sys.modules.get("fractions")  # else there can be no such value
+    return fractions is not None and isinstance(value, fractions.Fraction)
 
 
 def _of_parts(value: Any) -> Any:
