@@ -26,6 +26,7 @@ from hetsched import actions as a
 from hetsched import events as e
 from hetsched.ids import TaskId
 from hetsched.system import SECOND
+from hetsched.tasks import State
 from libtask import messages as m
 from libtask.errors import BugError
 from libtask.messages import ENDED
@@ -210,7 +211,7 @@ class Runtime:
         self._take_up(tasks, ends)
         for page in pages:
             if page.state == "running":
-                self._await_time_limit(page)
+                self._await_time_limit(TaskId(page.id))
         self.journal.drop_unchanged(before)
         # Ends propagate to dependent tasks: all must be restored by then.
         for wish in again:
@@ -337,16 +338,14 @@ class Runtime:
         after = f"{page.spec.deadline_s:g} s after submission"
         return [e.TaskCancelled(task, f"stopped at its deadline, {after}")]
 
-    def _watch_time_limit(self, action: a.Run | a.Begin | a.Stage) -> None:
-        """Schedule the end of a task that starts to run and has a time limit."""
-        begins = isinstance(action, a.Begin)
-        if begins or (isinstance(action, a.Run) and action.after is None):
-            self._await_time_limit(self.journal.live[action.task])
-
-    def _await_time_limit(self, page: TaskPage) -> None:
+    def _await_time_limit(self, task: TaskId) -> None:
+        """Schedule the end of a task that starts to run, if it has a time limit."""
+        page = self.journal.live[task]
         limit = page.spec.time_limit_s
-        record = self.scheduler.system.tasks.get(TaskId(page.id))
-        if limit is not None and record is not None:
+        if limit is None:
+            return
+        record = self.scheduler.system.tasks.get(task)
+        if record is not None:
             left = max(limit - running_s(page, self.clock.wall()), 0.0)
             due = self.clock.now() + int(left * SECOND)
             stop = partial(self._stop_at_time_limit, record.id, record.since)
@@ -373,7 +372,6 @@ class Runtime:
                 self._record(action, at)
             case a.Run() | a.Begin() | a.Stage():
                 self._order(action)
-                self._watch_time_limit(action)
             case a.Preempt() | a.Abort() | a.Recall():
                 self._stop(action, at)
             case a.Suspend():
@@ -388,7 +386,9 @@ class Runtime:
     def _record(self, action: a.Record, at: float) -> None:
         """Enter a change of state in the task's page."""
         page = self.journal.live[action.task]
-        self.journal.end_by_error(page, action, at)
+        if action.event == "retried" or action.state is State.FAILED:
+            # before the energy of the segment is charged
+            self.journal.end_by_error(page, action.reason, at)
         self._metering.note(action, page, self.scheduler.system.now)
         self.counters.records[action.event] += 1
         record = self.scheduler.record(action.task)
@@ -403,7 +403,7 @@ class Runtime:
     def _note_beginning(self, page: TaskPage, record: TaskRecord, at: float) -> None:
         """Enter when a task may begin, in seconds since the epoch, if it waits for that."""
         page.begins = None
-        if record in self.scheduler.system.beginnings:
+        if record.not_before and record in self.scheduler.system.beginnings:
             left = record.not_before - self.scheduler.system.now
             page.begins = at + left / SECOND
 
@@ -416,12 +416,17 @@ class Runtime:
         self._pending.append([e.TaskAborted(action.task, action.epoch)])
 
     def _order(self, action: a.Run | a.Begin | a.Stage) -> None:
-        if isinstance(action, a.Run):
-            self._commands.run(action)
-        elif isinstance(action, a.Stage):
+        """Pass a task to a worker, or watch one that has started there."""
+        if isinstance(action, a.Stage):
             self._commands.stage(action)
-        else:
+            return
+        if isinstance(action, a.Begin):
             self.watchdog.runs(action.task)
+        else:
+            self._commands.run(action)
+            if action.after is not None:
+                return
+        self._await_time_limit(action.task)
 
     def _stop(self, action: a.Preempt | a.Abort | a.Recall, at: float) -> None:
         if isinstance(action, a.Recall):

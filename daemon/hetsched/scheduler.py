@@ -135,7 +135,7 @@ class Scheduler:
 
         """
         self.system.now = now
-        starts = any(isinstance(event, e.NodeStarted) for event in events)
+        starts = e.NodeStarted in map(type, events)
         self.state.begin(bounded=not starts)
         for event in events:
             self._reactor.apply(event)

@@ -200,6 +200,10 @@ class EnergyBook:
         account.running[task] = _Share()
         self._places[task] = account
 
+    def charges(self, task: int) -> bool:
+        """Return whether a task is charged at present."""
+        return task in self._places
+
     def used(self, task: int, cpu_seconds: float) -> None:
         """Add processor seconds that a running task used in strips since the last report."""
         account = self._places.get(task)

@@ -50,7 +50,7 @@ class Metering:
         if record.state is State.RUNNING:
             if record.event in ("dispatched", "restored", "found"):
                 self._book.begin(record.task, record.resource or "", now)
-        else:
+        elif self._book.charges(record.task):
             self._end(page, now)
 
     def used(self, task: int, cpu_seconds: float) -> None:

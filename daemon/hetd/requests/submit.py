@@ -264,6 +264,8 @@ class SubmitRequests:
 
     def _refuse_device_memory(self, spec: m.TaskSpec) -> None:
         """Refuse a task that needs more memory than any device for it has."""
+        if not spec.device_bytes:
+            return
         able = [d.spec for d in self._devices.values() if _can_run(spec, d)]
         most = [each.memory_bytes for each in able if each.memory_bytes]
         counted = most and len(most) == len(able)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from hetsched.tasks import TaskRecord
 
 
+OF_RESOURCES = frozenset({e.ResourceLost, e.SlotsBlocked, e.ResourceReturned})
+"""Types of the events that are noted."""
+
+
 class HistoryNotes:
     """Writes the scheduler's reasons into the journal."""
 
@@ -39,6 +43,8 @@ class HistoryNotes:
     def record_resource_events(self, events: Sequence[Event], at: float) -> None:
         """Record the losses and returns of resources."""
         for event in events:
+            if type(event) not in OF_RESOURCES:
+                continue  # most events are of tasks, in long lists
             if isinstance(event, e.ResourceLost):
                 text = f"{event.resource} is lost: {event.reason}"
                 self._journal.record_note(at, "lost", event.resource, text)

@@ -82,11 +82,15 @@ class StateCounts(Counter[State]):
 
     def put(self, task: int, state: State) -> None:
         """Count a task in a state, and not any more in the one before."""
-        before = self._of.pop(task, None)
+        before = self._of.get(task)
+        if before is state:
+            return
         if before is not None:
             self[before] -= 1
         if state not in ENDED:
             self._of[task] = state
+        elif before is not None:
+            del self._of[task]
         self[state] += 1
 
 
@@ -334,8 +338,10 @@ class Journal:
         self._next += 1
         self.live[page.id] = page
         self.live_of.setdefault(owner, {})[page.id] = page
-        self.attachments.update((owner, name) for name in spec.attachments)
-        self.inputs.need(spec)
+        if spec.attachments:
+            self.attachments.update((owner, name) for name in spec.attachments)
+        if spec.inputs:
+            self.inputs.need(spec)
         self.counts.put(page.id, page.state)
         self.save(page)
         return page
@@ -463,13 +469,12 @@ class Journal:
         self._start_segment(page, page.resource or "", max(now, _latest(page)), rule)
         self._begun.add(page.id)
 
-    def end_by_error(self, page: TaskPage, record: Record, now: float) -> None:
+    def end_by_error(self, page: TaskPage, reason: str | None, now: float) -> None:
         """End the open segment of a task that failed, or lost its worker.
 
         To be called before `record`, and before the energy of the segment is charged.
         """
-        if record.event == "retried" or record.state is State.FAILED:
-            self.close_segment(page, now, error=record.reason or "it failed")
+        self.close_segment(page, now, error=reason or "it failed")
 
     def open_segment(self, page: TaskPage, **known: Any) -> None:
         """Complete the open segment with what the worker reports on the way."""

@@ -81,7 +81,7 @@ def submission(
         notok_met=notok_met,
         job=spec.job,
         inputs=tuple(
-            e.TaskInput(TaskId(each.task), each.bytes) for each in spec.inputs
+            [e.TaskInput(TaskId(each.task), each.bytes) for each in spec.inputs]
         ),
         hold=spec.hold,
         work=spec.work,
@@ -103,7 +103,7 @@ def submission(
         begin=_begin(page, clock),
         array=spec.array,
         at_once=spec.at_once,
-        weight=1 + len(msgspec.msgpack.encode(spec.params)) // WEIGHTY,
+        weight=_weight(spec),
     )
 
 
@@ -118,8 +118,16 @@ def running_s(page: TaskPage, now: float) -> float:
 def _needs(spec: m.TaskSpec) -> Needs | None:
     """Return what a task needs; None: nothing is counted for it."""
     cores = MAX_CORES if spec.cores == ALL_CORES else spec.cores
-    needs = Needs(cores, spec.memory_bytes, spec.device_bytes)
-    return needs if needs != Needs() else None
+    if not (cores or spec.memory_bytes or spec.device_bytes):
+        return None
+    return Needs(cores, spec.memory_bytes, spec.device_bytes)
+
+
+def _weight(spec: m.TaskSpec) -> int:
+    """Return how many steps a change of a task takes, by the size of its parameters."""
+    if not spec.params:
+        return 1
+    return 1 + len(msgspec.msgpack.encode(spec.params)) // WEIGHTY
 
 
 def _application(spec: m.TaskSpec) -> str:

@@ -25,8 +25,31 @@ import msgspec
 from libtask.errors import InputError
 from libtask.messages.base import NAME_BYTES, TEXT_BYTES
 
-Check: TypeAlias = Callable[[Any, str], None]
-"""Raises InputError if a value exceeds a limit; the text is the value's place."""
+Check: TypeAlias = Callable[[Any], None]
+"""Raises `_ExceededError` if a value exceeds a limit."""
+
+
+class _ExceededError(Exception):
+    """A value exceeds its limit.
+
+    Its place is put together as the error passes through the values that contain it:
+    to know the place of every value, which is right nearly always, would take longer
+    than all else of a check.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.place = ""
+
+    def within(self, outer: str) -> _ExceededError:
+        """Put the name or index of the value that contains the place before it."""
+        self.place = outer + self.place
+        return self
+
+
+LONGEST_CHARACTER = 4
+"""Most bytes of a character in UTF-8."""
 
 
 def check(message: msgspec.Struct, size: int) -> None:
@@ -43,8 +66,12 @@ def check(message: msgspec.Struct, size: int) -> None:
     if size <= NAME_BYTES:
         return
     checker = _of_struct(type(message))
-    if checker is not None:
-        checker(message, "")
+    if checker is None:
+        return
+    try:
+        checker(message)
+    except _ExceededError as error:
+        raise InputError(f"{error.place.lstrip('.')}: {error.text}") from None
 
 
 @cache
@@ -56,9 +83,12 @@ def _of_struct(kind: type[msgspec.Struct]) -> Check | None:
     if not checks:
         return None
 
-    def look(value: Any, place: str) -> None:
+    def look(value: Any) -> None:
         for name, check in checks:
-            check(getattr(value, name), f"{place}.{name}" if place else name)
+            try:
+                check(getattr(value, name))
+            except _ExceededError as error:
+                raise error.within(f".{name}") from None
 
     return look
 
@@ -92,9 +122,9 @@ def _of_optional(kinds: tuple[Any, ...]) -> Check | None:
     if not found:
         return None
 
-    def look(value: Any, place: str) -> None:
+    def look(value: Any) -> None:
         if value is not None:
-            found[0](value, place)
+            found[0](value)
 
     return look
 
@@ -104,30 +134,38 @@ def _of_list(kind: Any, most: int | None) -> Check | None:
     if inner is None and most is None:
         return None
 
-    def look(value: Any, place: str) -> None:
+    def look(value: Any) -> None:
         if most is not None and len(value) > most:
-            raise InputError(f"{place}: {len(value)} entries, at most {most}")
-        if inner is not None:
-            for index, each in enumerate(value):
-                inner(each, f"{place}[{index}]")
+            raise _ExceededError(f"{len(value)} entries, at most {most}")
+        if inner is None or not value:
+            return
+        for index, each in enumerate(value):
+            try:
+                inner(each)
+            except _ExceededError as error:
+                raise error.within(f"[{index}]") from None
 
     return look
 
 
 def _text(limit: int) -> Check:
-    def look(value: Any, place: str) -> None:
+    def look(value: Any) -> None:
+        if len(value) * LONGEST_CHARACTER <= limit:
+            return
         size = len(value) if value.isascii() else len(value.encode())
         if size > limit:
-            raise InputError(f"{place}: {size} bytes, at most {limit}")
+            raise _ExceededError(f"{size} bytes, at most {limit}")
 
     return look
 
 
 def _packed(limit: int) -> Check:
-    def look(value: Any, place: str) -> None:
+    def look(value: Any) -> None:
+        if not value:
+            return
         size = len(msgspec.msgpack.encode(value))
         if size > limit:
-            raise InputError(f"{place}: {size} bytes, at most {limit}")
+            raise _ExceededError(f"{size} bytes, at most {limit}")
 
     return look
 
