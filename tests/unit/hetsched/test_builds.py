@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
 
+import msgspec
 import pytest
 
 from compiled.compile_modules import modules
@@ -93,6 +94,15 @@ def test_the_types_of_fields_are_there_at_run_time(name: str) -> None:
     for found in vars(import_module(name)).values():
         if isinstance(found, type) and is_dataclass(found) and found.__module__ == name:
             get_type_hints(found)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_structure_of_msgspec_is_compiled(name: str) -> None:
+    """The compiler makes another class of it, or one that cannot be imported."""
+    found = vars(import_module(name)).values()
+    structs = [each for each in found if isinstance(each, type(msgspec.Struct))]
+
+    assert [each for each in structs if each.__module__ == name] == []
 
 
 @pytest.mark.parametrize("name", MODULES)
