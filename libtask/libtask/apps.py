@@ -1,7 +1,7 @@
 """Applications by name: find the class, describe a task of it for the scheduler.
 
-An application is an entry point of group `libtask.apps` (`heat`), a class in a user's
-file (`path/to/file.py:Class`), or one that a client has sent (`libtask.by_value`). Clients use it before submission, workers
+An application is an entry point of group `libtask.apps` (`heat`), or a class in a
+user's file (`path/to/file.py:Class`). Clients use it before submission, workers
 before execution; hetd never does.
 """
 
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from libtask import by_value
 from libtask.documents import ALL_CORES
 from libtask.errors import HetError, InputError, NotFoundError
 from libtask.inputs import taken_out
@@ -40,9 +39,6 @@ BUILT_IN = {
     "command": "libtask.commands.command:Command",
 }
 """Applications that are part of libtask itself and hidden from listings."""
-
-DIGITS = 32
-"""Of a version."""
 
 _NAMES: dict[type[Task], str] = {}
 _VERSIONS: dict[type[Task], str] = {}
@@ -133,8 +129,7 @@ def resolve(app: str) -> type[Task]:
     """
     if ".py:" in app or app.endswith(".py"):
         return _class_in_file(app)
-    sent = by_value.parse(app)
-    return _named(app) if sent is None else _sent_class(app, sent)
+    return _named(app)
 
 
 def available() -> list[str]:
@@ -162,25 +157,6 @@ def name_of(app_class: type[Task]) -> str:
     return _NAMES[app_class]
 
 
-def send_by_value(socket: Path, app_class: type[Task]) -> by_value.KeptClass:
-    """Write a class of `__main__` where the workers of a daemon find it.
-
-    Raises:
-        InputError: it refers to something that cannot be pickled, or to too much.
-        HetError: the file cannot be written.
-
-    """
-    kept = by_value.keep_class(socket, app_class)
-    _VERSIONS[app_class] = kept.attachment[:DIGITS]
-    return kept
-
-
-def _sent_class(app: str, sent: by_value.ValueName) -> type[Task]:
-    app_class = by_value.load_class(app)
-    _VERSIONS[app_class] = sent.digest[:DIGITS]
-    return app_class
-
-
 def version_of(app_class: type[Task]) -> str:
     """Return a digest of the file that contains the class, as its version."""
     if app_class not in _VERSIONS:
@@ -203,8 +179,7 @@ def _find_name(app_class: type[Task]) -> str:
         path = Path(inspect.getfile(app_class)).resolve(strict=True)
     except (OSError, TypeError) as error:
         raise InputError(
-            f"{app_class.__name__}: defined interactively; put the class into a file, or "
-            "submit it by libtask.Client"
+            f"{app_class.__name__}: defined interactively; put the class into a file"
         ) from error
     return f"{path}:{app_class.__qualname__}"
 
@@ -428,10 +403,7 @@ def size_of(task: Task) -> Size:
 
 
 def short_name(app: str) -> str:
-    """Shorten `/a/b/file.py:Class` and classes by value to `file:Class`."""
-    sent = by_value.parse(app)
-    if sent is not None:
-        return f"{sent.stem}:{sent.class_name}"
+    """Shorten `/a/b/file.py:Class` to `file:Class`; other names are unchanged."""
     if ".py:" not in app:
         return app
     path, _, class_name = app.rpartition(":")

@@ -147,11 +147,11 @@ def _parameter(app_class: type[Task], field: dataclasses.Field[Any]) -> Paramete
     if default is missing and field.default_factory is not missing:
         default = field.default_factory()
     return Parameter(
-        field.name, field_type(app_class, field.name), default is missing, default
+        field.name, _field_type(app_class, field.name), default is missing, default
     )
 
 
-def field_type(app_class: type[Task], name: str) -> Any:
+def _field_type(app_class: type[Task], name: str) -> Any:
     """Evaluate one field's annotation in the module of the class that declares it."""
     for owner in app_class.__mro__:
         declared = inspect.get_annotations(owner)

@@ -24,9 +24,7 @@ from libtask.apps import (
     drafted,
     name_of,
     resolve,
-    send_by_value,
 )
-from libtask.by_value import KeptClass, goes_by_value
 from libtask.client.batches import results, tasks_of
 from libtask.client.control import ControlRequests
 from libtask.client.handles import Registry, TaskHandle
@@ -185,36 +183,10 @@ class Client(ControlRequests):
 
         """
         task = self._drafted(app, arguments)
+        name = app if isinstance(app, str) else name_of(class_of(task))
         export = _export(options)
-        chosen = self._options(options)
-        name = app if isinstance(app, str) else ""
-        return self.submit_specs(self._described([task], chosen, name), export)[0]
-
-    def _described(
-        self, tasks: Iterable[Task | LateTask], options: Options, name: str = ""
-    ) -> list[TaskSpec]:
-        """Describe tasks; classes of the program itself are sent by value.
-
-        Args:
-            tasks: the tasks.
-            options: of every task.
-            name: their application's name; empty: that of the class of each.
-
-        """
-        sent: dict[type[Task], KeptClass] = {}
-        specs = []
-        for task in tasks:
-            app_class = class_of(task)
-            if name or not goes_by_value(app_class):
-                specs.append(describe(task, name or name_of(app_class), options))
-                continue
-            if app_class not in sent:
-                sent[app_class] = send_by_value(self.path, app_class)
-            kept = sent[app_class]
-            spec = describe(task, kept.app, options)
-            attachments = [*spec.attachments, kept.attachment]
-            specs.append(msgspec.structs.replace(spec, attachments=attachments))
-        return specs
+        spec = describe(task, name, self._options(options))
+        return self.submit_specs([spec], export)[0]
 
     def _drafted(self, app: Any, arguments: tuple[Any, ...]) -> Task | LateTask:
         application = isinstance(app, str | Task) or _is_application(app)
@@ -238,7 +210,9 @@ class Client(ControlRequests):
         """
         export = _export(options)
         chosen = self._options(options)
-        return self.submit_specs(self._described(tasks, chosen), export)
+        return self.submit_specs(
+            [describe(task, name_of(class_of(task)), chosen) for task in tasks], export
+        )
 
     def map(
         self,
@@ -260,9 +234,12 @@ class Client(ControlRequests):
 
         """
         tasks = tasks_of(app, iterables)
-        name = app if isinstance(app, str) else ""
+        name = app if isinstance(app, str) else None
         export = _export(options)
-        specs = self._described(tasks, self._options(options), name)
+        chosen = self._options(options)
+        specs = [
+            describe(task, name or name_of(class_of(task)), chosen) for task in tasks
+        ]
         deadline = None if timeout is None else time.monotonic() + timeout
         return results(self.submit_specs(specs, export), deadline)
 

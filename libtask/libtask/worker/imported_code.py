@@ -23,8 +23,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from libtask import by_value
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
@@ -64,8 +62,6 @@ class ImportedCode(MetaPathFinder):
         """Folder -> time of its last change in ns, and the modules in it."""
         self._folder = ""
         """Folder of the applications in files that this worker serves; empty: any."""
-        self._by_value: dict[str, str] = {}
-        """Name of each class that was loaded by value -> its application."""
 
     def watch(self) -> None:
         """Record imports from now on."""
@@ -90,7 +86,7 @@ class ImportedCode(MetaPathFinder):
         If so, the application's file is recorded, as it is imported next.
 
         Args:
-            app: its application: a name, `/abs/path/file.py:Class`, or one by value.
+            app: its application: a name, or `/abs/path/file.py:Class`.
 
         """
         path, _, class_name = app.rpartition(":")
@@ -99,13 +95,9 @@ class ImportedCode(MetaPathFinder):
             return False
         if not self._is_on_disk():
             return False
-        if not folder:
-            return True
-        if by_value.parse(app) is not None:
-            # what its first version left in this process is not another version's
-            return self._by_value.setdefault(class_name, app) == app
-        self._folder = folder
-        self._record(path)
+        if folder:
+            self._folder = folder
+            self._record(path)
         return True
 
     def _is_on_disk(self) -> bool:
