@@ -1,7 +1,7 @@
 """Applications by name: find the class, describe a task of it for the scheduler.
 
-An application is an entry point of group `libtask.apps` (`heat`), or a class in a
-user's file (`path/to/file.py:Class`). Clients use it before submission, workers
+An application is an entry point of group `libtask.apps` (`heat`), a class in a user's
+file (`path/to/file.py:Class`), or a class by value (`libtask.classes`). Clients use it before submission, workers
 before execution; hetd never does.
 """
 
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["Options", "available", "build", "describe", "name_of", "resolve", "size_of"]
 
 GROUP = "libtask.apps"
+VALUE = "value:"
+"""Start of the name of a class by value: `value:ATTACHMENT:MODULE:Class`."""
+VERSION_CHARACTERS = 32
 BUILT_IN = {
     "call": "libtask.client.call:Call",
     "command": "libtask.commands.command:Command",
@@ -127,6 +130,8 @@ def resolve(app: str) -> type[Task]:
         InputError: the file or class is missing, invalid, or fails to import.
 
     """
+    if is_value(app):
+        raise InputError(f"{short_name(app)}: defined in a program or notebook")
     if ".py:" in app or app.endswith(".py"):
         return _class_in_file(app)
     return _named(app)
@@ -139,7 +144,7 @@ def available() -> list[str]:
 
 def absolute(app: str) -> str:
     """Return the name under which any process finds the application."""
-    if ".py:" not in app:
+    if is_value(app) or ".py:" not in app:
         return app
     path, _, class_name = app.rpartition(":")
     return f"{Path(path).expanduser().resolve()}:{class_name}"
@@ -170,17 +175,52 @@ def version_of(app_class: type[Task]) -> str:
     return _VERSIONS[app_class]
 
 
+def set_version(app_class: type[Task], attachment: str) -> None:
+    """Set the version of a class by value, that of its attachment."""
+    _VERSIONS[app_class] = attachment[:VERSION_CHARACTERS]
+
+
+def goes_by_value(app_class: type[Task]) -> bool:
+    """Return whether no other process can import this class as this one did."""
+    local = "<locals>" in app_class.__qualname__
+    return local or app_class.__module__ == "__main__" or _file_of(app_class) is None
+
+
+def value_name(app_class: type[Task], attachment: str) -> str:
+    """Return the name of a class by value: the same as in its file, but for the attachment."""
+    path = _file_of(app_class) if app_class.__module__ == "__main__" else None
+    module = path.stem if path else app_class.__module__
+    return f"{VALUE}{attachment}:{module}:{app_class.__name__}"
+
+
+def is_value(app: str) -> bool:
+    """Return whether an application is a class by value."""
+    return app.startswith(VALUE)
+
+
+def attachment_of(app: str) -> str:
+    """Return the name of the attachment with a class by value."""
+    return app.split(":", 2)[1]
+
+
+def _file_of(app_class: type[Task]) -> Path | None:
+    """Return the file that defines a class; None: it was defined interactively."""
+    try:
+        path = Path(inspect.getfile(app_class))
+    except (OSError, TypeError):
+        return None
+    return path.resolve() if path.is_file() else None
+
+
 def _find_name(app_class: type[Task]) -> str:
     place = f"{app_class.__module__}:{app_class.__qualname__}"
     for name, value in (_entry_points() | BUILT_IN).items():
         if value == place:
             return name
-    try:
-        path = Path(inspect.getfile(app_class)).resolve(strict=True)
-    except (OSError, TypeError) as error:
-        raise InputError(
-            f"{app_class.__name__}: defined interactively; put the class into a file"
-        ) from error
+    path = _file_of(app_class)
+    if path is None:
+        text = "defined interactively; submit it with `Client.submit`"
+        raise InputError(f"{app_class.__name__}: {text}")
     return f"{path}:{app_class.__qualname__}"
 
 
@@ -403,7 +443,9 @@ def size_of(task: Task) -> Size:
 
 
 def short_name(app: str) -> str:
-    """Shorten `/a/b/file.py:Class` to `file:Class`; other names are unchanged."""
+    """Shorten `/a/b/file.py:Class` to `file:Class`, as well as classes by value."""
+    if is_value(app):
+        return app.removeprefix(VALUE).partition(":")[2] or app
     if ".py:" not in app:
         return app
     path, _, class_name = app.rpartition(":")

@@ -83,6 +83,11 @@ def parameters(app_class: type[Task]) -> dict[str, Parameter]:
     return _PARAMETERS[app_class]
 
 
+def know_parameters(app_class: type[Task], known: dict[str, Parameter]) -> None:
+    """Set the parameters of a class whose annotations cannot be evaluated here."""
+    _PARAMETERS[app_class] = known
+
+
 def check_all(app_class: type[Task], params: Mapping[str, Any], late: set[str]) -> None:
     """Check parameters of a task that cannot be built yet.
 

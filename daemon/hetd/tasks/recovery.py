@@ -19,6 +19,7 @@ from hetsched.ids import TaskId
 from hetsched.limits import Needs
 from hetsched.system import SECOND, Resource
 from libtask import messages as m
+from libtask.apps import is_value, short_name
 from libtask.documents import ALL_CORES, MAX_CORES
 
 if TYPE_CHECKING:
@@ -132,7 +133,9 @@ def _weight(spec: m.TaskSpec) -> int:
 
 def _application(spec: m.TaskSpec) -> str:
     """Name what a task runs: its application; of calls the function, of commands the program."""
-    name = spec.type if spec.app in GENERIC else spec.app
+    if spec.app in GENERIC:
+        return spec.type[-LONGEST_NAME:]
+    name = short_name(spec.app) if is_value(spec.app) else spec.app
     return name[-LONGEST_NAME:]
 
 

@@ -22,8 +22,10 @@ from libtask.apps import (
     class_of,
     describe,
     drafted,
+    goes_by_value,
     name_of,
     resolve,
+    value_name,
 )
 from libtask.client.batches import results, tasks_of
 from libtask.client.control import ControlRequests
@@ -183,9 +185,9 @@ class Client(ControlRequests):
 
         """
         task = self._drafted(app, arguments)
-        name = app if isinstance(app, str) else name_of(class_of(task))
+        name = app if isinstance(app, str) else ""
         export = _export(options)
-        spec = describe(task, name, self._options(options))
+        spec = self._described(task, name, self._options(options))
         return self.submit_specs([spec], export)[0]
 
     def _drafted(self, app: Any, arguments: tuple[Any, ...]) -> Task | LateTask:
@@ -201,6 +203,25 @@ class Client(ControlRequests):
         params = (arguments[0] or {}) if arguments else {}
         return drafted(resolve(app) if isinstance(app, str) else app, params)
 
+    def _described(self, task: Task | LateTask, app: str, options: Options) -> TaskSpec:
+        """Describe a task for submission, with its class if that goes by value.
+
+        Args:
+            task: the task.
+            app: its application's name; empty: that of its class.
+            options: scheduling options.
+
+        """
+        app_class = class_of(task)
+        if app or not goes_by_value(app_class):
+            return describe(task, app or name_of(app_class), options)
+        from libtask.classes import keep_class  # it imports cloudpickle
+
+        attachment = keep_class(app_class, self.path)
+        spec = describe(task, value_name(app_class, attachment), options)
+        attachments = [attachment, *spec.attachments]
+        return msgspec.structs.replace(spec, attachments=attachments)
+
     def submit_many(
         self, tasks: Iterable[Task | LateTask], **options: Unpack[SubmitFields]
     ) -> list[TaskHandle]:
@@ -211,7 +232,7 @@ class Client(ControlRequests):
         export = _export(options)
         chosen = self._options(options)
         return self.submit_specs(
-            [describe(task, name_of(class_of(task)), chosen) for task in tasks], export
+            [self._described(task, "", chosen) for task in tasks], export
         )
 
     def map(
@@ -234,12 +255,10 @@ class Client(ControlRequests):
 
         """
         tasks = tasks_of(app, iterables)
-        name = app if isinstance(app, str) else None
+        name = app if isinstance(app, str) else ""
         export = _export(options)
         chosen = self._options(options)
-        specs = [
-            describe(task, name or name_of(class_of(task)), chosen) for task in tasks
-        ]
+        specs = [self._described(task, name, chosen) for task in tasks]
         deadline = None if timeout is None else time.monotonic() + timeout
         return results(self.submit_specs(specs, export), deadline)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,24 @@ class _Pickler(pickle.Pickler):
             self._packed.arrays.append(value)
             self._packed.names.append(self.attribute)
         return number
+
+    def reducer_override(self, value: Any) -> Any:
+        """Pickle a class by value if the task's class came by value and brought it along.
+
+        In a process that has it from there, it becomes the same class again.
+        """
+        if not isinstance(value, type) or _can_be_imported(value):
+            return NotImplemented
+        import cloudpickle  # most states hold no such class
+
+        return pickle.loads, (cloudpickle.dumps(value),)
+
+
+def _can_be_imported(value: type) -> bool:
+    found: Any = sys.modules.get(value.__module__)
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is value
 
 
 class _Unpickler(pickle.Unpickler):

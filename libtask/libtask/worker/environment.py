@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libtask.apps import resolve
+from libtask.apps import is_value, resolve
 from libtask.devices import open_device
 from libtask.errors import DeviceError, InputError, ProgramError
 
@@ -23,9 +23,14 @@ class AppCache:
     For an application in a user's file, `resolve` follows links and checks every folder
     of the path. The cache only checks whether the file has changed, which matters for
     tasks of microseconds.
+
+    Args:
+        socket: hetd's socket, which determines where classes by value are.
+
     """
 
-    def __init__(self) -> None:
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
         self._cached: dict[str, tuple[int, type[Task]]] = {}
 
     def find(self, app: str) -> type[Task]:
@@ -38,8 +43,15 @@ class AppCache:
         changed = _changed(app)
         known = self._cached.get(app)
         if known is None or known[0] != changed or changed < 0:
-            known = self._cached[app] = (changed, resolve(app))
+            known = self._cached[app] = (changed, self._resolved(app))
         return known[1]
+
+    def _resolved(self, app: str) -> type[Task]:
+        if not is_value(app):
+            return resolve(app)
+        from libtask.classes import class_by_value  # it imports cloudpickle
+
+        return class_by_value(app, self._socket)
 
 
 class DeviceCache:
@@ -114,6 +126,8 @@ class Folder:
 
 
 def _changed(app: str) -> int:
+    if is_value(app):
+        return 0
     path, _, class_name = app.rpartition(":")
     try:
         # Not `Path.stat`: constructing the path takes longer than the call.

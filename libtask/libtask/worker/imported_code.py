@@ -23,6 +23,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from libtask.apps import is_value
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
@@ -33,7 +35,8 @@ SUFFIXES = (".py", ".so")
 """Ends of the names of modules, beside folders."""
 CACHE = "__pycache__"
 CALL = "call"
-"""Application of functions, which may be in modules of the same names as those of others."""
+"""Application of functions, which, like classes by value, may refer to modules of the same
+names as those of others."""
 
 
 class FileStamp(NamedTuple):
@@ -89,9 +92,11 @@ class ImportedCode(MetaPathFinder):
             app: its application: a name, or `/abs/path/file.py:Class`.
 
         """
+        by_value = app == CALL or is_value(app)
         path, _, class_name = app.rpartition(":")
-        folder = os.path.dirname(path) if class_name else ""  # noqa: PTH120  for speed
-        if self._folder not in ("", folder) and (folder or app == CALL):
+        in_file = class_name and not by_value
+        folder = os.path.dirname(path) if in_file else ""  # noqa: PTH120  for speed
+        if self._folder not in ("", folder) and (folder or by_value):
             return False
         if not self._is_on_disk():
             return False

@@ -123,7 +123,7 @@ class Worker:
     ) -> None:
         self.ended: Finished | Failed | Aborted | None = None
         self._options = options
-        self._find_app = find_app or AppCache().find
+        self._find_app = find_app or AppCache(options.socket).find
         self._end_processes = end_processes
         self._code = code
         self._limit_memory = limit_memory

@@ -33,7 +33,7 @@ from hetctl.views.columns import (
 from hetctl.views.explanation import PROSPECT_HEADINGS, prospect_rows, reasons
 from hetctl.views.places import elapsed, emulated_names, marked, place_of, waited
 from hetctl.views.users import shown_owner, uid_of
-from libtask.apps import readable_bytes
+from libtask.apps import is_value, readable_bytes, short_name
 from libtask.client.client import Selection
 from libtask.messages import ENDED, TaskState
 from libtask.plaintext import one_line, visible
@@ -281,7 +281,7 @@ def _print_task(info: TaskInfo, emulated: frozenset[str]) -> None:
 def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
     return [
         ("name", info.name),
-        ("app", info.app),
+        ("app", short_name(info.app) if is_value(info.app) else info.app),
         ("owner", info.owner),
         ("progress", f"{100 * info.progress:.1f} %"),
         ("priority", str(info.priority) if info.priority else ""),
