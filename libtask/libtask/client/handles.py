@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from libtask.client.connection import Connection
     from libtask.client.subscription import TaskChanges
 
+_ENDING = threading.Lock()
+"""Guards the ends of all handles, and the futures made of them: each is held for a moment."""
 MOST_WATCHED = MAX_IDS
 """Maximum ids of a subscription; with more, it covers all tasks."""
 
@@ -48,18 +51,19 @@ class TaskHandle(TaskReference):
 
     Attributes:
         id: the task's id.
-        ended: future of the change that ended the task.
         last: the latest received change.
 
     """
 
-    __slots__ = ("_client", "ended", "id", "last")
+    __slots__ = ("_client", "_end", "_future", "id", "last")
 
     def __init__(self, client: Follower, task_id: int) -> None:
         self._client = client
         self.id = task_id
         self.last: TaskChanged | None = None
-        self.ended: Future[TaskChanged] = Future()
+        self._end: TaskChanged | BaseException | None = None
+        """The change that ended the task, or why that will never be known."""
+        self._future: Future[TaskChanged] | None = None
 
     def __repr__(self) -> str:
         return f"<TaskHandle {self.id} {self.state}>"
@@ -84,8 +88,21 @@ class TaskHandle(TaskReference):
         """Share done in the latest received change, 0 to 1; see `Client.follow_progress`."""
         return self.last.progress if self.last else 0.0
 
+    @property
+    def ended(self) -> Future[TaskChanged]:
+        """Future of the change that ended the task.
+
+        It is made when it is first asked for: it takes six times the memory of the rest.
+        """
+        with _ENDING:
+            if self._future is None:
+                self._future = Future()
+                if self._end is not None:
+                    _set(self._future, self._end)
+            return self._future
+
     def done(self) -> bool:
-        return self.ended.done()
+        return self._end is not None
 
     def wait(self, timeout: float | None = None) -> str:
         """Wait for the end; return the state.
@@ -117,10 +134,12 @@ class TaskHandle(TaskReference):
         return result
 
     def _last_change(self, timeout: float | None) -> TaskChanged:
+        if isinstance(self._end, TaskChanged):
+            return self._end
         try:
             return self.ended.result(timeout)
         except TimeoutError:
-            if self.ended.done() or timeout is None:
+            if self.done() or timeout is None:
                 raise  # the error that ended the task's connection
             text = (
                 f"task {self.id} has not ended after {timeout:g} s; it is {self.state}"
@@ -155,11 +174,33 @@ class TaskHandle(TaskReference):
 
     def changed(self, change: TaskChanged) -> None:
         """Apply a change; called by the registry."""
-        if self.ended.done():
+        if self.done():
             return
         self.last = change
         if change.state in ENDED:
-            self.ended.set_result(change)
+            self._finish(change)
+
+    def lose(self, error: BaseException) -> None:
+        """Record that the task's end will not be known; called by the registry."""
+        if not self.done():
+            self._finish(error)
+
+    def _finish(self, end: TaskChanged | BaseException) -> None:
+        with _ENDING:
+            self._end = end
+            future = self._future
+        if future is not None:  # its callbacks may use the handle
+            _set(future, end)
+
+
+def _set(future: Future[TaskChanged], end: TaskChanged | BaseException) -> None:
+    """Set what a future waits for, unless its owner has cancelled it."""
+    if future.done():
+        return
+    if isinstance(end, BaseException):
+        future.set_exception(end)
+    else:
+        future.set_result(end)
 
 
 def outcome(change: TaskChanged) -> Any:
@@ -270,5 +311,5 @@ class Registry:
 
     def _fail(self, task_id: int, error: BaseException) -> None:
         handle = self._handles.pop(task_id, None)
-        if handle is not None and not handle.done():
-            handle.ended.set_exception(error)
+        if handle is not None:
+            handle.lose(error)
