@@ -45,6 +45,8 @@ BURST = 256
 """Connections that may be accepted before the guard receives the first event."""
 LOOK_MS = 100
 """Between two checks of memory. A peer can fill some 2 GB/s: 200 MB between checks."""
+QUIET_MS = 1000
+"""Between two checks while nothing arrives, so that peers cannot fill anything."""
 SAMPLES = 5
 SAMPLE_S = 0.002
 """A flooding peer has unread input in most samples; that of others is read at once."""
@@ -116,6 +118,18 @@ class ConnectionGuard:
         self._trimmed = 0.0
         self._beyond = 0
         self._monitor = router.get_monitor_socket(EVENTS)
+        self._arrivals = select.epoll()
+        """Readable while input of a connection waits for libzmq, as that of a flood does.
+
+        What libzmq has taken by the time of a look is not seen here; see `notice`.
+        """
+        self._noticed = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = zmq.Poller()
+        self._poller.register(self._monitor, zmq.POLLIN)
+        for descriptor in (self._arrivals.fileno(), self._noticed):
+            self._poller.register(descriptor, zmq.POLLIN)
+        self._active = True
+        """Whether the next check must not wait for an arrival."""
         self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
         self._thread.start()
 
@@ -123,6 +137,16 @@ class ConnectionGuard:
         """End the thread; call it before the router is closed."""
         self._router.disable_monitor()
         self._thread.join()
+        os.close(self._noticed)
+
+    def notice(self) -> None:
+        """Take note that a message was received: the memory may have grown.
+
+        Called by the thread of the loop.
+        """
+        if not self._active:
+            self._active = True
+            os.eventfd_write(self._noticed, 1)
 
     def begin(self, granted: int) -> None:
         """Count growth from here: peers did not cause what the daemon restored.
@@ -145,6 +169,7 @@ class ConnectionGuard:
             self.exhausted = f"its guard failed: {error}"
             self._ignore_the_rest()
         self._monitor.close(linger=0)
+        self._arrivals.close()
 
     def _ignore_the_rest(self) -> None:
         """Discard further events: libzmq waits for the reader of its monitor."""
@@ -153,17 +178,39 @@ class ConnectionGuard:
             event, _ = struct.unpack("=Hi", self._monitor.recv_multipart()[0])
 
     def _watch(self) -> None:
-        due = time.monotonic()
-        while self._process_events():
+        looked = time.monotonic()
+        while self._wait(looked):
             now = time.monotonic()
-            if now >= due:
-                due = now + LOOK_MS / 1000
+            since_ms = 1000 * (now - looked)
+            if since_ms >= (LOOK_MS if self._active else QUIET_MS):
+                looked = now
+                self._active = False  # what arrives from now on is for the next check
+                self._arrivals.poll(0)
                 self._look_at_memory()
+                if self.strained or self._trims or self._beyond:
+                    self._active = True
+
+    def _wait(self, looked: float) -> bool:
+        """Wait until a check may be due; return False when the router closes.
+
+        Args:
+            looked: time of the last check, monotonic seconds.
+
+        """
+        if self._active:
+            left_ms = LOOK_MS - 1000 * (time.monotonic() - looked)
+            changed = bool(self._monitor.poll(max(0, math.ceil(left_ms))))
+        else:
+            ready = dict(self._poller.poll(QUIET_MS))
+            changed = self._monitor in ready
+            if self._noticed in ready:
+                os.eventfd_read(self._noticed)
+            if self._arrivals.fileno() in ready:
+                self._active = True
+        return self._process_events() if changed else True
 
     def _process_events(self) -> bool:
-        """Process connection events; return False when the router closes."""
-        if not self._monitor.poll(LOOK_MS):
-            return True
+        """Process the connection events that have come; return False when the router closes."""
         for _ in range(BURST):
             try:
                 head, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
@@ -187,6 +234,9 @@ class ConnectionGuard:
             return
         self._uids[descriptor] = uid
         self._counts[uid] += 1
+        with contextlib.suppress(OSError):  # it has closed already
+            self._arrivals.register(descriptor, select.EPOLLIN | select.EPOLLET)
+        self._active = True  # it may have sent something before
 
     def _forget(self, descriptor: int) -> None:
         uid = self._uids.pop(descriptor, None)

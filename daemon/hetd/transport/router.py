@@ -136,6 +136,7 @@ class Router:
                 frames = self._take()
             except zmq.Again:
                 return
+            self.guard.notice()
             yield self._put_off(frames, is_put_off) or _open(frames, self._shared_uid)
 
     def _put_off(

@@ -109,6 +109,27 @@ def test_large_requests_wait_while_there_is_little_memory(
     assert read == [Request(7), ListTasks(8), large, ListTasks(8)]
 
 
+def test_what_arrives_at_a_quiet_daemon_is_followed_by_a_check(
+    make: Callable[[Allowance], Router], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "QUIET_MS", 1_000_000)  # longer than the test may take
+    size = [100 << 20]
+    monkeypatch.setattr(module, "_resident", lambda: size[0])
+    router = make(Allowance(memory=100 << 20))
+    router.guard.begin(0)
+    with RawPeer(router.path) as peer:
+        peer.greet()
+        for _ in range(3):
+            until(lambda: not router.guard._active, "a quiet guard")
+            peer.send(encode(ListTasks(8)))
+            until(router.waiting, "a message")
+            size[0] += 80 << 20
+            assert len(list(router.receive())) == 1
+            _await_strain(router, wanted=True)
+            size[0] -= 80 << 20
+            _await_strain(router, wanted=False)  # without an arrival: memory was short
+
+
 def test_the_memory_that_the_service_manager_allows_counts(tmp_path: Path) -> None:
     own, group = tmp_path / "cgroup", tmp_path / "hetd.service"
     group.mkdir()
