@@ -11,8 +11,9 @@ import subprocess
 import sys
 from collections import Counter
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -616,3 +617,34 @@ def _heard(hetctl: Terminal) -> None:
 def _with_environment(hetctl: Terminal) -> Terminal:
     """Have commands typed in the present environment."""
     return hetctl.anew()
+
+
+TWELVE = SETTINGS + RESOURCES.replace("slots = 2", "slots = 12")
+
+
+def test_an_array_of_a_thousand_commands_runs_eight_at_once(
+    private_daemon: Callable[..., PrivateDaemon], folder: Path
+) -> None:
+    hetctl = Terminal(private_daemon(TWELVE))
+    fails_at_seven = 'echo "$HETD_INDEX $WORD" >> done; test "$HETD_INDEX" != 7'
+    options = ("--array", "1-1000%8", "--name", "many", "--env", "WORD=given")
+
+    out = hetctl("submit", *options, "--", "sh", "-c", fails_at_seven)
+    hetctl("wait", "@many", status=10)
+    tasks = hetctl.json("list", "@many", "--all", "--limit", "1000")["tasks"]
+
+    assert "1000" in out
+    lines = (folder / "done").read_text(encoding="ascii").splitlines()
+    assert sorted(lines) == sorted(f"{index} given" for index in range(1, 1001))
+    states = Counter(task["state"] for task in tasks)
+    assert states == {"completed": 999, "failed": 1}
+    assert 2 < most_at_once(tasks) <= 8
+
+
+def most_at_once(tasks: list[dict[str, Any]]) -> int:
+    """Return how many tasks ran at the same time, by their own times."""
+    changes = sorted(
+        [(task["finished"], -1) for task in tasks]
+        + [(task["started"], 1) for task in tasks]
+    )
+    return max(accumulate(change for _, change in changes))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 MODULE = '''
 import os
 import sys
+import zipfile
 from dataclasses import dataclass
 
 from libtask import Task
@@ -191,3 +193,69 @@ def test_a_broken_environment_fails_its_tasks_and_no_others(
     assert daemon.info(other.id).state == "running"
     after = daemon.client.submit("synthetic", {"seconds": {"cpu": 0.01}, "strips": 2})
     assert after.result(30.0) == {"strips": 2, "state_bytes": 0}
+
+
+TRAIN = """
+import os, sys
+import only_there
+print(sys.prefix, os.environ["WORD"], len(only_there.where()), sys.argv[1:])
+sys.exit(3)
+"""
+
+
+def test_a_program_runs_with_the_interpreter_of_the_active_environment(
+    own: Environment,
+) -> None:
+    (own.work / "train.py").write_text(TRAIN)
+    path = f"PATH={own.python.parent}:{os.environ['PATH']}"
+    hetctl = (sys.executable, "-m", "hetctl")
+    command = ("--", "python", "train.py", "--epochs", "2")
+
+    done = own.run("env", path, *hetctl, "run", *command, status=3)
+    (task,) = json.loads(
+        own.run(
+            "env", path, *hetctl, "--json", "submit", "--wait", *command, status=10
+        ).stdout
+    )["tasks"]
+
+    words = f"{own.python.parents[1]} exported 3 ['--epochs', '2']\n"
+    assert done.stdout == words
+    assert task["exit_code"] == 3
+    absent = subprocess.run([sys.executable, "-c", "import only_there"], check=False)
+    assert absent.returncode != 0, "hetd's own environment has the package, too"
+
+
+def wheel(folder: Path, name: str) -> Path:
+    """Write a distribution with an application, as a build tool would."""
+    about = f"{name}-1.dist-info"
+    record = f"{name}.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n"
+    path = folder / f"{name}-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}.py", MODULE)
+        points = f"[libtask.apps]\n{name} = {name}:Mine\n"
+        archive.writestr(f"{about}/entry_points.txt", points)
+        tag = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        archive.writestr(f"{about}/WHEEL", tag)
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n"
+        archive.writestr(f"{about}/METADATA", metadata)
+        archive.writestr(f"{about}/RECORD", record)
+    return path
+
+
+def test_an_application_that_pip_installs_is_found_by_warm_workers(
+    own: Environment, tmp_path: Path
+) -> None:
+    pytest.importorskip("pip")
+    submit = ("--python", str(own.python), "--wait")
+    for _ in range(3):  # both slots get a warm worker of this environment
+        own.hetctl("submit", "mine", *submit)
+    absent = own.hetctl("submit", "later", *submit, status=4)
+
+    file = str(wheel(tmp_path, "later"))
+    pip = (sys.executable, "-m", "pip", "--python", str(own.python))
+    own.run(*pip, "install", "--quiet", "--no-index", "--no-deps", file)
+    found = [own.hetctl("submit", "later", *submit)["tasks"][0] for _ in range(3)]
+
+    assert "no application 'later'" in json.dumps(absent)
+    assert [each["state"] for each in found] == ["completed"] * 3
+    assert {each["result"][0] for each in found} == {str(own.python)}
