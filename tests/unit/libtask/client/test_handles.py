@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -11,11 +11,14 @@ from libtask.client.handles import Follower, Registry, TaskHandle
 from libtask.errors import DaemonUnreachableError
 from libtask.messages import TaskChanged
 
+if TYPE_CHECKING:
+    from libtask.messages import TaskState
+
 NOBODY = cast("Follower", None)
 """No client: these handles ask it nothing."""
 
 
-def change(state: str) -> TaskChanged:
+def change(state: TaskState) -> TaskChanged:
     return TaskChanged(id=7, state=state, at=1.0, result=3)
 
 
