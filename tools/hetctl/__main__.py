@@ -86,6 +86,15 @@ ELSEWHERE = {
     "info": "hetctl show SELECTOR, or hetctl daemon status",
     "nodes": "hetctl devices",
     "queue": "hetctl list",
+    "pause": "hetctl hold SELECTOR",
+    "exec": "hetctl run -- COMMAND...",
+    "sbatch": "hetctl submit SCRIPT",
+    "srun": "hetctl run -- COMMAND...",
+    "squeue": "hetctl list",
+    "scancel": "hetctl cancel SELECTOR",
+    "scontrol": "hetctl show, set, hold, release or requeue SELECTOR",
+    "sinfo": "hetctl devices",
+    "sacct": "hetctl history, or hetctl report",
 }
 """Command names of other tools -> the commands of hetctl to suggest."""
 

@@ -56,10 +56,11 @@ def test_a_timeout_says_of_what() -> None:
 
 @pytest.mark.usefixtures("daemon")
 def test_the_name_of_an_array_is_a_selector_of_it() -> None:
-    words = ("submit", "heat", "--n", "64", "--steps", "1", "--array", "0-1", "--name")
-
-    assert text(*words, "x{index}y").endswith("select them as '@x*y'\n")
-    assert text(*words, "x").endswith("select them as @x\n")
+    application = ("heat", "--n", "64", "--steps", "1")
+    for words in (application, ("--", "true")):
+        array = ("submit", "--array", "0-1", "--name")
+        assert text(*array, "x{index}y", *words).endswith("select them as '@x*y'\n")
+        assert text(*array, "x", *words).endswith("select them as @x\n")
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def test_tasks_are_requeued_from_their_snapshots(mixed: FakeDaemon) -> None:
         (["status"], 2, "use hetctl daemon status, hetctl devices or hetctl"),
         (["restart"], 2, "use hetctl requeue SELECTOR, or hetctl daemon restart"),
         (["stop"], 2, "use hetctl cancel SELECTOR ends tasks"),
+        (["squeue"], 2, "no command 'squeue'; use hetctl list"),
     ],
 )
 @pytest.mark.usefixtures("mixed")
@@ -142,6 +143,15 @@ def test_orders_are_events(daemon: FakeDaemon) -> None:
         ("release", "queued", "uid:7", None),
     ]
     assert "1970-01-01" in text("events", "1").splitlines()[0]
+
+
+def test_a_task_that_is_held_later_was_not_submitted_held(daemon: FakeDaemon) -> None:
+    orders = [Order(1001.0, "hold", 7)]
+    daemon.tasks[1] = a_task(1, submitted=1000.0, orders=orders)
+
+    lines = [json.loads(line) for line in text("events", "1", "--json").splitlines()]
+
+    assert [line["state"] for line in lines] == ["queued", "held"]
 
 
 @pytest.mark.usefixtures("daemon")

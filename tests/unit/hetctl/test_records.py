@@ -194,7 +194,7 @@ def test_scenario_of_past_tasks(daemon: FakeDaemon, tmp_path: Path) -> None:
     }
     path = tmp_path / "scenario.json"
 
-    text("trace", "-o", str(path))
+    assert text("trace", "-o", str(path)) == f"{path}: 2 of 3 tasks written\n"
 
     scenario = read_scenario(path)
     (kind,) = scenario.types
@@ -241,8 +241,14 @@ def test_scenario_separates_tasks_with_different_times(
     assert scenario.measured_makespan is None
 
 
-def test_chrome_trace(daemon: FakeDaemon) -> None:
+def test_chrome_trace(daemon: FakeDaemon, tmp_path: Path) -> None:
     daemon.tasks[7] = a_moved_task()
+    path = tmp_path / "trace.json"
+
+    assert text("trace", "--format", "chrome", "-o", str(path)) == (
+        f"{path}: 1 task written\n"
+    )
+    assert text("trace", "-o", str(path), "--json") == ""
 
     events = document("trace", "--format", "chrome")["traceEvents"]
 

@@ -377,9 +377,8 @@ def _submit_program(program: Program, given: dict[str, Any]) -> int:
         handles = client.submit_specs(
             [spec for spec in specs for _ in range(given["count"])]
         )
-        return finish(
-            client, handles, given | {"label": name if given["array"] else None}
-        )
+        given["label"] = filled(name, {"index": "*"}) if given["array"] else None
+        return finish(client, handles, given)
 
 
 def program_specs(

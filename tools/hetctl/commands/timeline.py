@@ -151,13 +151,15 @@ def trace_command(  # noqa: PLR0913  one argument an option
     )
     if output is None:
         say_json(text)
-    else:
-        _write_trace(output, text)
+        return
+    _write_trace(output, text)
+    if not as_json:
+        say(f"{output}: {_written(tasks, document)} written")
 
 
 def _trace_document(
     client: Client, tasks: list[TaskInfo], form: Literal["scenario", "chrome"]
-) -> Mapping[str, object]:
+) -> Mapping[str, Any]:
     if form == "chrome":
         from hetctl.export.perfetto import chrome_document
 
@@ -170,6 +172,13 @@ def _trace_document(
     for name in writer.unknown:
         say(f"left out {name}: none of its tasks completed without a move", err=True)
     return document
+
+
+def _written(tasks: list[TaskInfo], document: Mapping[str, Any]) -> str:
+    """Say how many of the tasks a document contains; a scenario leaves some out."""
+    count = len(document["tasks"]) if "tasks" in document else len(tasks)
+    of = f" of {len(tasks)}" if count < len(tasks) else ""
+    return f"{count}{of} task{'s' * (len(tasks) != 1)}"
 
 
 def _write_trace(output: Path, text: bytes) -> None:
@@ -242,7 +251,9 @@ def _story(info: TaskInfo) -> Iterator[TaskChanged]:
     def change(at: float, what: str, state: Any, **more: Any) -> TaskChanged:
         return TaskChanged(info.id, state, at, what=what, type=info.type, **more)
 
-    held = any(each.what == "hold" for each in info.orders[:1])
+    held = any(
+        each.what == "hold" and each.at <= info.submitted for each in info.orders[:1]
+    )
     first = "held" if held else "waiting" if info.after else "queued"
     yield change(info.submitted, "submitted", first)
     yield from _orders(info)
