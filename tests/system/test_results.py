@@ -67,7 +67,9 @@ def test_a_result_is_printed_and_saved(
     assert json.loads(said.partition("completed on cpu: ")[2]) == PLAIN
     assert json.loads(hetctl("result", "last")) == PLAIN
     assert hetctl.json("result", "last")["result"] == PLAIN
-    assert hetctl("result", "last", "--save", str(path)) == ""
+    task = hetctl.json("result", "last")["id"]
+    written = hetctl("result", "last", "--save", str(path))
+    assert written == f"{path}: result of task {task} written\n"
     assert json.loads(path.read_text()) == PLAIN
 
 
@@ -80,12 +82,14 @@ def test_what_is_no_plain_value_costs_a_warning(
 
     hetctl("result", str(handle.id), "--save", str(path))
     done = hetctl.completed("result", str(handle.id))
+    waited = hetctl.completed("wait", str(handle.id))
 
     # the class comes by its content: nobody else has the file that defines it
     assert (result["loss"], result["model"].weight) == (1.5, 7)
     assert pickle.loads(path.read_bytes())["model"].weight == 7  # noqa: S301  our own
     warning = "result['model']: no plain value (Model): kept pickled with the task"
     assert done.stderr == f"hetctl: {warning}\n"
+    assert waited.stderr == f"hetctl: task {handle.id}: {warning}\n"
     assert hetctl.json("show", str(handle.id))["warnings"] == [warning]
     assert warning in hetctl("logs", str(handle.id))
 
@@ -119,8 +123,7 @@ def test_who_waits_for_a_failed_task_is_told_where_to_look(
     refused = hetctl.completed("result", task)
     assert refused.returncode == 1
     assert (
-        f"task {task} has no result: it is failed: ValueError: no luck"
-        in refused.stderr
+        f"task {task} has no result: it failed: ValueError: no luck" in refused.stderr
     )
 
 

@@ -23,7 +23,7 @@ from libtask.client.client import Selection
 from libtask.errors import HetError
 from libtask.messages import ENDED
 from libtask.plaintext import one_line
-from libtask.results import told
+from libtask.results import has_pickled, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,10 +83,23 @@ def _wait_in(client: Client, handles: list[TaskHandle], manner: Manner) -> None:
         for handle in handles[:SHOWN_RESULTS]:
             if handle.done() and (text := _result(handle.ended.result())):
                 say(one_line(f"task {handle.id}{text}"))
+        _report_warnings(client, handles)
     else:
         emulated = emulated_names(client)
         with _watched(client, handles):
             _wait(handles, manner.timeout, lambda each: _report_ended(each, emulated))
+        _report_warnings(client, handles)
+
+
+def _report_warnings(client: Client, handles: list[TaskHandle]) -> None:
+    """Report the parts of results that are stored pickled."""
+    ended = [handle for handle in handles if handle.done()]
+    ids = [each.id for each in ended if has_pickled(each.ended.result().result)]
+    if not ids:
+        return
+    for info in client.tasks(Selection(ids=tuple(ids[:SHOWN_RESULTS])))[::-1]:
+        for warning in info.warnings:
+            say(one_line(f"hetctl: task {info.id}: {warning}"), err=True)
 
 
 def _report_going_on(handles: list[TaskHandle]) -> None:

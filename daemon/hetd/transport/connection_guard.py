@@ -140,7 +140,7 @@ class ConnectionGuard:
         os.close(self._noticed)
 
     def notice(self) -> None:
-        """Take note that a message was received: the memory may have grown.
+        """Record that a message was received: the memory may have grown.
 
         Called by the thread of the loop.
         """

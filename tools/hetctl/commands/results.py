@@ -93,6 +93,8 @@ def result_command(
     elif save is None:
         encoded = msgspec.json.encode(told(info.result), enc_hook=str)
         say(visible(msgspec.json.format(encoded).decode()))
+    else:
+        say(f"{save}: result of task {info.id} written")
     if not as_json:
         for warning in info.warnings:
             say(f"hetctl: {visible(warning)}", err=True)
@@ -112,7 +114,8 @@ def _demand_completed(info: TaskInfo) -> None:
     if info.state == "completed":
         return
     reason = f": {info.reason}" if info.reason else ""
-    raise TaskFailedError(f"task {info.id} has no result: it is {info.state}{reason}")
+    what = "it failed" if info.state == "failed" else f"it is {info.state}"
+    raise TaskFailedError(f"task {info.id} has no result: {what}{reason}")
 
 
 def _save(info: TaskInfo, path: Path) -> None:
