@@ -63,7 +63,8 @@ class SchedulerState:
         self._dependents: dict[TaskId, deque[TaskRecord]] = {}
         self.closed: dict[TaskId, TaskRecord] = {}
         """Tasks that ended in the last call."""
-        self._ended: deque[TaskRecord] = deque()
+        self._ended: deque[tuple[TaskRecord, str]] = deque()
+        """Ended tasks whose dependents are to be handled, and why they ended."""
         """Tasks that ended and some of whose dependents are not handled yet."""
         self._to_defer: deque[TaskRecord] = deque()
         """Tasks to defer: their owners have no launcher to start workers."""
@@ -904,7 +905,7 @@ class SchedulerState:
         self.system.graphs.end(task, task.last_resource if completed else None)
         if task.id in self._dependents:
             self.system.ending.add(task.id)
-            self._ended.append(task)
+            self._ended.append((task, reason or ""))
         deadline = task.submitted.deadline
         in_time = deadline is None or self.system.now <= deadline
         if task.state is State.COMPLETED and in_time:
@@ -917,24 +918,24 @@ class SchedulerState:
         A queue instead of recursion, because chains of dependents may be long.
         """
         while self._ended and self._steps > 0:
-            ended = self._ended[0]
+            ended, reason = self._ended[0]
             dependents = self._dependents[ended.id]
             while dependents and self._steps > 0:
                 task = dependents.popleft()
                 self.spend(task)
-                self._follow(ended, task)
+                self._follow(ended, reason, task)
             if not dependents:
                 self._ended.popleft()
                 self.system.ending.discard(ended.id)
                 del self._dependents[ended.id]
 
-    def _follow(self, ended: TaskRecord, task: TaskRecord) -> None:
+    def _follow(self, ended: TaskRecord, why: str, task: TaskRecord) -> None:
         """Queue a dependent whose conditions are met by an end; cancel it if one cannot be."""
         if task.state.ended:
             return
         if isinstance(task.unmet, set):  # always, as it has a dependency
             task.unmet.discard(ended.id)
-        reason = _reason_to_end(ended, task)
+        reason = _reason_to_end(ended, why, task)
         if reason:
             self._close(task, Step.DEPENDENCY_ENDED, reason)
         elif not task.unmet and task.state is State.WAITING:
@@ -956,8 +957,15 @@ class SchedulerState:
             self.record(task, "queued")
 
 
-def _reason_to_end(ended: TaskRecord, task: TaskRecord) -> str:
-    """Apply the condition of a dependency; return why the dependent ends, empty: it does not."""
+def _reason_to_end(ended: TaskRecord, why: str, task: TaskRecord) -> str:
+    """Apply the condition of a dependency; return why the dependent ends, empty: it does not.
+
+    Args:
+        ended: the task that ended.
+        why: the reason of its end.
+        task: the dependent.
+
+    """
     submitted = task.submitted
     completed = ended.state is State.COMPLETED
     if ended.id in submitted.after_notok:
@@ -965,13 +973,29 @@ def _reason_to_end(ended: TaskRecord, task: TaskRecord) -> str:
         if not task.needed and submitted.after_notok.isdisjoint(task.unmet):
             return not_needed(ended.id)
     elif not completed and ended.id not in submitted.after_any:
-        return dependency_ended(ended.id, ended.state)
+        return dependency_ended(ended.id, ended.state, why)
     return ""
 
 
-def dependency_ended(task: int, state: str) -> str:
-    """Return why a task ends that depends on one which did not complete."""
-    return f"task {task}, which it comes after, ended as {state}"
+_AFTER = ", which it comes after, ended as "
+_LONGEST_CAUSE = 200
+"""Most characters of a reason that its dependents repeat."""
+
+
+def dependency_ended(task: int, state: str, why: str) -> str:
+    """Return why a task ends that depends on one which did not complete.
+
+    Args:
+        task: the other task.
+        state: how it ended.
+        why: the reason of its end. In a chain of dependents this is the end of another
+            task; only the first one is repeated, so that reasons do not grow.
+
+    """
+    chained = why.rfind(_AFTER)
+    first = max(why.rfind("task ", 0, chained), 0) if chained >= 0 else 0
+    cause = f": {why[first:][:_LONGEST_CAUSE]}" if why else ""
+    return f"task {task}{_AFTER}{state}{cause}"
 
 
 def not_needed(task: int) -> str:

@@ -48,7 +48,8 @@ def test_tasks_after_a_failed_one_are_cancelled(trace: Submit) -> None:
         first.handle.result(30)
     for task in (second, third):
         with pytest.raises(
-            CancelledError, match=r"task \d+, which it comes after, ended as"
+            CancelledError,
+            match=r"task \d+, which it comes after, ended as .*on purpose in save",
         ):
             task.handle.result(30)
 
@@ -60,8 +61,11 @@ def test_a_task_after_one_that_has_ended(trace: Submit) -> None:
 
     trace(after=[good.id]).check_completed()
 
-    with pytest.raises(InputError, match=f"task {bad.id}, which it comes after"):
+    with pytest.raises(InputError) as refused:
         trace(after=[bad.id])
+    said = str(refused.value)
+    assert said.startswith(f"task {bad.id}, which it comes after, ended as failed: ")
+    assert "on purpose in run" in said
 
 
 def test_negative_numbers_count_back_within_a_submit(daemon: PrivateDaemon) -> None:

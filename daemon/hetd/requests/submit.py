@@ -11,6 +11,7 @@ from hetd.requests.resources import resource_named
 from hetd.requests.slices import ReadBudget
 from hetd.tasks.dependencies import EndedTask, ended_task
 from hetd.tasks.page import CONTINUABLE
+from hetsched.state import dependency_ended
 from libtask import messages as m
 from libtask.errors import InputError, NotAllowedError
 from libtask.faultpoints import reach
@@ -333,7 +334,7 @@ def _refuse_before_first(other: int, position: int) -> None:
 
 def _demand_promising(page: TaskPage) -> None:
     if page.state in m.ENDED - {"completed"}:
-        raise InputError(f"task {page.id}, which it comes after, ended as {page.state}")
+        raise InputError(dependency_ended(page.id, page.state, page.reason or ""))
 
 
 def _refuse_dependencies(specs: Sequence[m.TaskSpec]) -> None:

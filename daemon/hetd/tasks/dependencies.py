@@ -26,6 +26,7 @@ class EndedTask(msgspec.Struct, frozen=True):
     """The end of a task that another one depends on; with a result only if it completed."""
 
     state: TaskState
+    reason: str = ""
     result: InputValue | None = None
 
 
@@ -45,7 +46,8 @@ class Settled(msgspec.Struct, frozen=True):
 def ended_task(page: TaskPage, *, with_result: bool) -> EndedTask:
     """Return what is known of an ended task."""
     taken = with_result and page.state == "completed"
-    return EndedTask(page.state.value, value_of(page) if taken else None)
+    result = value_of(page) if taken else None
+    return EndedTask(page.state.value, page.reason or "", result)
 
 
 def settle(spec: TaskSpec, journal: Journal, known: Mapping[int, EndedTask]) -> Settled:
@@ -63,9 +65,9 @@ def settle(spec: TaskSpec, journal: Journal, known: Mapping[int, EndedTask]) -> 
             if reason:
                 return Settled(reason=reason)
     for task in spec.after:
-        state = _state(task, journal, known)
-        if state not in ("live", "completed", None):
-            return Settled(reason=dependency_ended(task, str(state)))
+        end = _end(task, journal, known)
+        if end is not None and end.state != "completed":
+            return Settled(reason=dependency_ended(task, end.state, end.reason))
     return _settle_notok(spec, journal, known)
 
 
@@ -89,10 +91,20 @@ def _state(task: int, journal: Journal, known: Mapping[int, EndedTask]) -> str |
     """Return the state of an ended task, `live`, or None if it is forgotten."""
     if task in journal.live:
         return "live"
+    end = _end(task, journal, known)
+    return None if end is None else end.state
+
+
+def _end(
+    task: int, journal: Journal, known: Mapping[int, EndedTask]
+) -> EndedTask | None:
+    """Return the end of a task; None: it is unfinished or forgotten."""
+    if task in journal.live:
+        return None
     if task in known:
-        return known[task].state
+        return known[task]
     page = journal.find(task)
-    return None if page is None else page.state
+    return None if page is None else ended_task(page, with_result=False)
 
 
 def _take_result(task: int, journal: Journal, known: Mapping[int, EndedTask]) -> str:
@@ -106,6 +118,6 @@ def _take_result(task: int, journal: Journal, known: Mapping[int, EndedTask]) ->
     if page is None:
         return result_forgotten(task)
     if page.state != "completed":
-        return dependency_ended(task, page.state)
+        return dependency_ended(task, page.state, page.reason or "")
     journal.inputs.complete(page)
     return ""

@@ -103,7 +103,8 @@ def test_a_child_of_a_task_that_failed_is_cancelled(shell: Shell) -> None:
 
     infos = shell.ask(m.ListTasks(1, ids=[early, late, grandchild])).tasks
     reasons = {info.id: (info.state, info.reason) for info in infos}
-    because = ("cancelled", f"task {failed}, which it comes after, ended as cancelled")
+    why = "ended as cancelled: cancelled by its owner"
+    because = ("cancelled", f"task {failed}, which it comes after, {why}")
     assert reasons[early] == reasons[late] == because
     assert reasons[grandchild][0] == "cancelled"
 

@@ -133,7 +133,8 @@ def test_a_submit_is_made_whole_though_it_is_checked_bit_by_bit(
     answer = run_to_end(work)
 
     assert isinstance(answer, m.Error)
-    assert answer.text == f"task {ids[-1]}, which it comes after, ended as cancelled"
+    why = "ended as cancelled: cancelled by its owner"
+    assert answer.text == f"task {ids[-1]}, which it comes after, {why}"
     assert len(shell.journal.live) == MANY - 1
 
 
@@ -151,7 +152,8 @@ def test_dependents_that_a_crash_left_are_ended_by_the_next_start(
     again = restart()
     again.runtime.restore()
 
-    reason = f"task {head}, which it comes after, ended as cancelled"
+    why = "ended as cancelled: cancelled by its owner"
+    reason = f"task {head}, which it comes after, {why}"
     for task in left:
         page = again.journal.find(task)
         assert page is not None

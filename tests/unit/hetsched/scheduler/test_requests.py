@@ -109,7 +109,7 @@ def test_dependents_of_a_cancelled_task_are_cancelled(a_scheduler: Start) -> Non
 
     actions = node.handle(e.TaskCancelled(ONE, "not needed"))
 
-    comes_after = "task 1, which it comes after, ended as cancelled"
+    comes_after = "task 1, which it comes after, ended as cancelled: not needed"
     assert actions == [
         Record(ONE, State.CANCELLED, "cancelled", None, "not needed"),
         Record(TWO, State.CANCELLED, "cancelled", None, comes_after),
@@ -123,10 +123,28 @@ def test_a_long_chain_of_dependents_is_cancelled(a_scheduler: Start) -> None:
     for number in range(2, 3001):
         node.scheduler.handle(a_task(number, after=[number - 1]), 0)
 
-    actions = node.handle(e.TaskCancelled(ONE))
+    actions = node.handle(e.TaskCancelled(ONE, "not needed"))
 
     assert [type(action) for action in actions] == [Record] * 3000
     assert node.scheduler.system.tasks == {}
+    # the last one names the task before it, and where the chain was broken
+    before = "task 2999, which it comes after, ended as cancelled: "
+    broken = "task 1, which it comes after, ended as cancelled: not needed"
+    assert actions[-1] == Record(
+        TaskId(3000), State.CANCELLED, "cancelled", None, before + broken
+    )
+
+
+def test_a_dependent_repeats_a_part_of_a_long_reason(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU])
+    node.handle(a_task(1, hold=True))
+    node.handle(a_task(2, after=[1]))
+
+    actions = node.handle(e.TaskCancelled(ONE, "no " * 1000))
+
+    (_, dependent) = actions
+    assert isinstance(dependent, Record)
+    assert len(dependent.reason or "") < 300
 
 
 # ---------------------------------------------------------------- hold and cancel
