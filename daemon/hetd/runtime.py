@@ -58,6 +58,8 @@ log = logging.getLogger("hetd")
 
 NONE_ENDED: dict[int, EndedTask] = {}
 """No ended task is known; never changed."""
+INDEPENDENT = Settled()
+"""Of a task that depends on no other."""
 GONE_ON = Settled(notok_met=True)
 """Dependencies of a task that did not wait for them any more when the daemon stopped."""
 TIMED_OUT = 124
@@ -203,7 +205,7 @@ class Runtime:
             for page in pages
             if page.state in ("waiting", "held") and not page.runtime.retried
         }
-        ends = list(self._left_over(pages, settled))
+        ends = list(_left_over(settled))
         tasks = [
             (self._described(page, settled.get(page.id, GONE_ON)), page.runtime)
             for page in pages
@@ -216,15 +218,6 @@ class Runtime:
         # Ends propagate to dependent tasks: all must be restored by then.
         for wish in again:
             self.dispatch(wish)
-
-    def _left_over(
-        self, pages: Sequence[TaskPage], settled: Mapping[int, Settled]
-    ) -> Iterator[e.TaskCancelled]:
-        """Cancel tasks whose dependencies failed just before the daemon stopped."""
-        for page in pages:
-            reason = settled[page.id].reason if page.id in settled else ""
-            if reason:
-                yield e.TaskCancelled(TaskId(page.id), reason)
 
     def _take_up(
         self,
@@ -269,14 +262,17 @@ class Runtime:
         """
         if any(page.spec.begin is not None for page in pages):
             self.dispatch_any(self._time_steps())  # these begins are converted after it
-        settled = {page.id: settle(page.spec, self.journal, ended) for page in pages}
-        submitted = [
-            self.submission(page, notok_met=settled[page.id].notok_met)
+        settled = {
+            page.id: settle(page.spec, self.journal, ended)
             for page in pages
-        ]
-        for page, event in zip(pages, submitted, strict=True):
-            self._watch_overrun(page, event)
-        self.dispatch(*submitted, *self._left_over(pages, settled))
+            if m.dependencies(page.spec)
+        }
+        submitted = []
+        for page in pages:
+            judged = settled.get(page.id, INDEPENDENT)
+            submitted.append(self.submission(page, notok_met=judged.notok_met))
+            self._watch_overrun(page, submitted[-1])
+        self.dispatch(*submitted, *_left_over(settled))
 
     def amend_all(self, pages: Sequence[TaskPage]) -> None:
         """Apply changed priorities and deadlines of tasks."""
@@ -395,7 +391,8 @@ class Runtime:
         if record is None:
             raise BugError(f"task {action.task} is recorded, and not known")
         page.runtime = record
-        self._note_beginning(page, record, at)
+        if record.not_before or page.begins is not None:
+            self._note_beginning(page, record, at)
         self.journal.record(action, at, record.rule)
         if page.spec.overrun == "stop" and action.state in ENDED:
             self._timers.remove(_overrun(action.task))
@@ -403,7 +400,7 @@ class Runtime:
     def _note_beginning(self, page: TaskPage, record: TaskRecord, at: float) -> None:
         """Enter when a task may begin, in seconds since the epoch, if it waits for that."""
         page.begins = None
-        if record.not_before and record in self.scheduler.system.beginnings:
+        if record in self.scheduler.system.beginnings:
             left = record.not_before - self.scheduler.system.now
             page.begins = at + left / SECOND
 
@@ -445,6 +442,13 @@ class Runtime:
         aborted = self._commands.to_another(task)
         if aborted is not None:
             self.dispatch(aborted)
+
+
+def _left_over(settled: Mapping[int, Settled]) -> Iterator[e.TaskCancelled]:
+    """Cancel tasks whose dependencies failed before they could be followed."""
+    for task, judged in settled.items():
+        if judged.reason:
+            yield e.TaskCancelled(TaskId(task), judged.reason)
 
 
 def _overrun(task: int) -> str:

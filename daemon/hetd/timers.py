@@ -52,7 +52,7 @@ class Timers:
     def set(self, name: str, due: Nanoseconds | None, action: Action) -> None:
         """Set the one timer of a name, in place of an earlier one; None: remove it."""
         known = self._named.get(name)
-        if known is not None and known.due == due:
+        if (None if known is None else known.due) == due:
             return
         self.remove(name)
         if due is not None:

@@ -107,12 +107,11 @@ class Calibration:
     def finished(self, page: TaskPage, message: m.Finished) -> None:
         """Record the last segment of a task, before the scheduler forgets it."""
         found = self._running(page)
-        share = _share(page, message)
+        whole = len(counted(page.segments)) == 1
+        share = _share(page, message, whole=whole)
         if found is None or not share:
             return
         record, resource = found
-        slowdown = self._slowdown_of(record, resource)
-        whole = len(counted(page.segments)) == 1
         part = 1.0 if whole else self._part(record, 1.0, share)
         if not part:
             return
@@ -121,6 +120,7 @@ class Calibration:
             record, resource, computing
         ):
             return
+        slowdown = self._slowdown_of(record, resource)
         setup = message.set_up + message.transfer_in + message.transfer_out
         changed = self._runs.finished(message, record.row.type, slowdown, whole=whole)
         self._observe(record, resource, computing / slowdown, setup, replace=changed)
@@ -210,12 +210,19 @@ def _is_sampled(task: TaskId) -> bool:
     return mixed < (1 << 32) // SAMPLED
 
 
-def _share(page: TaskPage, message: m.Finished) -> float:
-    """Return the share of the last segment in the whole task; 0 if unknown."""
+def _share(page: TaskPage, message: m.Finished, *, whole: bool) -> float:
+    """Return the share of the last segment in the whole task; 0 if unknown.
+
+    Args:
+        page: the task's.
+        message: the report of the end.
+        whole: whether the last segment is the only one.
+
+    """
     total = page.checkpoint.total
     if message.iterations == 0:
         return 0.0
-    if len(counted(page.segments)) == 1:
+    if whole:
         return 1.0
     return min(1.0, message.iterations / total) if total else 0.0
 

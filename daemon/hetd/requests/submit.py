@@ -338,13 +338,12 @@ def _demand_promising(page: TaskPage) -> None:
 
 
 def _refuse_dependencies(specs: Sequence[m.TaskSpec]) -> None:
+    count = 0
     for position, spec in enumerate(specs):
-        _refuse_two_conditions(position, spec)
-    count = sum(
-        len(some)
-        for spec in specs
-        for some in (spec.after, spec.after_any, spec.after_notok, spec.inputs)
-    )
+        if spec.after_any or spec.after_notok:
+            _refuse_two_conditions(position, spec)
+        count += len(spec.after) + len(spec.after_any)
+        count += len(spec.after_notok) + len(spec.inputs)
     if count > m.MAX_IDS:
         text = f"after: {count} dependencies in one submit, at most {m.MAX_IDS}"
         raise InputError(text)
@@ -366,8 +365,6 @@ def _refuse_places(spec: m.TaskSpec) -> None:
 
 
 def _refuse_two_conditions(position: int, spec: m.TaskSpec) -> None:
-    if not (spec.after_any or spec.after_notok):
-        return
     inputs = {each.task for each in spec.inputs}
     seen: set[int] = set()
     for some in ({*spec.after, *inputs}, {*spec.after_any}, {*spec.after_notok}):

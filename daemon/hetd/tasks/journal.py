@@ -56,21 +56,27 @@ and tables that go with a live task. Rather too much than too little."""
 
 
 class PageSizes:
-    """PageSizes of pages, and their sum."""
+    """Sizes of encoded pages, and their sum, bytes."""
 
     def __init__(self) -> None:
         self.total = 0
         self._sizes: dict[int, int] = {}
 
-    def put(self, task: int, size: int) -> None:
-        self.total += size - self._sizes.get(task, 0)
+    def put(self, task: int, size: int) -> int:
+        """Set the size of a page; return the one before."""
+        before = self._sizes.get(task, 0)
+        self.total += size - before
         self._sizes[task] = size
+        return before
 
     def of(self, task: int) -> int:
         return self._sizes.get(task, 0)
 
-    def drop(self, task: int) -> None:
-        self.total -= self._sizes.pop(task, 0)
+    def drop(self, task: int) -> int:
+        """Forget a page; return its size."""
+        before = self._sizes.pop(task, 0)
+        self.total -= before
+        return before
 
 
 class StateCounts(Counter[State]):
@@ -412,7 +418,7 @@ class Journal:
         failed = record.state is State.FAILED
         changed = TaskChanged(
             id=page.id,
-            state=record.state.value,
+            state=str(record.state),
             at=now,
             resource=record.resource,
             progress=page.progress,
@@ -515,19 +521,18 @@ class Journal:
 
     def _count(self, page: TaskPage, size: int) -> int:
         """Record the new size of a page; return its growth in bytes."""
-        task, owner = page.id, page.owner
-        before, of_ended = self._live_bytes.of(task), self._ended_bytes.of(task)
-        self.usage.unfinished[owner] -= before
-        grown = size - before - of_ended
-        self.usage.pages[owner] += grown
-        self._live_bytes.drop(task)
-        if page.runtime.state in ENDED:
-            self._ended_bytes.put(task, size)
+        task, owner, usage = page.id, page.owner, self.usage
+        if page.runtime.state not in ENDED:
+            grown = size - self._live_bytes.put(task, size)
+            usage.unfinished[owner] += grown
+        else:
+            unfinished = self._live_bytes.drop(task)
+            usage.unfinished[owner] -= unfinished
+            before = self._ended_bytes.put(task, size)
             if not size:
                 self._ended_bytes.drop(task)
-        else:
-            self._live_bytes.put(task, size)
-            self.usage.unfinished[owner] += size
+            grown = size - unfinished - before
+        usage.pages[owner] += grown
         return grown
 
     def apply_removals(self, removed: Removed) -> None:

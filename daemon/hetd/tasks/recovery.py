@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -76,9 +76,9 @@ def submission(
         owner=page.owner,
         resources=_one_set(tuple(spec.resources)),
         priority=spec.priority,
-        after=cast("tuple[TaskId, ...]", tuple(m.dependencies(spec))),
-        after_any=cast("frozenset[TaskId]", frozenset(spec.after_any)),
-        after_notok=cast("frozenset[TaskId]", frozenset(spec.after_notok)),
+        after=tuple(map(TaskId, m.dependencies(spec))),
+        after_any=frozenset(map(TaskId, spec.after_any)),
+        after_notok=frozenset(map(TaskId, spec.after_notok)),
         notok_met=notok_met,
         job=spec.job,
         inputs=tuple(

@@ -577,7 +577,10 @@ class WorkerPool:
         alike = [worker for worker in user.idle if worker.key == key]
         if len(alike) > SPARE and len(alike) > SPARE + self._served():
             surplus = alike[0]
-        elif len(user.idle) > SPARE_OF_ALL + self._served():
+        elif (
+            len(user.idle) > SPARE_OF_ALL
+            and len(user.idle) > SPARE_OF_ALL + self._served()
+        ):
             surplus = user.idle[0]
         else:
             return

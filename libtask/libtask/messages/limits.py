@@ -85,8 +85,11 @@ def _of_struct(kind: type[msgspec.Struct]) -> Check | None:
 
     def look(value: Any) -> None:
         for name, check in checks:
+            content = getattr(value, name)
+            if not content:
+                continue  # nothing is within every limit, and most fields are empty
             try:
-                check(getattr(value, name))
+                check(content)
             except _ExceededError as error:
                 raise error.within(f".{name}") from None
 
@@ -137,7 +140,7 @@ def _of_list(kind: Any, most: int | None) -> Check | None:
     def look(value: Any) -> None:
         if most is not None and len(value) > most:
             raise _ExceededError(f"{len(value)} entries, at most {most}")
-        if inner is None or not value:
+        if inner is None:
             return
         for index, each in enumerate(value):
             try:
@@ -161,8 +164,6 @@ def _text(limit: int) -> Check:
 
 def _packed(limit: int) -> Check:
     def look(value: Any) -> None:
-        if not value:
-            return
         size = len(msgspec.msgpack.encode(value))
         if size > limit:
             raise _ExceededError(f"{size} bytes, at most {limit}")
