@@ -3,15 +3,18 @@
 The loop, the node, the store and the codec are the daemon's own; frames come from and go
 to lists, and workers answer at once. Time is that of the thread, so that what else runs
 counts little; the ratio to a loop of plain Python, measured in turns with it, tells
-machines (and moments) of different speed apart.
+machines (and moments) of different speed apart. A ratio well above the recorded one is
+reported as a regression.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import select
 import statistics
+import sys
 import tempfile
 import time
 from collections import deque
@@ -42,6 +45,10 @@ SUBMIT = 500
 ROUNDS = 15
 WORKERS = 2
 STEPS = 200_000
+RECORDED = Path(__file__).parents[2] / "docs/measurements/loop-2-cores.json"
+"""What this bench printed on the commit that its figures are compared with."""
+TOLERANCE = 1.15
+"""Ratio to the recorded calibration steps above which a regression is reported."""
 AT_ONCE = 256
 """Messages that the loop takes in one turn, as from the socket."""
 
@@ -209,7 +216,36 @@ def run() -> list[dict[str, Any]]:
         replay.reports_progress = True
         rows.append(_row("one at a time, with a first report", replay, 300, 1))
         replay.store.close()
+    for line in regressions(rows, RECORDED):
+        print(f"loop: {line}", file=sys.stderr)
     return rows
+
+
+def regressions(rows: list[dict[str, Any]], recorded: Path) -> Iterator[str]:
+    """Compare rows with recorded ones; yield a line for each that takes longer.
+
+    Args:
+        rows: each gets `over_recorded`, the ratio of its calibration steps to those
+            that are recorded, if there are any.
+        recorded: the printed JSON of an earlier run.
+
+    """
+    if not recorded.exists() or not recorded.stat().st_size:
+        # empty: the output of this run is sent there
+        yield f"nothing to compare with: {recorded} is missing or empty"
+        return
+    before = json.loads(recorded.read_text(encoding="utf-8"))
+    steps = {row["case"]: row["calibration_steps"] for row in before["benches"]["loop"]}
+    for row in rows:
+        if row["case"] not in steps:
+            continue
+        ratio = row["calibration_steps"] / steps[row["case"]]
+        row["over_recorded"] = round(ratio, 2)
+        if ratio > TOLERANCE:
+            yield (
+                f"{row['case']}: regression, takes {ratio:.2f} times the recorded "
+                f"{steps[row['case']]} calibration steps ({before['machine']['cpu']})"
+            )
 
 
 def _row(case: str, replay: Replay, tasks: int, at_once: int) -> dict[str, Any]:
