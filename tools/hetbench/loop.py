@@ -46,7 +46,7 @@ ROUNDS = 15
 WORKERS = 2
 STEPS = 200_000
 RECORDED = Path(__file__).parents[2] / "docs/measurements/loop-2-cores.json"
-"""What this bench printed on the commit that its figures are compared with."""
+"""Printed output of an earlier run, to compare with."""
 TOLERANCE = 1.15
 """Ratio to the recorded calibration steps above which a regression is reported."""
 AT_ONCE = 256

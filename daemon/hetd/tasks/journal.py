@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from hetd.store import Removed, Store
-    from libtask.messages import Order, TaskSpec
+    from libtask.messages import Order, TaskSpec, TaskState
 
 log = logging.getLogger("hetd")
 
@@ -50,6 +50,8 @@ RECENT = 10_000
 RECENT_BYTES = 64 << 20
 """Bytes of their pages at most: results may be large."""
 
+TOLD: dict[State, TaskState] = {state: state.value for state in State}
+"""States as messages give them; `value` of an enum takes two calls."""
 BYTES_PER_BYTE, BYTES_PER_TASK = 4, 8192
 """Memory of a page for each byte that it has when encoded; and of the records, queues
 and tables that go with a live task. Rather too much than too little."""
@@ -418,7 +420,7 @@ class Journal:
         failed = record.state is State.FAILED
         changed = TaskChanged(
             id=page.id,
-            state=str(record.state),
+            state=TOLD[record.state],
             at=now,
             resource=record.resource,
             progress=page.progress,
