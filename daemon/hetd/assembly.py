@@ -16,6 +16,7 @@ from hetd.daemon import ShutdownDrain
 from hetd.devices.circuits import Circuits
 from hetd.devices.counters import CounterReader, find_sources
 from hetd.devices.health import Health
+from hetd.devices.measured_loads import MeasuredLoads
 from hetd.devices.metering import Metering
 from hetd.devices.meters import Finder
 from hetd.devices.sharing import make_model
@@ -92,6 +93,7 @@ class Parts:
     health: Health
     watchdog: Watchdog
     circuits: Circuits
+    loads: MeasuredLoads
     commands: Commands
     runtime: Runtime
 
@@ -188,6 +190,7 @@ def assemble(  # noqa: PLR0913, PLR0917  the parts of the daemon meet here
         health=health,
         watchdog=watchdog,
         circuits=circuits,
+        loads=MeasuredLoads(config.contention, contention, journal),
         commands=commands,
         runtime=runtime,
     )
@@ -342,6 +345,7 @@ def _model_requests(parts: Parts, rights: Permissions) -> ModelRequests:
         devices=parts.devices,
         estimates=parts.estimates,
         circuits=parts.circuits,
+        loads=parts.loads,
         rights=rights,
     )
 

@@ -133,7 +133,17 @@ class ContentionModel:
         self._application = application
         self.tenants = tenants or Tenants()
         self.law = LAWS[law]
+        self.version = 0
+        """Changes with the loads."""
         self._paths: dict[tuple[str, str], dict[str, float]] = {}
+
+    def put(self, task_type: str, processor: str, loads: Loads | None) -> None:
+        """Set the loads of a type or application on a processor; None: as usual there."""
+        if loads is None:
+            self.loads.pop((task_type, processor), None)
+        else:
+            self.loads[task_type, processor] = loads
+        self.version += 1
 
     def loads_of(self, task_type: str, processor: str) -> Loads:
         """Return the loads of a task of a type on a processor."""

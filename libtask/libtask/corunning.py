@@ -10,7 +10,6 @@ memory and the share of its time that depends on it: the same model as the sched
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,12 +18,13 @@ from typing import TYPE_CHECKING, Protocol
 from libtask.apps import Options, describe
 from libtask.characterisation import PREFIX, samples_of
 from libtask.errors import InputError
+from libtask.messages import LearnedLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from libtask.characterisation import Run
-    from libtask.messages import DeviceInfo, DeviceList, SharedLoad, TaskInfo
+    from libtask.messages import DeviceInfo, DeviceList, Sample, SharedLoad, TaskInfo
     from libtask.task import Task
 
 RUNS = 3
@@ -47,25 +47,9 @@ class TogetherNode(Protocol):
 
     def node_load(self) -> DeviceList: ...
     def submit(self, app: Task, /, *, resources: Sequence[str], name: str) -> Run: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedLoad:
-    """The load of an application on the memory that a resource uses.
-
-    Attributes:
-        demand: load that a task offers; 1 is the memory's capacity.
-        bound: share of its time alone that depends on it.
-        slowdowns: other application, or itself -> measured factor beside it.
-
-    """
-
-    app: str
-    resource: str
-    shared: str
-    demand: float
-    bound: float
-    slowdowns: dict[str, float]
+    def learn(
+        self, samples: Sequence[Sample], loads: Sequence[LearnedLoad] = ()
+    ) -> None: ...
 
 
 def characterise_together(
@@ -74,29 +58,37 @@ def characterise_together(
     *,
     report: Callable[[str], None] = lambda _text: None,
 ) -> list[LearnedLoad]:
-    """Measure pairs of applications on each CPU resource with two slots; return their loads.
+    """Measure pairs of applications on each CPU resource with two slots.
+
+    The node stores the loads, and they are in force from then on.
 
     Args:
         node: a client of the daemon.
         apps: names of applications; empty: all installed ones that offer samples.
         report: called with what is run next.
 
+    Returns:
+        the loads of each application on the memory of each resource.
+
     Raises:
         InputError: an application is unknown or has no samples, no resource runs two
             tasks at once, or nothing is declared to be shared.
+        NotAllowedError: the node takes no measurements from this user.
 
     """
+    node.learn([])  # refused now rather than after all has been measured
     found = node.node_load()
     places = [each for each in found.devices if _holds_two(each)]
     if not places:
         raise InputError("no resource runs two tasks at once")
     with TemporaryDirectory(prefix="hetd-") as folder:
         tasks = _middle_samples(apps, Path(folder))
-        return [
-            load
-            for device in places
-            for load in _measure(node, tasks, _memory_of(device, found.shared), report)
-        ]
+        loads: list[LearnedLoad] = []
+        for device in places:
+            measured = _measure(node, tasks, _memory_of(device, found.shared), report)
+            node.learn([], measured)
+            loads += measured
+        return loads
 
 
 def fit_loads(

@@ -19,6 +19,7 @@ from hetctl.submission.programs import Environments
 from hetd.config import read_config
 from hetsim.__main__ import cli
 from libtask.errors import HetError, InputError
+from libtask.messages import DeviceList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -204,6 +205,6 @@ def test_deep_nesting_in_a_file_of_measurements_is_one_line(tmp_path: Path) -> N
     path = tmp_path / "models.jsonl"
     path.write_text('{"format": "hetctl/models-1"}\n' + "[" * DEEP, encoding="utf-8")
 
-    samples, complaints = modelfile.read(path, ["cpu"])
+    found = modelfile.read(path, DeviceList(0, []))
 
-    assert (samples, len(complaints)) == ([], 1)
+    assert (found.samples, len(found.complaints)) == ([], 1)

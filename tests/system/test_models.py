@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from hetctl.__main__ import main
-from libtask.messages import Sample
+from libtask.messages import LearnedLoad, Sample
+from system.private_daemon import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,8 +122,20 @@ def test_what_is_no_model_file_is_refused(
 
 def test_applications_are_listed(models: Terminal) -> None:
     assert models.json("list")["apps"] == [
-        {"app": "heat", "sizes": 2, "resources": ["cpu", "gpu0"], "measurements": 18},
-        {"app": "markov", "sizes": 1, "resources": ["cpu"], "measurements": 1},
+        {
+            "app": "heat",
+            "sizes": 2,
+            "resources": ["cpu", "gpu0"],
+            "measurements": 18,
+            "loads": 0,
+        },
+        {
+            "app": "markov",
+            "sizes": 1,
+            "resources": ["cpu"],
+            "measurements": 1,
+            "loads": 0,
+        },
     ]
     assert models("list").stdout.splitlines()[1].split() == [
         "heat",
@@ -129,6 +143,7 @@ def test_applications_are_listed(models: Terminal) -> None:
         "cpu,",
         "gpu0",
         "18",
+        "0",
     ]
 
 
@@ -177,3 +192,48 @@ def test_models_survive_a_crash(private_daemon: Callable[..., PrivateDaemon]) ->
     daemon.restart()
 
     assert models.known() == before
+
+
+LOADS = [
+    LearnedLoad("blur", "cpu", "memory", 0.35, 0.5, {"heat": 1.2}),
+    LearnedLoad("heat", "cpu", "memory", 0.8, 0.65, {"heat": 1.39, "blur": 1.1}),
+]
+
+
+def test_loads_of_co_runs_are_kept_shown_copied_and_forgotten(
+    private_daemon: Callable[..., PrivateDaemon], tmp_path: Path
+) -> None:
+    daemon = private_daemon("[contention]\ndiscover = true\n" + RESOURCES)
+    models = Terminal(daemon)
+    daemon.client.learn([], LOADS)
+    file = tmp_path / "models.jsonl"
+    models("export", "-o", str(file))
+
+    daemon.restart()
+
+    assert daemon.client.learned_loads() == LOADS
+    listed = {each["app"]: each for each in models.json("list")["apps"]}
+    assert (listed["blur"]["loads"], listed["blur"]["measurements"]) == (1, 0)
+    shown = models.json("show", "blur")
+    assert (shown["samples"], shown["loads"]) == ([], [msgspec.to_builtins(LOADS[0])])
+    assert "1.39 beside heat, 1.10 beside blur" in models("show", "heat").stdout
+    forgotten = models("forget", "heat")
+    assert forgotten.stdout == "4 measurements and 1 load deleted\n"
+    assert daemon.client.learned_loads() == LOADS[:1]
+    assert "and 2 loads imported, 0 rejected" in models("import", str(file)).stdout
+    assert daemon.client.learned_loads() == LOADS
+
+
+def test_loads_that_cannot_be_are_refused_line_by_line(
+    models: Terminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "models.jsonl"
+    good = {"format": "hetctl/load-1", **msgspec.to_builtins(LOADS[0])}
+    lines = [{"format": "hetctl/models-1"}, good, {**good, "demand": "much"}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    outcome = models("import", str(file), status=BAD_INPUT)
+
+    first, second = outcome.stderr.splitlines()
+    assert first.endswith("line 2: no 'memory' of 'cpu' here; known: nothing")
+    assert "line 3: Expected `float`, got `str`" in second

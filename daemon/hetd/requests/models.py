@@ -1,4 +1,4 @@
-"""Requests about the measured execution times: add, list and delete samples."""
+"""Requests about what was measured: add, list and delete times and loads."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from hetd.devices.circuits import Circuits
+    from hetd.devices.measured_loads import MeasuredLoads
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
     from hetd.runtime import Runtime
@@ -61,6 +62,7 @@ class ModelRequests:
         devices: Mapping[str, m.DeviceInfo],
         estimates: EstimateTable,
         circuits: Circuits,
+        loads: MeasuredLoads,
         rights: Permissions,
     ) -> None:
         self._runtime = runtime
@@ -68,16 +70,20 @@ class ModelRequests:
         self._devices = devices
         self._estimates = estimates
         self._circuits = circuits
+        self._loads = loads
         self._rights = rights
         self._installed = installed_applications()
 
     def learn(self, peer: Peer, request: m.AddSamples) -> Steps:
         self._rights.require_admin(peer)
-        for sample in request.samples:
-            resource_named(self._devices, sample.resource)
+        named = [each.resource for each in request.samples]
+        for name in (*named, *(each.resource for each in request.loads)):
+            resource_named(self._devices, name)
+        self._loads.check(request.loads)
         samples = [Figures(*msgspec.structs.astuple(each)) for each in request.samples]
         for known in samples:
             refuse_nonsense(known)
+        self._loads.learn(request.loads)
         for number, some in enumerate(chunks(samples)):
             if number:
                 yield
@@ -108,10 +114,29 @@ class ModelRequests:
                 break
             yield
         owner = self._rights.whose(peer, mine=False)
-        avoided = self._circuits.told(owner) if request.after is None else []
+        first = request.after is None
         return m.ModelList(
-            request.request, page.parts, following, hidden, avoided=avoided
+            request.request,
+            page.parts,
+            following,
+            hidden,
+            avoided=self._circuits.told(owner) if first else [],
+            loads=self._visible_loads(peer) if first else [],
         )
+
+    def _visible_loads(self, peer: Peer) -> list[m.LearnedLoad]:
+        """Return the loads of installed applications; administrators see all."""
+        if self._rights.is_admin(peer.uid):
+            return self._loads.all()
+        public = self._installed
+        return [
+            msgspec.structs.replace(
+                load,
+                slowdowns={a: s for a, s in load.slowdowns.items() if a in public},
+            )
+            for load in self._loads.all()
+            if load.app in public
+        ]
 
     def _is_shown(self, peer: Peer, task_type: str) -> bool:
         if application(task_type) in self._installed:
@@ -123,11 +148,12 @@ class ModelRequests:
         return m.Sample(*astuple(self._estimates.figures_of(key)))
 
     def forget(self, peer: Peer, request: m.DeleteSamples) -> Steps:
-        """Delete samples and recorded failures; users may delete only their own failures."""
+        """Delete samples, learned loads and failures; users only their own failures."""
         avoided = self._own_failures(peer, request)
-        count = 0
+        count = loads = 0
         if not avoided or self._rights.is_admin(peer.uid):
             self._rights.require_admin(peer)
+            loads = self._forget_loads(request)
             count = yield from self._forget_samples(request)
         gone: list[m.AvoidedPair] = []
         while avoided:
@@ -135,7 +161,16 @@ class ModelRequests:
             self._forget_failures(peer, avoided)
             yield
             avoided = self._own_failures(peer, request)
-        return m.DeletedSamples(request.request, count, gone[:MOST_TOLD])
+        return m.DeletedSamples(request.request, count, gone[:MOST_TOLD], loads)
+
+    def _forget_loads(self, request: m.DeleteSamples) -> int:
+        names, resources = set(request.names), set(request.resources)
+        return self._loads.forget(
+            lambda load: (
+                (not names or load.app in names)
+                and (not resources or load.resource in resources)
+            )
+        )
 
     def _forget_samples(self, request: m.DeleteSamples) -> Generator[None, None, int]:
         names, resources = set(request.names), set(request.resources)

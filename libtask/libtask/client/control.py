@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         AvoidedPair,
         ConfigInfo,
         DeletedSamples,
+        LearnedLoad,
         ModelList,
         Note,
         PolicyInfo,
@@ -179,10 +180,15 @@ class ControlRequests:
         found: list[Note] = self._session.request(message).notes
         return found
 
-    def learn(self, samples: Sequence[Sample]) -> None:
-        """Store measured execution times."""
+    def learn(
+        self, samples: Sequence[Sample], loads: Sequence[LearnedLoad] = ()
+    ) -> None:
+        """Store measured execution times, and loads learned from runs beside others."""
         for some in _pages(samples, MAX_SAMPLES):
             self._session.request(messages.AddSamples(request=0, samples=some))
+        for part in _pages(loads, LOADS) if loads else ():
+            message = messages.AddSamples(request=0, samples=[], loads=part)
+            self._session.request(message)
 
     def models(self) -> list[Sample]:
         """Return the measured execution times that are visible to the caller.
@@ -212,35 +218,43 @@ class ControlRequests:
         info: UsageInfo = self._session.request(messages.Usage(request=0, user=user))
         return info
 
+    def learned_loads(self) -> list[LearnedLoad]:
+        """Return the loads learned from runs beside others that are visible to the caller."""
+        first: ModelList = next(self.model_pages())
+        return first.loads
+
     def avoided(self) -> list[AvoidedPair]:
         """Return the applications that avoid a resource after failures there."""
         first: ModelList = next(self.model_pages())
         return first.avoided
 
     def forget(self, names: Sequence[str] = (), resources: Sequence[str] = ()) -> int:
-        """Delete measured execution times and failures; return the number of times.
+        """Delete measured execution times, loads and failures; return the number of times.
 
         Args:
             names: applications or types; none: all.
-            resources: only times and failures on these resources; none: on all.
+            resources: only those on these resources; none: on all.
 
         """
-        return self.forget_failures(names, resources)[0]
+        return self.forget_measured(names, resources).count
 
-    def forget_failures(
+    def forget_measured(
         self, names: Sequence[str] = (), resources: Sequence[str] = ()
-    ) -> tuple[int, list[AvoidedPair]]:
-        """Delete as `forget` does; also return the deleted failures."""
+    ) -> DeletedSamples:
+        """Delete as `forget` does; return how much was deleted, and the failures."""
         message = messages.DeleteSamples(
             request=0, names=list(names), resources=list(resources)
         )
         gone: DeletedSamples = self._session.request(message)
-        return gone.count, gone.avoided
+        return gone
 
     def stop(self) -> None:
         """Stop the daemon; tasks stay with their launchers."""
         self._session.farewell(messages.Stop(request=0))
 
+
+LOADS = 64
+"""Learned loads in a message, so that any of them fit."""
 
 Item = TypeVar("Item")
 

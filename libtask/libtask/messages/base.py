@@ -29,6 +29,8 @@ MAX_IDS = 10_000
 """Ids of tasks in one request."""
 MAX_SAMPLES = 1000
 """Measurements in one message."""
+MAX_LOADS = 256
+"""Learned loads that a node keeps, and in one message."""
 MAX_NAMES = 10_000
 """Names of workers or snapshots in one message of a launcher."""
 MAX_ATTACHMENTS = 8

@@ -9,6 +9,7 @@ import msgspec
 from libtask.messages.base import (
     EXTRA_BYTES,
     MAX_IDS,
+    MAX_LOADS,
     MAX_RESOURCES,
     MAX_SAMPLES,
     MAX_TASKS,
@@ -27,6 +28,7 @@ from libtask.messages.records import (
     ConfigValue,
     DeviceInfo,
     LastOutput,
+    LearnedLoad,
     Note,
     Prospect,
     Reason,
@@ -179,9 +181,10 @@ class Notes(Request, frozen=True):
 
 
 class AddSamples(Change, frozen=True):
-    """Store characterisation samples."""
+    """Store characterisation samples, and loads learned from runs beside others."""
 
     samples: Annotated[list[Sample], entries(MAX_SAMPLES)]
+    loads: Annotated[list[LearnedLoad], entries(MAX_LOADS)] = []
 
 
 class Models(Request, frozen=True):
@@ -193,7 +196,7 @@ class Models(Request, frozen=True):
 
 
 class DeleteSamples(Change, frozen=True):
-    """Delete measured execution times and failures; the reply describes the deleted ones.
+    """Delete measured execution times, learned loads and failures; the reply tells which.
 
     Users without administrator rights delete only failures of their own applications.
     """
@@ -201,7 +204,7 @@ class DeleteSamples(Change, frozen=True):
     names: Annotated[list[TypeText], entries(MAX_SAMPLES)] = []
     """Applications or types; empty: all."""
     resources: Annotated[list[NameText], entries(MAX_RESOURCES)] = []
-    """Only times and failures on these resources; empty: on all."""
+    """Only those on these resources; empty: on all."""
 
 
 class Usage(Request, frozen=True):
@@ -373,13 +376,16 @@ class ModelList(Request, frozen=True):
     """Number of omitted samples, of other users' own applications."""
     avoided: list[AvoidedPair] = []
     """Applications that avoid a resource: the caller's, or all for administrators."""
+    loads: list[LearnedLoad] = []
+    """Learned loads that are visible to the caller, on the first page."""
 
 
 class DeletedSamples(Request, frozen=True):
-    """Number of deleted times, and some of the deleted failures."""
+    """Numbers of deleted times and loads, and some of the deleted failures."""
 
     count: int
     avoided: list[AvoidedPair] = []
+    loads: int = 0
 
 
 class UsageInfo(Request, frozen=True):

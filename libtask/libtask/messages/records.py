@@ -24,6 +24,7 @@ from libtask.messages.base import (
     MAX_PLACE,
     MAX_PLACES,
     MAX_RESOURCES,
+    TEXT_BYTES,
     Amount,
     Kind,
     Name,
@@ -585,3 +586,19 @@ class Sample(Record, frozen=True):
     """The part of `seconds` before the first strip and in transfers."""
     joules: float | None = None
     """Measured energy of a whole task; None: never measured."""
+
+
+class LearnedLoad(Record, frozen=True):
+    """The load of an application on what resources share, from runs beside others."""
+
+    app: TypeText
+    resource: NameText
+    """Resource that it runs on."""
+    shared: NameText
+    """Shared resource that it loads from there."""
+    demand: float
+    """Load that a task offers to it; 1 is its capacity."""
+    bound: float
+    """Share of the task's time alone that depends on it."""
+    slowdowns: Annotated[dict[str, float], packed_in(TEXT_BYTES)] = {}
+    """Application beside it, or itself -> measured factor."""

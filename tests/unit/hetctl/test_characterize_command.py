@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from hetctl.commands import models, together
 from hetd.config import read_config
 from libtask.characterisation import Extent, Subject, Trial
-from libtask.corunning import LearnedLoad
 from libtask.messages import (
     DeviceInfo,
     DeviceList,
     DeviceSpec,
+    LearnedLoad,
     LoadEvidence,
     Sample,
     SharedLoad,

@@ -13,11 +13,13 @@ from libtask.corunning import (
     fit_loads,
     slowdown_alone_to_together,
 )
-from libtask.errors import InputError
+from libtask.errors import InputError, NotAllowedError
 from libtask.messages import (
     DeviceInfo,
     DeviceList,
     DeviceSpec,
+    LearnedLoad,
+    Sample,
     Segment,
     SharedLoad,
     TaskInfo,
@@ -95,10 +97,15 @@ class Node:
     """Runs each task in a second alone, and in `beside` if two are submitted."""
 
     def __init__(
-        self, shared: Sequence[SharedLoad] = (MEMORY,), cpu: DeviceInfo = CPU
+        self,
+        shared: Sequence[SharedLoad] = (MEMORY,),
+        cpu: DeviceInfo = CPU,
+        learner: str = "all",
     ) -> None:
+        self.learner = learner
         self.found = DeviceList(0, [cpu], list(shared))
         self.submitted: list[str] = []
+        self.learned: list[LearnedLoad] = []
         self.seconds = iter([1.0] * 4 + [1.5] * 6)
 
     def node_load(self) -> DeviceList:
@@ -107,6 +114,13 @@ class Node:
     def submit(self, app: Any, /, *, resources: Sequence[str], name: str) -> Finished:
         self.submitted += resources
         return Finished(next(self.seconds))
+
+    def learn(
+        self, samples: Sequence[Sample], loads: Sequence[LearnedLoad] = ()
+    ) -> None:
+        if self.learner == "nobody":
+            raise NotAllowedError("only root and the daemon's own user may do that")
+        self.learned += loads
 
 
 def test_an_application_is_measured_beside_itself() -> None:
@@ -119,7 +133,17 @@ def test_an_application_is_measured_beside_itself() -> None:
     assert node.submitted == ["cpu"] * 10
     assert (load.app, load.resource, load.shared) == ("heat", "cpu", "memory")
     assert load.slowdowns == {"heat": pytest.approx(1.5)}
+    assert node.learned == [load]
     assert load.bound * (2.0 * load.demand - 1.0) == pytest.approx(0.5, abs=0.03)
+
+
+def test_nothing_is_measured_for_a_user_whose_loads_would_be_refused() -> None:
+    node = Node(learner="nobody")
+
+    with pytest.raises(NotAllowedError):
+        characterise_together(node, ["heat"])
+
+    assert node.submitted == []
 
 
 def test_without_two_slots_or_a_memory_nothing_is_measured() -> None:

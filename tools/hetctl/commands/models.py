@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from hetctl.options import connect, lacking, shared
 from hetctl.output import emit, on_terminal, say, table
 from hetctl.units import readable_joules
 from hetctl.views.avoidance import avoided_document, avoided_text
+from hetctl.views.learned import HEADINGS, load_document, load_row
 from hetctl.views.places import emulated_names, marked
 from libtask.characterisation import Extent, Trial, characterise
 from libtask.errors import InputError, NotFoundError
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetctl.documents.node import NewSamplePart
-    from libtask.messages import Sample
+    from libtask.client.client import Client
+    from libtask.messages import LearnedLoad, Sample
 
 
 # ------------------------------------------------------------ models
@@ -34,7 +37,7 @@ BAD_LINES = 2
 
 @click.group("models")
 def models_command() -> None:
-    """Show, delete, export or import measured execution times."""
+    """Show, delete, export or import measured execution times and loads."""
 
 
 @models_command.command("list")
@@ -46,12 +49,15 @@ def list_models(*, socket: Path | None, as_json: bool) -> None:
     samples = [each for page in pages for each in page.samples]
     hidden = sum(page.hidden for page in pages)
     avoided = pages[0].avoided
-    apps: dict[str, list[Sample]] = {}
+    loads = Counter(each.app for each in pages[0].loads)
+    apps: dict[str, list[Sample]] = {app: [] for app in loads}
     for each in samples:
         apps.setdefault(application(each.type), []).append(each)
-    rows = [(app, *_measured_extent(some)) for app, some in sorted(apps.items())]
+    rows = [
+        (app, *_measured_extent(some), loads[app]) for app, some in sorted(apps.items())
+    ]
     if as_json:
-        names = ("app", "sizes", "resources", "measurements")
+        names = ("app", "sizes", "resources", "measurements", "loads")
         entries = [dict(zip(names, row, strict=True)) for row in rows]
         documents = [avoided_document(each) for each in avoided]
         emit(
@@ -64,8 +70,11 @@ def list_models(*, socket: Path | None, as_json: bool) -> None:
         )
         return
     table(
-        ("app", "sizes", "on", "measurements"),
-        [(app, str(n), ", ".join(on), str(k)) for app, n, on, k in rows],
+        ("app", "sizes", "on", "measurements", "loads"),
+        [
+            (app, str(n), ", ".join(on), str(k), str(known))
+            for app, n, on, k, known in rows
+        ],
     )
     for pair in avoided:
         say(avoided_text(pair))
@@ -77,9 +86,13 @@ def list_models(*, socket: Path | None, as_json: bool) -> None:
 @click.argument("names", nargs=-1, metavar="[APP|TYPE]...")
 @shared
 def show_models(*, names: tuple[str, ...], socket: Path | None, as_json: bool) -> None:
-    """Show measured times, with the affinity of each size to each resource."""
+    """Show measured times, with the affinity of each size to each resource.
+
+    Then the loads that were learned from runs beside others: what a task of an
+    application takes of a shared resource, and which share of its time depends on it.
+    """
     with connect(socket) as client:
-        samples = _chosen_samples(client.models(), names)
+        samples, loads = _chosen(client, names)
         emulated = emulated_names(client)
     affinities = _affinities(samples)
     if as_json:
@@ -87,7 +100,13 @@ def show_models(*, names: tuple[str, ...], socket: Path | None, as_json: bool) -
             _sample_document(each, affinity, emulated)
             for each, affinity in zip(samples, affinities, strict=True)
         ]
-        emit({"format": "hetctl/model-samples-1", "samples": documents})
+        emit(
+            {
+                "format": "hetctl/model-samples-1",
+                "samples": documents,
+                "loads": [load_document(each) for each in loads],
+            }
+        )
         return
     headings = (
         "type",
@@ -102,6 +121,9 @@ def show_models(*, names: tuple[str, ...], socket: Path | None, as_json: bool) -
     )
     rows = zip(samples, affinities, strict=True)
     table(headings, [_sample_row(each, affinity, emulated) for each, affinity in rows])
+    if loads:
+        say("")
+        table(HEADINGS, [load_row(each) for each in loads])
 
 
 @models_command.command("plot")
@@ -137,7 +159,7 @@ def plot_models(
     "--resource",
     "resources",
     multiple=True,
-    help="Delete only measurements on this resource.",
+    help="Delete only what was measured on this resource.",
 )
 @shared
 def forget_models(
@@ -148,22 +170,26 @@ def forget_models(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Delete measured times, and records of failures on resources.
+    """Delete measured times and loads, and records of failures on resources.
 
     Without administrator rights, only failures of one's own applications are deleted.
     """
     if not (names or resources or everything):
         raise click.UsageError("nothing selected: give APP, TYPE, --resource or --all")
     with connect(socket) as client:
-        gone, avoided = client.forget_failures(names, resources)
-    if not gone and not avoided and not everything:
-        raise NotFoundError("no such measurements or failures")
+        gone = client.forget_measured(names, resources)
+    if not (gone.count or gone.loads or gone.avoided or everything):
+        raise NotFoundError("no such measurements, loads or failures")
     if as_json:
-        counts = {"count": gone, "failures": len(avoided)}
+        counts = {
+            "count": gone.count,
+            "loads": gone.loads,
+            "failures": len(gone.avoided),
+        }
         emit({"format": "hetctl/models-forgotten-1", **counts})
         return
-    say(f"{_measurements(gone)} deleted")
-    for pair in avoided:
+    say(f"{_what(gone.count, gone.loads)} deleted")
+    for pair in gone.avoided:
         say(f"{pair.app} ({pair.owner}) may use {pair.resource} again")
 
 
@@ -178,16 +204,16 @@ def export_models(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Write measured times as lines of JSON, by default to standard output."""
+    """Write measured times and loads as lines of JSON, by default to standard output."""
     from hetctl.export.modelfile import write
 
     with connect(socket) as client:
-        samples = _chosen_samples(client.models(), names)
+        samples, loads = _chosen(client, names)
     if output is None:
-        sys.stdout.write(write(samples))
+        sys.stdout.write(write(samples, loads))
         return
     try:
-        output.write_text(write(samples), encoding="utf-8")
+        output.write_text(write(samples, loads), encoding="utf-8")
     except OSError as error:
         raise InputError(f"{output}: {error.strerror}") from error
     if as_json:
@@ -196,35 +222,44 @@ def export_models(
                 "format": "hetctl/models-exported-1",
                 "file": str(output),
                 "count": len(samples),
+                "loads": len(loads),
             }
         )
     else:
-        say(f"{output}: {_count_text(samples)} written")
+        say(f"{output}: {_what(len(samples), len(loads))} written")
 
 
 @models_command.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
 @shared
 def import_models(*, file: Path, socket: Path | None, as_json: bool) -> int:
-    """Import measured times from a file; they replace those of the same sizes.
+    """Import measured times and loads from a file, in place of those of the same sizes.
 
     Unusable lines are reported and skipped; the exit status is then 2.
     """
     from hetctl.export.modelfile import read
 
     with connect(socket) as client:
-        names = [device.spec.name for device in client.devices()]
-        samples, complaints = read(file, names)
-        if samples:
-            client.learn(samples)
-    for complaint in complaints:
+        found = read(file, client.node_load())
+        if found.samples or found.loads:
+            client.learn(found.samples, found.loads)
+    for complaint in found.complaints:
         say(f"hetctl: {complaint}", err=True)
+    refused = len(found.complaints)
     if as_json:
-        counts = {"count": len(samples), "refused": len(complaints)}
-        emit({"format": "hetctl/models-imported-1", "file": str(file), **counts})
+        counts = {"count": len(found.samples), "loads": len(found.loads)}
+        emit(
+            {
+                "format": "hetctl/models-imported-1",
+                "file": str(file),
+                **counts,
+                "refused": refused,
+            }
+        )
     else:
-        say(f"{file}: {_count_text(samples)} imported, {len(complaints)} rejected")
-    return BAD_LINES if complaints else 0
+        imported = _what(len(found.samples), len(found.loads))
+        say(f"{file}: {imported} imported, {refused} rejected")
+    return BAD_LINES if found.complaints else 0
 
 
 def application(task_type: str) -> str:
@@ -233,8 +268,10 @@ def application(task_type: str) -> str:
     return path + mark + rest.partition("/")[0]
 
 
-def _count_text(samples: list[Sample]) -> str:
-    return _measurements(len(samples))
+def _what(measurements: int, loads: int) -> str:
+    """Name numbers of measurements, and of loads where there are some."""
+    text = _measurements(measurements)
+    return f"{text} and {loads} load{'s' * (loads != 1)}" if loads else text
 
 
 def _measurements(count: int) -> str:
@@ -247,11 +284,28 @@ def _measured_extent(samples: list[Sample]) -> tuple[int, list[str], int]:
     return len(sizes), resources, sum(each.count for each in samples)
 
 
+def _chosen(
+    client: Client, names: tuple[str, ...]
+) -> tuple[list[Sample], list[LearnedLoad]]:
+    """Return samples and loads of the named applications or types, by default all."""
+    pages = list(client.model_pages())
+    loads = [each for each in pages[0].loads if not names or each.app in names]
+    known = {each.app for each in loads}
+    timed = tuple(name for name in names if name not in known)
+    samples = [each for page in pages for each in page.samples]
+    _chosen_samples(samples, timed)
+    return _of(samples, names), loads
+
+
 def _chosen_samples(samples: list[Sample], names: tuple[str, ...]) -> list[Sample]:
     """Return the samples of the named applications or types, by default all."""
     for name in names:
         if not any(name in (s.type, application(s.type)) for s in samples):
             raise NotFoundError(f"{name}: never measured; see hetctl models list")
+    return _of(samples, names)
+
+
+def _of(samples: list[Sample], names: tuple[str, ...]) -> list[Sample]:
     return [
         each
         for each in samples

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hetctl.output import emit, on_terminal, say, table
+from hetctl.views.learned import HEADINGS, load_document, load_row
 from libtask.corunning import characterise_together
 from libtask.errors import InputError
 from libtask.plaintext import one_line
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
     from hetctl.documents.node import LearnedLoads
     from libtask.client.client import Client
-    from libtask.corunning import LearnedLoad
+    from libtask.messages import LearnedLoad
 
-HEADINGS = ("app", "on", "shared", "demand", "bound", "slowdowns")
 HEADER = """\
 # Loads of applications that were measured beside each other by
-# `hetctl characterize --together`: put these tables into hetd.toml.
+# `hetctl characterize --together`. The daemon that measured them knows them; in hetd.toml
+# these tables go before what it learns later.
 
 """
 
@@ -28,7 +29,7 @@ HEADER = """\
 def measure_together(
     client: Client, apps: Sequence[str], output: Path | None, *, as_json: bool
 ) -> int:
-    """Measure, print the loads, and write them as tables of the configuration."""
+    """Measure and print the loads, which the daemon keeps; write them as tables, too."""
     if output is not None and not output.absolute().parent.is_dir():
         raise InputError(f"{output}: no such folder")
     loads = characterise_together(client, apps, report=_tell)
@@ -38,7 +39,7 @@ def measure_together(
     if as_json:
         emit(_document(loads, output))
         return 0
-    table(HEADINGS, [_row(each) for each in loads])
+    table(HEADINGS, [load_row(each) for each in loads])
     if output is not None:
         say(f"{output}: the loads of {len(loads)} applications written")
     return 0
@@ -60,31 +61,9 @@ def _write(path: Path, loads: Sequence[LearnedLoad]) -> None:
 def _document(loads: Sequence[LearnedLoad], path: Path | None) -> LearnedLoads:
     return {
         "format": "hetctl/learned-loads-1",
-        "loads": [
-            {
-                "app": each.app,
-                "resource": each.resource,
-                "shared": each.shared,
-                "demand": each.demand,
-                "bound": each.bound,
-                "slowdowns": each.slowdowns,
-            }
-            for each in loads
-        ],
+        "loads": [load_document(each) for each in loads],
         "file": None if path is None else str(path),
     }
-
-
-def _row(each: LearnedLoad) -> tuple[str, ...]:
-    beside = (f"{factor:.2f} beside {app}" for app, factor in each.slowdowns.items())
-    return (
-        each.app,
-        each.resource,
-        each.shared,
-        f"{each.demand:.0%}",
-        f"{each.bound:.0%}",
-        ", ".join(beside),
-    )
 
 
 def _warn(client: Client) -> None:

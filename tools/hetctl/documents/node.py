@@ -260,6 +260,7 @@ class ModelPart(TypedDict):
     sizes: Count
     resources: list[str]
     measurements: Count
+    loads: Annotated[Count, Meta(description="learned from runs beside others")]
 
 
 class ModelList(TypedDict):
@@ -293,11 +294,25 @@ class ModelSamplePart(SamplePart):
     affinity: Share
 
 
+class LearnedLoadPart(TypedDict):
+    """The load of an application on a shared resource, from runs beside others."""
+
+    app: str
+    resource: str
+    shared: str
+    demand: Annotated[float, Meta(description="1: its capacity", ge=0)]
+    bound: Annotated[Share, Meta(description="of its time alone that depends on it")]
+    slowdowns: Annotated[
+        dict[str, float], Meta(description="application beside it -> factor")
+    ]
+
+
 class ModelSamples(TypedDict):
-    """Measured times: `models show`."""
+    """Measured times, and learned loads: `models show`."""
 
     format: Literal["hetctl/model-samples-1"]
     samples: list[ModelSamplePart]
+    loads: list[LearnedLoadPart]
 
 
 class NewSamplePart(SamplePart):
@@ -311,19 +326,6 @@ class Characterization(TypedDict):
 
     format: Literal["hetctl/characterization-1"]
     samples: list[NewSamplePart]
-
-
-class LearnedLoadPart(TypedDict):
-    """The load of an application on a shared resource, from runs beside others."""
-
-    app: str
-    resource: str
-    shared: str
-    demand: Annotated[float, Meta(description="1: its capacity", ge=0)]
-    bound: Annotated[Share, Meta(description="of its time alone that depends on it")]
-    slowdowns: Annotated[
-        dict[str, float], Meta(description="application beside it -> factor")
-    ]
 
 
 class LearnedLoads(TypedDict):
@@ -343,10 +345,11 @@ class ModelPlot(TypedDict):
 
 
 class ModelsForgotten(TypedDict):
-    """The numbers of deleted measurements and failures: `models forget`."""
+    """The numbers of deleted measurements, loads and failures: `models forget`."""
 
     format: Literal["hetctl/models-forgotten-1"]
     count: Count
+    loads: Count
     failures: Count
 
 
@@ -362,6 +365,7 @@ class ModelsExported(TypedDict):
     format: Literal["hetctl/models-exported-1"]
     file: str
     count: Count
+    loads: Count
 
 
 class ModelsImported(TypedDict):
@@ -370,6 +374,7 @@ class ModelsImported(TypedDict):
     format: Literal["hetctl/models-imported-1"]
     file: str
     count: Count
+    loads: Count
     refused: Count
 
 

@@ -1,41 +1,58 @@
-"""Model files: measured execution times as lines of JSON, to copy between machines.
+"""Model files: measured times and loads as lines of JSON, to copy between machines.
 
-The first line names the format, each other line is a measurement. An unusable line is
-reported by its number; the others are used.
+The first line names the format, each other line is a measurement or, by its own format, a
+load. An unusable line is reported by its number; the others are used.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from libtask.errors import InputError
-from libtask.messages import Sample
+from libtask.messages import LearnedLoad, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from pathlib import Path
 
+    from libtask.messages import DeviceList
+
 FORMAT = "hetctl/models-1"
 LINE = "hetctl/model-1"
 """The format of each measurement; readers ignore it."""
+LOAD = "hetctl/load-1"
+"""The format of each load."""
+LARGEST_LOAD = 16.0
+"""Largest demand that a node takes."""
 
 
-def write(samples: Iterable[Sample]) -> str:
-    """Return measurements as the text of a model file."""
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """The usable lines of a file, and the errors of the others."""
+
+    samples: list[Sample] = field(default_factory=list)
+    loads: list[LearnedLoad] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+
+def write(samples: Iterable[Sample], loads: Iterable[LearnedLoad] = ()) -> str:
+    """Return measurements and loads as the text of a model file."""
     lines: list[Any] = [{"format": FORMAT}]
     lines += [{"format": LINE} | msgspec.to_builtins(each) for each in samples]
+    lines += [{"format": LOAD} | msgspec.to_builtins(each) for each in loads]
     return "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
 
 
-def read(path: Path, resources: Collection[str]) -> tuple[list[Sample], list[str]]:
-    """Return the measurements of a file, and the errors of rejected lines.
+def read(path: Path, node: DeviceList) -> ModelFile:
+    """Return the contents of a file.
 
     Args:
         path: the file.
-        resources: names of this node's resources; lines about others are rejected.
+        node: this node's resources, and what they share; lines about others are rejected.
 
     Raises:
         InputError: the file cannot be read, or is not a model file.
@@ -46,13 +63,50 @@ def read(path: Path, resources: Collection[str]) -> tuple[list[Sample], list[str
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     _check_format(path, lines[0])
-    samples, complaints = [], []
+    found = ModelFile()
     for number, line in enumerate(lines[1:], start=2):
         try:
-            samples += [_sample(line, resources)] if line.strip() else []
+            if line.strip():
+                _take(line, node, found)
         except (ValueError, RecursionError) as error:
-            complaints.append(f"{path}: line {number}: {error}")
-    return samples, complaints
+            found.complaints.append(f"{path}: line {number}: {error}")
+    return found
+
+
+class _Line(msgspec.Struct):
+    """What says of which kind a line is."""
+
+    format: str = LINE
+
+
+def _take(line: bytes, node: DeviceList, found: ModelFile) -> None:
+    """Parse a line, and add what it says.
+
+    Raises:
+        ValueError: the line is unusable here; the text has the reason.
+
+    """
+    if msgspec.json.decode(line, type=_Line).format == LOAD:
+        found.loads.append(_load(line, node))
+    else:
+        resources = [device.spec.name for device in node.devices]
+        found.samples.append(_sample(line, resources))
+
+
+def _load(line: bytes, node: DeviceList) -> LearnedLoad:
+    load = msgspec.json.decode(line, type=LearnedLoad)
+    shared = [each.name for each in node.shared if load.resource in each.used_by]
+    if load.shared not in shared:
+        known = ", ".join(shared) or "nothing"
+        raise ValueError(
+            f"no {load.shared!r} of {load.resource!r} here; known: {known}"
+        )
+    if not 0 <= load.demand <= LARGEST_LOAD or not 0 <= load.bound <= 1:
+        text = f"expected a demand from 0 to {LARGEST_LOAD:g} and a bound from 0 to 1"
+        raise ValueError(text)
+    if not all(0 < factor < math.inf for factor in load.slowdowns.values()):
+        raise ValueError("slowdowns: expected numbers above 0")
+    return load
 
 
 def _check_format(path: Path, line: bytes) -> None:

@@ -191,7 +191,7 @@ class ProspectCache:
         self._node: NodeArrays | None = None
         self._key: object = None
         self._tasks: dict[tuple[TaskId, float, object], TaskArrays] = {}
-        self._version = -1
+        self._version = -1, -1
 
     def node_of(self, system: System) -> NodeArrays:
         """Return the arrays of a node's usable resources."""
@@ -209,9 +209,10 @@ class ProspectCache:
         """Return how tasks would fare now."""
         system = ends.system
         node = self.node_of(system)
-        if len(self._tasks) > MOST_KEPT or system.estimates.version != self._version:
+        version = system.estimates.version, _version_of(system.crowding)
+        if len(self._tasks) > MOST_KEPT or version != self._version:
             self._tasks.clear()
-            self._version = system.estimates.version
+            self._version = version
         arrays = []
         for task in tasks:
             key = task.id, task.progress, task.row
@@ -220,6 +221,10 @@ class ProspectCache:
                 found = self._tasks[key] = _arrays_of(task, system, node)
             arrays.append(found)
         return Prospects(node, tasks, arrays, ends, probabilities)
+
+
+def _version_of(crowding: Crowding | None) -> int:
+    return 0 if crowding is None else crowding.model.version
 
 
 def probabilities_of(crowding: Crowding | None, node: NodeArrays, now: int) -> Floats:
