@@ -26,7 +26,7 @@ import msgpack
 import msgspec
 
 from hetd.assembly import EPOCHS, assemble, make_loop
-from hetd.config import Config
+from hetd.config import Config, ContentionTable
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.poller import Poller
@@ -148,7 +148,11 @@ class Desk:
         self.store = Store(folder / "hetd.db")
         self.parts = assemble(
             DEVICES,
-            Config(policy=policy, meters=False),
+            Config(
+                policy=policy,
+                meters=False,
+                contention=ContentionTable(discover=True),
+            ),
             make_policy(policy, {}),
             EstimateTable(),
             Journal(self.store),

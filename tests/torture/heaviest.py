@@ -256,6 +256,9 @@ def _fields(kind: Any, style: Style) -> dict[str, Any]:
         few = list(style.ids[: int(style.share * DEPENDENCIES_EACH)])
         made["after"] = few
         made["inputs"] = [{"task": task, "places": PLACES} for task in few]
+    if kind in (m.Sample, m.LearnedLoad):
+        made["resource"] = "cpu"
+        made |= {"shared": "memory"} if "shared" in made else {}
     return made
 
 
@@ -292,6 +295,8 @@ def _bounded(kind: Any, extra: dict[str, int], style: Style) -> Any:
     if "bytes" in extra:
         size = extra["bytes"] * style.share if style.long else 8
         return "x" * max(1, int(size))
+    if "packed" in extra and get_args(kind) == (str, float):
+        return {str(n): 1.0 for n in range(int(style.share * extra["packed"] / 16))}
     if "packed" in extra:
         return {"data": "x" * int(style.share * extra["packed"] * 0.9)}
     if "most" in extra:
@@ -341,6 +346,13 @@ class Load:
                 m.Sample(f"app{n % 50}/{n}" + "x" * 900, "cpu", 1.0) for n in ends
             ]
             self.settle(ADMIN, m.AddSamples(0, samples))
+        beside = {f"app{n}" + "x" * 100: 1.0 for n in range(30)}
+        loads = [
+            m.LearnedLoad(f"app{n}" + "x" * 900, "cpu", "memory", 0.5, 0.5, beside)
+            for n in range(m.MAX_LOADS)
+        ]
+        for start in range(0, m.MAX_LOADS, 64):
+            self.settle(ADMIN, m.AddSamples(0, [], loads[start : start + 64]))
         live = list(self._live)
         self.tasks = Tasks(live[large:], first[large:], first[:large])
         self._forget_recent()

@@ -74,7 +74,7 @@ def read(path: Path, node: DeviceList) -> ModelFile:
 
 
 class _Line(msgspec.Struct):
-    """What says of which kind a line is."""
+    """The part of a line that names its kind."""
 
     format: str = LINE
 
