@@ -91,5 +91,6 @@ def test_a_class_says_how_often_its_tasks_are_run_again(
 
     found = hetctl.json("show", str(task))
     assert (found["retried"], found["result"]) == (1, {"answer": 42})
+    assert (found["trace"], found["last_output"]) == (None, None)
     assert "the server does not answer" in found["segments"][0]["error"]
     assert once.returncode != 0

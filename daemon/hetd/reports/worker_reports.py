@@ -541,6 +541,8 @@ class WorkerReports:
             page.result = message.result
             page.exit_code = message.exit_code
             page.warnings = message.warnings
+            if page.trace:  # of an earlier try; the segment of that try keeps its error
+                page.trace, page.last_output = "", None
             done.append((page, self._close_segment(page, message, None)))
             self._learner.finished(page, message)
             self._pool.release(page.id)
