@@ -200,7 +200,9 @@ class Calibration:
             self._journal.batch.keep(news.keep)
             self._journal.forget_samples(self._estimates.dropped())
         self._journal.measured(record.row.type, record.submitted.owner)
-        if news.drift is not None:
+        # on the way through the first run of a type, unequal strips look like a change
+        sure = setup is not None or self._profiles.knows(record.row.type)
+        if news.drift is not None and sure:
             _tell_drift(record, resource, news)
 
 

@@ -134,6 +134,10 @@ class CostProfiles:
     def __init__(self) -> None:
         self._profiles: dict[str, CostProfile] = {}
 
+    def knows(self, task_type: str) -> bool:
+        """Return whether a whole run has shown how the work of a type is spread."""
+        return task_type in self._profiles
+
     def done(self, task_type: str, progress: float) -> float:
         """Return the share of a task's work in this share of its iterations."""
         profile = self._profiles.get(task_type)

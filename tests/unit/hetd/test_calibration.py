@@ -15,7 +15,7 @@ from hetd.tasks.page import TaskPage
 from hetd.tasks.stored_profiles import restore_profiles
 from hetsched import events as e
 from hetsched.contention import ContentionModel, Load, SharedResource
-from hetsched.estimates.profile import CostProfiles
+from hetsched.estimates.profile import BINS, CostProfiles
 from hetsched.estimates.table import EstimateTable
 from hetsched.ids import TaskId
 from hetsched.policies import make_policy
@@ -159,6 +159,7 @@ def test_of_well_known_short_tasks_that_surprise_one_in_sixteen_is_looked_at() -
 
 def test_drift_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     running = Running()
+    running.table.profiles.take("heat/64", [1.0] * BINS)
     for _ in range(20):
         running.progress(0.1)
 
@@ -167,6 +168,29 @@ def test_drift_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
 
     assert caplog.messages == ["cpu: heat/64 now takes 2.00 times as long as before"]
     assert running.known() == [(pytest.approx(2.0), 0.0)]
+
+
+def test_unequal_strips_of_a_first_run_are_no_drift(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = Running()
+
+    for seconds in (0.1, 0.2):
+        for _ in range(20):
+            running.progress(seconds)
+
+    assert caplog.messages == []
+
+
+def test_drift_of_tasks_without_strips_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = Running()
+    for seconds in (1.0, 2.0):
+        for _ in range(20):
+            running.finish(seconds)
+
+    assert caplog.messages == ["cpu: heat/64 now takes 2.00 times as long as before"]
 
 
 @pytest.mark.parametrize(
