@@ -119,6 +119,25 @@ def test_a_task_is_cancelled_only_when_that_is_confirmed(
     use(daemon, body)
 
 
+def test_the_selected_resource_is_drained(daemon: PrivateDaemon) -> None:
+    async def body(app: Top, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "policy affinity" in head(app), "the daemon")
+        resources = app.query_one("#resources", DataTable)
+        await pilot.press("shift+tab", "down")
+        name = _cells(resources, 1)[0]
+        await pilot.press("d")
+        await until(pilot, lambda: "draining" in _cells(resources, 1), "the drain")
+        await pilot.press("d")
+        await until(pilot, lambda: "up" in _cells(resources, 1), "the return")
+        assert (name.rstrip("*"), len(app.screen_stack)) == ("gpu0", 1)
+
+    use(daemon, body)
+
+
+def _cells(table: DataTable[Any], row: int) -> list[str]:
+    return [each.plain for each in table.get_row_at(row)]
+
+
 def test_the_policy_is_chosen_and_a_task_explained(
     daemon: PrivateDaemon, running: TaskHandle
 ) -> None:

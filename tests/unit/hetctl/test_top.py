@@ -11,7 +11,14 @@ from textual.widgets import DataTable, Static
 
 from hetctl.top.app import MOST_ROWS, Top
 from hetctl.top.feed import Feed
-from hetctl.top.picture import Picture, bar, task_row
+from hetctl.top.picture import (
+    TASK_HEADINGS,
+    Picture,
+    bar,
+    cut,
+    fitting,
+    task_row,
+)
 from libtask.messages import (
     DeviceInfo,
     DeviceSpec,
@@ -140,6 +147,64 @@ def test_the_headline_counts() -> None:
 def test_bars_are_as_full_as_the_share() -> None:
     assert bar(0.5) == "█████░░░░░  50 %"
     assert bar(7.0).startswith("█" * 10)
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (118, set()),
+        (100, {"checkpoint", "at risk"}),
+        (70, {"checkpoint", "at risk", "left", "moves"}),
+        (10, set(TASK_HEADINGS) - {"id", "type", "state", "done"}),
+    ],
+)
+def test_a_narrow_screen_leaves_columns_out(width: int, left_out: set[str]) -> None:
+    task = a_task(
+        7,
+        type="gaussian-blur/2048",
+        state="running",
+        resource="gpu0",
+        expected={"gpu0": 8.0, "cpu": 40.0},
+        name="a long name of a task",
+    )
+
+    cells = fitting(TASK_HEADINGS, [task_row(task, NOW)], width)
+
+    assert set(TASK_HEADINGS) - set(cells) == left_out
+    assert sum(cells.values()) + 2 * len(cells) <= max(width, 50)
+
+
+def test_a_cell_without_room_is_cut() -> None:
+    assert cut("32 command, 33 command", 15) == "32 command, 33…"
+    assert cut("32 command", 10) == "32 command"
+
+
+def test_the_cursor_leaves_a_task_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Feed, "run", lambda feed, told: None)
+
+    async def use() -> None:
+        app = Top(None)
+        async with app.run_test(size=(80, 24)) as pilot:
+            tasks = app.query_one("#tasks", DataTable)
+
+            def selected() -> str:
+                return str(tasks.get_row_at(tasks.cursor_row)[0])
+
+            app.picture.enter(a_task(n, state="running") for n in (1, 2, 3))
+            app.show()
+            await pilot.press("down")
+            found = [selected()]
+            for ended in (2, 3, 1):
+                app.picture.change(TaskChanged(ended, "completed", NOW))
+                app.show()
+                await pilot.pause()
+                found.append(selected())
+            assert found == ["2", "3", "1", "1"]
+            for key in "hrmc":  # an ended task cannot be steered
+                await pilot.press(key)
+                assert len(app.screen_stack) == 1
+
+    asyncio.run(use())
 
 
 def test_ten_thousand_tasks_are_usable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from hetctl.top.picture import (
     RESOURCE_HEADINGS,
     TASK_HEADINGS,
     Picture,
+    cut,
+    fitting,
     task_row,
 )
 from hetctl.views.explanation import explanation_text
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 LOG_LINES = 200
 """Lines of a task's output that the log view shows."""
+SCROLLBAR = 2
+"""Cells that the vertical scrollbar takes."""
 MOST_ROWS = 500
 """Most tasks in the table; a line below shows the number of all tasks."""
 
@@ -65,13 +69,13 @@ class Top(App[None]):
         ("enter", "explain", "Explain"),
         ("h", "hold", "Hold"),
         ("r", "release", "Release"),
-        ("m", "migrate", "Migrate"),
+        ("m", "migrate", "Move"),
         ("c", "cancel", "Cancel"),
         ("l", "logs", "Logs"),
         ("d", "drain", "Drain"),
         ("p", "policy", "Policy"),
         ("f", "filter", "Filter"),
-        ("slash", "search", "Search"),
+        ("slash", "search", "Find"),
         ("q", "quit", "Quit"),
     ]
 
@@ -81,23 +85,20 @@ class Top(App[None]):
         self.picture = Picture()
         self.feed = Feed(socket, self.picture, interval)
         self.only, self.text = FILTERS[0], ""
+        self._live: set[str] = set()
+        """Keys of the unfinished tasks in the table."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="head", markup=False)
-        yield DataTable(id="resources", cursor_type="none", zebra_stripes=True)
+        yield DataTable(
+            id="resources", cursor_type="row", show_cursor=False, zebra_stripes=True
+        )
         yield DataTable(id="tasks", cursor_type="row")
         yield Static(id="more", markup=False)
         yield Input(id="search", placeholder="type, name, owner or state", compact=True)
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
-        for name, headings in (
-            ("resources", RESOURCE_HEADINGS),
-            ("tasks", TASK_HEADINGS),
-        ):
-            table = self._table(name)
-            for heading in headings:
-                table.add_column(heading, key=heading)
         self._table("tasks").focus()
         self.run_worker(self._feed, thread=True, group="feed")
 
@@ -121,7 +122,14 @@ class Top(App[None]):
         self._fill(self._table("resources"), RESOURCE_HEADINGS, resources)
         found = picture.shown(self.only, self.text, MOST_ROWS)
         rows = {str(info.id): task_row(info, at) for info in found}
-        self._fill(self._table("tasks"), TASK_HEADINGS, rows)
+        tasks = self._table("tasks")
+        chosen, place = self._chosen_key(tasks), tasks.cursor_row
+        self._fill(tasks, TASK_HEADINGS, rows)
+        live = [str(info.id) for info in found if info.state not in ENDED]
+        if chosen in self._live and chosen not in live and live:
+            # it has ended: its neighbour is more likely to be steered next
+            tasks.move_cursor(row=min(place, len(live) - 1))
+        self._live = set(live)
         self.feed.wanted = tuple(info.id for info in found[: self.size.height])
         self.query_one("#more", Static).update(self._more(len(found)))
 
@@ -134,20 +142,32 @@ class Top(App[None]):
     def _fill(
         self, table: DataTable[Any], headings: tuple[str, ...], rows: Rows
     ) -> None:
-        """Change the cells that differ; refill the table only if the order differs."""
-        if [str(key.value) for key in table.rows] != list(rows):
-            self._refill(table, rows)
+        """Change the cells that differ; refill the table only if order or columns do."""
+        cells = fitting(headings, rows.values(), self.size.width - SCROLLBAR)
+        shown = tuple(cells)
+        places = [(headings.index(heading), cells[heading]) for heading in shown]
+        rows = {
+            key: tuple(cut(row[number], most) for number, most in places)
+            for key, row in rows.items()
+        }
+        columns = tuple(str(key.value) for key in table.columns)
+        if columns != shown or [str(key.value) for key in table.rows] != list(rows):
+            self._refill(table, shown, rows)
             return
         for key, row in rows.items():
             before = table.get_row(key)
-            for heading, cell, old in zip(headings, row, before, strict=True):
+            for heading, cell, old in zip(shown, row, before, strict=True):
                 if str(old) != cell:
                     table.update_cell(key, heading, _styled(cell), update_width=True)
 
-    def _refill(self, table: DataTable[Any], rows: Rows) -> None:
+    def _refill(
+        self, table: DataTable[Any], headings: tuple[str, ...], rows: Rows
+    ) -> None:
         chosen = self._chosen_key(table)
         scrolled = table.scroll_y
-        table.clear()
+        table.clear(columns=True)
+        for heading in headings:
+            table.add_column(heading, key=heading)
         for key, row in rows.items():
             table.add_row(*map(_styled, row), key=key)
         if chosen in rows:
@@ -185,10 +205,21 @@ class Top(App[None]):
 
         self.run_worker(ask, thread=True)
 
-    def _steer(self, said: str, order: Callable[[Client, int], object]) -> None:
+    def _chosen_to_steer(self) -> int | None:
+        """Return the selected task; if it cannot be steered, say why and return None."""
         task = self._chosen()
+        info = self.picture.tasks.get(task or 0)
         if task is None:
             self.notify("no task is selected", severity="warning")
+        elif info is not None and info.state in ENDED:
+            self.report(f"task {task} has ended: it is {info.state}")
+            return None
+        return task
+
+    def _steer(
+        self, task: int | None, said: str, order: Callable[[Client, int], object]
+    ) -> None:
+        if task is None:
             return
 
         def work(client: Client) -> str:
@@ -198,43 +229,43 @@ class Top(App[None]):
         self._do(work)
 
     def action_hold(self) -> None:
-        self._steer("held", lambda client, task: client.hold(task))
+        task = self._chosen_to_steer()
+        self._steer(task, "held", lambda client, task: client.hold(task))
 
     def action_release(self) -> None:
-        self._steer("released", lambda client, task: client.release(task))
+        task = self._chosen_to_steer()
+        self._steer(task, "released", lambda client, task: client.release(task))
 
     def action_cancel(self) -> None:
-        task = self._chosen()
-        info = self.picture.tasks.get(task or 0)
-        if info is not None and info.state in ENDED:
-            self.report(f"task {task} has ended: it is {info.state}")
-            return
+        task = self._chosen_to_steer()
 
         def chosen(answer: str | None) -> None:
             if answer == "yes":
-                self._steer("cancelled", lambda client, _: client.cancel(task or 0))
+                self._steer(task, "cancelled", lambda client, task: client.cancel(task))
 
         question = f"Cancel task {task}? Its progress is lost."
         choices = [("no", "keep it"), ("yes", "cancel it")]
-        self.push_screen(Choice(question, choices), chosen)
+        if task is not None:
+            self.push_screen(Choice(question, choices), chosen)
 
     def action_migrate(self) -> None:
-        task = self._chosen()
+        task = self._chosen_to_steer()
 
         def chosen(name: str | None) -> None:
             if name is not None:
                 self._steer(
+                    task,
                     f"moving to {name}:",
-                    lambda client, _: client.migrate(task or 0, name),
+                    lambda client, task: client.migrate(task, name),
                 )
 
         places = [(d.spec.name, d.spec.kind) for d in self.picture.devices]
-        if places:
+        if places and task is not None:
             question = f"Move task {task} at its next checkpoint to:"
             self.push_screen(Choice(question, places), chosen)
 
     def action_drain(self) -> None:
-        """Drain a resource, or resume it."""
+        """Drain a resource, or resume it: the selected one, or one to be chosen."""
         states = {d.spec.name: d.state for d in self.picture.devices}
 
         def chosen(name: str | None) -> None:
@@ -245,6 +276,10 @@ class Top(App[None]):
             else:
                 self._do(lambda client: _drained(client, name))
 
+        resources = self._table("resources")
+        if resources.has_focus and resources.row_count:
+            chosen(self._chosen_key(resources))
+            return
         choices = [
             (name, "resume it" if state == "draining" else "drain it")
             for name, state in states.items()
@@ -301,8 +336,16 @@ class Top(App[None]):
         if task is not None:
             self.run_worker(ask, thread=True)
 
-    def on_data_table_row_selected(self, _: DataTable.RowSelected) -> None:
-        self.action_explain()
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        if event.data_table.id == "tasks":
+            self.action_explain()
+
+    def on_descendant_focus(self) -> None:
+        resources = self._table("resources")
+        resources.show_cursor = resources.has_focus
+
+    def on_resize(self) -> None:
+        self.show()
 
     # ------------------------------------------------------------ filter, search
 

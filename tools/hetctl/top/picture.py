@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
+from rich.cells import cell_len, set_cell_size
 
 from hetctl.units import readable_duration
 from hetctl.views.rates import Rates
@@ -16,7 +17,7 @@ from libtask.messages import ENDED
 from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from libtask.messages import DeviceInfo, StatusInfo, TaskChanged, TaskInfo
 
@@ -33,6 +34,23 @@ TASK_HEADINGS = (
     "left",
     "note",
 )
+DISPENSABLE = (
+    "checkpoint",
+    "at risk",
+    "used",
+    "left",
+    "moves",
+    "progress",
+    "note",
+    "power",
+    "where",
+    "queue",
+)
+"""Columns that a narrow screen leaves out, in this order."""
+CUT = {"note": 16, "runs": 16}
+"""Columns whose ends may be cut -> cells to keep of them."""
+PADDING = 2
+"""Cells between two columns."""
 ORDER = {
     state: place
     for place, state in enumerate(("running", "preempted", "queued", "waiting", "held"))
@@ -148,6 +166,45 @@ def task_row(info: TaskInfo, now: float) -> tuple[str, ...]:
         info.reason or info.name,
     )
     return tuple(map(one_line, cells))
+
+
+def fitting(
+    headings: tuple[str, ...], rows: Collection[tuple[str, ...]], width: int
+) -> dict[str, int]:
+    """Choose the columns that fit into a width of so many cells.
+
+    Returns:
+        The headings, each with the cells for the contents of its column.
+
+    """
+    longest = {
+        column[0]: max(map(cell_len, column))
+        for column in zip(headings, *rows, strict=True)
+    }
+    cells = {
+        heading: max(len(heading), min(most, CUT.get(heading, most)))
+        for heading, most in longest.items()
+    }
+    for heading in DISPENSABLE:
+        if _width(cells) <= width:
+            break
+        cells.pop(heading, None)
+    for heading in CUT:
+        if heading in cells:
+            room = cells[heading] + max(0, width - _width(cells))
+            cells[heading] = min(room, longest[heading])
+    return cells
+
+
+def _width(cells: dict[str, int]) -> int:
+    return sum(cells.values()) + PADDING * len(cells)
+
+
+def cut(text: str, cells: int) -> str:
+    """Cut a text that is longer than so many cells."""
+    if cell_len(text) <= cells:
+        return text
+    return set_cell_size(text, cells - 1).rstrip() + "…"
 
 
 def bar(share: float) -> str:
