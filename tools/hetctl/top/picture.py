@@ -171,7 +171,7 @@ def task_row(info: TaskInfo, now: float) -> tuple[str, ...]:
 def fitting(
     headings: tuple[str, ...], rows: Collection[tuple[str, ...]], width: int
 ) -> dict[str, int]:
-    """Choose the columns that fit into a width of so many cells.
+    """Choose the columns that fit into a width, in cells.
 
     Returns:
         The headings, each with the cells for the contents of its column.
@@ -201,7 +201,7 @@ def _width(cells: dict[str, int]) -> int:
 
 
 def cut(text: str, cells: int) -> str:
-    """Cut a text that is longer than so many cells."""
+    """Cut a text that is longer than a number of cells."""
     if cell_len(text) <= cells:
         return text
     return set_cell_size(text, cells - 1).rstrip() + "…"
