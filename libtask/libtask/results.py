@@ -18,13 +18,20 @@ import pickle
 import sys
 import uuid
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from libtask.errors import InputError
 from libtask.messages import MAX_FRAME
+from libtask.pickles import pickled, unpickled, write_pickled
 from libtask.plaintext import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedReader
+
+    from libtask.pickles import Pickled
 
 MARK = "pickled"
 """Key of the type's name in the map for a pickled value. Further keys are `data`, or
@@ -110,7 +117,7 @@ class ResultEncoder:
         """Keep a value that comes back as it is: short plain ones, or pickled ones."""
         if type(value) in SIMPLE and _is_short(value):
             return value
-        return self._stored(type(value).__name__, _pickle(value))
+        return self._stored(type(value).__name__, pickled(value))
 
     def _plain(self, value: Any, key: str, depth: int) -> Any:
         self._values += 1
@@ -141,8 +148,7 @@ class ResultEncoder:
         """Pickle a value and add a warning."""
         name = type(value).__name__
         try:
-            data = _pickle(value)
-            shown = self._stored(name, data)
+            shown = self._stored(name, _pickle(value))
             where = f"in {shown['file']}" if "file" in shown else "with the task"
             warning = f"{key}: {why} ({name}): kept pickled {where}"
         except Exception as error:  # noqa: BLE001  users' objects may raise anything
@@ -153,17 +159,17 @@ class ResultEncoder:
         self._warnings.append(warning[:500])
         return shown
 
-    def _stored(self, name: str, data: bytes) -> dict[str, Any]:
-        if len(data) <= self._room:
-            self._room -= len(data)
-            return {MARK: name, "data": data}
+    def _stored(self, name: str, content: Pickled) -> dict[str, Any]:
+        if content.size <= self._room:
+            self._room -= content.size
+            return {MARK: name, "data": content.stream}
         self._files += 1
         path = self._file.with_name(f"{self._file.name}-{self._files}.pickle")
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        return {MARK: name, "file": str(path), "bytes": len(data)}
+        return {
+            MARK: name,
+            "file": str(path),
+            "bytes": write_pickled(path, content),
+        }
 
 
 def _is_short(value: Any) -> bool:
@@ -176,6 +182,7 @@ def _is_short(value: Any) -> bool:
 def restored(result: Any) -> Any:
     """Return a result with its values unpickled, for the caller's own tasks only.
 
+    Large arrays are mapped from their file, see `pickles`; they can be changed like others.
     Unpickling another user's result could execute that user's code.
 
     Raises:
@@ -188,16 +195,23 @@ def restored(result: Any) -> Any:
         return result
     if MARK not in result:
         return {key: restored(each) for key, each in result.items()}
-    data = result.get("data")
-    if data is None and "file" in result:
-        data = own_content(Path(result["file"]))
-    if data is None:
+    if result.get("data") is None and "file" not in result:
         return result
     try:
-        return pickle.loads(data)  # noqa: S301  the caller's own task wrote it
+        return _restored_value(result)
+    except InputError:
+        raise
     except Exception as error:
         text = f"a {result[MARK]} of the result: {type(error).__name__}: {error}"
         raise InputError(one_line(text)) from error
+
+
+def _restored_value(stored: dict[str, Any]) -> Any:
+    data = stored.get("data")
+    if data is not None:
+        return pickle.loads(data)  # noqa: S301  the caller's own task wrote it
+    with own_file(Path(stored["file"])) as file:
+        return unpickled(file)
 
 
 def has_pickled(result: Any) -> bool:
@@ -230,6 +244,18 @@ def own_content(path: Path) -> bytes:
         InputError: it is gone, or another user's.
 
     """
+    with own_file(path) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def own_file(path: Path) -> Iterator[BufferedReader]:
+    """Open a file that the caller must own, to read it.
+
+    Raises:
+        InputError: it is gone, or another user's.
+
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -237,7 +263,7 @@ def own_content(path: Path) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         if os.fstat(descriptor).st_uid != os.getuid():
             raise InputError(f"result {path}: it is another user's")
-        return file.read()
+        yield file
 
 
 # ---------------------------------------------------------------- plain forms
@@ -335,7 +361,7 @@ def _key(name: Any) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _pickle(value: Any) -> bytes:
+def _pickle(value: Any) -> Pickled:
     """Pickle a value, with classes of a user's own file by value."""
     import cloudpickle
 
@@ -344,11 +370,10 @@ def _pickle(value: Any) -> bytes:
     if own:
         cloudpickle.register_pickle_by_value(module)
     try:
-        data: bytes = cloudpickle.dumps(value)
+        return pickled(value)
     finally:
         if own:
             cloudpickle.unregister_pickle_by_value(module)
-    return data
 
 
 def _shown(value: Any) -> str:

@@ -22,6 +22,7 @@ from libtask.attachments import FOLDER, Attachments
 from libtask.endpoint import launcher_folder
 from libtask.errors import InputError, RemoteTraceback
 from libtask.inputs import TaskReference
+from libtask.pickles import pickled, write_pickled
 from libtask.results import MARK, Exact, restored
 from libtask.task import Size, Task
 from libtask.tracebacks import formatted
@@ -107,13 +108,12 @@ class Call(Task):
         if not self.folder:
             return Exact(self._value)
         with self._reporting():
-            pickled = cloudpickle.dumps(self._value)
+            content = pickled(self._value)
         name = type(self._value).__name__
-        if len(pickled) <= INLINE:
-            return {MARK: name, "data": pickled}
+        if content.size <= INLINE:
+            return {MARK: name, "data": content.stream}
         path = self.file("result")
-        write_private(path, pickled)
-        return {MARK: name, "file": str(path), "bytes": len(pickled)}
+        return {MARK: name, "file": str(path), "bytes": write_pickled(path, content)}
 
     def run(self, device: Device) -> None:
         """Call the function."""
