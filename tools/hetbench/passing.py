@@ -55,7 +55,7 @@ CHAINS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "64 MiB, read": (looked_at, BYTES),
     "64 MiB, changed in place": (changed, BYTES),
 }
-"""What is passed on -> the call, and bytes."""
+"""The value that is passed on -> the call, and its bytes."""
 
 
 def run() -> list[dict[str, Any]]:
