@@ -249,6 +249,7 @@ def test_a_browser_shows_and_steers(
     eventually(lambda: "running" in text("#counts"), "the page")
     row = f"//tr[td[text()='{running.id}']]"
     eventually(lambda: browser.find_elements("xpath", row), "the task's row")
+    assert _hidden_by_width(browser, 400) == _hidden_by_width(browser, 1200) == [0, 0]
     browser.find_element("xpath", row).click()
     eventually(lambda: f"task {running.id} runs" in text("#text"), "the story")
     browser.find_element("css selector", "button[data-verb=cancel]").click()
@@ -262,3 +263,14 @@ def test_a_browser_shows_and_steers(
     assert [
         each for each in browser.get_log("browser") if each["level"] == "SEVERE"
     ] == []
+
+
+def _hidden_by_width(browser: Any, width: int) -> list[int]:
+    """Return the pixels of the page and of its table that a width of the screen hides."""
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    parts = "[document.documentElement, document.querySelector('table')]"
+    hidden = f"return {parts}.map((part) => part.scrollWidth - part.clientWidth)"
+    found: list[int] = browser.execute_script(hidden)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return found

@@ -1,6 +1,6 @@
 "use strict";
 
-const EVERY = 1000, LANE = 26, LEFT = 130, TOP = 24;
+const EVERY = 1000, LANE = 26, LEFT = 130, TOP = 24, LABEL = 80;
 const FAILED = "#cc3311";
 const COLORS = ["#4477aa", "#ee8866", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#994455", "#bbbbbb"];
 const LIVE = ["running", "preempted", "queued", "waiting", "held"];
@@ -87,8 +87,7 @@ function showTasks() {
   const found = seen.tasks.filter((task) => !text || `${task.id} ${task.type} ${task.name} ${task.owner} ${task.state}`.includes(text));
   found.sort((one, other) => rank(one) - rank(other) || (rank(one) < LIVE.length ? one.id - other.id : other.id - one.id));
   $("tasks").replaceChildren(...found.slice(0, 100).map(row));
-  const all = Object.values(seen.counts).reduce((sum, each) => sum + each, 0);
-  $("more").textContent = `${Math.min(100, found.length)} of ${all} tasks; click one to see why it is where it is`;
+  $("more").textContent = `${Math.min(100, found.length)} of the newest ${seen.tasks.length} tasks; click one to see why it is where it is`;
 }
 
 /* ------------------------------------------------------------------ chart */
@@ -116,8 +115,9 @@ function drawChart() {
 
 function drawGrid(pen, { wide, tall, ink, span, x, y, lanes }) {
   pen.textAlign = "center";
-  for (let part = 0; part <= 6; part += 1) {
-    const at = -span * part / 6;
+  const parts = wide - LEFT > 6 * LABEL ? 6 : 2;
+  for (let part = 0; part <= parts; part += 1) {
+    const at = -span * part / parts;
     pen.fillStyle = "#8883";
     pen.fillRect(x(at), TOP, 1, tall - TOP);
     pen.fillStyle = ink;
