@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     ("words", "status", "expected"),
     [
         (["sbmit"], 2, "no command 'sbmit'; did you mean submit?"),
+        (["submit", "absent.sh"], 4, "no file absent.sh, nor an application"),
         (["policy", "shaw"], 2, "Did you mean 'show'?"),
         (["list", "--limt", "3"], 2, "Did you mean '--limit'?"),
         (["submit", "haet"], 4, "no application 'haet' (did you mean heat?)"),

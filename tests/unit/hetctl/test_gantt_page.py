@@ -77,7 +77,7 @@ def test_colours_tell_applications_else_types(tmp_path: Path) -> None:
         write_page(*laid_out(tasks, a_node(), 9.0), tmp_path / "g.html")
         return Page((tmp_path / "g.html").read_text(encoding="utf-8")).data["groups"]
 
-    assert groups({"app": "heat"}, {"app": "markov"}) == ["heat", "markov"]
+    assert groups({"app": "heat"}, {"app": "/a/b.py:Fit"}) == ["heat", "b:Fit"]
     assert groups({"type": "heat/8"}, {"type": "heat/9"}) == ["heat/8", "heat/9"]
     assert groups({}, {}) == ["1", "2"]
 

@@ -413,6 +413,8 @@ def _explain_missing(app: str) -> None:
         if shutil.which(app):
             hint = f"; to run the program: hetctl submit -- {app} ..."
             raise NotFoundError(f"{error}{hint}") from error
+        if "/" in app or Path(app).suffix:
+            raise NotFoundError(f"no file {app}, nor an application") from error
         raise
     except InputError as error:
         if app.endswith(".py") and Path(app).is_file():

@@ -32,6 +32,7 @@ from hetctl.views.columns import (
 )
 from hetctl.views.explanation import PROSPECT_HEADINGS, prospect_rows, reasons
 from hetctl.views.places import elapsed, emulated_names, marked, place_of, waited
+from hetctl.views.program import program_facts
 from hetctl.views.users import shown_owner, uid_of
 from libtask.apps import is_value, readable_bytes, short_name
 from libtask.client.client import Selection
@@ -299,7 +300,7 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("migrations", str(info.migrations)),
         ("energy", _energy_text(info)),
         ("snapshot", _snapshot_text(info)),
-        ("params", _json_text(info.params)),
+        *(program_facts(info) or [("params", _json_text(info.params))]),
         ("exit code", None if info.exit_code is None else str(info.exit_code)),
         ("waits", beginning(info)),
         ("retries", f"{info.retried} of {info.retries}" if info.retries else ""),

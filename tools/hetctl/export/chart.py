@@ -18,6 +18,7 @@ from matplotlib.patches import FancyArrowPatch, Patch
 from matplotlib.patheffects import withStroke
 
 from hetctl.export.lanes import moves
+from hetctl.units import readable_duration
 from libtask.apps import short_name
 from libtask.plaintext import one_line
 
@@ -193,7 +194,7 @@ def _finish(axes: Any, lanes: list[Lane], span: float) -> None:
 def _title(axes: Any, bars: list[Bar], span: float) -> None:
     tasks = len({each.task.id for each in bars})
     count = len(moves(bars))
-    title = f"{tasks} task{'s' * (tasks != 1)}, {count} migration{'s' * (count != 1)}, {span:.3g} s"
+    title = f"{tasks} task{'s' * (tasks != 1)}, {count} migration{'s' * (count != 1)}, {readable_duration(span)}"
     axes.set_title(title, loc="left", fontsize=11, color=INK)
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from hetctl.export.lanes import moves
 from hetctl.units import readable_duration
+from libtask.apps import short_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +54,7 @@ def _groups(bars: list[Bar]) -> tuple[list[str], bool]:
     Bars are grouped by application if there are several, else by type, else by task.
     """
     for names in (
-        [each.task.app for each in bars],
+        [short_name(each.task.app) for each in bars],
         [each.task.type for each in bars],
     ):
         if len(set(names)) > 1:

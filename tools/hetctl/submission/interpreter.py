@@ -21,12 +21,12 @@ import sys
 python = sys.executable
 advice = f"install it with: {python} -m pip install hetd-*.whl"
 if sys.version_info < (3, 11):
-    sys.exit(f"hetctl: error: {python} is Python {sys.version.split()[0]}; tasks need 3.11 or newer")
+    sys.exit(f"hetctl: {python} is Python {sys.version.split()[0]}; tasks need 3.11 or newer")
 try:
     from hetctl.__main__ import main
 except Exception as error:
     text = f"{type(error).__name__}: {error}"
-    sys.stderr.write(f"hetctl: error: {python} has no usable hetd ({text}); {advice}" + chr(10))
+    sys.stderr.write(f"hetctl: {python} has no usable hetd ({text}); {advice}" + chr(10))
     sys.exit(2)
 main(prog_name="hetctl")
 """
