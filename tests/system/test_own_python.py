@@ -169,7 +169,7 @@ def test_an_interpreter_without_hetd_is_refused_with_the_way_out(
     refused = own.run(*command, str(own.python), status=2)
     missing = own.run(*command, "/nowhere/python", status=2)
 
-    assert refused.stderr.startswith(f"hetctl: error: {own.python} has no usable hetd")
+    assert refused.stderr.startswith(f"hetctl: {own.python} has no usable hetd")
     assert refused.stderr.endswith(f"{own.python} -m pip install hetd-*.whl\n")
     assert len(refused.stderr.splitlines()) == 1
     assert missing.stderr == "hetctl: --python: no program /nowhere/python\n"

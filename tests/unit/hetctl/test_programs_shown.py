@@ -1,4 +1,4 @@
-"""What `hetctl show` says of programs."""
+"""The facts of programs that `hetctl show` prints."""
 
 from __future__ import annotations
 

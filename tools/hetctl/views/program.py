@@ -37,7 +37,7 @@ class Program(msgspec.Struct, frozen=True):
 
 
 def program_facts(info: TaskInfo) -> list[tuple[str, str | None]]:
-    """Return names and values of what a program was told; empty: it is no program."""
+    """Return the facts of a program, each with its name; empty if it is not one."""
     program = _program(info.params) if info.app == PROGRAM else None
     if program is None:
         return []
