@@ -11,7 +11,7 @@ help:
 	@echo "make test    lint, types, import contracts and all tests"
 	@echo "make docs    the documentation as a site, in docs-output/"
 	@echo "make pictures  draw hetctl top and the page of hetctl web for the documentation"
-	@echo "make bench   measure; JSON on standard output (BENCH=name for one of them)"
+	@echo "make bench   measure; JSON on standard output (BENCH=name for one of them, PEERS=1: beside Dask, Ray)"
 	@echo "make torture 10,000 kills, every fault point, a soak, a simulation: JSON in torture-output/"
 	@echo "make mutants small changes of scheduler and store that the unit tests should notice (MINUTES, ONLY)"
 	@echo "make dist    one wheel and an sdist, in dist/"
@@ -63,7 +63,16 @@ docs: .venv/installed-dev
 pictures: .venv/installed-dev
 	$(BIN)/python -m hetdemo.pictures docs/images
 
-bench: .venv/installed-dev
+# Dask and Ray to compare with, in an environment of their own: hetd does not use them
+PEERS ?=
+
+.venv-peers/installed:
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --progress-bar off distributed ray
+	touch $@
+
+bench: export HETBENCH_PEERS := $(if $(PEERS),$(CURDIR)/.venv-peers/bin/python)
+bench: .venv/installed-dev $(if $(PEERS),.venv-peers/installed)
 	$(BIN)/python -m hetbench $(BENCH)
 
 # some three hours on 2 cores, two of them `simulate`; a run that is done is not done again
@@ -137,7 +146,7 @@ lock: .venv/installed-dev
 	rm -r lock-output
 
 clean:
-	rm -rf .venv dist lock-output docs-output torture-output demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers dist lock-output docs-output torture-output demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # ------------------------------------------------------------ as a service
 #

@@ -42,10 +42,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hetd")
 
-IDLE_MS = 1000
+IDLE_MS = 2000
 """Longest wait for a message: bounds how late a missed wake-up is noticed."""
 
-
+SPACE_MS = 1000
+"""Between two checks for space while the disk is full."""
 LAGGING_MS = 100
 TELLING_NS = LAGGING_MS * 1_000_000
 """Between two attempts to reach peers that did not read, nanoseconds."""
@@ -291,11 +292,16 @@ class Loop:
             return 0
         if self._requests:  # their users have had their shares for now
             return self._budget.remaining_ms(self._now())
-        longest = LAGGING_MS if self._subscriptions.lagging else IDLE_MS
+        longest = self._longest_wait_ms()
         deadline = self._runtime.next_deadline()
         if deadline is None:
             return longest
         return min(longest, max(0, (deadline - self._now()) // 1_000_000 + 1))
+
+    def _longest_wait_ms(self) -> int:
+        if self._subscriptions.lagging:
+            return LAGGING_MS
+        return IDLE_MS if self._store.stuck is None else SPACE_MS
 
     def _may_wait(self) -> bool:
         """Whether the next commit may wait for more."""

@@ -108,13 +108,18 @@ class PhasePage:
         self._memory = page._memory
         self._place = ""
 
+    @property
+    def idle(self) -> bool:
+        """Whether the worker has no task."""
+        return self._memory[_PHASE] == Phase.IDLE
+
     def limit_memory(self, limit: int) -> None:
         """Set the bytes that the task may use from now on; 0: any number."""
         _LIMIT.pack_into(self._memory, _LIMIT_AT, limit)
 
     def memory_limit(self) -> int:
         """Return the bytes that the present task may use; 0: any number."""
-        if self._memory[_PHASE] == Phase.IDLE:
+        if self.idle:
             return 0
         (limit,) = _LIMIT.unpack_from(self._memory, _LIMIT_AT)
         return int(limit)

@@ -14,7 +14,8 @@ from typing import Any
 from hetbench.machine import machine
 
 BENCHES = {
-    "tasks": "no-op tasks through the real daemon: rate and latency",
+    "tasks": "no-op tasks through the real daemon: rate and latency; clients, workers",
+    "idle": "wake-ups and processor time of a daemon that has nothing to do",
     "commands": "1,000 times `true` as tasks, beside `xargs -P2`",
     "loop": "processor time of hetd's main thread for a no-op task, without sockets",
     "trip": "calls and files that one no-op task runs through, in every process",

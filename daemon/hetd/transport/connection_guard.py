@@ -45,7 +45,7 @@ BURST = 256
 """Connections that may be accepted before the guard receives the first event."""
 LOOK_MS = 100
 """Between two checks of memory. A peer can fill some 2 GB/s: 200 MB between checks."""
-QUIET_MS = 1000
+QUIET_MS = 5000
 """Between two checks while nothing arrives, so that peers cannot fill anything."""
 SAMPLES = 5
 SAMPLE_S = 0.002

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 CONTROL = 3
 """File descriptor of the connection to the launcher."""
-BUSY_MS, WATCHING_MS, IDLE_MS = 50, 250, 5000
-"""Milliseconds between two turns: while a worker is being ended, there are workers, or none."""
+BUSY_MS, WATCHING_MS, WAITING_MS, IDLE_MS = 50, 250, 2000, 5000
+"""Milliseconds between two turns: while a worker is being ended, while one may have a task,
+while there are workers, and else."""
 BEFORE_PRELOAD_MS = 500
 """Milliseconds without an order before modules are imported ahead."""
 PR_SET_PDEATHSIG = 1
@@ -125,7 +126,9 @@ class ForkServer:
             return BEFORE_PRELOAD_MS
         if self._supervisor.busy:
             return BUSY_MS
-        return WATCHING_MS if self._supervisor.has_any() else IDLE_MS
+        if self._supervisor.have_tasks():
+            return WATCHING_MS
+        return WAITING_MS if self._supervisor.has_any() else IDLE_MS
 
     def _handle(self, order: ForkOrder | EndOrder) -> None:
         if isinstance(order, EndOrder):

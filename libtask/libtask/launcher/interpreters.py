@@ -212,6 +212,11 @@ class InterpreterWorkers:
         others = any(server.workers for server in self._servers.values())
         return others or self._supervisor.has_any()
 
+    def have_tasks(self) -> bool:
+        """Whether a worker may have a task; those of other interpreters always may."""
+        others = any(server.workers for server in self._servers.values())
+        return others or self._supervisor.have_tasks()
+
     def start(self, options: WorkerOptions) -> None:
         """Start a worker.
 

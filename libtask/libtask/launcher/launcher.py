@@ -51,8 +51,11 @@ if TYPE_CHECKING:
 
 TICK = 5.0
 """Maximum seconds between two turns of the loop."""
-TICK_OF_LOGS = 0.25
-"""Seconds between two checks of the logs, which bounds the size of a flood."""
+TICK_OF_TASKS = 0.25
+"""The same while tasks run: bounds the size of a flood of output, and what a task may use
+beyond its memory."""
+TICK_OF_WORKERS = 2.0
+"""The same while workers wait for tasks; the next task may start within this time."""
 BUSY_TICK_MS = 50
 DISPOSAL_S = 10.0
 """Seconds for freeing the objects of an ended task."""
@@ -136,10 +139,12 @@ class Launcher:
     def _tick_ms(self) -> int:
         if self._retired or self._workers.busy or self._logs.flooded:
             return BUSY_TICK_MS
-        watched = self._workers.has_any()
-        return int(
-            1000 * (min(self._tick_s, TICK_OF_LOGS) if watched else self._tick_s)
-        )
+        tick_s = self._tick_s
+        if self._workers.have_tasks():
+            tick_s = min(tick_s, TICK_OF_TASKS)
+        elif self._workers.has_any():
+            tick_s = min(tick_s, TICK_OF_WORKERS)
+        return int(1000 * tick_s)
 
     def _ask_what_may_go(self) -> None:
         """Ask hetd which snapshots, attachments and results are unneeded."""

@@ -94,6 +94,13 @@ class Supervisor:
     def has_any(self) -> bool:
         return bool(self._children or self._ended)
 
+    def have_tasks(self) -> bool:
+        """Whether a worker may have a task, or is ending."""
+        if self._ended:
+            return True
+        pages = [child.options.page for child in self._children.values()]
+        return any(page is None or not page.idle for page in pages)
+
     def spare(self, pid: int) -> None:
         """Leave a child alone that is not a worker, until it has ended."""
         self._spared.add(pid)

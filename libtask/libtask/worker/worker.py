@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 INTERVAL_NS = 50_000_000
 """Target interval between checkpoints, until hetd sets another."""
-IDLE_MS = 2000
+IDLE_MS = 5000
 """Interval at which an idle worker checks whether it is still needed."""
 JOIN_SECONDS = 10.0
 """Timeout of the registration of a user's own program."""

@@ -97,3 +97,12 @@ def test_a_page_outlives_the_process_that_wrote_to_it() -> None:
     record = page.read()
 
     assert (record.task, record.text) == (3, "while opening gpu0")
+
+
+def test_a_page_is_idle_between_tasks() -> None:
+    page = a_page()
+    before = page.idle
+    page.begin(1, 1, 0, Phase.LOADING)
+    during = page.idle
+    page.enter(Phase.IDLE)
+    assert (before, during, page.idle) == (True, False, True)
