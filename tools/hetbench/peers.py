@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -40,6 +41,7 @@ class PeerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self._orders = cast("IO[str]", self._process.stdin)
         self._answers = cast("IO[str]", self._process.stdout)
@@ -52,8 +54,11 @@ class PeerProcess:
         return float(self._answer())
 
     def close(self) -> None:
-        """End it; its standard input closes."""
-        self._process.communicate(timeout=60)
+        """End it, with all processes that it started."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._orders.close()
+        self._answers.close()
 
     def _answer(self) -> str:
         return self._answers.readline().strip()

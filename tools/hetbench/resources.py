@@ -2,7 +2,7 @@
 
 
 def cpu_with(slots: int) -> str:
-    """Return a configuration with a CPU of so many slots, and nothing else."""
+    """Return a configuration with one resource, a CPU of `slots` slots."""
     return f"""
 [[resource]]
 name = "cpu"
