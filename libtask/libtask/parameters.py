@@ -200,10 +200,18 @@ def _all_checked(
     ]
     if any(name not in known for name in params):
         listing = "; ".join(str(each) for each in known.values()) or "none"
-        mistakes.append(f"parameters: {listing}")
+        mistakes.append(f"parameters: {listing}{_undecorated(app_class, params)}")
     if mistakes:
         raise InputError(f"{app_class.__name__}: {'; '.join(mistakes)}")
     return values
+
+
+def _undecorated(app_class: type[Task], params: Mapping[str, Any]) -> str:
+    """Return a hint if the class annotates what are not its fields: not a dataclass."""
+    annotated = inspect.get_annotations(app_class)
+    if "__dataclass_fields__" in vars(app_class) or annotated.keys().isdisjoint(params):
+        return ""
+    return f"; write @dataclass before class {app_class.__name__}"
 
 
 def _checked(

@@ -11,6 +11,7 @@ import pytest
 from libtask import apps
 from libtask.errors import InputError, NotFoundError
 from libtask.parameters import build, plain, values_of
+from libtask.task import Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -175,6 +176,17 @@ def test_bad_parameters(
 def test_unknown_parameter_lists_those_there_are(app_file: Path) -> None:
     with pytest.raises(InputError, match=r"parameters: n: int = 10; rate: float = 1.0"):
         build(apps.resolve(f"{app_file}:Sum"), {"zzz": 1})
+
+
+def test_a_class_without_its_decorator_is_told_of() -> None:
+    class Plain(Task):
+        n: int = 3
+
+    hint = (
+        r"unknown parameter 'n'; parameters: none; write @dataclass before class Plain"
+    )
+    with pytest.raises(InputError, match=hint):
+        build(Plain, {"n": 4})
 
 
 def test_missing_parameter(app_file: Path) -> None:

@@ -35,6 +35,7 @@ from hetctl.views.columns import (
 from hetctl.views.jobs import jobs_of
 from hetctl.views.places import emulated_names, marked
 from hetctl.views.users import owner_of, shown_owner
+from libtask.apps import short_name
 from libtask.client.client import Selection
 from libtask.errors import NotFoundError
 from libtask.messages import ENDED
@@ -82,7 +83,9 @@ def account_columns(emulated: frozenset[str]) -> dict[str, Column[TaskAccount]]:
         "name": Column(
             lambda each: each.task.name or "-", lambda each: each.task.name or None
         ),
-        "app": Column(lambda each: each.task.app, lambda each: each.task.app),
+        "app": Column(
+            lambda each: short_name(each.task.app), lambda each: each.task.app
+        ),
         "type": Column(lambda each: each.task.type, lambda each: each.task.type),
         "state": Column(lambda each: each.task.state, lambda each: each.task.state),
         "where": Column(lambda each: _visits(each, emulated), lambda each: each.places),

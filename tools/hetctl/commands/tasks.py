@@ -74,7 +74,7 @@ def task_columns(emulated: frozenset[str]) -> dict[str, Column[TaskInfo]]:
     return {
         "id": Column(lambda info: str(info.id), lambda info: info.id),
         "name": Column(lambda info: info.name or "-", lambda info: info.name or None),
-        "app": Column(lambda info: info.app, lambda info: info.app),
+        "app": Column(lambda info: short_name(info.app), lambda info: info.app),
         "type": Column(lambda info: info.type, lambda info: info.type),
         "state": Column(lambda info: info.state, lambda info: info.state),
         "where": Column(
