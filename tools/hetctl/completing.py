@@ -25,6 +25,12 @@ PATIENCE = 0.5
 
 NEWEST = 500
 """Tasks whose ids and names are offered."""
+OF_UNFINISHED = frozenset(
+    {"cancel", "hold", "release", "set", "migrate", "snapshot", "progress", "wait"}
+)
+"""Commands to which only unfinished tasks are offered."""
+OF_ENDED = frozenset({"requeue", "forget", "result"})
+"""Commands to which only ended tasks are offered."""
 
 
 def applications(
@@ -63,20 +69,51 @@ def parameters_of(app: str, incomplete: str) -> list[CompletionItem]:
 
 def selectors(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete a selector: the ids and names of the newest tasks, and the words."""
-    if ctx.command.name == "set" and "=" in incomplete:
+    verb = ctx.command.name or ""
+    if verb == "set" and "=" in incomplete:
         return []
     before, comma, last = incomplete.rpartition(",")
-    offered = _asked(ctx, last, _selectors)
+    offered = _asked(ctx, last, lambda client: _selectors(client, verb))
     return [before + comma + each for each in offered]
 
 
-def _selectors(client: Client) -> list[str]:
+def _selectors(client: Client, verb: str) -> list[str]:
     from hetctl.selectors import NAME, WORDS, array_of
     from libtask.client.client import Selection
+    from libtask.messages import ENDED
 
-    newest = client.tasks(Selection(limit=NEWEST))
-    names = dict.fromkeys(NAME + array_of(info.name) for info in newest if info.name)
+    newest = [
+        info
+        for info in client.tasks(Selection(limit=NEWEST))
+        if verb not in (OF_ENDED if info.state not in ENDED else OF_UNFINISHED)
+    ]
+    # the shell would take a name with a space for two words
+    named = [info.name for info in newest if info.name and " " not in info.name]
+    names = dict.fromkeys(NAME + array_of(name) for name in named)
     return [*(str(info.id) for info in newest), *names, *WORDS]
+
+
+def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a job of the newest tasks."""
+    from libtask.client.client import Selection
+
+    return _asked(
+        ctx,
+        incomplete,
+        lambda client: dict.fromkeys(
+            info.job for info in client.tasks(Selection(limit=NEWEST)) if info.job
+        ),
+    )
+
+
+def measured(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete an application or a type whose times were measured."""
+
+    def names(client: Client) -> Iterable[str]:
+        types = [each.type for each in client.models()]
+        return dict.fromkeys([*(each.rpartition("/")[0] for each in types), *types])
+
+    return _asked(ctx, incomplete, names)
 
 
 def resources(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.fake_daemon import FakeDaemon
+from unit.fake_daemon import FakeDaemon, a_task
 from unit.hetctl.typed_commands import text
 
 if TYPE_CHECKING:
@@ -46,6 +46,27 @@ def test_commands_options_and_values_are_completed(daemon: FakeDaemon) -> None:
     assert completed("hetctl migrate 7 --to ", path) == {"cpu", "gpu0"}
     assert completed("hetctl drain g", path) == {"gpu0"}
     assert completed("hetctl policy set mi", path) == {"migration"}
+
+
+def test_tasks_are_completed_that_a_command_can_take(daemon: FakeDaemon) -> None:
+    daemon.tasks = {
+        11: a_task(11, state="running", name="study.1", job="night"),
+        12: a_task(12, state="completed", name="done"),
+        13: a_task(13, state="failed", name="two words"),
+    }
+    words = {"last", "all", "mine"}
+
+    offered = {
+        verb: completed(f"hetctl {verb} ", daemon.path) - words
+        for verb in ("cancel", "result", "logs")
+    }
+
+    assert offered == {
+        "cancel": {"11", "@study"},
+        "result": {"12", "13", "@done"},
+        "logs": {"11", "12", "13", "@study", "@done"},
+    }
+    assert completed("hetctl graph ", daemon.path) == {"night"}
 
 
 def test_without_a_daemon_nothing_is_completed_and_nothing_complained_of(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hetctl.completing import jobs as jobs_there
 from hetctl.options import connect, shared
 from hetctl.output import clock_time, emit, iso, moment, now, say, table
 from hetctl.selectors import JOB, MOST, own_job
@@ -81,7 +82,7 @@ def job_row(job: JobSummary) -> tuple[str, ...]:
 
 
 @click.command("graph")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=jobs_there)
 @click.option(
     "-o",
     "--output",

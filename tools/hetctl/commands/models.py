@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetctl.commands.together import measure_together
+from hetctl.completing import measured
 from hetctl.options import connect, lacking, shared
 from hetctl.output import emit, on_terminal, say, table
 from hetctl.units import readable_joules
@@ -83,7 +84,7 @@ def list_models(*, socket: Path | None, as_json: bool) -> None:
 
 
 @models_command.command("show")
-@click.argument("names", nargs=-1, metavar="[APP|TYPE]...")
+@click.argument("names", nargs=-1, metavar="[APP|TYPE]...", shell_complete=measured)
 @shared
 def show_models(*, names: tuple[str, ...], socket: Path | None, as_json: bool) -> None:
     """Show measured times, with the affinity of each size to each resource.
@@ -127,7 +128,7 @@ def show_models(*, names: tuple[str, ...], socket: Path | None, as_json: bool) -
 
 
 @models_command.command("plot")
-@click.argument("app")
+@click.argument("app", shell_complete=measured)
 @click.option(
     "-o",
     "--output",
@@ -153,7 +154,7 @@ def plot_models(
 
 
 @models_command.command("forget")
-@click.argument("names", nargs=-1, metavar="[APP|TYPE]...")
+@click.argument("names", nargs=-1, metavar="[APP|TYPE]...", shell_complete=measured)
 @click.option("--all", "everything", is_flag=True, help="Delete all measurements.")
 @click.option(
     "--resource",
@@ -194,7 +195,7 @@ def forget_models(
 
 
 @models_command.command("export")
-@click.argument("names", nargs=-1, metavar="[APP|TYPE]...")
+@click.argument("names", nargs=-1, metavar="[APP|TYPE]...", shell_complete=measured)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.")
 @shared
 def export_models(

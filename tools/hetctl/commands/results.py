@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from hetctl.completing import selectors as selectors_there
 from hetctl.options import connect, selectors_argument, shared
 from hetctl.output import emit, on_terminal, say
 from hetctl.selectors import selected
@@ -63,7 +64,7 @@ PICKLES = (".pickle", ".pkl")
 
 
 @click.command("result")
-@click.argument("selector")
+@click.argument("selector", shell_complete=selectors_there)
 @click.option(
     "--save",
     type=click.Path(path_type=Path, dir_okay=False),
