@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from libtask.origin import Origin
     from libtask.worker.options import WorkerOptions
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL for a worker."""
 
@@ -209,7 +209,7 @@ class Supervisor:
             return ""
         if not self._groups.has_exceeded_memory(child.name):
             return ""
-        all_of_it = f"{limit / GIB:.3g} GiB"
+        all_of_it = _memory(limit)
         return f"used {all_of_it} of {all_of_it} of memory, and needed more"
 
     def _look_at_memory(self) -> None:
@@ -224,7 +224,7 @@ class Supervisor:
                 continue
             used = sum(map(private_bytes, [child.pid, *descendants_of([child.pid])]))
             if used > limit:
-                text = f"used {used / GIB:.3g} GiB of {limit / GIB:.3g} GiB of memory"
+                text = f"used {_memory(used)} of {_memory(limit)} of memory"
                 child.over_memory = text
                 self.terminate(child.name, text)
 
@@ -293,3 +293,10 @@ def _signal(pid: int, number: signal.Signals) -> None:
     except ProcessLookupError:
         # Just forked, it has no group of its own yet; not reaped, it still exists.
         os.kill(pid, number)
+
+
+def _memory(amount: int) -> str:
+    """Write an amount of memory."""
+    if amount < GIB:
+        return f"{amount / MIB:.0f} MiB"
+    return f"{amount / GIB:.3g} GiB"

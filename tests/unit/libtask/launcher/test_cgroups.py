@@ -116,6 +116,7 @@ class _Groups:
     ("exceeded", "limit", "status", "told"),
     [
         (True, 4 << 30, -9, "used 4 GiB of 4 GiB of memory, and needed more"),
+        (True, 20 << 20, -9, "used 20 MiB of 20 MiB of memory, and needed more"),
         (True, 4 << 30, -11, ""),
         (True, 0, -9, ""),
         (False, 4 << 30, -9, ""),
