@@ -24,6 +24,7 @@ BENCHES = {
     "snapshots": "writing and reading snapshots by bytes, and what they cost",
     "losses": "dead, hanging and flooding workers: how soon all is well",
     "start": "start-up of hetctl; of a daemon with its drivers known or not",
+    "waiting": "a million waiting tasks: memory and decisions",
     "store": "100,000 waiting tasks: submitting, starting, listing, memory",
     "core": "decisions: microseconds an event",
     "estimates": "expected times of sizes never measured, against what they take",

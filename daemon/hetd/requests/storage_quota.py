@@ -47,18 +47,24 @@ class StorageQuota:
             BusyError: the history of the user is still being trimmed.
 
         """
-        size = sum(len(msgspec.msgpack.encode(spec)) for spec in specs)
         limit = self._config.limits.unfinished.of(owner)
+        if limit is not None:
+            self._require_unfinished(owner, specs, limit)
+        stored = self._config.limits.stored.of(owner)
+        if stored is not None and self._usage.total(owner) > AHEAD * stored + MIB:
+            raise BusyError("busy: your history is being trimmed, retry")
+
+    def _require_unfinished(
+        self, owner: int, specs: Sequence[TaskSpec], limit: int
+    ) -> None:
+        size = sum(len(msgspec.msgpack.encode(spec)) for spec in specs)
         has = self._usage.unfinished[owner]
-        if limit is not None and has + size > limit:
+        if has + size > limit:
             raise NotAllowedError(
                 f"your unfinished tasks may take {limit // MIB} MiB and take "
                 f"{has / MIB:.1f}: no room for {size / MIB:.1f} MiB more; wait until "
                 f"some end, or pass large inputs in files"
             )
-        stored = self._config.limits.stored.of(owner)
-        if stored is not None and self._usage.total(owner) > AHEAD * stored + MIB:
-            raise BusyError("busy: your history is being trimmed, retry")
 
     def cut(self, owners: Iterable[int]) -> None:
         """Ask the store to remove the oldest history of users above their limit."""

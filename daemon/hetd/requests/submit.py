@@ -10,6 +10,7 @@ from msgspec import structs
 from hetd.requests.resources import resource_named
 from hetd.requests.slices import ReadBudget
 from hetd.tasks.dependencies import EndedTask, ended_task
+from hetd.tasks.equal_specs import EqualSpecs
 from hetd.tasks.page import CONTINUABLE
 from hetsched.state import dependency_ended
 from libtask import messages as m
@@ -65,15 +66,15 @@ class SubmitRequests:
         self._quota = quota
 
     def submit(self, peer: Peer, request: m.Submit) -> Steps:
-        _refuse_dependencies(request.tasks)
-        _refuse_snapshots(request.tasks)
+        equal = EqualSpecs()
+        tasks = [equal.shared(spec) for spec in request.tasks]
+        self._check_all(peer, tasks)
         reading = ReadBudget(self._journal)
         completed: set[int] = set()
         ended: dict[int, EndedTask] = {}
         if request.part_of:
             self._rights.require_own(peer, request.part_of)
-        for position, spec in enumerate(request.tasks):
-            self._check(peer, spec)
+        for position, spec in enumerate(tasks):
             for other in spec.after:
                 self._look_up(peer, other, position, completed)
                 if reading.is_enough():
@@ -83,7 +84,7 @@ class SubmitRequests:
                 self._look_up_other(peer, other, position, ended, spec.inputs)
                 if reading.is_enough():
                     yield
-        self._demand_room(peer.uid, request.tasks)
+        self._demand_room(peer.uid, tasks)
         # from here on no other request runs between check and change
         launcher = self._pool.has_launcher(peer.uid)
         if request.worker:
@@ -91,7 +92,7 @@ class SubmitRequests:
         first = self._journal.next_id()
         specs = [
             self._anchored(spec, first + position, completed)
-            for position, spec in enumerate(request.tasks)
+            for position, spec in enumerate(tasks)
         ]
         submission = request.part_of or first
         pages = [self._admit(peer, spec, request.worker, submission) for spec in specs]
@@ -222,6 +223,16 @@ class SubmitRequests:
             self._pool.reserve(peer.uid, worker, page.id)
             self._runtime.watch_assigned()
         return page
+
+    def _check_all(self, peer: Peer, tasks: Sequence[m.TaskSpec]) -> None:
+        """Refuse tasks that cannot be, of equal ones in a row the first."""
+        _refuse_dependencies(tasks)
+        _refuse_snapshots(tasks)
+        checked: m.TaskSpec | None = None
+        for spec in tasks:
+            if spec is not checked:
+                self._check(peer, spec)
+                checked = spec
 
     def _check(self, peer: Peer, spec: m.TaskSpec) -> None:
         """Refuse a task that no resource can run."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hetd.store import Batch
+from hetd.tasks.equal_specs import EqualSpecs
 from hetd.tasks.inputs import InputResults
 from hetd.tasks.page import (
     MOST_ORDERS,
@@ -283,8 +284,10 @@ class Journal:
 
         """
         pages = []
+        equal = EqualSpecs()
         for encoded in self._store.unfinished():
             page = recover(encoded)
+            page.spec = equal.shared(page.spec)
             self._live_bytes.put(page.id, len(encoded))
             self.usage.unfinished[page.owner] += len(encoded)
             if page.state.ended:

@@ -50,6 +50,7 @@ def pending_requests(page: TaskPage, resources: frozenset[str]) -> Iterator[e.Ev
 COMMAND = "command"
 GENERIC = frozenset({"call", COMMAND})
 """Applications that run any function, or any program: their types tell which."""
+NO_TASKS: frozenset[TaskId] = frozenset()
 LONGEST_NAME = 1024
 """Characters of an application's path that tell it from others, from the end."""
 WEIGHTY = 8192
@@ -77,8 +78,8 @@ def submission(
         resources=_one_set(tuple(spec.resources)),
         priority=spec.priority,
         after=tuple(map(TaskId, m.dependencies(spec))),
-        after_any=frozenset(map(TaskId, spec.after_any)),
-        after_notok=frozenset(map(TaskId, spec.after_notok)),
+        after_any=_set_of_tasks(spec.after_any),
+        after_notok=_set_of_tasks(spec.after_notok),
         notok_met=notok_met,
         job=spec.job,
         inputs=tuple(
@@ -143,6 +144,11 @@ def _application(spec: m.TaskSpec) -> str:
 def _one_set(names: tuple[str, ...]) -> frozenset[str]:
     """Return a set of names; equal sets share one object, to save memory."""
     return frozenset(names)
+
+
+def _set_of_tasks(ids: list[int]) -> frozenset[TaskId]:
+    """Return a set of tasks; nearly all are empty, and share one, to save memory."""
+    return frozenset(map(TaskId, ids)) if ids else NO_TASKS
 
 
 def _begin(page: TaskPage, clock: Clock) -> Nanoseconds:
