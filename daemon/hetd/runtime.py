@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
+import msgspec
+
 from hetd.clock import StepDetector
 from hetd.config import quotas
 from hetd.tasks.dependencies import Settled, settle
@@ -19,6 +21,7 @@ from hetd.tasks.history_notes import HistoryNotes
 from hetd.tasks.recovery import (
     COMMAND,
     pending_requests,
+    repeats,
     running_s,
     submission,
 )
@@ -267,11 +270,17 @@ class Runtime:
             for page in pages
             if m.dependencies(page.spec)
         }
-        submitted = []
+        submitted: list[e.TaskSubmitted] = []
+        before: TaskPage | None = None
         for page in pages:
-            judged = settled.get(page.id, INDEPENDENT)
-            submitted.append(self.submission(page, notok_met=judged.notok_met))
-            self._watch_overrun(page, submitted[-1])
+            if before is not None and repeats(page, before):
+                event = msgspec.structs.replace(submitted[-1], task=TaskId(page.id))
+            else:
+                judged = settled.get(page.id, INDEPENDENT)
+                event = self.submission(page, notok_met=judged.notok_met)
+                self._watch_overrun(page, event)
+            submitted.append(event)
+            before = page
         self.dispatch(*submitted, *_left_over(settled))
 
     def amend_all(self, pages: Sequence[TaskPage]) -> None:
