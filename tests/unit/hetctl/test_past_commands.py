@@ -37,7 +37,10 @@ def test_ended_tasks_are_submitted_again(mixed: FakeDaemon) -> None:
 
     assert (made["format"], made["ids"]) == ("hetctl/requeued-1", [102, 104])
     assert made["old"] == [2, 4]
-    assert [each.ids for each in mixed.requests(Requeue)] == [[1, 2, 4], [2, 4]]
+    assert (
+        text("requeue", "all", "--failed") == "tasks 2,4 submitted again as 102,104\n"
+    )
+    assert [each.ids for each in mixed.requests(Requeue)] == [[1, 2, 4], [2, 4], [2, 4]]
 
 
 def test_tasks_are_requeued_from_their_snapshots(mixed: FakeDaemon) -> None:

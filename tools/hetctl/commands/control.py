@@ -12,7 +12,7 @@ import click
 from hetctl.completing import resources
 from hetctl.options import connect, selectors_argument, shared, submitting
 from hetctl.output import emit, say
-from hetctl.selectors import JOB, listed, selected, split
+from hetctl.selectors import JOB, MOST, listed, selected, split
 from hetctl.units import parse_duration
 from hetctl.views.jobs import unfinished_work
 from hetctl.waiting import Manner, ranges, wait_for
@@ -317,7 +317,7 @@ def _ended_tasks(
     client: Client, selectors: tuple[str, ...], *, failed: bool
 ) -> list[TaskInfo]:
     """Return the ended tasks to submit again; a single task that has not ended is an error."""
-    found = listed(client, Selection(limit=1), selectors)
+    found = listed(client, Selection(limit=MOST), selectors)
     if len(found) == 1 and found[0].state not in ENDED:
         (only,) = found
         raise InputError(
