@@ -69,7 +69,7 @@ class JobGraph:
         key: owner and name; the name of a job without one is the id of its first task.
         work_left: sum of the least expected times of the unfinished tasks, in seconds.
         live: number of unfinished tasks.
-        version: changes when a task is added.
+        version: number of tasks added so far; changes with each.
 
     """
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from hetsched.beginnings import Beginnings
 from hetsched.breaker import Breaker
@@ -187,6 +187,8 @@ class System:
             self._seconds_of, contention.seconds_per_byte() if contention else 0.0
         )
         """The jobs whose tasks depend on each other."""
+        self.remembered: dict[str, Any] = {}
+        """Functions of this state that planning keeps from one decision to the next."""
         self._fits: dict[Row, Fit] = {}
         self._version, self._usable = -1, list(self.states.values())
 

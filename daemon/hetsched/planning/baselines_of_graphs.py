@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from hetsched.planning.classification import Classification
+from hetsched.planning.classification import classification_of
 from hetsched.planning.expected_finish import ExpectedFinish, waiting_without_place
 from hetsched.planning.troublesome_first import (
     SEARCHED,
@@ -69,54 +69,74 @@ def graphene(system: System) -> Iterator[tuple[TaskRecord, str]]:
     """
     waiting = waiting_without_place(system)
     ends = ExpectedFinish(system, crowded=False)
-    quickest = {
-        task: min(each.finish for each in ends.candidates(task)) for task in waiting
-    }
     most = max((system.work_left_of(task) for task in waiting), default=0.0) or 1.0
     demand = dict(system.crowding.demand) if system.crowding else {}
+    offers = [_Offer(system, task, ends.alone_on(task), most) for task in waiting]
     for name in system.idle():
+        able = [offer for offer in offers if offer.goes_to(name)]
         for _ in range(system.spare(name)):
-            offers = [
-                (
-                    task.priority,
-                    _score(system, task, name, most, demand),
-                    -task.sequence,
-                )
-                for task in waiting
-                if name in system.affinities(task.row)
-                and ends.prospective(task, name).finish <= TWICE * quickest[task]
-            ]
-            if not offers:
+            if not able:
                 break
-            chosen = max(offers)
-            task = next(t for t in waiting if t.sequence == -chosen[2])
-            waiting.remove(task)
-            for load in system.alone(task, name)[1]:
+            chosen = max(able, key=lambda offer: offer.score(name, demand))
+            able.remove(chosen)
+            offers.remove(chosen)
+            for load in chosen.ends[name][1]:
                 demand[load.shared] = demand.get(load.shared, 0.0) + load.demand
-            yield task, name
+            yield chosen.task, name
 
 
-def _score(
-    system: System, task: TaskRecord, name: str, most: float, demand: dict[str, float]
-) -> float:
-    """Return Graphene's online score of a task on a resource."""
-    _, loads = system.alone(task, name)
-    packing = sum(
-        load.demand * max(1.0 - demand.get(load.shared, 0.0), 0.0) for load in loads
-    )
-    left = system.work_left_of(task) / most
-    return (1.0 - order_of(system, task)) * (1.0 + packing) - SRPT_WEIGHT * left
+class _Offer:
+    """A waiting task, as Graphene sees it.
+
+    Args:
+        system: what is scheduled.
+        task: the task.
+        ends: resource -> seconds until it would end there, and its loads.
+        most: the most work left of a waiting task's job, in seconds.
+
+    """
+
+    __slots__ = ("_earliness", "_left", "_limit", "ends", "task")
+
+    def __init__(
+        self,
+        system: System,
+        task: TaskRecord,
+        ends: dict[str, tuple[float, Loads]],
+        most: float,
+    ) -> None:
+        self.task = task
+        self.ends = ends
+        self._limit = TWICE * min([finish for finish, _ in ends.values()])
+        self._earliness = 1.0 - order_of(system, task)
+        self._left = SRPT_WEIGHT * (system.work_left_of(task) / most)
+
+    def goes_to(self, name: str) -> bool:
+        """Return whether the task ends on a resource within twice its quickest end."""
+        found = self.ends.get(name)
+        return found is not None and found[0] <= self._limit
+
+    def score(self, name: str, demand: dict[str, float]) -> tuple[int, float, int]:
+        """Return the priority and Graphene's online score on a resource; earlier first."""
+        packing = 0.0
+        for load in self.ends[name][1]:
+            left = 1.0 - demand.get(load.shared, 0.0)
+            if left > 0.0:
+                packing += load.demand * left
+        score = self._earliness * (1.0 + packing) - self._left
+        return self.task.priority, score, -self.task.sequence
 
 
 def order_of(system: System, task: TaskRecord) -> float:
     """Return a task's place in the order of its job, from 0 (first) to below 1.
 
-    In a large job by upward rank, relative to the work left: nothing is computed for all.
+    In a large job by upward rank, relative to the work left: nothing is computed for all,
+    nor for its last tasks.
     """
     job = system.job_of(task)
     if job is None:
         return 0.0
-    if job.live > SEARCHED:
+    if job.version > SEARCHED:
         rank = system.rank(task)
         return 1.0 - rank / (rank + job.work_left)
     known = _orders.get(job)
@@ -171,7 +191,7 @@ def paragon(
     if not waiting or not system.idle():
         return
     waiting.sort(key=lambda task: (-task.priority, task.sequence))
-    classes = Classification(system, known, seed)
+    classes = classification_of(system, known, seed, waiting)
     for task in waiting:
         free = set(system.idle())
         if not free:

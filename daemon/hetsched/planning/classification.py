@@ -7,8 +7,7 @@ the times of the others are completed (`completion`).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hetsched.planning.completion import completed
@@ -17,12 +16,11 @@ from hetsched.tasks import Row
 
 if TYPE_CHECKING:
     from hetsched.system import Resource, System
+    from hetsched.tasks import TaskRecord
 
 LEAST_S = 1e-9
 TYPES = 256
 """Applications in the table at most: a bound of the time of its completion."""
-TASKS = 1024
-"""Live tasks among which applications are looked for."""
 DIGITS = 2
 """Decimals of a logarithm in the table: one that is corrected slightly stays the same."""
 
@@ -34,10 +32,13 @@ class Classification:
         system: whose estimates are partly known.
         known: share of the pairs that is known.
         seed: of the selection.
+        live: applications that tasks had so far, with an example of each.
 
     """
 
-    def __init__(self, system: System, known: float, seed: int) -> None:
+    def __init__(
+        self, system: System, known: float, seed: int, live: dict[str, Row]
+    ) -> None:
         self.system = system
         self.known = known
         self.seed = seed
@@ -47,7 +48,7 @@ class Classification:
             for name, resource in system.resources.items()
         }
         self._examples = {number: name for name, number in self.models.items()}
-        self._rows = _applications(system)
+        self._rows = _applications(system, live)
         self._numbers = {app: number for number, app in enumerate(self._rows)}
         self._measured = {
             app: self._measured_of(app, row) for app, row in self._rows.items()
@@ -97,8 +98,36 @@ class Classification:
         return math.log(max(seconds, LEAST_S)) if seconds < math.inf else math.inf
 
 
-def _applications(system: System) -> dict[str, Row]:
-    """Return an example of each known application: modelled ones, and those of live tasks."""
+@dataclass(slots=True)
+class _Kept:
+    """The knowledge of a system: the table is completed when something changes only."""
+
+    live: dict[str, Row] = field(default_factory=dict)
+    versions: tuple[float, int, int, int, int] = (0.0, 0, -1, -1, -1)
+    classes: Classification | None = None
+
+
+def classification_of(
+    system: System, known: float, seed: int, waiting: list[TaskRecord]
+) -> Classification:
+    """Return the knowledge of a system, with the applications of waiting tasks.
+
+    An application's example stays the first that was seen.
+    """
+    kept: _Kept = system.remembered.setdefault("classification", _Kept())
+    for task in waiting:
+        if len(kept.live) < TYPES:
+            kept.live.setdefault(task.submitted.app, task.row)
+    model = 0 if system.crowding is None else system.crowding.model.version
+    versions = known, seed, system.estimates.version, model, len(kept.live)
+    if kept.classes is None or kept.versions != versions:
+        kept.classes = Classification(system, known, seed, kept.live)
+        kept.versions = versions
+    return kept.classes
+
+
+def _applications(system: System, live: dict[str, Row]) -> dict[str, Row]:
+    """Return an example of each known application: modelled ones, and those of tasks."""
     found: dict[str, Row] = {}
     if system.crowding is not None:
         kinds = frozenset(r.kind for r in system.resources.values())
@@ -106,9 +135,9 @@ def _applications(system: System) -> dict[str, Row]:
             app = task_type.rpartition("/")[0] or task_type
             if len(found) < TYPES:
                 found.setdefault(app, Row(task_type, kinds, frozenset(), 1.0))
-    for task in islice(system.tasks.values(), TASKS):
+    for app, row in live.items():
         if len(found) < TYPES:
-            found.setdefault(task.submitted.app, task.row)
+            found.setdefault(app, row)
     return dict(sorted(found.items()))
 
 

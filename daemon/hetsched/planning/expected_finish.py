@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from hetsched.contention import Loads
+from hetsched.ids import TaskId
 from hetsched.planning.outlook import CHECKPOINT_S
-from hetsched.system import SECOND
+from hetsched.system import SECOND, Fit
 from hetsched.tasks import TaskRecord
 
 if TYPE_CHECKING:
     from hetsched.system import ResourceState, System
 
 ROWS = 128
-"""Rows of waiting tasks that a reaction looks at: a bound of its time."""
+"""Rows of a resource's queue that a reaction looks at: a bound of its time."""
+LOOKED_AT = 64
+"""Waiting tasks without a place that it looks at, of as many rows as there are."""
 OF_ROW = 4
-"""Waiting tasks of a row that it looks at: they may belong to different jobs."""
+"""Of each row at most: they may belong to different jobs."""
+KEPT = 4096
+"""Waiting tasks whose times are remembered."""
 OVERDUE = 0.05
 """A task that takes longer than expected is expected to take this share of its time more."""
 
@@ -71,6 +76,50 @@ class RunningTask:
     left: float
 
 
+Times: TypeAlias = "dict[str, tuple[float, Loads]]"
+"""Resource that can run a task now -> seconds of its rest alone, and its loads."""
+
+
+@dataclass(slots=True)
+class KnownTimes:
+    """Times of waiting tasks, remembered from one reaction to the next.
+
+    They change with the estimates and the usable resources, which make another `Fit`, with
+    the task's progress, and with the learned loads.
+    """
+
+    version: int = 0
+    times: dict[TaskId, tuple[Fit, float, Times]] = field(default_factory=dict)
+
+    def of(self, task: TaskRecord, system: System) -> Times:
+        """Return the times of a waiting task."""
+        fit = system.fit(task.row)
+        found = self.times.get(task.id)
+        if found is not None and found[0] is fit and found[1] == task.progress:
+            return found[2]
+        made = self._made(task, system, fit)
+        if len(self.times) >= KEPT:
+            self.times.clear()
+        self.times[task.id] = (fit, task.progress, made)
+        return made
+
+    def _made(self, task: TaskRecord, system: System, fit: Fit) -> Times:
+        times: Times = {}
+        for name in fit.affinities:
+            alone, loads = system.alone(task, name)
+            times[name] = alone * (1.0 - task.progress), loads
+        return times
+
+
+def _known_times(system: System) -> KnownTimes:
+    known: KnownTimes = system.remembered.setdefault("times", KnownTimes())
+    version = 0 if system.crowding is None else system.crowding.model.version
+    if known.version != version:
+        known.times.clear()
+        known.version = version
+    return known
+
+
 class ExpectedFinish:
     """Expected ends of tasks in a system's present state.
 
@@ -82,6 +131,7 @@ class ExpectedFinish:
 
     def __init__(self, system: System, *, crowded: bool = True) -> None:
         self.system = system
+        self._times = _known_times(system)
         self.crowding = system.crowding if crowded else None
         self.demand = dict(self.crowding.demand) if self.crowding else {}
         self.running: dict[str, list[RunningTask]] = {}
@@ -97,16 +147,34 @@ class ExpectedFinish:
 
     def candidates(self, task: TaskRecord) -> list[Prospective]:
         """Return how a waiting task would fare on each resource that can run it now."""
+        times = self._times.of(task, self.system)
         return [
-            self.prospective(task, name)
-            for name in self.system.affinities(task.row)
+            self._prospective(task, name, *known)
+            for name, known in times.items()
             if name in self.free
         ]
 
     def prospective(self, task: TaskRecord, name: str) -> Prospective:
         """Return how a waiting task would fare on a usable resource."""
         alone, loads = self.system.alone(task, name)
-        alone *= 1.0 - task.progress
+        return self._prospective(task, name, alone * (1.0 - task.progress), loads)
+
+    def alone_on(self, task: TaskRecord) -> Times:
+        """Return when a waiting task would end, and its loads; slowdown is left out."""
+        free, resources = self.free, self.system.resources
+        moves = task.progress > 0.0
+        found: Times = {}
+        for name, (alone, loads) in self._times.of(task, self.system).items():
+            if name in free:
+                end = free[name][0] + alone
+                if moves or resources[name].reconfigure_s:
+                    end += self.preparing(task, name)
+                found[name] = end, loads
+        return found
+
+    def _prospective(
+        self, task: TaskRecord, name: str, alone: float, loads: Loads
+    ) -> Prospective:
         duration = alone * self.slowdown(loads, loads)
         duration += self.preparing(task, name)
         wait = self.free[name][0]
@@ -242,9 +310,10 @@ class ExpectedFinish:
 def waiting_without_place(system: System) -> list[TaskRecord]:
     """List the waiting tasks that a reaction looks at, in order of their rows."""
     unplaced = system.unplaced
+    rows = [row for row in islice(unplaced.rows(), LOOKED_AT) if system.affinities(row)]
+    each = min(OF_ROW, LOOKED_AT // max(len(rows), 1))
     return [
         task
-        for row in islice(unplaced.rows(), ROWS)
-        if system.affinities(row)
-        for task in unplaced.first_of(row, OF_ROW)
+        for row in rows
+        for task in unplaced.first_of(row, min(each, unplaced.count_of(row)))
     ]

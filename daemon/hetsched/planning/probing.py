@@ -6,6 +6,7 @@ give the same probes.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from hetsched.planning.expected_finish import waiting_without_place
@@ -14,25 +15,52 @@ from hetsched.planning.hashed_random import hashed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hetsched.ids import TaskId
     from hetsched.system import System
-    from hetsched.tasks import TaskRecord
+    from hetsched.tasks import Row, TaskRecord
 
 StageKey: TypeAlias = tuple[object, str]
 """Job and application: the tasks that share their probes."""
+Places: TypeAlias = tuple[tuple[int, str, int], ...]
+"""Number, name and slots of processors."""
+Probes: TypeAlias = tuple[str, ...]
+"""Names of the processors that a task probes."""
+KEPT = 4096
+"""Tasks whose probes are remembered."""
 
 
-def probes_of(task: TaskRecord, system: System, count: int, seed: int) -> list[str]:
+def probes_of(task: TaskRecord, system: System, count: int, seed: int) -> Probes:
     """Return the `count` processors that a task probes, of those that can run it now.
 
     A processor with several slots is as likely to be probed as that many processors.
     """
-    numbers = {name: number for number, name in enumerate(system.resources)}
-    drawn = sorted(
-        (hashed(seed, int(task.id), numbers[name], slot), name)
-        for name in system.affinities(task.row)
-        for slot in range(system.states[name].slots)
+    return _drawn(task.id, places_of(task.row, system), count, seed)
+
+
+def places_of(row: Row, system: System) -> Places:
+    """Return number, name and slots of each processor that can run a row now."""
+    able = system.affinities(row)
+    return tuple([each for each in _places(system) if each[1] in able])
+
+
+def _places(system: System) -> Places:
+    return tuple(
+        [
+            (number, name, state.slots)
+            for number, (name, state) in enumerate(system.states.items())
+        ]
     )
-    return list(dict.fromkeys([name for _, name in drawn]))[:count]
+
+
+@lru_cache(maxsize=KEPT)
+def _drawn(task: TaskId, places: Places, count: int, seed: int) -> Probes:
+    """Return what a task probes: a pure function, remembered for the next decisions."""
+    drawn = sorted(
+        (hashed(seed, int(task), number, slot), name)
+        for number, name, slots in places
+        for slot in range(slots)
+    )
+    return tuple(dict.fromkeys([name for _, name in drawn]))[:count]
 
 
 def launches(system: System, count: int, seed: int) -> Iterator[tuple[TaskRecord, str]]:
@@ -43,21 +71,27 @@ def launches(system: System, count: int, seed: int) -> Iterator[tuple[TaskRecord
     """
     waiting = waiting_without_place(system)
     waiting.sort(key=lambda task: (-task.priority, task.sequence))
+    places: dict[Row, Places] = {}
     stages: dict[StageKey, list[TaskRecord]] = {}
     probed: dict[StageKey, set[str]] = {}
     for task in waiting:
         key = _stage_of(task, system)
         stages.setdefault(key, []).append(task)
-        probed.setdefault(key, set()).update(probes_of(task, system, count, seed))
+        able = places.get(task.row) or places.setdefault(
+            task.row, places_of(task.row, system)
+        )
+        probed.setdefault(key, set()).update(_drawn(task.id, able, count, seed))
     for name in system.idle():
         for _ in range(system.spare(name)):
             for key, tasks in stages.items():
                 if name not in probed[key]:
                     continue
-                able = [t for t in tasks if name in system.affinities(t.row)]
-                if able:
-                    tasks.remove(able[0])
-                    yield able[0], name
+                chosen = next(
+                    (t for t in tasks if name in system.affinities(t.row)), None
+                )
+                if chosen is not None:
+                    tasks.remove(chosen)
+                    yield chosen, name
                     break
 
 
