@@ -46,11 +46,21 @@ NOOP_S = 1e-4
 """Expected seconds of a task that does nothing."""
 AT_ONCE = 250
 """As in the daemon."""
+OF_GRAPHS = ("contention-aware", "heft", "graphene", "sparrow", "paragon")
+"""Policies that are compared on a node with accelerators."""
+NODE = [
+    Resource("cpu", "cpu", slots=2),
+    Resource("gpu0", "gpu"),
+    Resource("fpga0", "fpga"),
+]
+KERNELS = 15
+"""Types of tasks there, each with its own times."""
 
 
 def run() -> list[dict[str, Any]]:
     """Measure; return a row for each figure."""
-    rows = [_decisions()]
+    rows = [_decisions("finish-time", [Resource("cpu", "cpu", slots=2)], 1)]
+    rows += [_decisions(policy, NODE, KERNELS) for policy in OF_GRAPHS]
     with private_daemon(CPU_ONLY) as client:
         client.submit_specs([_spec()] * 10)[-1].result(PATIENCE_S)
         rows.append(_submitting(client))
@@ -105,15 +115,18 @@ def _submitting(client: Client) -> dict[str, Any]:
 
 
 class TimedScheduler:
-    """A scheduler of one CPU, whose calls are timed by kind."""
+    """A scheduler whose calls are timed by kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: str, resources: list[Resource], types: int) -> None:
         estimates = EstimateTable()
-        estimates.learn("noop", "cpu", NOOP_S, 1.0)
+        for number in range(types):
+            for place, resource in enumerate(resources):
+                seconds = NOOP_S * (1 + (number + place) % types)
+                estimates.learn(f"noop/{number}", resource.name, seconds, 1.0)
         self.scheduler = Scheduler(
-            [Resource("cpu", "cpu", slots=2)],
+            resources,
             estimates,
-            make_policy("finish-time", {}),
+            make_policy(policy, {}),
             limits=Limits(at_once=AT_ONCE),
         )
         self.spent: dict[str, list[int]] = {"submit": [], "finish": [], "rest": []}
@@ -136,21 +149,28 @@ class TimedScheduler:
                 self.handle(e.TimerFired(), "rest")
 
 
-def _decisions() -> dict[str, Any]:
-    draw, load, node = random.Random(SEED), _load(), TimedScheduler()
+def _decisions(policy: str, resources: list[Resource], types: int) -> dict[str, Any]:
+    draw, load = random.Random(SEED), _load()
+    node = TimedScheduler(policy, resources, types)
+    kinds = frozenset(resource.kind for resource in resources)
     gc.collect()
     gc.disable()  # the daemon collects between its turns
     try:
         for number in range(TASKS):
             before = tuple(TaskId(1 + each) for each in parents(draw, number))
             inputs = tuple(e.TaskInput(each, 8) for each in before)
-            event = e.TaskSubmitted(TaskId(1 + number), "noop", frozenset({"cpu"}))
+            kernel = f"noop/{number * 7 % types}"
+            event = e.TaskSubmitted(TaskId(1 + number), kernel, kinds)
             event = replace(event, after=before, inputs=inputs, job="graph")
             node.handle(event, "submit")
         node.finish_all()
     finally:
         gc.enable()
-    row: dict[str, Any] = {"figure": f"decisions for a graph of {TASKS} tasks"}
+    row: dict[str, Any] = {
+        "figure": f"decisions for a graph of {TASKS} tasks",
+        "policy": policy,
+        "resources": len(resources),
+    }
     for kind in ("submit", "finish"):
         times = sorted(node.spent[kind])
         row[f"{kind}_us"] = round(statistics.median(times) / 1e3, 1)

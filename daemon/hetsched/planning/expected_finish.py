@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,7 +28,7 @@ LOOKED_AT = 64
 """Waiting tasks without a place that it looks at, of as many rows as there are."""
 OF_ROW = 4
 """Of each row at most: they may belong to different jobs."""
-KEPT = 4096
+KEPT = 1024
 """Waiting tasks whose times are remembered."""
 OVERDUE = 0.05
 """A task that takes longer than expected is expected to take this share of its time more."""
@@ -89,7 +90,9 @@ class KnownTimes:
     """
 
     version: int = 0
-    times: dict[TaskId, tuple[Fit, float, Times]] = field(default_factory=dict)
+    times: OrderedDict[TaskId, tuple[Fit, float, Times]] = field(
+        default_factory=OrderedDict
+    )
 
     def of(self, task: TaskRecord, system: System) -> Times:
         """Return the times of a waiting task."""
@@ -98,8 +101,10 @@ class KnownTimes:
         if found is not None and found[0] is fit and found[1] == task.progress:
             return found[2]
         made = self._made(task, system, fit)
-        if len(self.times) >= KEPT:
-            self.times.clear()
+        if (
+            len(self.times) >= KEPT
+        ):  # one by one: to drop all at once takes milliseconds
+            self.times.popitem(last=False)
         self.times[task.id] = (fit, task.progress, made)
         return made
 

@@ -13,7 +13,15 @@ from hetsched import events as e
 from hetsched.contention import ContentionModel, Load, SharedResource, Tenants
 from hetsched.events import CounterReading
 from hetsched.ids import TaskId
+from hetsched.planning import baselines_of_graphs, expected_finish
+from hetsched.planning.baselines_of_graphs import order_of
+from hetsched.planning.classification import Classification
 from hetsched.planning.completion import completed
+from hetsched.planning.expected_finish import (
+    ExpectedFinish,
+    KnownTimes,
+    waiting_without_place,
+)
 from hetsched.planning.probing import probes_of
 from hetsched.planning.troublesome_first import VirtualTask, troublesome_order
 from hetsched.policies import make_policy
@@ -367,3 +375,99 @@ def test_lookahead_decides_the_same_again() -> None:
     first, second = (simulate(scenario, "lookahead", seed=3) for _ in range(2))
 
     assert first.tasks == second.tasks
+
+
+# ------------------------------------------------------------ bounded decisions
+
+
+def finish(harness: Harness, actions: list[a.Action], count: int) -> None:
+    """Finish so many tasks, in the order in which they started."""
+    started = [x for x in actions if isinstance(x, a.Run)]
+    for number in range(count):
+        done = e.TaskFinished(started[number].task, started[number].epoch)
+        more = harness.handle(done, number + 1.0)
+        started += [x for x in more if isinstance(x, a.Run)]
+
+
+NODE = make_scenario(Setting("node", jobs=4, every_s=5.0), seed=11)
+
+
+@pytest.mark.parametrize(
+    "policy", ["heft", "graphene", "sparrow", "paragon", "contention-aware"]
+)
+def test_what_is_remembered_between_decisions_changes_none(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembering = simulate(NODE, policy, seed=1)
+    monkeypatch.setattr(expected_finish, "_known_times", lambda _: KnownTimes())
+    monkeypatch.setattr(
+        baselines_of_graphs,
+        "classification_of",
+        lambda system, known, seed, _: Classification(system, known, seed, {}),
+    )
+
+    forgetting = simulate(NODE, policy, seed=1)
+
+    assert [t.segments for t in remembering.tasks] == [
+        t.segments for t in forgetting.tasks
+    ]
+
+
+def test_times_that_are_remembered_follow_estimates_and_progress() -> None:
+    harness = Harness([CPU], {"t": {"cpu": 4.0}}, "sparrow")
+    harness.handle_all(a_task(1, "t"), a_task(2, "t"))
+    system = harness.scheduler.system
+    task = system.unplaced.first(1)[0]
+
+    def seconds() -> float:
+        ends = ExpectedFinish(system)
+        return ends.alone_on(task)["cpu"][0] - ends.free["cpu"][0]
+
+    first = seconds()
+    task.progress = 0.5
+    half = seconds()
+    table: Any = system.estimates
+    table.learn("t", "cpu", 10.0, 1.0)
+
+    assert (first, half, seconds()) == (4.0, 2.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "of_each", "looked_at"), [(3, 2, 6), (10, 9, 40), (40, 9, 40), (99, 2, 64)]
+)
+def test_a_decision_looks_at_so_many_waiting_tasks(
+    rows: int, of_each: int, looked_at: int
+) -> None:
+    seconds = {f"t{n}": {"cpu": 1.0} for n in range(rows)}
+    harness = Harness([CPU], seconds, "sparrow")
+    count = rows * of_each
+    harness.handle_all(
+        *(a_task(n + 1, f"t{n % rows}") for n in range(count)), a_task(count + 1, "t0")
+    )
+    system = harness.scheduler.system
+
+    found = waiting_without_place(system)
+
+    assert len(found) == looked_at
+    assert len({task.row for task in found}) == min(rows, 64)
+
+
+def test_a_large_job_is_never_searched() -> None:
+    """Of its last tasks either: it has been ordered by rank so far."""
+    harness = Harness([CPU], {"t": {"cpu": 1.0}}, "graphene")
+    tasks = [a_task(n + 1, "t", after=[n] if n else [], job="j") for n in range(41)]
+    finish(harness, harness.handle_all(*tasks), 40)
+    system = harness.scheduler.system
+    (last,) = system.tasks.values()
+
+    assert order_of(system, last) == 0.5  # all that is left is the task itself
+
+
+def test_paragon_completes_its_table_only_when_something_changes() -> None:
+    harness = Harness([CPU, GPU], {"t": {"cpu": 1.0, "gpu0": 2.0}}, "paragon")
+    actions = harness.handle_all(*(a_task(n + 1, "t") for n in range(30)))
+    before = completed.cache_info()
+
+    finish(harness, actions, 20)
+
+    assert completed.cache_info() == before
