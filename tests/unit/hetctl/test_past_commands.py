@@ -117,6 +117,24 @@ def test_logs_of_several_tasks(daemon: FakeDaemon, tmp_path: Path) -> None:
     assert text("logs", "1", "--err") == ""
 
 
+def test_a_log_that_is_gone_hides_no_others(daemon: FakeDaemon, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        log = tmp_path / f"{number}.log"
+        segment = Segment("cpu", 1.0, 2.0, log=str(log), log_start=0, log_end=9)
+        daemon.tasks[number] = a_task(number, state="completed", segments=[segment])
+    (tmp_path / "2.log").write_text("whole\n")
+    killed = Segment("cpu", 1.0, 2.0, log=str(tmp_path / "4.log"))
+    daemon.tasks[4] = a_task(4, state="cancelled", segments=[killed])
+
+    result = CliRunner().invoke(main, ["logs", "1-4"])
+
+    assert result.exit_code == 4
+    assert "==> task 2 (completed) <==\nwhole\n" in result.stdout
+    assert [line.split(" is ")[0] for line in result.stderr.splitlines()] == [
+        f"hetctl: task {number}: log {tmp_path / f'{number}.log'}" for number in (1, 3)
+    ]
+
+
 def test_why_tasks_failed(daemon: FakeDaemon) -> None:
     last = LastOutput(1, 1, "it failed", "in its first strip", ["KeyError: 3"])
     daemon.tasks[1] = a_task(1, state="failed", reason="it failed", last_output=last)

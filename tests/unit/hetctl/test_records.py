@@ -44,7 +44,7 @@ def test_logs_of_a_task_that_moved(daemon: FakeDaemon, tmp_path: Path) -> None:
     assert text("logs", "1") == "hello\nworld\n"
     assert text("logs", "-f", "last") == "hello\nworld\n"
     second.unlink()
-    assert text("logs", "1", status=2) == "hello\n"
+    assert text("logs", "1", status=4) == "hello\n"
 
 
 def test_lanes_hold_no_two_at_once() -> None:

@@ -210,8 +210,27 @@ def logs_command(
         elif given["follow"]:
             _follow_logs(client, ids, manner)
         else:
-            for task in ids:
-                _Printer(manner).print_whole(client.show(task))
+            _print_logs(client, ids, manner)
+
+
+def _print_logs(client: Client, ids: list[int], manner: _Manner) -> None:
+    """Print the logs that are there.
+
+    Raises:
+        InputError: of the last task that has none.
+
+    """
+    missing: list[tuple[int, InputError]] = []
+    for task in ids:
+        try:
+            _Printer(manner).print_whole(client.show(task))
+        except InputError as error:
+            missing.append((task, error))
+    for task, reason in missing[:-1]:
+        say(f"hetctl: task {task}: {one_line(str(reason))}", err=True)
+    if missing:
+        task, reason = missing[-1]
+        raise type(reason)(f"task {task}: {reason}") from reason
 
 
 def _follow_logs(client: Client, ids: list[int], manner: _Manner) -> None:

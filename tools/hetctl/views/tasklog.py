@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libtask.errors import InputError
+from libtask.errors import InputError, NotFoundError
 from libtask.messages import Segment
 from libtask.worker.logs import opened, read
 
@@ -61,11 +61,18 @@ def read_segment(owner: str, segment: Segment, skip: int) -> tuple[bytes, int]:
         The output, with a line that stands for dropped parts, and its end in the log.
 
     Raises:
-        InputError: the log is missing, or belongs to another user.
+        NotFoundError: the log is missing.
+        InputError: it belongs to another user.
 
     """
     try:
         with opened(Path(segment.log), int(owner.removeprefix("uid:"))) as log:
             return read(log, segment.log_start + skip, segment.log_end)
+    except FileNotFoundError as error:
+        if segment.log_end is None:  # its worker was killed; empty logs are deleted
+            return b"", segment.log_start
+        raise NotFoundError(
+            f"log {segment.log} is gone: the logs of past workers are removed in time"
+        ) from error
     except OSError as error:
         raise InputError(f"log {segment.log}: {error.strerror}") from error
