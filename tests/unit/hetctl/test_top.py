@@ -153,8 +153,8 @@ def test_bars_are_as_full_as_the_share() -> None:
     ("width", "left_out"),
     [
         (118, set()),
-        (100, {"checkpoint", "at risk"}),
-        (70, {"checkpoint", "at risk", "left", "moves"}),
+        (90, {"checkpoint", "at risk"}),
+        (70, {"checkpoint", "at risk", "left"}),
         (10, set(TASK_HEADINGS) - {"id", "type", "state", "done"}),
     ],
 )
