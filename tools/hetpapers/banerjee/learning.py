@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hetpapers.banerjee.networks import (
     WITHOUT_BELIEF,
+    WITHOUT_GRAPH,
     held_out_of,
     learned,
     tests_of,
@@ -28,6 +29,7 @@ NETWORKS = {
     "all parts": "rack",
     "without the belief": WITHOUT_BELIEF,
 }
+ABLATED = NETWORKS | {"without graph layers": WITHOUT_GRAPH}
 SHIFTS = {
     "as trained": RACK,
     "queueing law": replace(RACK, law="queue"),
@@ -119,12 +121,12 @@ def figure_robustness(draws: int) -> Figure:
 
 
 def figure_ablation(draws: int) -> Figure:
-    """Compare a network without the belief, and policies that move no task."""
+    """Compare networks without belief or graph layers, and policies that move no task."""
     rows: list[Row] = []
     for where, setting in (("rack", RACK), ("half the rack", HALF)):
         cases = {
             f"learned, {name}": learned(setting, network)
-            for name, network in NETWORKS.items()
+            for name, network in ABLATED.items()
         }
         cases[RULE] = Contender(RULE, setting)
         if setting is RACK:

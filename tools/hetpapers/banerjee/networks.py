@@ -10,6 +10,8 @@ from hetsched.planning.learned.weights import decode_weights
 from libtask.weights import NAMED, read_weights
 
 WITHOUT_BELIEF = "without-belief"
+WITHOUT_GRAPH = "without-graph"
+"""Trained as `rack`, but with the part left out."""
 
 
 def path_of(name: str) -> str:
