@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hetpapers.banerjee.networks import (
     WITHOUT_BELIEF,
     WITHOUT_GRAPH,
+    WITHOUT_MEMORY,
     held_out_of,
     learned,
     tests_of,
@@ -29,7 +30,10 @@ NETWORKS = {
     "all parts": "rack",
     "without the belief": WITHOUT_BELIEF,
 }
-ABLATED = NETWORKS | {"without graph layers": WITHOUT_GRAPH}
+ABLATED = NETWORKS | {
+    "without graph layers": WITHOUT_GRAPH,
+    "without memory": WITHOUT_MEMORY,
+}
 SHIFTS = {
     "as trained": RACK,
     "queueing law": replace(RACK, law="queue"),
@@ -121,7 +125,7 @@ def figure_robustness(draws: int) -> Figure:
 
 
 def figure_ablation(draws: int) -> Figure:
-    """Compare networks without belief or graph layers, and policies that move no task."""
+    """Compare networks with a part left out, and policies that move no task."""
     rows: list[Row] = []
     for where, setting in (("rack", RACK), ("half the rack", HALF)):
         cases = {

@@ -10,7 +10,7 @@ from hetsched.planning.learned.weights import decode_weights
 from libtask.weights import NAMED, read_weights
 
 WITHOUT_BELIEF = "without-belief"
-WITHOUT_GRAPH = "without-graph"
+WITHOUT_GRAPH, WITHOUT_MEMORY = "without-graph", "without-memory"
 """Trained as `rack`, but with the part left out."""
 
 
