@@ -63,6 +63,7 @@ class Correlation(Task):
     """
 
     state_names = ("matrix",)
+    parallel = True
 
     input: str = ""
     output: str = ""
@@ -156,6 +157,17 @@ class Correlation(Task):
 
     def total(self) -> int:
         return self.plan.total
+
+    def part_granule(self) -> int:
+        """Keep the chunks of a pair of blocks together: they are added up in order."""
+        return self.plan.chunks
+
+    def merge(self, other: Correlation, strips: range) -> None:
+        """Take over pairs of blocks of the matrix."""
+        for index in range(strips.start, strips.stop, self.plan.chunks):
+            for block in self.plan.pair(index // self.plan.chunks):
+                rows = slice(block * self.plan.block, (block + 1) * self.plan.block)
+                self.matrix[rows] = other.matrix[rows]
 
     def save(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """Complete the matrix and write it; tell the strongest correlation."""

@@ -51,6 +51,7 @@ class GaussianBlur(Task):
     """
 
     state_names = ("blurred",)
+    parallel = True
 
     input: str = ""
     output: str = ""
@@ -135,6 +136,14 @@ class GaussianBlur(Task):
 
     def total(self) -> int:
         return int(self.image.shape[1])
+
+    def part_granule(self) -> int:
+        return GRANULE
+
+    def merge(self, other: GaussianBlur, strips: range) -> None:
+        """Take over rows of the output."""
+        rows = slice(strips.start, strips.stop)
+        self.blurred[:, rows] = other.blurred[:, rows]
 
     def save(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """Write the image; describe it."""

@@ -18,6 +18,7 @@ from hetd.clock import StepDetector
 from hetd.config import quotas
 from hetd.tasks.dependencies import Settled, settle
 from hetd.tasks.history_notes import HistoryNotes
+from hetd.tasks.parts import keep_piece, open_part
 from hetd.tasks.recovery import (
     COMMAND,
     pending_requests,
@@ -297,6 +298,17 @@ class Runtime:
         seconds = self._config.value.migration_ms / 1e3
         return submission(page, seconds, self.clock, notok_met=notok_met)
 
+    def give_strips(self, page: TaskPage, given: m.StripsGiven) -> None:
+        """Make a part of the strips that a worker gave up, as it was asked."""
+        record = self.scheduler.system.tasks[TaskId(page.id)]
+        if not record.gives_strips:
+            return  # the task will do them itself, when it runs next
+        part = None
+        if _is_possible(record, page, given):
+            opened = open_part(self.journal, page, given, self.clock.wall())
+            part = self.submission(opened)
+        self.dispatch(e.StripsGiven(record.id, given.epoch, part))
+
     # ------------------------------------------------------------ time
 
     def next_deadline(self) -> Nanoseconds | None:
@@ -379,8 +391,8 @@ class Runtime:
                 self._order(action)
             case a.Preempt() | a.Abort() | a.Recall():
                 self._stop(action, at)
-            case a.Suspend():
-                self._commands.suspend(action)
+            case a.Suspend() | a.Split():
+                self._ask(action)
             case a.SetTimer():
                 self._timers.set("wake", action.at, lambda _now: [e.TimerFired()])
             case a.KeepCircuit():
@@ -403,6 +415,8 @@ class Runtime:
         if record.not_before or page.begins is not None:
             self._note_beginning(page, record, at)
         self.journal.record(action, at, record.rule)
+        if action.state is State.COMPLETED:
+            keep_piece(self.journal, page)
         if page.spec.overrun == "stop" and action.state in ENDED:
             self._timers.remove(_overrun(action.task))
 
@@ -412,6 +426,13 @@ class Runtime:
         if record in self.scheduler.system.beginnings:
             left = record.not_before - self.scheduler.system.now
             page.begins = at + left / SECOND
+
+    def _ask(self, action: a.Suspend | a.Split) -> None:
+        """Pass a wish to the worker of a running task."""
+        if isinstance(action, a.Split):
+            self._commands.split(action)
+        else:
+            self._commands.suspend(action)
 
     def _recall(self, action: a.Recall) -> None:
         """Recall a task that waits behind others; at once if it has no worker."""
@@ -458,6 +479,16 @@ def _left_over(settled: Mapping[int, Settled]) -> Iterator[e.TaskCancelled]:
     for task, judged in settled.items():
         if judged.reason:
             yield e.TaskCancelled(TaskId(task), judged.reason)
+
+
+def _is_possible(record: TaskRecord, page: TaskPage, given: m.StripsGiven) -> bool:
+    """Whether there are strips in a report, and they are the last ones of the task."""
+    limit = given.total if page.limit is None else page.limit
+    return (
+        record.submitted.parallel
+        and 0 < given.start < given.stop == limit <= given.total
+        and record.kept <= given.start / given.total < record.limit
+    )
 
 
 def _overrun(task: int) -> str:

@@ -59,6 +59,14 @@ class Preempt(msgspec.Struct, frozen=True):
     requeue: bool = False
 
 
+class Split(msgspec.Struct, frozen=True):
+    """Ask the running task to stop at this share of its work; `StripsGiven` answers."""
+
+    task: TaskId
+    epoch: int
+    limit: float
+
+
 class Suspend(msgspec.Struct, frozen=True):
     """Stop the process of a running task; not `on`: resume it."""
 
@@ -109,6 +117,7 @@ Action: TypeAlias = (
     | Begin
     | Recall
     | Preempt
+    | Split
     | Suspend
     | Abort
     | Record

@@ -64,6 +64,11 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         begin: instant before which it does not begin; 0: none.
         array: name of the owner's array that it is a member of.
         at_once: members of that array that may run at once; 0: any number.
+        parallel: whether its strips are independent, so that several resources can do
+            them at once.
+        merge_s: time to set up a part of it and to merge the results, in seconds.
+        part_of: the task of which it is a part; None: it is a whole one.
+        start: share of the work at which a part starts.
 
     """
 
@@ -99,6 +104,10 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
     begin: Nanoseconds = 0
     array: str = ""
     at_once: int = 0
+    parallel: bool = False
+    merge_s: float = 0.0
+    part_of: TaskId | None = None
+    start: float = 0.0
 
 
 class TaskFound(msgspec.Struct, frozen=True):
@@ -141,6 +150,20 @@ class StripsDone(msgspec.Struct, frozen=True):
     progress: float
     share: float = 0.0
     seconds: float = 0.0
+
+
+class StripsGiven(msgspec.Struct, frozen=True):
+    """The worker of a running task will stop before the strips that it was asked for.
+
+    Attributes:
+        part: the part that does them, from `part.start` to where the task would have
+            stopped; None: too few were left, and the worker goes on.
+
+    """
+
+    task: TaskId
+    epoch: int
+    part: TaskSubmitted | None = None
 
 
 class TaskYielded(msgspec.Struct, frozen=True):
@@ -400,6 +423,7 @@ Event: TypeAlias = (
     | TaskReady
     | TaskStarted
     | StripsDone
+    | StripsGiven
     | TaskYielded
     | SnapshotTaken
     | TaskResumed

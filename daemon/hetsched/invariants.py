@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from hetsched.arrays import array_of
@@ -126,6 +127,7 @@ def _check_task(task: TaskRecord, places: list[str], system: System) -> None:
         or _astray(task, system)
         or _idle(task, system)
         or _unready(task, system)
+        or _parted(task, system)
     )
     if wrong is not None:
         story = (
@@ -176,8 +178,26 @@ def _unready(task: TaskRecord, system: System) -> str | None:
     waits, for_instant = task.state is State.WAITING, task in system.beginnings
     if for_instant and (task.unmet or not waits):
         return "waits for an instant while it does not wait, or waits for a task"
-    if waits and not (task.unmet or for_instant):
+    if waits and not (task.unmet or for_instant or task.awaits_parts):
         return "waits for no task and no instant"
     if task.retried > task.submitted.retries:
         return "was run again too often"
+    return None
+
+
+def _parted(task: TaskRecord, system: System) -> str | None:
+    """Return what is wrong with a task's parts, or with it as a part."""
+    if not task.submitted.start <= task.kept <= task.limit <= 1.0:
+        return "has its limit before its start, or before what is kept"
+    if not task.parts_left <= system.tasks.keys():
+        return "has a part that ended"
+    whole = task.submitted.part_of
+    if whole is not None and whole not in system.tasks and task.cancelling is None:
+        return "is a part of a task that ended"
+    parts = [system.tasks[number] for number in task.parts_left]
+    stretches = [(0.0, task.limit)]
+    stretches += [(part.submitted.start, part.limit) for part in parts]
+    stretches.sort()
+    if any(one[1] > other[0] for one, other in pairwise(stretches)):
+        return "shares strips with a part"
     return None

@@ -322,7 +322,7 @@ class NeedsLedger:
         """Return the seconds that a task is expected to run, at most those it may run."""
         system = self._system
         whole = system.estimates.seconds(task.row, system.resources[resource])
-        left = whole * (1.0 - system.progress(task)) if whole < math.inf else LONGEST_S
+        left = whole * system.left(task) if whole < math.inf else LONGEST_S
         return min(left, task.submitted.time_limit_s, LONGEST_S)
 
     def _pledge(self, task: TaskRecord) -> None:

@@ -47,6 +47,18 @@ class Preempt(msgspec.Struct, frozen=True):
     makes_way: bool = False
 
 
+class Split(msgspec.Struct, frozen=True):
+    """Let a running parallel task stop at a share of its work, the rest go to a resource.
+
+    The rest becomes a part, a task of its own, when the worker has confirmed the limit.
+    """
+
+    task: TaskId
+    resource: str
+    limit: float
+    rule: str = ""
+
+
 class Drop(msgspec.Struct, frozen=True):
     """End a waiting task as dropped, for a reason that its owner sees."""
 
@@ -85,7 +97,7 @@ def arrival_rule_of(policy: Policy) -> str:
     return rule
 
 
-Decision: TypeAlias = Place | Preempt | Drop | Wake
+Decision: TypeAlias = Place | Preempt | Split | Drop | Wake
 
 
 class Policy(Protocol):

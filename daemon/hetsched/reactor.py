@@ -18,7 +18,6 @@ from hetsched.beginnings import pause
 from hetsched.breaker import PERHAPS_FROM_OUTSIDE
 from hetsched.policy import FRONT
 from hetsched.tasks import (
-    Cancel,
     Hold,
     State,
     Step,
@@ -30,10 +29,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hetsched.events import Event
+    from hetsched.ids import TaskId
     from hetsched.state import SchedulerState
     from hetsched.system import ResourceState
     from hetsched.tasks import TaskRecord, TaskRuntime
 
+
+OF_ALL_PARTS = (
+    e.TaskCancelled,
+    e.TaskHeld,
+    e.TaskReleased,
+    e.TaskMoved,
+    e.TaskAmended,
+)
+"""Wishes of owners for a task that hold for its parts, too."""
 
 MAY_FINISH = (State.PREEMPTED, State.HELD, State.RUNNING)
 """States of a task that a worker may finish: the command to run it was not recorded."""
@@ -50,6 +59,7 @@ class Reactor:
             e.TaskFound: self._on_found,
             e.TaskStarted: self._on_started,
             e.StripsDone: self._on_strips_done,
+            e.StripsGiven: self._on_strips_given,
             e.TaskYielded: self._on_yielded,
             e.SnapshotTaken: self._on_snapshot_taken,
             e.TaskResumed: self._on_resumed,
@@ -83,8 +93,12 @@ class Reactor:
     def apply(self, event: Event) -> None:
         """Apply an event. Types without a handler, such as `TimerFired`, change nothing."""
         handler = self._handlers.get(type(event))
-        if handler is not None:
-            handler(event)
+        if handler is None:
+            return
+        handler(event)
+        if isinstance(event, OF_ALL_PARTS):
+            for part in self._others_of(event.task):
+                handler(structs.replace(event, task=part))
 
     # ------------------------------------------------------------ events of users
 
@@ -104,18 +118,20 @@ class Reactor:
             return self.state.await_instant(task)
         return True
 
+    def _others_of(self, task_id: TaskId) -> list[TaskId]:
+        """List the whole task and the parts beside one of them, for a wish of its owner."""
+        task = self.system.tasks.get(task_id)
+        if task is None or not (task.parts_left or task.submitted.part_of):
+            return []
+        whole = self.system.tasks.get(task.submitted.part_of or task_id, task)
+        return [
+            each for each in [whole.id, *sorted(whole.parts_left)] if each != task_id
+        ]
+
     def _on_cancelled(self, event: e.TaskCancelled) -> None:
         task = self.system.tasks.get(event.task)
-        if task is None or task.cancelling is not None:
-            return
-        if task.state is not State.RUNNING:
-            self.state.withdraw(task)
-            self.state.end(task, Step.TASK_CANCELLED, event.reason)
-            return
-        task.intent = Cancel(event.reason, task.makes_way)
-        if not task.not_started:
-            self.system.departing[task.id] = task
-        self.state.actions.append(a.Abort(task.id, task.epoch))
+        if task is not None:
+            self.state.cancel(task, event.reason)
 
     def _on_held(self, event: e.TaskHeld) -> None:
         task = self.system.tasks.get(event.task)
@@ -150,6 +166,8 @@ class Reactor:
             return
         if task.unmet:
             task.advance(Step.DEPENDENCIES_AWAITED, self.system.now)
+        elif task.awaits_parts:
+            self.state.await_parts(task)
         elif not self.state.await_instant(task):
             task.advance(Step.TASK_RELEASED, self.system.now)
             self.state.enqueue(task)
@@ -256,6 +274,17 @@ class Reactor:
             if not task.checkpointed:
                 self.state.reach_checkpoint(task)
 
+    def _on_strips_given(self, event: e.StripsGiven) -> None:
+        task = self._running(event)
+        if task is None or not task.gives_strips:
+            return  # it will do these strips itself, when it runs next
+        where, task.splits_for = task.splits_for, None
+        if event.part is not None:
+            part = self.state.give(task, event.part)
+            self.state.enqueue(part, where)
+            self.state.record(part, "submitted")
+            self.state.record(task, "split")
+
     def _on_yielded(self, event: e.TaskYielded) -> None:
         task = self._running(event)
         if task is None:
@@ -275,6 +304,8 @@ class Reactor:
             return
         if task.holding:
             self.state.hold(task)
+        elif task.awaits_parts:
+            self.state.await_parts(task)
         else:
             self.state.enqueue(task, destination)
         self.state.record(task, task.state.value)
@@ -292,14 +323,15 @@ class Reactor:
         if event.progress > task.kept or not event.progress:
             # a task that does not know its progress reports 0
             task.attempts = 0
-        task.kept = event.progress
-        if task.progress < event.progress:
-            task.reach(event.progress)
+        task.kept = min(event.progress, task.limit)
+        if task.progress < task.kept:
+            task.reach(task.kept)
 
     def _on_resumed(self, event: e.TaskResumed) -> None:
         task = self.state.current(event.task, event.epoch)
         if task is not None:
-            task.progress = task.kept = event.progress
+            reached = max(event.progress, task.submitted.start)
+            task.progress = task.kept = min(reached, task.limit)
             self.state.stamp_progress(task)
             task.progress_then = event.progress
 
@@ -486,6 +518,17 @@ class Reactor:
         else:
             self.state.record(task, "restored")
 
+    def restore_parts(self) -> None:
+        """Let tasks wait for their parts; cancel parts whose whole task has ended."""
+        for task in list(self.system.tasks.values()):
+            whole = task.submitted.part_of
+            if whole is not None and whole not in self.system.tasks:
+                self.state.cancel(task, f"task {whole} ended")
+            elif task.awaits_parts and task.state.placeable:
+                self.state.withdraw(task)
+                self.state.await_parts(task)
+                self.state.record(task, "restored")
+
     def _restore_running(self, task: TaskRecord, before: TaskRuntime) -> None:
         state = self.system.states.get(before.resource or "")
         if state is None or not state.up or len(state.running) >= state.slots:
@@ -622,5 +665,10 @@ def _intent_after_release(hold: Hold) -> Yield | None:
 
 
 _OfWorker = (
-    e.TaskStarted | e.StripsDone | e.TaskYielded | e.TaskFinished | e.TaskAborted
+    e.TaskStarted
+    | e.StripsDone
+    | e.StripsGiven
+    | e.TaskYielded
+    | e.TaskFinished
+    | e.TaskAborted
 )

@@ -161,6 +161,7 @@ class Scheduler:
         self.state.begin()
         for submitted, runtime in tasks:
             self._reactor.restore(submitted, runtime)
+        self._reactor.restore_parts()
         return self.state.actions
 
     def change_policy(self, policy: Policy, now: Nanoseconds) -> list[Action]:
@@ -267,6 +268,8 @@ class Scheduler:
                     decision.task, decision.destination, makes_way=decision.makes_way
                 )
                 self.system.tasks[decision.task].rule = decision.rule
+            case p.Split():
+                self.state.split(decision.task, decision.resource, decision.limit)
             case p.Drop():
                 self.state.drop(decision.task, decision.reason)
             case p.Wake():

@@ -21,7 +21,17 @@ from hetsched.needs import NeedsLedger
 from hetsched.queues import RunQueue
 from hetsched.quotas import AdmissionQuota, FairQueue
 from hetsched.system import SECOND
-from hetsched.tasks import Cancel, Hold, Row, State, Step, TaskRecord, Yield
+from hetsched.tasks import (
+    Cancel,
+    Hold,
+    Row,
+    State,
+    Step,
+    TaskRecord,
+    TaskRuntime,
+    Yield,
+    durable_values,
+)
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
@@ -196,6 +206,20 @@ class SchedulerState:
             self.system.departing[task.id] = task
             self.actions.append(a.Preempt(task.id, task.epoch, task.requeuing))
 
+    def split(self, task_id: TaskId, resource: str, limit: float) -> None:
+        """Ask a running parallel task to give up its strips from `limit` on.
+
+        Raises:
+            BugError: the task does not run, or its strips depend on each other.
+
+        """
+        task = self.system.tasks[task_id]
+        if task.state is not State.RUNNING or not task.submitted.parallel:
+            raise BugError(f"task {task_id} cannot be split: {task.describe_story()}")
+        if task.intent is None and task.splits_for is None and not task.not_started:
+            task.splits_for = resource
+            self.actions.append(a.Split(task.id, task.epoch, limit))
+
     def drop(self, task_id: TaskId, reason: str) -> None:
         """End a waiting task as dropped."""
         task = self._waiting(task_id)
@@ -337,6 +361,10 @@ class SchedulerState:
         task.virtual_start = self._next_virtual_start(task)
         if event.after:
             self._await(task)
+        if event.part_of is not None:
+            self._link_part(task)
+        if task.parts:
+            task.parts_left = frozenset(task.parts) & self.system.tasks.keys()
         self.system.tasks[task.id] = task
         self.system.tally.arrive(event.type)
         if event.after or event.job or event.inputs:
@@ -521,6 +549,62 @@ class SchedulerState:
         if task.state is not State.HELD:
             task.advance(Step.TASK_HELD, self.system.now)
 
+    def give(self, task: TaskRecord, event: TaskSubmitted) -> TaskRecord:
+        """Add a part, in no queue yet, for the strips that a running task gave up."""
+        runtime = TaskRuntime(
+            progress=event.start,
+            kept=event.start,
+            furthest=event.start,
+            limit=task.limit,
+            pinned=task.pinned,
+            excluded=task.excluded,
+        )
+        part = self.add(event, durable_values(runtime))
+        if task.pinned is not None or task.excluded:
+            self.update_row(part)
+        task.limit = event.start
+        whole = self.system.tasks[event.part_of or task.id]
+        whole.parts = (*whole.parts, part.id)
+        return part
+
+    def await_parts(self, task: TaskRecord) -> None:
+        """Let a task in no queue wait for its parts, with the state that its worker holds."""
+        self._set_aside(task)
+        task.advance(Step.PARTS_AWAITED, self.system.now)
+
+    def part_ended(self, part: TaskRecord, reason: str | None) -> None:
+        """Let the whole task go on when its last part is done; fail it if a part fails."""
+        whole = self.system.tasks.get(part.submitted.part_of or part.id)
+        if whole is None:
+            return  # it has ended, and the part with it
+        whole.parts_left -= {part.id}
+        if part.state is not State.COMPLETED:
+            self._fail_whole(whole, f"its part ended as {part.state}: {reason}")
+            return
+        waits = whole.state is State.WAITING and whole not in self.system.beginnings
+        if waits and not whole.parts_left:
+            step = Step.PARTS_DONE if whole.bound else Step.DEPENDENCIES_MET
+            self._begin(whole, step)
+
+    def _fail_whole(self, whole: TaskRecord, reason: str) -> None:
+        """Fail a task of which a part has failed, unless it is about to be cancelled."""
+        if whole.cancelling is None:
+            self.withdraw(whole)
+            self.end(whole, Step.TASK_FAILED, reason)
+
+    def cancel(self, task: TaskRecord, reason: str) -> None:
+        """End a task as cancelled: at once, or when its worker has stopped it."""
+        if task.cancelling is not None:
+            return
+        if task.state is not State.RUNNING:
+            self.withdraw(task)
+            self.end(task, Step.TASK_CANCELLED, reason)
+            return
+        task.intent = Cancel(reason, task.makes_way)
+        if not task.not_started:
+            self.system.departing[task.id] = task
+        self.actions.append(a.Abort(task.id, task.epoch))
+
     def await_instant(self, task: TaskRecord) -> bool:
         """Let a task in no queue wait until it may begin; return whether it has to."""
         if task.not_before <= self.system.now:
@@ -570,6 +654,8 @@ class SchedulerState:
         self.update_row(task)
         if task.holding or task.state is State.HELD:
             self.hold(task)
+        elif task.awaits_parts:
+            self.await_parts(task)
         else:
             self.enqueue(task)
         self.record(task, "retried", reason)
@@ -709,6 +795,7 @@ class SchedulerState:
         else:
             del state.trailing[task.id]
         task.not_started = task.recalled = False
+        task.splits_for = None
         train, task.train = task.train, None
         if train is None:
             return
@@ -807,6 +894,11 @@ class SchedulerState:
         self._rows = {key: row for key, row in self._rows.items() if row in live}
         self._row_limit = 2 * len(self._rows) + ROWS_KEPT
         self.system.clear_fits()
+
+    def _link_part(self, part: TaskRecord) -> None:
+        whole = self.system.tasks.get(part.submitted.part_of or part.id)
+        if whole is not None:
+            whole.parts_left |= {part.id}
 
     def _await(self, task: TaskRecord) -> None:
         live = self.system.tasks
@@ -911,6 +1003,15 @@ class SchedulerState:
         if task.state is State.COMPLETED and in_time:
             self.system.tally.complete(task.submitted.type)
         self.record(task, task.state.value, reason)
+        if task.parts_left or task.submitted.part_of is not None:
+            self._end_parts(task, reason)
+
+    def _end_parts(self, task: TaskRecord, reason: str | None) -> None:
+        """Cancel the parts of a task that has ended; report the end of a part."""
+        for number in sorted(task.parts_left):
+            self.cancel(self.system.tasks[number], f"task {task.id} ended")
+        if task.submitted.part_of is not None:
+            self.part_ended(task, reason)
 
     def _follow_ended(self) -> None:
         """Handle the dependents of tasks that ended, in the order of their ends.

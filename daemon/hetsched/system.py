@@ -424,14 +424,18 @@ class System:
             return task.progress
         expected = self.estimates.seconds(task.row, self.resources[task.resource])
         elapsed = (self.now - task.progress_at) / SECOND
-        return min(1.0, task.progress + elapsed / max(expected, 1e-9))
+        return min(task.limit, task.progress + elapsed / max(expected, 1e-9))
+
+    def left(self, task: TaskRecord) -> float:
+        """Return the share of the whole work that a task itself has left by now."""
+        return max(task.limit - self.progress(task), 0.0)
 
     def remaining(self, task: TaskRecord, resource: str) -> float:
         """Return the seconds that a task's rest takes on `resource`; inf: it cannot run."""
         seconds = self.seconds(task.row, resource)
         if seconds == math.inf:
             return seconds  # infinity times 0 would be NaN
-        return seconds * (1.0 - self.progress(task))
+        return seconds * self.left(task)
 
     def remaining_spread(self, task: TaskRecord, resource: str) -> float:
         """Return the standard deviation of `remaining`, in seconds; inf: it cannot run."""

@@ -64,6 +64,8 @@ class Step(StrEnum):
     DEPENDENCIES_MET = "DependenciesMet"
     INSTANT_AWAITED = "InstantAwaited"
     INSTANT_CAME = "InstantCame"
+    PARTS_AWAITED = "PartsAwaited"
+    PARTS_DONE = "PartsDone"
     DISPATCHED = "Dispatched"
     DROPPED = "Dropped"
     RETRIED = "Retried"
@@ -86,6 +88,13 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.WAITING, Step.DEPENDENCY_ENDED): State.CANCELLED,
     (State.WAITING, Step.TASK_HELD): State.HELD,
     (State.WAITING, Step.TASK_CANCELLED): State.CANCELLED,
+    (State.WAITING, Step.TASK_FAILED): State.FAILED,
+    (State.WAITING, Step.WORKER_LOST): State.QUEUED,
+    (State.WAITING, Step.PARTS_DONE): State.PREEMPTED,
+    (State.HELD, Step.TASK_FAILED): State.FAILED,
+    (State.QUEUED, Step.PARTS_AWAITED): State.WAITING,
+    (State.PREEMPTED, Step.PARTS_AWAITED): State.WAITING,
+    (State.HELD, Step.PARTS_AWAITED): State.WAITING,
     (State.QUEUED, Step.DEPENDENCIES_AWAITED): State.WAITING,
     (State.QUEUED, Step.INSTANT_AWAITED): State.WAITING,
     (State.QUEUED, Step.RESTORED): State.RUNNING,
@@ -190,7 +199,7 @@ Intent: TypeAlias = Yield | Hold | Cancel
 """Request that a running task has to follow at its next checkpoint."""
 
 
-WAITS_IN_WORKER = (State.PREEMPTED, State.HELD)
+WAITS_IN_WORKER = (State.PREEMPTED, State.HELD, State.WAITING)
 """States in which a task may have a worker and no resource."""
 
 
@@ -215,6 +224,8 @@ class TaskRuntime(msgspec.Struct, omit_defaults=True):
         furthest: the largest share that was ever done.
         attempts: bindings to a worker that were lost since `furthest` last grew.
         retried: how often it was run again after it had failed by itself.
+        limit: share of the work at which it stops: others do the rest, as its parts.
+        parts: the parts that were made of it, in the order of their creation.
 
     """
 
@@ -234,10 +245,17 @@ class TaskRuntime(msgspec.Struct, omit_defaults=True):
     furthest: float = 0.0
     attempts: int = 0
     retried: int = 0
+    limit: float = 1.0
+    parts: tuple[TaskId, ...] = ()
 
     def durable(self) -> TaskRuntime:
         """Return a copy of the durable fields, without the rest of a live record."""
         return TaskRuntime(*durable_values(self))
+
+    @property
+    def left(self) -> float:
+        """The share of the whole work that it still has to do itself, as last reported."""
+        return max(self.limit - self.progress, 0.0)
 
     @property
     def runs(self) -> bool:
@@ -331,6 +349,8 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
         never_in_train: it was in a train whose worker was lost, and must not be in one again.
         needs: its needs while it runs, at most what the node has.
         gated: number of releases of needs when it was refused a free slot; -1: it was not.
+        splits_for: the resource for which its worker was asked to give up strips.
+        parts_left: those of its parts that have not ended.
 
     """
 
@@ -357,6 +377,8 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
     never_in_train: bool = False
     needs: Needs | None = None
     gated: int = -1
+    splits_for: str | None = None
+    parts_left: frozenset[TaskId] = frozenset()
     story: list[tuple[Nanoseconds, State, Step, State]] = []
 
     @property
@@ -377,6 +399,16 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
     def preemptible(self) -> bool:
         """Whether it may be stopped and continued elsewhere."""
         return self.submitted.preemptible
+
+    @property
+    def gives_strips(self) -> bool:
+        """Whether strips that its worker gave up now become a part."""
+        return self.splits_for is not None and self.intent is None
+
+    @property
+    def awaits_parts(self) -> bool:
+        """Whether it has done its own strips, and parts of it have not."""
+        return bool(self.parts_left) and not self.left
 
     @property
     def priority(self) -> int:

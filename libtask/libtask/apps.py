@@ -404,6 +404,7 @@ def describe(task: Task | LateTask, app: str, options: Options) -> TaskSpec:
         at_once=options.at_once,
         cwd=str(Path.cwd()),
         version=version_of(app_class),
+        parallel=app_class.parallel and app_class.keeps_snapshots,
         **further,
     )
 

@@ -52,6 +52,8 @@ class Checkpoint:
     Attributes:
         done: iterations finished; the next strip starts here.
         total: all iterations; None: the app ends by itself (convergence).
+        limit: iterations after which this execution ends, as others do the rest; None:
+            `total`.
         extra: small plain values that the app keeps here (residuals, flags); they
             travel with the task when it moves.
 
@@ -60,6 +62,7 @@ class Checkpoint:
     def __init__(self, record: CheckpointRecord, sizer: StripSizer) -> None:
         self.done = record.done
         self.total = record.total
+        self.limit: int | None = None
         self.extra: dict[str, Any] = dict(record.extra)
         self._sizer = sizer
         self._drawn = record.done
@@ -72,11 +75,11 @@ class Checkpoint:
                 of time steps), except for the last strip.
 
         """
-        while self.total is None or self._drawn < self.total:
+        while self.end is None or self._drawn < self.end:
             size = max(granule, self._sizer.size // granule * granule)
             stop = self._drawn + size
-            if self.total is not None:
-                stop = min(stop, self.total)
+            if self.end is not None:
+                stop = min(stop, self.end)
             strip = range(self._drawn, stop)
             self._drawn = stop
             yield strip
@@ -89,7 +92,35 @@ class Checkpoint:
     @property
     def complete(self) -> bool:
         """Whether all strips have been drawn."""
-        return self.total is not None and self._drawn >= self.total
+        return self.end is not None and self._drawn >= self.end
+
+    @property
+    def end(self) -> int | None:
+        """Iterations after which this execution ends; None: the app ends by itself."""
+        return self.total if self.limit is None else self.limit
+
+    def give_up(self, first: int, granule: int) -> range:
+        """Lower the limit; return the iterations that others do now, empty: none are left.
+
+        Args:
+            first: the first iteration to give up, if it is not drawn yet.
+            granule: they begin at a multiple of this.
+
+        """
+        end = self.end
+        if end is None:
+            return range(0)
+        first = -(-max(first, self._drawn) // granule) * granule
+        given = range(min(first, end), end)
+        if given:
+            self.limit = given.start
+        return given
+
+    def take_back(self) -> None:
+        """Count all iterations as done: what others did has been merged."""
+        if self.total is not None:
+            self.done = self._drawn = self.total
+            self.limit = None
 
     def record(self) -> CheckpointRecord:
         """Return a record of the progress."""

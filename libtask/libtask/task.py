@@ -26,6 +26,7 @@ from libtask.messages import Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Self
 
     from libtask.checkpoint import Checkpoint
 
@@ -79,6 +80,10 @@ class Task:
     """Maximum number of times that a failed task is run again, with growing pauses."""
     keeps_snapshots: ClassVar[bool] = True
     """Whether a worker can write the progress to disk."""
+    parallel: ClassVar[bool] = False
+    """Whether its strips are independent of each other, so that several resources may do
+    them at once: `merge` then takes in what another worker has done. Needs snapshots, and
+    a `total`."""
     sized_by_inputs: ClassVar[bool] = True
     """Whether `size` and `kinds` need parameters that may be results of other tasks: they
     are not called if such results are still missing."""
@@ -160,6 +165,23 @@ class Task:
     def total(self) -> int | None:
         """Return the iterations of the outer loop, after `load`; None: it ends by itself."""
         return 1
+
+    def part_granule(self) -> int:
+        """Return how many iterations belong together, after `load`; for `parallel` tasks.
+
+        Parts of the task begin at multiples of this number of iterations.
+        """
+        return 1
+
+    def merge(self, other: Self, strips: range) -> None:
+        """Take in the iterations `strips` that another worker has done; for `parallel` tasks.
+
+        Args:
+            other: this task with the state of that worker at the end of these strips.
+            strips: what to take over from it; the rest of its state is undefined.
+
+        """
+        raise NotImplementedError(f"{type(self).__name__}: merge")
 
     def check(self, checkpoint: Checkpoint) -> str:
         """Describe an error in the results so far; empty: none found.

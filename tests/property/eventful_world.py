@@ -14,7 +14,7 @@ from hetsched.limits import Needs
 from hetsched.policies import POLICIES, make_policy
 from hetsched.system import SECOND
 from hetsched.tasks import State
-from property.obedient_world import RESOURCES, SECONDS, STRIPS, World, choose
+from property.obedient_world import RESOURCES, SECONDS, STRIPS, Splitting, World, choose
 
 if TYPE_CHECKING:
     from hetsched.events import Cause, Event
@@ -55,6 +55,7 @@ class EventfulWorld(World):
         retries=st.sampled_from([0, 0, 1, 3]),
         begins=st.one_of(st.none(), st.none(), st.floats(-5, 5)),
         at_once=st.sampled_from([0, 0, 1, 2]),
+        parallel=st.booleans(),
     )
     def submit(  # noqa: PLR0913, PLR0917  a task has that many independent properties
         self,
@@ -72,6 +73,7 @@ class EventfulWorld(World):
         retries: int,
         begins: float | None,
         at_once: int,
+        parallel: bool,  # noqa: FBT001  drawn by name
     ) -> None:
         number = len(self.submitted) + 1
         able = {name for name in names if RESOURCES[name].kind in kinds}
@@ -101,6 +103,7 @@ class EventfulWorld(World):
             begin=max(0, self.now + int((begins or -1.0) * SECOND)),
             array=f"of {at_once}",
             at_once=at_once,
+            parallel=parallel and preemptible,
         )
         self.submitted[event.task] = event
         self.begins[event.task] = event.begin
@@ -127,7 +130,8 @@ class EventfulWorld(World):
         task = self.any_task(pick)
         kinds = self.submitted[task].kinds
         able = [name for name in RESOURCES if RESOURCES[name].kind in kinds]
-        self.pins[task] = able[where % len(able)]
+        for each in self.family(task):
+            self.pins[each] = able[where % len(able)]
         self.dispatch(e.TaskMoved(task, self.pins[task]))
 
     @precondition(lambda self: self.submitted)
@@ -146,8 +150,13 @@ class EventfulWorld(World):
     @rule(pick=PICK)
     def run_a_strip(self, pick: int) -> None:
         binding = choose(self.running(), pick)
-        if len(binding.strips) < STRIPS:
+        if len(binding.strips) < self.limit_of(binding.task):
             self.strip(binding)
+
+    @precondition(lambda self: self.asked_for_strips())
+    @rule(pick=PICK)
+    def give_strips(self, pick: int) -> None:
+        self.give_up_strips(choose(self.asked_for_strips(), pick))
 
     @precondition(lambda self: self.running())
     @rule(pick=PICK)
@@ -312,13 +321,15 @@ class EventfulWorld(World):
     def find_the_newest_snapshot_bad(self, pick: int) -> None:
         """Go on from an older one, or from the start."""
         binding = choose(self.just_begun(), pick)
-        self.kept[binding.task] = pick % (len(binding.strips) + 1)
+        start = self.start_of(binding.task)
+        left = pick % (len(binding.strips) - start + 1)
+        self.kept[binding.task] = start + left
         binding.strips = list(range(self.kept[binding.task]))
         resumed = e.TaskResumed(binding.task, binding.epoch, binding.progress)
         self.dispatch(resumed)
 
     @precondition(lambda self: self.past)
-    @rule(pick=PICK, kind=st.integers(0, 9))
+    @rule(pick=PICK, kind=st.integers(0, 10))
     def report_too_late(self, pick: int, kind: int) -> None:
         old = choose(self.past, pick)
         task, epoch = old.task, old.epoch
@@ -333,6 +344,7 @@ class EventfulWorld(World):
             e.SnapshotTaken(task, epoch, 0.75),
             e.TaskResumed(task, epoch, 0.75),
             e.TaskParked(task, epoch),
+            e.StripsGiven(task, epoch),
         ]
         # any call goes on with what the last one left
         while self.timer is not None and self.timer <= self.now + 1:
@@ -403,4 +415,4 @@ class EventfulWorld(World):
     @rule(name=st.sampled_from(list(POLICIES)))
     def change_policy(self, name: str) -> None:
         self.dispatch(make_policy(name, {}))
-        self.dispatch(make_policy(self.policy, {}))
+        self.dispatch(Splitting(make_policy(self.policy, {})))

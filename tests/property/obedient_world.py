@@ -15,14 +15,18 @@ from hetsched import events as e
 from hetsched.breaker import PERHAPS_FROM_OUTSIDE
 from hetsched.limits import Capacity, Limits, Quota, Quotas
 from hetsched.policies import make_policy
+from hetsched.policy import Split
 from hetsched.scheduler import Scheduler
 from hetsched.tasks import State
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hetsched.actions import Action
     from hetsched.events import Cause, Event
-    from hetsched.ids import TaskId
-    from hetsched.policy import Policy
+    from hetsched.ids import Nanoseconds, TaskId
+    from hetsched.policy import Decision, Policy
+    from hetsched.system import System
 
 STRIPS = 4
 RESOURCES = {
@@ -62,6 +66,8 @@ class Binding:
     crew: int = 0
     """Which worker it is: the epoch of the first task of the train."""
     recalled: bool = False
+    split_at: float | None = None
+    """Share of the work from which on it was asked to give strips up."""
     strips: list[int] = field(default_factory=list)
 
     @property
@@ -69,10 +75,34 @@ class Binding:
         return len(self.strips) / STRIPS
 
 
+class Splitting:
+    """A policy that also splits every parallel task as soon as any other resource is idle."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def __getattr__(self, name: str) -> Any:
+        """Have the properties of the policy."""
+        return getattr(self._policy, name)
+
+    def react(
+        self, event: Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        yield from self._policy.react(event, system, now)
+        for name in system.idle():
+            for state in system.states.values():
+                for task in state.running.values():
+                    asked = task.splits_for is not None or task.intent is not None
+                    if task.submitted.parallel and task.left and not asked:
+                        yield Split(task.id, name, task.limit - task.left / 2)
+
+
 class World(RuleBasedStateMachine):
     """Workers and resources that do what the scheduler orders, until something happens."""
 
-    def __init__(self, policy: str, at_once: int | None = None) -> None:
+    def __init__(  # noqa: PLR0915  one statement for each thing to know
+        self, policy: str, at_once: int | None = None
+    ) -> None:
         super().__init__()
         self.policy, self.at_once = policy, at_once
         self.scheduler = a_new_scheduler(policy, at_once)
@@ -99,6 +129,10 @@ class World(RuleBasedStateMachine):
         self.timer: int | None = None
         self.paused: dict[TaskId, int] = {}
         """Task -> instant before which it may not run again after its failure."""
+        self.parts: dict[TaskId, list[TaskId]] = {}
+        """Task -> the parts that were made of it."""
+        self.limits: dict[TaskId, int] = {}
+        """Task -> strips after which it stops, where its parts do the rest."""
         self.begins: dict[TaskId, int] = {}
         """Task -> instant before which its owner does not want it to start."""
 
@@ -111,7 +145,7 @@ class World(RuleBasedStateMachine):
         for action in actions:
             self.obey(action)
 
-    def obey(self, action: Action) -> None:  # noqa: C901, PLR0912  a case for each action
+    def obey(self, action: Action) -> None:  # noqa: C901, PLR0912, PLR0915  a case for each action
         match action:
             case a.Stage():
                 self.bind(action.task, action.epoch)
@@ -125,6 +159,12 @@ class World(RuleBasedStateMachine):
                 assert binding.behind is not None
                 assert not binding.recalled
                 binding.recalled = True
+            case a.Split():
+                binding = self.held(action.task, action.epoch)
+                assert self.submitted[action.task].parallel
+                assert binding.resource is not None
+                assert binding.split_at is None, "it was asked before"
+                binding.split_at = action.limit
             case a.Preempt() | a.Suspend():
                 self.stop(action)
             case a.Abort():
@@ -158,7 +198,7 @@ class World(RuleBasedStateMachine):
         assert self.submitted[task].owner not in self.unattended, "nobody makes it"
         assert epoch > self.last_epoch
         self.last_epoch = epoch
-        strips = list(range(self.kept.get(task, 0)))
+        strips = list(range(self.kept.get(task, self.start_of(task))))
         self.bindings[task] = Binding(task, epoch, strips=strips)
         return self.bindings[task]
 
@@ -185,6 +225,7 @@ class World(RuleBasedStateMachine):
             binding.crew = self.bindings[action.after].epoch
             return
         binding.resource = action.resource
+        binding.split_at = None
         binding.asked_to_yield = binding.checkpointed = binding.suspended = False
         taken = Counter(running.resource for running in self.running())
         assert taken[action.resource] <= self.slots(action.resource)
@@ -298,8 +339,11 @@ class World(RuleBasedStateMachine):
     def give_up(self, binding: Binding) -> None:
         """Abort: at the next checkpoint what runs, at once what does not."""
         binding.aborted = True
+        record = self.scheduler.system.tasks.get(binding.task)
         where = binding.resource or binding.behind
-        if where is None or where in self.lost():
+        if record is None and self.submitted[binding.task].parallel:
+            self.forget(binding)  # a part has failed, and the whole task with it
+        elif where is None or where in self.lost():
             self.forget(binding)
         elif binding.behind is not None:
             binding.recalled = True
@@ -330,14 +374,84 @@ class World(RuleBasedStateMachine):
         )
         self.dispatch(done)
 
+    def start_of(self, task: TaskId) -> int:
+        return round(self.submitted[task].start * STRIPS)
+
+    def limit_of(self, task: TaskId) -> int:
+        return self.limits.get(task, STRIPS)
+
+    def family(self, task: TaskId) -> list[TaskId]:
+        """List a whole task and its parts."""
+        whole = self.submitted[task].part_of or task
+        return [whole, *self.parts.get(whole, [])]
+
+    def is_whole(self, task: TaskId) -> bool:
+        """Whether the parts of a task, and it, are to do each of its strips once."""
+        stretches = [
+            range(self.start_of(each), self.limit_of(each))
+            for each in self.family(task)
+        ]
+        strips = sorted(strip for stretch in stretches for strip in stretch)
+        return strips == list(range(STRIPS))
+
+    def awaits_parts(self, task: TaskId) -> bool:
+        """Whether parts of a task have not completed."""
+        return any(
+            self.recorded[part].state is not State.COMPLETED
+            for part in self.parts.get(task, [])
+        )
+
+    def give_up_strips(self, binding: Binding) -> None:
+        """Make a part of the strips that a worker was asked for, if any are left."""
+        assert binding.split_at is not None
+        task, limit = binding.task, self.limit_of(binding.task)
+        first = max(round(binding.split_at * STRIPS), len(binding.strips))
+        binding.split_at = None
+        gives = self.scheduler.system.tasks[task].gives_strips
+        part = None
+        if gives and first < limit:
+            part = self.open_part(task, first)
+        self.dispatch(e.StripsGiven(task, binding.epoch, part))
+
+    def open_part(self, task: TaskId, first: int) -> e.TaskSubmitted:
+        whole = self.submitted[task].part_of or task
+        number = cast("TaskId", len(self.submitted) + 1)
+        part = msgspec.structs.replace(
+            self.submitted[task],
+            task=number,
+            after=(),
+            after_any=frozenset(),
+            after_notok=frozenset(),
+            hold=False,
+            array="",
+            at_once=0,
+            begin=0,
+            part_of=whole,
+            start=first / STRIPS,
+        )
+        self.submitted[number], self.begins[number] = part, 0
+        self.limits[number], self.limits[task] = self.limit_of(task), first
+        self.parts.setdefault(whole, []).append(number)
+        for (other, name), times in list(self.barred.items()):
+            if other == task:
+                self.barred[number, name] = times
+        if task in self.pins:
+            self.pins[number] = self.pins[task]
+        return part
+
     def finish_binding(self, binding: Binding) -> None:
-        binding.strips.extend(range(len(binding.strips), STRIPS))
+        task, limit = binding.task, self.limit_of(binding.task)
+        binding.strips.extend(range(len(binding.strips), limit))
+        if self.awaits_parts(task):
+            self.yield_binding(binding)
+            return
+        assert self.is_whole(task)
         self.forget(binding)
         self.dispatch(e.TaskFinished(binding.task, binding.epoch))
         # a cancel that was acknowledged wins
         expected = "cancelled" if binding.aborted else "completed"
         assert self.recorded[binding.task].state == expected
-        assert binding.strips == list(range(STRIPS))
+        assert binding.strips == list(range(limit))
 
     def yield_binding(self, binding: Binding) -> None:
         resource, binding.resource = binding.resource, None
@@ -349,6 +463,9 @@ class World(RuleBasedStateMachine):
     def any_task(self, pick: int) -> TaskId:
         task: TaskId = choose(list(self.submitted), pick)
         return task
+
+    def asked_for_strips(self) -> list[Binding]:
+        return [each for each in self.running() if each.split_at is not None]
 
     def running(self) -> list[Binding]:
         return [b for b in self.bindings.values() if b.resource is not None]
@@ -384,7 +501,7 @@ def a_new_scheduler(policy: str, at_once: int | None = None) -> Scheduler:
     return Scheduler(
         list(RESOURCES.values()),
         estimates(SECONDS),
-        make_policy(policy, {}),
+        Splitting(make_policy(policy, {})),
         # trains of tasks that are not all that short, as estimates are wrong
         limits=Limits(
             quotas=QUOTAS,

@@ -378,6 +378,9 @@ class Liar:
                 m.Aborted(task, epoch),
                 m.SnapshotTaken(task, epoch, record, at=when, bytes=1, seconds=seconds),
                 m.Resumed(task, epoch, record),
+                m.StripsGiven(
+                    task, epoch, record.done, record.done + 9, record.done + 9
+                ),
                 m.Parked(task, epoch),
             )
         )

@@ -13,16 +13,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = ("daemon", "libtask", "apps", "kernels", "tools")
 
-WIRE = "Abort Preempt Prospect Recall Run SnapshotTaken Stage"
+WIRE = "Abort Preempt Prospect Recall Run SnapshotTaken Split Stage StripsGiven"
 """A message that carries an action or an event has the name of what it carries."""
 DOCUMENTS = (
     "Control Devices Explanation ModelList Page Policies Policy Progress Report "
     "ResourceState Result Scenario Store Submitted Task Top"
 )
 """A JSON document of hetctl has the name of what it shows; its schema is titled so."""
-STUDIES = (
-    "Case Errors Outcome Pair Piece Plan Picture Point Reading Selection Size Split"
-)
+STUDIES = "Case Errors Outcome Pair Piece Plan Picture Point Reading Selection Size"
 """Studies of papers, kernels and measurements, each read by itself."""
 PACKAGES_APART = (
     "Bar Batch Energy Header Job Loop Node Order Program Record Segment Signal State "

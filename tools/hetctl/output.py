@@ -150,6 +150,8 @@ def task_document(
         "result": told(info.result),
         "submission": info.submission or None,
         "requeued": info.requeued or None,
+        "part_of": info.part_of or None,
+        "parts": info.parts,
         "orders": [order_document(each) for each in info.orders],
     }
 

@@ -214,7 +214,7 @@ def _last(client: Client) -> int:
     newest = client.tasks(Selection(mine=True, limit=1))
     if not newest:
         raise NotFoundError("last: you have no tasks")
-    return newest[0].id
+    return newest[0].part_of or newest[0].id
 
 
 # ------------------------------------------------------------ recent tasks

@@ -39,20 +39,31 @@ def lower_bound_of(scenario: Scenario) -> float:
     ]
     # Rounded values must not make the bound pass an optimal makespan.
     return (
-        math.floor(preemptive_makespan(_batches(jobs, names), capacities) * 1e6) / 1e6
+        math.floor(
+            preemptive_makespan(_batches(jobs, names, sum(capacities)), capacities)
+            * 1e6
+        )
+        / 1e6
     )
 
 
-def _batches(jobs: list[Job], names: list[str]) -> list[Batch]:
+def _batches(jobs: list[Job], names: list[str], slots: int) -> list[Batch]:
     first = min(job.arrival for job in jobs)
     arrivals = [(job.arrival - first) / SECOND for job in jobs]
     instants = _instants(sorted(set(arrivals)))
     rows = _seconds(jobs, names)
     counts = Counter(
-        (rows[job], instants[bisect_right(instants, arrival) - 1])
+        (
+            rows[job],
+            instants[bisect_right(instants, arrival) - 1],
+            slots if job.kind.parallel else 1,
+        )
         for job, arrival in zip(jobs, arrivals, strict=True)
     )
-    return [Batch(seconds, count, at) for (seconds, at), count in counts.items()]
+    return [
+        Batch(seconds, count, at, at_once)
+        for (seconds, at, at_once), count in counts.items()
+    ]
 
 
 def _instants(arrivals: list[float]) -> list[float]:

@@ -232,9 +232,18 @@ class ContendedRun:
     def abandon(self, now: Nanoseconds) -> None:
         self.ticket = -1
         self._close(now)
-        self.job.run = None
-        self.job.done = 0
-        self.job.home = None
+        self.job.lose()
+
+    def first_to_give(self, now: Nanoseconds) -> int:
+        if not self._computing:
+            return self.job.done
+        self.advance(now)
+        return self._strips_by(self._done)
+
+    def shorten(self, now: Nanoseconds) -> None:
+        if self._computing:
+            self.advance(now)
+            self._aim(now)
 
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
         """Start to compute, finish, yield or report."""
@@ -243,7 +252,7 @@ class ContendedRun:
         if not self._computing:
             return self._prepared(now)
         self._done, self._seen = self._work_of(self._stop), now
-        if self._asked or self._stop == self.job.strips:
+        if self._asked or self._stop == self.job.limit:
             return self._end(now)
         return self._report(now)
 
@@ -260,7 +269,7 @@ class ContendedRun:
         self._close(now)
         job = self.job
         job.done = self._stop
-        if job.done == job.strips:
+        if job.is_done:
             job.run = None
             return e.TaskFinished(job.id, self.epoch)
         return self._copy_out(now)
@@ -305,9 +314,9 @@ class ContendedRun:
         elif job.strips > 1:
             pause = self._told_at + REPORT_NS - now
             self._stop = self._strips_by(self._done + max(pause, 0) / self._factor)
-            self._stop = max(self._stop, min(self._told + 1, job.strips))
+            self._stop = max(self._stop, min(self._told + 1, job.limit))
         else:
-            self._stop = job.strips
+            self._stop = job.limit
         left = max(self._work_of(self._stop) - self._done, 0.0)
         at = now + math.ceil(left * self._factor - ALMOST)
         self.ticket = self._workers.agenda.add(at, Order.WORKER, self)
@@ -327,7 +336,7 @@ class ContendedRun:
             strips = bisect_left(job.ends, job.ends[job.done] + share - ALMOST)
         else:
             strips = job.done + math.ceil(share * job.strips - ALMOST)
-        return min(max(strips, job.done), job.strips)
+        return min(max(strips, job.done), job.limit)
 
 
 class DrawnChange:

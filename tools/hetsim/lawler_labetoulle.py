@@ -27,12 +27,14 @@ class Batch:
         seconds: time of one task on each machine; infinite where it cannot run.
         count: how many there are.
         release: instant of their arrival, in seconds.
+        at_once: machines that may do one of them at once.
 
     """
 
     seconds: tuple[float, ...]
     count: int = 1
     release: float = 0.0
+    at_once: int = 1
 
 
 def preemptive_makespan(batches: Sequence[Batch], capacities: Sequence[int]) -> float:
@@ -79,7 +81,7 @@ class _Program:
         demand = len(self.wanted)
         self.wanted.append(float(batch.count))
         for interval in range(self.starts.index(batch.release), len(self.starts)):
-            alone = self._limit(interval, batch.count)
+            alone = self._limit(interval, batch.count * batch.at_once)
             for machine, seconds in enumerate(batch.seconds):
                 if seconds < math.inf:
                     self.demands.append((demand, self.columns, 1.0))

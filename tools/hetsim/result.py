@@ -107,7 +107,7 @@ def makespan_of(jobs: list[Job]) -> Nanoseconds:
 
 def task_result(job: Job, state: str) -> TaskResult:
     """Describe one job that has ended."""
-    ran = _joined(job.segments)
+    ran = _joined(sorted(job.segments, key=lambda segment: segment[1]))
     finish = None if job.finish is None else job.finish / SECOND
     return TaskResult(
         id=job.name,

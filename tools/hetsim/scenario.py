@@ -3,7 +3,7 @@
 Times are seconds, sizes bytes, powers watts. Unknown keys are ignored; `null` and an
 absent key mean the default. Beside the fixed keys there are some of our own: `bursts`,
 `cores`, `memory_bytes`, `device_bytes`, `outages`, `crashes`, `strip_variation`, `spread`,
-`measured_makespan`, `policy`, `policy_parameters`.
+`measured_makespan`, `parallel`, `merge_s`, `policy`, `policy_parameters`.
 """
 
 from __future__ import annotations
@@ -132,6 +132,8 @@ class TypeModel(Struct, frozen=True):
             `device_bytes`: of the memory of its resource.
         strip_variation: coefficient of variation of the times of a task's strips, which
             add up to its time.
+        parallel: its strips are independent: several resources may do them at once.
+        merge_s: time to set up a part of a task and to merge the results.
 
     """
 
@@ -150,6 +152,8 @@ class TypeModel(Struct, frozen=True):
     cores: Whole | None = 0
     memory_bytes: Bytes | None = 0
     device_bytes: Bytes | None = 0
+    parallel: bool | None = False
+    merge_s: Amount | None = 0.0
 
 
 class InputModel(Struct, frozen=True):

@@ -139,15 +139,24 @@ class SharedRun:
         self.ticket = -1
         if not self._copying:
             self._leave(now)
-        self.job.run = None
-        self.job.done = 0
-        self.job.home = None
+        self.job.lose()
+
+    def first_to_give(self, now: Nanoseconds) -> int:
+        if self._origin is None:
+            return self.job.done
+        self._processor.advance(now)
+        return self._strips_by(self._processor.clock)
+
+    def shorten(self, now: Nanoseconds) -> None:
+        if self._origin is not None:
+            self._aim(min(self._strips, self.job.limit))
+            self._processor.aim(now)
 
     def reach(self, now: Nanoseconds) -> Event | None:
         """Finish, yield or report: the clock has come to `stop`."""
         job = self.job
         share = self._strips / job.strips
-        if not self._asked and self._strips < job.strips:
+        if not self._asked and self._strips < job.limit:
             clock = self._processor.clock
             done = (self._strips - self._told) / job.strips
             seconds = (clock - self._told_at) / TICKS / SECOND
@@ -156,7 +165,7 @@ class SharedRun:
             return e.StripsDone(job.id, self.epoch, share, done, seconds)
         self._leave(now)
         job.done = self._strips
-        if job.done == job.strips:
+        if job.is_done:
             job.run = None
             return e.TaskFinished(job.id, self.epoch)
         return self._copy_out(now)
@@ -206,8 +215,8 @@ class SharedRun:
         if job.ends:
             share = job.ends[job.done] + elapsed / max(self._work, 1)
             strips = max(bisect_left(job.ends, share), job.done)
-            while strips < job.strips and self._tick_of(strips) < clock:
+            while strips < job.limit and self._tick_of(strips) < clock:
                 strips += 1
-            return min(strips, job.strips)
+            return min(strips, job.limit)
         strips = job.done - (-elapsed * job.strips // max(self._work, 1))
-        return min(strips, job.strips)
+        return min(strips, job.limit)

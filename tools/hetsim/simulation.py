@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hetsim.agenda import Ticket
     from hetsim.scenario import Crash, Outage, Scenario
     from hetsim.workers import Workers
-    from hetsim.workload import Job
+    from hetsim.workload import Job, Run
 
 QUIET = 10_000
 """Changes of the background, and readings of counters, while tasks wait and none runs. After
@@ -115,6 +115,7 @@ class Simulation:
             a.Begin: self._begin,
             a.Recall: self._give_back,
             a.Preempt: self._preempt,
+            a.Split: self._split,
             a.Abort: self._abort,
             a.SetTimer: self._set_timer,
             a.KeepCircuit: lambda _action, _now: None,
@@ -124,6 +125,10 @@ class Simulation:
             self._enter_outage(outage)
         if node is not None:
             enter_background(scenario, node, self, seed)
+
+    def all_jobs(self) -> list[Job]:
+        """List the tasks and the parts that were made of them."""
+        return list(self._by_id.values())
 
     def goes_on(self) -> bool:
         """Whether any task may still run; see `QUIET`. Asked at each change that recurs."""
@@ -224,6 +229,8 @@ class Simulation:
             self.agenda.add(at, Order.WORKER, crashing)
         else:
             workers = self._workers[action.resource]
+            task = self.scheduler.system.tasks[action.task]
+            job.merges = bool(task.parts) and not task.parts_left
             job.run = workers.start(job, action.epoch, now)
         if job.stop_at_deadline and now >= (job.deadline or now + 1):
             self._end_at_deadline(job, now)
@@ -252,6 +259,27 @@ class Simulation:
         if run is not None:
             run.preempt(now)
 
+    def _split(self, action: a.Split, now: Nanoseconds) -> None:
+        """Ask a worker for strips; it answers at its next checkpoint, a strip later at most."""
+        job = self._by_id[action.task]
+        if job.run is not None and job.home is not None:
+            strip = job.actual[job.home] // job.strips
+            asked = StripsAsked(job, job.run, action.limit, self._give)
+            self.agenda.add(now + strip, Order.WORKER, asked)
+
+    def _give(self, job: Job, limit: float, now: Nanoseconds) -> Event | None:
+        """Make a part of the strips of a job from `limit` on, unless they have begun."""
+        task, run = self.scheduler.system.tasks.get(job.id), job.run
+        if run is None or task is None or not task.gives_strips:
+            return None
+        first = max(run.first_to_give(now), round(limit * job.strips))
+        if first >= job.limit:
+            return e.StripsGiven(job.id, run.epoch)
+        part = job.split(max(self._by_id) + 1, first)
+        run.shorten(now)
+        self._by_id[part.id] = part
+        return e.StripsGiven(job.id, run.epoch, part.submission(self.kinds))
+
     def _abort(self, action: a.Abort, now: Nanoseconds) -> None:
         run = self._by_id[action.task].run
         if run is None:
@@ -273,6 +301,29 @@ class Simulation:
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
         """Let the timer fire, unless another one replaced it."""
         return e.TimerFired() if ticket == self._timer else None
+
+
+class StripsAsked:
+    """The worker of a task comes to the checkpoint at which it gives up strips."""
+
+    __slots__ = ("_give", "_job", "_limit", "_run")
+
+    def __init__(
+        self,
+        job: Job,
+        run: Run,
+        limit: float,
+        give: Callable[[Job, float, Nanoseconds], Event | None],
+    ) -> None:
+        self._job = job
+        self._run = run
+        self._limit = limit
+        self._give = give
+
+    def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
+        if self._job.run is not self._run:
+            return None  # it ended, or yielded, before
+        return self._give(self._job, self._limit, now)
 
 
 class Told:

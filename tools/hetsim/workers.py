@@ -65,6 +65,8 @@ class Preparation:
                 at += nanoseconds(job.kind.migration_s or 0.0)
         elif job.inputs and name not in self._contended:
             at += self.reading(job, name)
+        if job.merges:
+            at += nanoseconds(job.kind.merge_s or 0.0)
         job.home = name
         return at
 
@@ -109,6 +111,12 @@ class CrashingRun:
     def abandon(self, now: Nanoseconds) -> None:
         self._end()
 
+    def first_to_give(self, now: Nanoseconds) -> int:
+        return self.job.limit
+
+    def shorten(self, now: Nanoseconds) -> None:
+        """Give nothing."""
+
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
         """Die, and lose the state."""
         if self._over:
@@ -118,8 +126,7 @@ class CrashingRun:
 
     def _end(self) -> None:
         self._over = True
-        self.job.run = self.job.home = None
-        self.job.done = 0
+        self.job.lose()
 
 
 class SlotWorkers:
@@ -173,7 +180,7 @@ class SlotRun:
         if self._reported is None:
             self._aim_at_next(begin)
         else:
-            self._aim(job.strips)
+            self._aim(job.limit)
 
     def preempt(self, now: Nanoseconds) -> None:
         self._asked = True
@@ -183,16 +190,20 @@ class SlotRun:
         self._ticket = -1
         if not self._copying:
             self._close(now)
-        self.job.run = None
-        self.job.done = 0
-        self.job.home = None
+        self.job.lose()
+
+    def first_to_give(self, now: Nanoseconds) -> int:
+        return self._strips_by(now)
+
+    def shorten(self, now: Nanoseconds) -> None:
+        self._aim(min(self._stop, self.job.limit))
 
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
         """Finish, yield or report."""
         if ticket != self._ticket:
             return None
         job = self.job
-        if not self._asked and self._stop < job.strips:
+        if not self._asked and self._stop < job.limit:
             share = (self._stop - self._told) / job.strips
             seconds = (now - self._told_at) / SECOND
             done = e.StripsDone(
@@ -206,7 +217,7 @@ class SlotRun:
             return e.TaskYielded(job.id, self.epoch, job.done / job.strips)
         self._close(now)
         job.done = self._stop
-        if self._stop == job.strips:
+        if job.is_done:
             job.run = None
             return e.TaskFinished(job.id, self.epoch)
         return self._copy_out(now)
@@ -224,11 +235,11 @@ class SlotRun:
 
     def _aim_at_next(self, now: Nanoseconds) -> None:
         """Go on to the end, or to the next report where one is needed."""
-        strips = self.job.strips
-        if self._reported is None and strips > 1:
+        limit = self.job.limit
+        if self._reported is None and self.job.strips > 1:
             pause = max(REPORT_NS, self._total // REPORTS_PER_RUN)
-            strips = min(self._strips_by(now + pause), strips)
-        self._aim(strips)
+            limit = min(self._strips_by(now + pause), limit)
+        self._aim(limit)
 
     def _aim(self, strips: int) -> None:
         """Schedule the stop, or the report, after a number of strips."""
@@ -256,9 +267,9 @@ class SlotRun:
             strips = max(bisect_left(job.ends, share) - 1, job.done)
         else:
             strips = job.done + elapsed * job.strips // max(self._total, 1)
-        while strips < job.strips and self._instant_of(strips) < now:
+        while strips < job.limit and self._instant_of(strips) < now:
             strips += 1
-        return min(strips, job.strips)
+        return min(strips, job.limit)
 
     def _close(self, now: Nanoseconds) -> None:
         """Close the segment in which it computed."""

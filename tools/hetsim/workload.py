@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
@@ -37,6 +37,13 @@ class Run(Protocol):
     def abandon(self, now: Nanoseconds) -> None:
         """Stop at once and lose the state."""
 
+    def first_to_give(self, now: Nanoseconds) -> int:
+        """Return the first strip that is not done or begun."""
+        ...
+
+    def shorten(self, now: Nanoseconds) -> None:
+        """Stop at the limit of the job, which is lower than before."""
+
 
 @dataclass(eq=False, slots=True)
 class Job:
@@ -58,6 +65,10 @@ class Job:
         placed: whether it was ever mapped to a resource.
         inputs: jobs whose results it reads, and their bytes.
         group: name of the job, in the sense of users, that it belongs to; empty: none.
+        start: strips before it that others do, of which it is a part; `limit`: strips
+            after which it stops, as others do the rest.
+        part_of: the task of which it is a part; its segments are that task's.
+        merges: all parts are done, and their results are merged in the present segment.
 
     """
 
@@ -86,6 +97,44 @@ class Job:
     finish: Nanoseconds | None = None
     inputs: list[tuple[Job, int]] = field(default_factory=list)
     group: str = ""
+    start: int = 0
+    limit: int = 0
+    part_of: Job | None = None
+    merges: bool = False
+
+    def __post_init__(self) -> None:
+        self.limit = self.limit or self.strips
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended; else it yields at its limit, for its parts to end."""
+        if self.done < self.limit:
+            return False
+        return self.merges or self.part_of is not None or self.limit == self.strips
+
+    def split(self, number: int, limit: int) -> Job:
+        """Stop at `limit`; return the part, with this number, that does the rest."""
+        whole = self.part_of or self
+        part = replace(
+            self,
+            id=TaskId(number),
+            after=[],
+            inputs=[],
+            group="",
+            start=limit,
+            done=limit,
+            home=None,
+            run=None,
+            part_of=whole,
+            segments=whole.segments,
+        )
+        self.limit = limit
+        return part
+
+    def lose(self) -> None:
+        """Lose the state: it starts again."""
+        self.run = self.home = None
+        self.done = self.start
 
     @property
     def late(self) -> bool:
@@ -110,6 +159,10 @@ class Job:
             job=self.group,
             inputs=tuple(e.TaskInput(job.id, size) for job, size in self.inputs),
             needs=self.needs,
+            parallel=bool(self.kind.parallel),
+            merge_s=self.kind.merge_s or 0.0,
+            part_of=None if self.part_of is None else self.part_of.id,
+            start=self.start / self.strips,
         )
 
 

@@ -63,8 +63,8 @@ class Calibration:
     def work_done(self, page: TaskPage, progress: float) -> float:
         """Return the share of a task's work in this share of its iterations."""
         record = self._system.tasks.get(TaskId(page.id))
-        if record is None:
-            return progress
+        if record is None or record.submitted.parallel:
+            return progress  # limits of parts are shares of the iterations
         return self._profiles.done(record.row.type, progress)
 
     def part_done(self, page: TaskPage, message: m.Progress) -> float:
@@ -85,6 +85,8 @@ class Calibration:
 
     def _part(self, record: TaskRecord, end: float, share: float) -> float:
         """Return the share in a task's work of a share of its iterations before `end`."""
+        if record.submitted.parallel:
+            return share
         return self._profiles.part(record.row.type, max(end - share, 0.0), end)
 
     def progressed(self, page: TaskPage, message: m.Progress) -> None:
@@ -94,7 +96,8 @@ class Calibration:
             return
         record, resource = found
         slowdown = self._slowdown_of(record, resource)
-        self._runs.progressed(message, message.seconds / slowdown)
+        if not record.submitted.parallel:
+            self._runs.progressed(message, message.seconds / slowdown)
         if message.seconds < WORTH_LEARNING_S:
             return
         cut_short = record.preempting or record.cancelling is not None
@@ -107,7 +110,7 @@ class Calibration:
     def finished(self, page: TaskPage, message: m.Finished) -> None:
         """Record the last segment of a task, before the scheduler forgets it."""
         found = self._running(page)
-        whole = len(counted(page.segments)) == 1
+        whole = len(counted(page.segments)) == 1 and not page.spec.parallel
         share = _share(page, message, whole=whole)
         if found is None or not share:
             return
@@ -122,7 +125,10 @@ class Calibration:
             return
         slowdown = self._slowdown_of(record, resource)
         setup = message.set_up + message.transfer_in + message.transfer_out
-        changed = self._runs.finished(message, record.row.type, slowdown, whole=whole)
+        changed = False
+        if not record.submitted.parallel:
+            kind = record.row.type
+            changed = self._runs.finished(message, kind, slowdown, whole=whole)
         self._observe(record, resource, computing / slowdown, setup, replace=changed)
 
     def _expected(

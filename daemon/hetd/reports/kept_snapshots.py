@@ -46,11 +46,12 @@ class KeptSnapshots:
 
         Those that are not known yet, and too many to be looked up now, are among them.
         """
-        continued = {
-            self._journal.live[task].spec.resumes
-            for task in self._journal.live_of.get(owner, ())
-        }
-        needed = continued & set(names)
+        pages = [
+            self._journal.live[task] for task in self._journal.live_of.get(owner, ())
+        ]
+        continued = {page.spec.resumes for page in pages}
+        pieces = {piece.snapshots for page in pages for piece in page.pieces}
+        needed = (continued | pieces) & set(names)
         kept_s = self._config.value.snapshots.kept_s
         if not kept_s:
             return needed

@@ -72,7 +72,8 @@ class SnapshotReports:
         page.refused += len(message.refused)
         page.checkpoint = message.checkpoint
         page.at_risk = 0.0
-        if message.checkpoint.done == 0:
+        part = page.spec.part
+        if message.checkpoint.done == (part.start if part else 0):
             page.snapshot = None  # none was good
         reached = self._learner.work_done(page, page.progress)
         event = e.TaskResumed(TaskId(page.id), message.epoch, reached)

@@ -94,6 +94,7 @@ class WorkerReports:
         self._handlers: dict[type, Callable[[TaskPage, Any], None]] = {
             m.Ready: self._on_ready,
             m.Progress: self._on_progress,
+            m.StripsGiven: self._runtime.give_strips,
             m.Yielded: self._on_yielded,
             m.Finished: self._on_finished,
             m.Failed: self._on_failed,
@@ -666,6 +667,7 @@ def _is_taken(page: TaskPage, message: m.Yielded) -> bool:
 Report = (
     m.Ready
     | m.Progress
+    | m.StripsGiven
     | m.Yielded
     | m.Finished
     | m.Failed

@@ -70,6 +70,11 @@ class EndedTaskRequests:
                 f"task {task} is {page.state}: only ended tasks can be requeued; "
                 f"`hetctl cancel {task}` first"
             )
+        part = page.spec.part
+        if part is not None:
+            raise InputError(
+                f"task {task} is a part of task {part.task}: requeue that one"
+            )
         return page
 
     # ------------------------------------------------------------ delete

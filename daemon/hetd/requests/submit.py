@@ -364,6 +364,8 @@ def _refuse_snapshots(specs: Sequence[m.TaskSpec]) -> None:
     """Refuse tasks that name snapshots to continue from: a requeue names them."""
     if any(spec.resumes for spec in specs):
         raise InputError("resumes: only a requeue from a snapshot may set it")
+    if any(spec.part for spec in specs):
+        raise InputError("part: only hetd may make parts of a task")
 
 
 def _refuse_places(spec: m.TaskSpec) -> None:

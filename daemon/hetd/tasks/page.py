@@ -15,6 +15,7 @@ from libtask.messages import (
     CheckpointRecord,
     LastOutput,
     Order,
+    PartResult,
     ResultInput,
     Segment,
     SnapshotInfo,
@@ -92,6 +93,10 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     """Id of the task that it repeats; 0 for none."""
     begins: float | None = None
     """Time before which it does not begin, while it waits for that."""
+    limit: int | None = None
+    """Iterations after which it stops, as parts of it do the rest; None: all."""
+    pieces: list[PartResult] = []
+    """Results of its completed parts."""
 
     @property
     def state(self) -> State:
@@ -136,6 +141,9 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
         """Reset the progress to that of the newest snapshot."""
         snapshot = self.snapshot
         done, total = (snapshot.done, snapshot.total) if snapshot else (0, None)
+        part = self.spec.part
+        if part is not None:
+            done, total = max(done, part.start), part.total
         self.checkpoint = CheckpointRecord(done, total)
         self.at_risk = 0.0
 
@@ -194,6 +202,8 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             retries=self.spec.retries,
             retried=self.runtime.retried,
             begins=self.begins,
+            part_of=self.spec.part.task if self.spec.part else 0,
+            parts=list(self.runtime.parts),
         )
 
 

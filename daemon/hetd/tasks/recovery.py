@@ -53,6 +53,10 @@ GENERIC = frozenset({"call", COMMAND})
 NO_TASKS: frozenset[TaskId] = frozenset()
 LONGEST_NAME = 1024
 """Characters of an application's path that tell it from others, from the end."""
+MERGE_S = 0.5
+"""Seconds until another worker has loaded a part of a task: with imports, if it is new."""
+FILE_BYTES_PER_S = 500e6
+"""At which the result of a part is written to a file, and read: that of a common SSD."""
 WEIGHTY = 8192
 """Bytes of parameters that take as long to write as all else of a change."""
 
@@ -106,6 +110,10 @@ def submission(
         array=spec.array,
         at_once=spec.at_once,
         weight=_weight(spec),
+        parallel=spec.parallel,
+        merge_s=MERGE_S + 2 * spec.state_bytes / FILE_BYTES_PER_S,
+        part_of=TaskId(spec.part.task) if spec.part else None,
+        start=spec.part.start / spec.part.total if spec.part else 0.0,
     )
 
 

@@ -69,7 +69,7 @@ class Commands:
         device = self._devices[action.resource].spec
         attempt = len(page.segments) + 1  # the one that begins now is not recorded yet
         page.slot = self._slot(page, action.resource)
-        run = m.Run(action.task, action.epoch, device, attempt=attempt, slot=page.slot)
+        run = self._run_again(page, action.epoch, device, attempt)
         follows = action.after is not None
         binding = self._pool.binding(action.task)
         if binding is None or binding.epoch != action.epoch:  # it is not staged
@@ -90,6 +90,9 @@ class Commands:
         preempt = m.Preempt(action.task, action.epoch, action.requeue)
         self._pool.send(action.task, preempt)
         self._watchdog.await_yield(action.task)
+
+    def split(self, action: a.Split) -> None:
+        self._pool.send(action.task, m.Split(action.task, action.epoch, action.limit))
 
     def suspend(self, action: a.Suspend) -> None:
         self.send_signal(
@@ -170,10 +173,29 @@ class Commands:
             device = self._devices[record.resource].spec
             page = self._journal.live[record.id]
             attempt = len(page.segments)
-            run = m.Run(
-                record.id, record.epoch, device, attempt=attempt, slot=page.slot
-            )
+            run = self._run_again(page, record.epoch, device, attempt)
             self._pool.send(record.id, run)
+
+    def _run_again(
+        self, page: TaskPage, epoch: int, device: m.DeviceSpec, attempt: int
+    ) -> m.Run:
+        """Return the command to run a task that its worker has loaded."""
+        return m.Run(
+            page.id,
+            epoch,
+            device,
+            attempt=attempt,
+            slot=page.slot,
+            limit=page.limit,
+            pieces=self._pieces(page),
+        )
+
+    def _pieces(self, page: TaskPage) -> list[m.PartResult]:
+        """List what the parts of a task have done; empty unless all have completed."""
+        if not page.pieces:
+            return []
+        record = self._system.tasks.get(TaskId(page.id))
+        return [] if record is None or record.parts_left else page.pieces
 
     def _slot(self, page: TaskPage, resource: str) -> int | None:
         """Return a free slot of a resource for a command task.
@@ -214,6 +236,8 @@ class Commands:
             slot=page.slot,
             follows=follows,
             inputs=self._journal.inputs.of(page.spec),
+            limit=page.limit,
+            pieces=self._pieces(page),
         )
 
     def _load(self, page: TaskPage, epoch: int) -> m.Stage:

@@ -218,7 +218,7 @@ class Futures:
                 self.runs.append(run)
                 self._running[each.task.id] = run
         for task in ready[:ITEMS]:
-            self._add(task.id, task.row, self._number_of(task), 1.0 - task.progress)
+            self._add(task.id, task.row, self._number_of(task), task.left)
             if task.progress <= 0.0:
                 number = self.numbers[task.id]
                 self.items[number].inputs += self.system.inputs_of(task)

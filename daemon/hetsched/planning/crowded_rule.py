@@ -147,7 +147,7 @@ class CrowdedRule:
         task, system = each.task, ends.system
         until = CHECKPOINT_S
         if task.submitted.strips is not None:
-            until = each.left / max(task.submitted.strips * (1.0 - task.progress), 1.0)
+            until = each.left / max(task.submitted.strips * task.left, 1.0)
         rest = each.alone / max(system.seconds(task.row, here), 1e-9)
         least = self.least_gain * float(2**task.moves) * each.left
         expected = system.fit(task.row).expected

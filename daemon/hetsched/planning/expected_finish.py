@@ -112,7 +112,7 @@ class KnownTimes:
         times: Times = {}
         for name in fit.affinities:
             alone, loads = system.alone(task, name)
-            times[name] = alone * (1.0 - task.progress), loads
+            times[name] = alone * task.left, loads
         return times
 
 
@@ -162,7 +162,7 @@ class ExpectedFinish:
     def prospective(self, task: TaskRecord, name: str) -> Prospective:
         """Return how a waiting task would fare on a usable resource."""
         alone, loads = self.system.alone(task, name)
-        return self._prospective(task, name, alone * (1.0 - task.progress), loads)
+        return self._prospective(task, name, alone * task.left, loads)
 
     def alone_on(self, task: TaskRecord) -> Times:
         """Return when a waiting task would end, and its loads; slowdown is left out."""
@@ -261,7 +261,7 @@ class ExpectedFinish:
             whole, loads = seconds, ()
         factor = self.slowdown(loads, ())
         elapsed = (self.system.now - task.progress_at) / SECOND
-        alone = whole * (1.0 - task.progress) - elapsed / factor
+        alone = whole * task.left - elapsed / factor
         alone = max(alone, OVERDUE * whole, CHECKPOINT_S)
         return RunningTask(task, loads, alone, alone * factor)
 

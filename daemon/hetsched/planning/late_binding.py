@@ -72,7 +72,7 @@ class Chances:
         if whole is None:
             return 0.0
         paced = _pace(task, whole)
-        left = round(paced * (1.0 - task.progress))
+        left = round(paced * task.left)
         end = max(task.progress_at + left, system.now)
         return self._normal(deadline - end, max(left, 1))
 
@@ -93,7 +93,7 @@ def time_elsewhere(task: TaskRecord, system: System, resource: str) -> Nanosecon
     here = task.assigned_to
     costs = Outlook(system, 1.0, 1.0).transfer(task, here, resource)
     costs += until_checkpoint(task, system)
-    return round(expected * (1.0 - system.progress(task)) + costs * SECOND)
+    return round(expected * system.left(task) + costs * SECOND)
 
 
 def until_checkpoint(task: TaskRecord, system: System) -> float:

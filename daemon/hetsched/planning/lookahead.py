@@ -112,7 +112,7 @@ class View:
             if state.queue:
                 for task in state.queue.first(len(state.queue)):
                     lists = self.node.fronts if task.rank < 0 else self.node.queues
-                    lists[r].append(self._add(task, 1.0 - task.progress))
+                    lists[r].append(self._add(task, task.left))
 
     def _add(self, task: TaskRecord, rest: float) -> int:
         item = self._item(task, rest)
@@ -162,7 +162,7 @@ class View:
                 max(arriving - elapsed, 0.0),
                 max(elapsed - arriving, 0.0),
             )
-        rest = max(0.0, 1.0 - task.progress - elapsed / expected)
+        rest = max(0.0, task.left - elapsed / expected)
         number = self._add(task, rest)
         item = self.node.items[number]
         if math.isinf(item.times[r]):  # an avoidance that began after the task

@@ -143,7 +143,7 @@ def _queued(
     system: System, task: TaskRecord, name: str, interpretation: Interpretation
 ) -> Queued[TaskRecord]:
     expected = _expected(system, task, name, interpretation)
-    left = round(expected * (1.0 - task.progress)) if task.progress else expected
+    left = round(expected * task.left) if task.left < 1.0 else expected
     deadline = task.submitted.deadline
     return Queued(task, task.row.type, left, NEVER if deadline is None else deadline)
 
@@ -154,7 +154,7 @@ def _end(
     """Return when a running task is expected to free its slot."""
     name = task.assigned_to
     expected = _expected(system, task, name, interpretation)
-    end = task.progress_at + round(expected * (1.0 - task.progress))
+    end = task.progress_at + round(expected * task.left)
     deadline = task.submitted.deadline
     if deadline is not None and interpretation.cut:
         end = min(end, deadline)

@@ -104,7 +104,7 @@ def _give_up_yielded(event: e.TaskYielded, system: System) -> Iterator[Drop]:
     if not task.bound or task.epoch != event.epoch:
         return  # its worker has lost it: it starts from the beginning, and may wait
     left = {
-        name: round(expected * (1.0 - task.progress))
+        name: round(expected * task.left)
         for name, expected in system.fit(task.row).expected.items()
     }
     best = min(left, key=lambda name: left[name], default=None)

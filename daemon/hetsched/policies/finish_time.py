@@ -4,7 +4,9 @@ As in loesch-2016, a task waits for the resource that fits it best. Beyond the p
 principles, every step weighs its saving against its cost: remaining time on both sides,
 the work that waits there, the time of a move and until the next checkpoint. Where there
 are not too many tasks, the future is simulated by these rules, by the paper's and with
-other first steps, and the steps that end soonest are taken (`planning/lookahead.py`).
+other first steps, and the steps that end soonest are taken (`planning/lookahead.py`). A resource
+for which nothing is left to do gets a part of a running task whose strips are independent
+(`planning/parts.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from hetsched import events as e
 from hetsched.planning.lookahead import Aim, affordable, decide, settles_at
 from hetsched.planning.outlook import Outlook
+from hetsched.planning.parts import share_work
 from hetsched.planning.principles import (
     RULE_A,
     RULE_B,
@@ -23,7 +26,7 @@ from hetsched.planning.principles import (
     enqueue_at_best,
 )
 from hetsched.planning.stealing import running_tasks, steal, waiting_tasks
-from hetsched.policy import Place, Preempt, Wake
+from hetsched.policy import Place, Preempt, Split, Wake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,6 +105,16 @@ class FinishTime:
             yield from self._go_by_rules(system)
         elif not progress or self._tempts(system):
             yield from self._look_ahead(system, budget)
+        yield from self._share(system)
+
+    def _share(self, system: System) -> Iterator[Split | Wake]:
+        """Give idle resources parts of running tasks; of one that starts now, right after."""
+        helpers = _helpers(system)
+        if helpers and any(t.submitted.parallel for t in running_tasks(system)):
+            outlook = Outlook(system, self.caution, self.amortize)
+            yield from share_work(system, outlook, helpers, self.least_gain)
+        if helpers and any(t.submitted.parallel for t in _starting(system)):
+            yield Wake(system.now + 1)
 
     def _tempts(self, system: System) -> bool:
         """Whether a running task seems to be done sooner elsewhere, as it gets on now."""
@@ -245,6 +258,16 @@ def _is_open(system: System) -> bool:
             if any(system.best(t.row) != name for t in state.running.values()):
                 return True
     return False
+
+
+def _starting(system: System) -> list[TaskRecord]:
+    """List the waiting tasks that free slots take now."""
+    return [
+        task
+        for state in system.usable_states()
+        if state.queue and len(state.running) < state.slots
+        for task in state.queue.first(state.slots - len(state.running))
+    ]
 
 
 def _helpers(system: System) -> list[str]:

@@ -97,6 +97,22 @@ class InputValue(Record, frozen=True):
     """Length of the file."""
 
 
+class PartOf(Record, frozen=True):
+    """The task of which a task does the last strips, where it starts, and all iterations."""
+
+    task: Whole
+    start: Whole
+    total: Whole
+
+
+class PartResult(Record, frozen=True):
+    """Iterations that a part has done, and the name of its snapshots, which hold them."""
+
+    snapshots: NameText
+    start: Whole
+    stop: Whole
+
+
 class TaskSpec(Record, frozen=True):
     """A task as submitted: its application, parameters and scheduling options."""
 
@@ -169,6 +185,10 @@ class TaskSpec(Record, frozen=True):
     """Maximum number of members of its array that run at once; 0: any number."""
     resumes: NameText = ""
     """Name of the snapshots of an ended task that it continues; set by a requeue only."""
+    parallel: bool = False
+    """Whether its strips are independent, so that several resources may do them at once."""
+    part: PartOf | None = None
+    """Position in the task of which it is a part; set by hetd only."""
 
     @property
     def origin(self) -> str:
@@ -422,6 +442,10 @@ class TaskInfo(Record, frozen=True):
     retried: int = 0
     begins: float | None = None
     """Time before which it does not begin (epoch seconds), while it waits for that."""
+    part_of: int = 0
+    """The task whose last strips it does, as a part of it; 0: none."""
+    parts: list[int] = []
+    """The parts that were made of it."""
 
 
 class AvoidedPair(Record, frozen=True):

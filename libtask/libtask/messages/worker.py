@@ -10,6 +10,7 @@ from libtask.messages.base import (
     MAX_RESOURCES,
     MAX_TASKS,
     TRACE_BYTES,
+    Amount,
     Message,
     NameText,
     Seconds,
@@ -23,6 +24,7 @@ from libtask.messages.records import (
     DeviceSpec,
     InputValue,
     LastOutput,
+    PartResult,
     TaskSpec,
 )
 
@@ -72,6 +74,14 @@ class Stage(Message, frozen=True):
     """Results of other tasks, to be put into the parameters."""
 
 
+class Split(Message, frozen=True):
+    """Give up the strips from this share of the iterations on; answer with `StripsGiven`."""
+
+    task: Whole
+    epoch: Whole
+    limit: Amount
+
+
 class Run(Message, frozen=True):
     """Run the staged or preempted task on this device now.
 
@@ -95,6 +105,10 @@ class Run(Message, frozen=True):
     strip: Whole | None = None
     """First strip's size, from the estimates; None: start with the smallest."""
     inputs: list[InputValue] = []
+    limit: Whole | None = None
+    """Iterations after which to yield, or for a part to finish; None: all."""
+    pieces: list[PartResult] = []
+    """Results of all parts of the task, to be merged at the limit; empty: not all are there."""
 
 
 class Preempt(Message, frozen=True):
@@ -231,6 +245,17 @@ class SegmentTotals(Message, frozen=True, kw_only=True):
     log_end: Whole = 0
 
 
+class StripsGiven(Message, frozen=True):
+    """The running task ends before `start`: another worker may do the rest up to `stop`."""
+
+    task: Whole
+    epoch: Whole
+    start: Whole
+    stop: Whole
+    """Equal to `start`: no strips were left to give."""
+    total: Whole
+
+
 class Yielded(SegmentTotals, frozen=True):
     """The task stopped at a checkpoint; its device memory is free."""
 
@@ -329,6 +354,7 @@ FromWorker = (
     | Leaving
     | Ready
     | Progress
+    | StripsGiven
     | Yielded
     | Finished
     | Reports
@@ -347,6 +373,7 @@ ToWorker = (
     | Stage
     | Run
     | Preempt
+    | Split
     | Abort
     | Recall
     | Retire

@@ -8,7 +8,7 @@ due. Workers use them; they do not use sockets or daemons.
 from libtask.snapshots.file import Identity, Snapshot, SnapshotError
 from libtask.snapshots.folder import Refused, SnapshotFolder
 from libtask.snapshots.interval import SnapshotInterval
-from libtask.snapshots.state import Packed, pack, put_back
+from libtask.snapshots.state import Packed, other_with, pack, put_back
 
 __all__ = [
     "Identity",
@@ -18,6 +18,7 @@ __all__ = [
     "SnapshotError",
     "SnapshotFolder",
     "SnapshotInterval",
+    "other_with",
     "pack",
     "put_back",
 ]

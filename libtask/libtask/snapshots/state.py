@@ -7,6 +7,7 @@ tuple) see the state too.
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
 import sys
@@ -69,6 +70,20 @@ def put_back(task: Task, packed: Packed) -> None:
     attributes = [unpickler.load() for _ in range(count)]
     for name, saved in attributes:
         setattr(task, name, _merged(getattr(task, name, None), saved))
+
+
+def other_with(task: Task, packed: Packed) -> Task:
+    """Return a shallow copy of a task that has the packed state, in arrays of its own.
+
+    Raises:
+        Exception: the values cannot be unpickled here.
+
+    """
+    other = copy.copy(task)
+    unpickler = _Unpickler(io.BytesIO(packed.values), packed.arrays)
+    for _ in range(unpickler.load()):
+        setattr(other, *unpickler.load())
+    return other
 
 
 def _merged(loaded: Any, saved: Any) -> Any:

@@ -6,15 +6,25 @@ is polled at most once a millisecond.
 
 from __future__ import annotations
 
+import math
 import signal
 from typing import TYPE_CHECKING
 
 from libtask.faultpoints import reach
-from libtask.messages import Abort, Preempt, Progress, Signal, TakeSnapshot
+from libtask.messages import (
+    Abort,
+    Preempt,
+    Progress,
+    Signal,
+    Split,
+    StripsGiven,
+    TakeSnapshot,
+)
 from libtask.worker.execution import NANOSECONDS, Measures, StopRequest
 from libtask.worker.snapshot_writer import no_snapshot
 
 if TYPE_CHECKING:
+    from libtask.messages import FromDaemon
     from libtask.worker.execution import Execution, RunCheckpoint
     from libtask.worker.link import Link
     from libtask.worker.segment_output import SegmentOutput
@@ -38,19 +48,22 @@ class CheckpointHook:
         task: the task's id.
         epoch: the epoch of its run.
         output: the output of its segment.
-        keeping: its snapshots; None: it has none.
+        current: its snapshots; None: it has none.
+        part_granule: see `Task.part_granule`.
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  what one run has
         self,
         link: Link,
         task: int,
         epoch: int,
         output: SegmentOutput,
         current: TaskSnapshots | None = None,
+        part_granule: int = 1,
     ) -> None:
         self._link = link
+        self._part_granule = part_granule
         self._snapshots = current
         self._output = output
         self._task = task
@@ -111,15 +124,24 @@ class CheckpointHook:
                 return StopRequest.PREEMPT
             if isinstance(message, Abort) and self._is_for_this_run(message):
                 return StopRequest.ABANDON
-            if isinstance(message, TakeSnapshot):
-                self._want_snapshot(message)
-            elif isinstance(message, Signal):
-                self._signal_command(message)
-            elif not isinstance(message, Preempt):
-                self._link.defer(message)
+            self._handle(message)
         if self._link.connections != self._connections:
             self._restart()
         return None
+
+    def _handle(self, message: FromDaemon) -> None:
+        """Follow a command that does not stop the task, or leave it to the worker."""
+        match message:
+            case TakeSnapshot():
+                self._want_snapshot(message)
+            case Split():
+                self._give_strips(message)
+            case Signal():
+                self._signal_command(message)
+            case Preempt():
+                pass  # an old one
+            case _:
+                self._link.defer(message)
 
     def _want_snapshot(self, message: TakeSnapshot) -> None:
         if not self._is_for_this_run(message):
@@ -128,6 +150,19 @@ class CheckpointHook:
             self._link.send(no_snapshot(self._task, self._epoch))
         else:
             self._snapshots.wanted = True
+
+    def _give_strips(self, message: Split) -> None:
+        """Give up strips that are not drawn yet; nothing if no part could be kept."""
+        if not self._is_for_this_run(message):
+            return
+        total = self._checkpoint.total or 0
+        given = range(total, total)
+        if self._snapshots is not None:
+            first = math.ceil(message.limit * total)
+            given = self._checkpoint.give_up(first, self._part_granule)
+        answer = StripsGiven(self._task, self._epoch, given.start, given.stop, total)
+        self._link.send(answer)
+        reach("strips.given")
 
     def _note_requeue(self, message: Preempt) -> None:
         context = self._checkpoint.context
@@ -146,7 +181,7 @@ class CheckpointHook:
             execution.resume()
 
     def _is_for_this_run(
-        self, message: Preempt | Abort | TakeSnapshot | Signal
+        self, message: Preempt | Abort | Split | TakeSnapshot | Signal
     ) -> bool:
         return message.task == self._task and message.epoch == self._epoch
 

@@ -63,7 +63,8 @@ class LoadedTask:
         total = app.total()
         if total is not None:
             total = operator.index(total)  # msgspec does not encode NumPy's integers
-        record = CheckpointRecord(order.checkpoint.done, total, order.checkpoint.extra)
+        start = order.spec.part.start if order.spec.part else order.checkpoint.done
+        record = CheckpointRecord(start, total, order.checkpoint.extra)
         version = version_of(app_class)
         name = order.snapshots
         return cls(order.task, order.epoch, order.spec, app, record, version, name)

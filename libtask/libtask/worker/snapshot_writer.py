@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.apps import machine_memory
+from libtask.errors import TaskFailedError
 from libtask.faultpoints import reach
 from libtask.messages import (
     CheckpointRecord,
@@ -31,6 +32,7 @@ from libtask.snapshots import (
     SnapshotError,
     SnapshotFolder,
     SnapshotInterval,
+    other_with,
     pack,
     put_back,
 )
@@ -39,7 +41,7 @@ from libtask.worker.execution import NANOSECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.messages import Stage
+    from libtask.messages import PartResult, Stage
     from libtask.worker.execution import Measures, RunCheckpoint
     from libtask.worker.link import Link
     from libtask.worker.loaded_task import LoadedTask
@@ -198,7 +200,7 @@ class TaskSnapshots:
         """
         found, refused = self._folder.newest(self._owner, self._use)
         if found is None and self._loaded.spec.resumes:
-            found, others = self._newest_of_ended(self._loaded.spec.resumes)
+            found, others = self._newest_of(self._loaded.spec.resumes, self._use)
             refused += others
         texts = [cut(str(each)) for each in refused[-REFUSED_TOLD:]]
         for text in texts:
@@ -211,11 +213,35 @@ class TaskSnapshots:
             )
         return Resumed(loaded.task, loaded.epoch, stands, texts)
 
-    def _newest_of_ended(self, name: str) -> tuple[Snapshot | None, list[Refused]]:
+    def _newest_of(
+        self, name: str, use: Callable[[Snapshot], None]
+    ) -> tuple[Snapshot | None, list[Refused]]:
+        """Return the newest valid snapshot of another task, by the name of its folder."""
         task = int(name.partition("-")[0])
         owner = dataclasses.replace(self._owner, name=name, task=task)
         folder = SnapshotFolder(Path(self._root, name), machine_memory())
-        return folder.newest(owner, self._use)
+        return folder.newest(owner, use)
+
+    def merge(self, piece: PartResult) -> None:
+        """Let the task take in what a part of it has done.
+
+        Raises:
+            TaskFailedError: there is no valid snapshot of the end of the part.
+
+        """
+        loaded = self._loaded
+
+        def use(snapshot: Snapshot) -> None:
+            done = (snapshot.checkpoint.done, snapshot.checkpoint.total)
+            if done != (piece.stop, loaded.record.total):
+                raise SnapshotError(f"it holds {done[0]} of {done[1]} iterations")
+            other = other_with(loaded.app, snapshot.packed)
+            loaded.app.merge(other, range(piece.start, piece.stop))
+
+        found, refused = self._newest_of(piece.snapshots, use)
+        if found is None:
+            why = "; ".join(str(each) for each in refused) or "there is none"
+            raise TaskFailedError(f"the result of a part cannot be read: {cut(why)}")
 
     def _use(self, snapshot: Snapshot) -> None:
         """Restore the task's state from a snapshot.
@@ -250,10 +276,10 @@ class TaskSnapshots:
 
 def _remaining_s(measures: Measures, checkpoint: RunCheckpoint) -> float | None:
     """Estimate the remaining computing time from this segment; None: unknown."""
-    if checkpoint.total is None or not measures.iterations:
+    if checkpoint.end is None or not measures.iterations:
         return None
     each_ns = measures.computing_ns / measures.iterations
-    return (checkpoint.total - checkpoint.done) * each_ns / NANOSECONDS
+    return (checkpoint.end - checkpoint.done) * each_ns / NANOSECONDS
 
 
 def _one_line(error: BaseException) -> str:

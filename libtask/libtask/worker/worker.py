@@ -26,7 +26,7 @@ from libtask.commands.context import CommandContext
 from libtask.devices.null import NullDevice
 from libtask.documents import ALL_CORES
 from libtask.endpoint import launcher_folder
-from libtask.errors import DeviceError
+from libtask.errors import DeviceError, TaskFailedError
 from libtask.faultpoints import reach
 from libtask.inputs import put_in
 from libtask.messages import (
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from libtask.devices import Device
-    from libtask.messages import FromDaemon, Message
+    from libtask.messages import FromDaemon, Message, PartResult
     from libtask.task import Task
     from libtask.worker.execution import Outcome
     from libtask.worker.imported_code import ImportedCode
@@ -326,6 +326,7 @@ class Worker:
             loaded.epoch,
             self._output,
             self._snapshot_writer.current,
+            loaded.app.part_granule() if loaded.spec.parallel else 1,
         )
         execution = Execution(implementation, loaded.app, device, checkpoint, hook)
         self._measures = execution.measures
@@ -342,7 +343,10 @@ class Worker:
         finally:
             self._runs_on = ""
             hook.leave()
-        self._report(loaded, execution, outcome, hook)
+        if isinstance(outcome, Completed) and _is_shared(loaded, checkpoint):
+            self._end_share(loaded, execution, order.pieces)
+        else:
+            self._report(loaded, execution, outcome, hook)
 
     def _checkpoint(self, loaded: LoadedTask, order: Run) -> RunCheckpoint:
         """Return the checkpoint at which the task continues, with its strip sizer."""
@@ -358,7 +362,9 @@ class Worker:
                 self._link.wait_for,
                 _cores(loaded.spec.cores),
             )
-        return RunCheckpoint(loaded.record, sizer, context)
+        checkpoint = RunCheckpoint(loaded.record, sizer, context)
+        checkpoint.limit = order.limit
+        return checkpoint
 
     def _report(
         self,
@@ -377,6 +383,30 @@ class Worker:
             case Abandoned():
                 account = self._output.account(execution.measures)
                 self._end(Aborted(task=loaded.task, epoch=loaded.epoch, **account))
+
+    def _end_share(
+        self, loaded: LoadedTask, execution: Execution, pieces: list[PartResult]
+    ) -> None:
+        """End a part, or a task whose last strips its parts do.
+
+        A part leaves its result in its snapshots. The task merges the pieces if all are
+        there, and otherwise yields until they are.
+        """
+        checkpoint, snapshots = execution.checkpoint, self._snapshot_writer.current
+        loaded.record = checkpoint.record()
+        if loaded.spec.part is not None:
+            own_page.enter(Phase.SAVING)
+            if not self._snapshot_writer.snapshot(loaded):
+                raise TaskFailedError("the result of a part cannot be written")
+            totals = self._output.account(execution.measures)
+            self._end(Finished(task=loaded.task, epoch=loaded.epoch, **totals))
+        elif not pieces or snapshots is None:
+            self._yield_task(loaded, execution)
+        else:
+            for piece in pieces:
+                snapshots.merge(piece)
+            checkpoint.take_back()
+            self._finish(loaded, execution)
 
     def _finish(self, loaded: LoadedTask, execution: Execution) -> None:
         own_page.enter(Phase.SAVING)
@@ -509,6 +539,11 @@ class Worker:
 
     def _now(self) -> float:
         return time.monotonic()
+
+
+def _is_shared(loaded: LoadedTask, checkpoint: RunCheckpoint) -> bool:
+    """Return whether others do some of the strips of a task that has done its own."""
+    return loaded.spec.part is not None or checkpoint.end != checkpoint.total
 
 
 def _cores(needed: int) -> int:

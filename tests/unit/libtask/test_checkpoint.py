@@ -96,3 +96,35 @@ def test_a_strip_too_short_to_time_is_no_division_by_zero() -> None:
     sizer.measured(1, 0)
 
     assert sizer.size == GROWTH
+
+
+def test_given_up_strips_are_not_drawn() -> None:
+    checkpoint = Checkpoint(CheckpointRecord(0, 20), StripSizer(1, fixed=3))
+    strips = checkpoint.strips()
+    first = next(strips)
+
+    given = checkpoint.give_up(10, granule=4)
+
+    assert [first, *strips] == [range(3 * n, 3 * n + 3) for n in range(4)]
+    assert given == range(12, 20)
+    assert checkpoint.complete
+
+
+def test_strips_that_are_drawn_are_not_given_up() -> None:
+    checkpoint = Checkpoint(CheckpointRecord(0, 10), StripSizer(1, fixed=7))
+    next(checkpoint.strips())
+
+    assert checkpoint.give_up(2, granule=1) == range(7, 10)
+    assert not checkpoint.give_up(2, granule=8)
+    assert checkpoint.limit == 7
+
+
+def test_what_others_did_counts_once_it_is_merged() -> None:
+    checkpoint = Checkpoint(CheckpointRecord(0, 10), StripSizer(1, fixed=5))
+    checkpoint.give_up(5, granule=1)
+    list(checkpoint.strips())
+
+    checkpoint.take_back()
+
+    assert checkpoint.record() == CheckpointRecord(10, 10)
+    assert checkpoint.complete

@@ -290,6 +290,8 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("after any end of", ", ".join(str(task) for task in info.after_any)),
         ("after a failure of", ", ".join(str(task) for task in info.after_notok)),
         ("job", info.job),
+        ("part of", str(info.part_of) if info.part_of else ""),
+        ("parts", ", ".join(str(task) for task in info.parts)),
         ("takes results of", ", ".join(str(each.task) for each in info.inputs)),
         ("kinds", ", ".join(info.kinds)),
         ("submitted", iso(info.submitted)),

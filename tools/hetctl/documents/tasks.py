@@ -211,6 +211,12 @@ class Task(TypedDict):
         Id | None, Meta(description="the first task of its submission")
     ]
     requeued: Annotated[Id | None, Meta(description="the task that it repeats")]
+    part_of: Annotated[
+        Id | None, Meta(description="the task whose last strips it does, as a part")
+    ]
+    parts: Annotated[
+        list[Id], Meta(description="tasks that do some of its strips at the same time")
+    ]
     orders: Annotated[
         list[OrderPart],
         Meta(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hetsched.planning.batch.arrays import Floats
     from hetsched.planning.batch.problem import Links, Problem
 
-Piece: TypeAlias = tuple[float, float, float]
+PartResult: TypeAlias = tuple[float, float, float]
 """Start, finish, rate."""
 
 NO_PIECES = np.empty((0, 3))
@@ -27,8 +27,8 @@ class Network:
         self.links = links
         self._ingress = [Profile.constant(rate) for rate in links.ingress]
         self._egress = [Profile.constant(rate) for rate in links.egress]
-        into: defaultdict[int, list[Piece]] = defaultdict(list)
-        out_of: defaultdict[int, list[Piece]] = defaultdict(list)
+        into: defaultdict[int, list[PartResult]] = defaultdict(list)
+        out_of: defaultdict[int, list[PartResult]] = defaultdict(list)
         for each in links.promised:
             into[each.responder].append((each.start, each.finish, each.rate))
             out_of[each.requester].append((each.start, each.finish, each.rate))
@@ -86,7 +86,9 @@ class Network:
         return np.array([[start, end, rate]])
 
 
-def _promise(left: list[Profile], used: dict[int, list[Piece]], limits: Floats) -> None:
+def _promise(
+    left: list[Profile], used: dict[int, list[PartResult]], limits: Floats
+) -> None:
     """Take what earlier batches hold, all pieces of a link at once."""
     for host, pieces in used.items():
         if np.isfinite(limits[host]):

@@ -252,7 +252,7 @@ def _arrays_of(task: TaskRecord, system: System, node: NodeArrays) -> TaskArrays
             shared[place, number] = node.shared[load.shared]
             demand[place, number] = load.demand
             bound[place, number] = load.bound
-    rest = max(1.0 - task.progress, 1e-9)
+    rest = max(task.left, 1e-9)
     return TaskArrays(
         np.array([alone * rest for alone, _ in found]), shared, demand, bound
     )
