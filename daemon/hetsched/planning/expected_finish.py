@@ -86,7 +86,7 @@ class KnownTimes:
     """Times of waiting tasks, remembered from one reaction to the next.
 
     They change with the estimates and the usable resources, which make another `Fit`, with
-    the task's progress, and with the learned loads.
+    what is left of the task, and with the learned loads.
     """
 
     version: int = 0
@@ -98,14 +98,14 @@ class KnownTimes:
         """Return the times of a waiting task."""
         fit = system.fit(task.row)
         found = self.times.get(task.id)
-        if found is not None and found[0] is fit and found[1] == task.progress:
+        if found is not None and found[0] is fit and found[1] == task.left:
             return found[2]
         made = self._made(task, system, fit)
         if (
             len(self.times) >= KEPT
         ):  # one by one: to drop all at once takes milliseconds
             self.times.popitem(last=False)
-        self.times[task.id] = (fit, task.progress, made)
+        self.times[task.id] = (fit, task.left, made)
         return made
 
     def _made(self, task: TaskRecord, system: System, fit: Fit) -> Times:
