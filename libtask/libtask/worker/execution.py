@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from libtask.checkpoint import Checkpoint, StripSizer
 from libtask.errors import DeviceError, TaskFailedError
 from libtask.phase import Phase, own_page
+from libtask.worker.compile_time import compiled_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -96,11 +97,14 @@ class RunCheckpoint(Checkpoint):
         """Iterations drawn since the last checkpoint."""
         self.loop_began_ns = 0
         """Earliest start of the first strip (`time.perf_counter_ns`); 0: not yet."""
+        self.compiled_before_ns = 0
+        """Time of all compilations before that."""
 
     def strips(self, granule: int = 1) -> Iterator[range]:
         """Draw strips as `Checkpoint.strips` does; raise an error for a missing yield."""
         if not self.loop_began_ns:
             self.loop_began_ns = time.perf_counter_ns()
+            self.compiled_before_ns = compiled_ns()
             own_page.enter(Phase.FIRST_STRIP)
         for strip in super().strips(granule):
             if self.drawn_iterations:
@@ -140,7 +144,8 @@ class Measures:
         last_strip_at_ns: end of the last finished strip since the Unix epoch.
         transfer_in: seconds copying to the device.
         transfer_out: seconds copying back.
-        set_up: seconds from the start to the first strip, without copying.
+        set_up: seconds from the start to the first strip, and those of compiling later,
+            without copying.
         cpu_began_ns: the process's CPU time when the execution began.
 
     """
@@ -202,6 +207,8 @@ class Execution:
         self._copied_before = (device.transfer_in, device.transfer_out)
         self._accounted_ns = 0
         self._epoch_ns = 0
+        self._compiled_ns = 0
+        """Time of compilations that has been accounted for."""
         self._paused = False
         self._suspended_ns = 0
 
@@ -218,6 +225,7 @@ class Execution:
         self._epoch_ns = time.time_ns() - began_ns
         self._accounted_ns = began_ns
         own_page.enter(Phase.SETTING_UP)
+        self._take_compiled_ns()
         generator: Any = self._start(self._task, self._device, self.checkpoint)
         if not hasattr(generator, "throw"):
             raise TaskFailedError(
@@ -288,11 +296,18 @@ class Execution:
     def _note_first_strip(self, began_ns: int) -> None:
         loop_began_ns = self.checkpoint.loop_began_ns or began_ns
         self._accounted_ns = loop_began_ns
+        if self.checkpoint.loop_began_ns:
+            self._compiled_ns = self.checkpoint.compiled_before_ns
         copied = self._device.transfer_in - self._copied_before[0]
         waited = (loop_began_ns - began_ns) / NANOSECONDS
         self.measures.transfer_in = copied
         self.measures.set_up = max(0.0, waited - copied)
         self.measures.first_strip_at_ns = self._epoch_ns + loop_began_ns
+
+    def _take_compiled_ns(self) -> int:
+        """Return the time of compilations since the last call."""
+        before, self._compiled_ns = self._compiled_ns, compiled_ns()
+        return self._compiled_ns - before
 
     def _reach_checkpoint(self) -> StopRequest | None:
         """Account for the strip just enqueued, then call the checkpoint callback."""
@@ -334,11 +349,13 @@ class Execution:
         """Account for a finished strip, timed from the end of the previous one."""
         self.resume()
         now = time.perf_counter_ns()
-        elapsed = now - self._accounted_ns
+        compiled = self._take_compiled_ns()
+        elapsed = now - self._accounted_ns - compiled
         self._accounted_ns = now
         self.checkpoint.done += iterations
         self.checkpoint.sizer.measured(iterations, elapsed)
         measures = self.measures
+        measures.set_up += compiled / NANOSECONDS
         measures.strips += 1
         if measures.strips == 1:
             own_page.compute()
