@@ -7,6 +7,7 @@ computing, a short first run would make the application look thousands of times 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 _listener: Any = None
@@ -21,8 +22,7 @@ def compiled_ns() -> int:
     if _listener is None:
         if "numba" not in sys.modules:
             return 0
-        from numba.core import event
-
+        event: Any = import_module("numba.core.event")
         _listener = event.TimingListener()
         event.register("numba:compile", _listener)
     return int(1e9 * _listener.duration) if _listener.done else 0
