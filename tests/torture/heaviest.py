@@ -252,7 +252,7 @@ def _fields(kind: Any, style: Style) -> dict[str, Any]:
     if kind is m.TaskSpec:
         made |= {"kinds": ["cpu", "gpu"], "resources": [], "overrun": "stop"}
         made |= {"deadline_s": 1e6, "priority": 1, "hold": False, "work": 1.0}
-        made["resumes"] = ""  # only hetd sets it
+        made |= {"resumes": "", "part": None}  # only hetd sets them
         few = list(style.ids[: int(style.share * DEPENDENCIES_EACH)])
         made["after"] = few
         made["inputs"] = [{"task": task, "places": PLACES} for task in few]
