@@ -24,5 +24,6 @@ def compiled_ns() -> int:
             return 0
         event: Any = import_module("numba.core.event")
         _listener = event.TimingListener()
-        event.register("numba:compile", _listener)
+        # held from the lookup of a compiled version on disk to its storing there
+        event.register("numba:compiler_lock", _listener)
     return int(1e9 * _listener.duration) if _listener.done else 0
