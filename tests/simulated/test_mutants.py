@@ -25,7 +25,7 @@ from libtask import messages as m
 from torture.simulation.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 Patch: TypeAlias = pytest.MonkeyPatch
 
@@ -119,12 +119,23 @@ MUTANTS: list[Callable[[Patch], None]] = [
 ]
 
 
+@pytest.fixture
+def silence() -> Iterator[None]:
+    """Log nothing meanwhile.
+
+    Not by patching the manager of loggers, which leaves what loggers remember of it.
+    """
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("silence")
 @pytest.mark.timeout(900)  # up to 100 seeds, on a machine that may be busy
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_mutant_is_noticed(
     mutant: Callable[[Patch], None], monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
     mutant(monkeypatch)
 
     assert any(Run(seed, EVENTS).go().found for seed in range(SEEDS))

@@ -162,7 +162,6 @@ class CheckpointHook:
             given = self._checkpoint.give_up(first, self._part_granule)
         answer = StripsGiven(self._task, self._epoch, given.start, given.stop, total)
         self._link.send(answer)
-        reach("strips.given")
 
     def _note_requeue(self, message: Preempt) -> None:
         context = self._checkpoint.context
