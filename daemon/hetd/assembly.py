@@ -28,7 +28,7 @@ from hetd.reports.snapshots import SnapshotReports
 from hetd.reports.worker_reports import WorkerReports
 from hetd.requests import Service
 from hetd.requests.ended_tasks import EndedTaskRequests
-from hetd.requests.explain import ExplainRequests
+from hetd.requests.explain import EstimateRequests, ExplainRequests, ProspectMessages
 from hetd.requests.idempotency import IdempotencyKeys
 from hetd.requests.listing import ListRequests
 from hetd.requests.models import ModelRequests
@@ -222,6 +222,8 @@ def make_service(parts: Parts, store: Store, subscriptions: Subscriptions) -> Se
         rights=rights,
         quota=quota,
     )
+    system = parts.scheduler.system
+    prospects = ProspectMessages(system, parts.estimates, parts.health)
     return Service(
         lifecycle=parts.lifecycle,
         store=store,
@@ -231,10 +233,9 @@ def make_service(parts: Parts, store: Store, subscriptions: Subscriptions) -> Se
         submission=submission,
         past=EndedTaskRequests(journal, parts.pool, rights, submission),
         tasks=_task_requests(parts, rights),
-        explanation=ExplainRequests(
-            parts.scheduler, parts.estimates, parts.pool, parts.health, rights
-        ),
-        listing=ListRequests(journal, rights, parts.estimates, parts.scheduler.system),
+        explanation=ExplainRequests(parts.scheduler, prospects, parts.pool, rights),
+        estimates=EstimateRequests(parts.scheduler, prospects, submission),
+        listing=ListRequests(journal, rights, parts.estimates, system),
         status=_status_requests(parts, store, subscriptions, rights),
         models=_model_requests(parts, rights),
         resources=_resource_requests(parts, notes, rights),

@@ -374,6 +374,18 @@ class SchedulerState:
             self.system.graphs.add(task, before)
         return task
 
+    def draft(self, event: TaskSubmitted) -> TaskRecord:
+        """Return the record that a task would have, without accepting the task."""
+        task = TaskRecord(
+            id=event.task,
+            row=self._row(event, event.resources),
+            submitted=event,
+            arrival=self.system.now,
+            sequence=self._sequence + 1,
+        )
+        self.update_row(task)
+        return task
+
     def current(self, task_id: TaskId, epoch: int) -> TaskRecord | None:
         """Return the task that a worker holds; None where the epoch is an old one."""
         task = self.system.tasks.get(task_id)

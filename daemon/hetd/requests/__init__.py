@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hetd.lifecycle import Lifecycle
     from hetd.requests.ended_tasks import EndedTaskRequests
-    from hetd.requests.explain import ExplainRequests
+    from hetd.requests.explain import EstimateRequests, ExplainRequests
     from hetd.requests.idempotency import IdempotencyKeys
     from hetd.requests.listing import ListRequests
     from hetd.requests.models import ModelRequests
@@ -52,6 +52,7 @@ class Service:
         past: EndedTaskRequests,
         tasks: TaskRequests,
         explanation: ExplainRequests,
+        estimates: EstimateRequests,
         listing: ListRequests,
         status: StatusRequests,
         models: ModelRequests,
@@ -72,6 +73,7 @@ class Service:
             m.DeleteTasks: past.forget,
             m.ListTasks: listing.list_tasks,
             m.Explain: explanation.explain,
+            m.Estimate: estimates.estimate,
             m.Control: tasks.control,
             m.Amend: tasks.amend,
             m.Migrate: tasks.migrate,

@@ -1,4 +1,4 @@
-"""Explain why a task is where it is, and when it would start and end elsewhere."""
+"""Explain where a task is, and estimate when it would start and end elsewhere."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from typing import TYPE_CHECKING
 
 from hetd.requests.policies import policy_name
 from hetsched.ids import TaskId
-from hetsched.planning.explain import RESOURCE_LOST, explain
+from hetsched.planning.explain import RESOURCE_LOST, estimate, explain
 from hetsched.tasks import State
 from libtask import messages as m
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hetd.devices.health import Health
     from hetd.requests.permissions import Permissions
+    from hetd.requests.submit import SubmitRequests
     from hetd.transport.router import Peer
     from hetd.workers.pool import WorkerPool
     from hetsched.estimates.table import EstimateTable
     from hetsched.planning.explain import Prospect
     from hetsched.scheduler import Scheduler
+    from hetsched.system import System
     from hetsched.tasks import TaskRecord
 
 
@@ -27,16 +31,14 @@ class ExplainRequests:
     def __init__(
         self,
         scheduler: Scheduler,
-        estimates: EstimateTable,
+        prospects: ProspectMessages,
         pool: WorkerPool,
-        health: Health,
         rights: Permissions,
     ) -> None:
         self._scheduler = scheduler
         self._system = scheduler.system
-        self._estimates = estimates
+        self._prospects = prospects
         self._pool = pool
-        self._health = health
         self._rights = rights
 
     def explain(self, peer: Peer, request: m.Explain) -> m.Explained:
@@ -64,7 +66,7 @@ class ExplainRequests:
             found.rule,
             system.objective,
             record.resource,
-            [self._prospect(record, each) for each in found.prospects],
+            self._prospects.of(record, found.prospects),
         )
 
     def _lack_of_worker(self, record: TaskRecord) -> str:
@@ -84,6 +86,46 @@ class ExplainRequests:
             pid = workers.hung_launcher
             return f"{waits}: its owner's launcher, process {pid}, hangs; a submit replaces it"
         return waits
+
+
+class EstimateRequests:
+    """Handles requests to estimate a task that is not submitted."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        prospects: ProspectMessages,
+        submission: SubmitRequests,
+    ) -> None:
+        self._scheduler = scheduler
+        self._prospects = prospects
+        self._submission = submission
+
+    def estimate(self, peer: Peer, request: m.Estimate) -> m.Estimated:
+        system = self._scheduler.system
+        described = self._submission.draft(peer, request.task)
+        record = self._scheduler.state.draft(described)
+        return m.Estimated(
+            request.request,
+            policy_name(self._scheduler),
+            system.objective,
+            self._prospects.of(record, estimate(system, record)),
+        )
+
+
+class ProspectMessages:
+    """Writes prospects as messages, with how sure they are and why a resource is lost."""
+
+    def __init__(
+        self, system: System, estimates: EstimateTable, health: Health
+    ) -> None:
+        self._system = system
+        self._estimates = estimates
+        self._health = health
+
+    def of(self, record: TaskRecord, prospects: Iterable[Prospect]) -> list[m.Prospect]:
+        """Return the messages for the prospects of a task."""
+        return [self._prospect(record, each) for each in prospects]
 
     def _prospect(self, record: TaskRecord, each: Prospect) -> m.Prospect:
         resource = self._system.resources[each.resource]

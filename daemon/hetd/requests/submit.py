@@ -11,7 +11,7 @@ from hetd.requests.resources import resource_named
 from hetd.requests.slices import ReadBudget
 from hetd.tasks.dependencies import EndedTask, ended_task
 from hetd.tasks.equal_specs import EqualSpecs
-from hetd.tasks.page import CONTINUABLE
+from hetd.tasks.page import CONTINUABLE, TaskPage
 from hetsched.state import dependency_ended
 from libtask import messages as m
 from libtask.errors import InputError, NotAllowedError
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from hetd.requests.storage_quota import StorageQuota
     from hetd.runtime import Runtime
     from hetd.tasks.journal import Journal
-    from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
     from hetd.workers.pool import WorkerPool
+    from hetsched import events as e
 
 
 GIB = 1 << 30
@@ -100,6 +100,18 @@ class SubmitRequests:
         self._runtime.submit(pages, ended)
         ids = [page.id for page in pages]
         return m.Submitted(request.request, ids, launcher)
+
+    def draft(self, peer: Peer, spec: m.TaskSpec) -> e.TaskSubmitted:
+        """Check a task as a submit does, and describe it to the scheduler.
+
+        Raises:
+            InputError, NotAllowedError: as for a submit; its dependencies are not checked.
+
+        """
+        self._check_all(peer, [spec])
+        self._demand_room(peer.uid, [spec])
+        page = TaskPage(0, peer.uid, spec, self._clock.wall())
+        return self._runtime.submission(page)
 
     def _demand_free(self, peer: Peer, request: m.Submit) -> None:
         """Refuse a submit that names a worker which cannot run it."""

@@ -61,8 +61,20 @@ class Explanation:
 def explain(system: System, task: TaskRecord) -> Explanation:
     """Explain where a task is."""
     before = _count_before(system, task)
-    prospects = [prospect(system, task, name, before) for name in system.resources]
-    return Explanation(_why(system, task, before), _rule(task), prospects)
+    return Explanation(
+        _why(system, task, before), _rule(task), _prospects(system, task, before)
+    )
+
+
+def estimate(system: System, task: TaskRecord) -> list[Prospect]:
+    """Estimate the prospects of a task that is not submitted: behind all that waits."""
+    return _prospects(system, task, Counter())
+
+
+def _prospects(
+    system: System, task: TaskRecord, before: Counter[Row]
+) -> list[Prospect]:
+    return [prospect(system, task, name, before) for name in system.resources]
 
 
 def _count_before(system: System, task: TaskRecord) -> Counter[Row]:

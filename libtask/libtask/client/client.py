@@ -40,6 +40,7 @@ from libtask.messages import (
     MAX_TASKS,
     DeviceInfo,
     DeviceList,
+    Estimated,
     Explained,
     Registered,
     TaskInfo,
@@ -184,11 +185,41 @@ class Client(ControlRequests):
             InputError: a parameter, option or input is invalid.
 
         """
+        export = _export(options)
+        return self.submit_specs([self._spec(app, arguments, options)], export)[0]
+
+    def estimate(
+        self,
+        app: Task | str | type[Task] | Callable[..., Any],
+        *arguments: Any,
+        **options: Unpack[SubmitFields],
+    ) -> Estimated:
+        """Estimate when a task would start and end on each resource; it is not submitted.
+
+        It is taken to wait behind all that waits now. Tasks that it comes after, and its
+        time to begin, are not counted.
+
+        Args:
+            app, arguments, options: as for `submit`.
+
+        Raises:
+            InputError: a submit of it would be refused, with this reason.
+
+        """
+        _export(options)
+        return self.estimate_spec(self._spec(app, arguments, options))
+
+    def estimate_spec(self, spec: TaskSpec) -> Estimated:
+        """Estimate a task from its specification, as `estimate` does."""
+        found: Estimated = self._session.request(messages.Estimate(0, spec))
+        return found
+
+    def _spec(
+        self, app: Any, arguments: tuple[Any, ...], options: SubmitFields
+    ) -> TaskSpec:
         task = self._drafted(app, arguments)
         name = app if isinstance(app, str) else ""
-        export = _export(options)
-        spec = self._described(task, name, self._options(options))
-        return self.submit_specs([spec], export)[0]
+        return self._described(task, name, self._options(options))
 
     def _drafted(self, app: Any, arguments: tuple[Any, ...]) -> Task | LateTask:
         application = isinstance(app, str | Task) or _is_application(app)

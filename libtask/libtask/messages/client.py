@@ -94,6 +94,15 @@ class Explain(Request, frozen=True):
     id: Whole
 
 
+class Estimate(Request, frozen=True):
+    """Say when a task would start and end on each resource, without submitting it.
+
+    Tasks that it comes after, and its time to begin, are not counted.
+    """
+
+    task: TaskSpec
+
+
 class Control(Change, frozen=True):
     """Cancel, hold, release or snapshot tasks, or send a signal to their commands."""
 
@@ -277,6 +286,14 @@ class Explained(Request, frozen=True):
     prospects: list[Prospect] = []
 
 
+class Estimated(Request, frozen=True):
+    """The outlook of a task that is not submitted, on every resource."""
+
+    policy: str
+    objective: str
+    prospects: list[Prospect]
+
+
 class Done(Request, frozen=True):
     """The request was carried out for these tasks."""
 
@@ -448,6 +465,7 @@ FromClient = (
     Submit
     | ListTasks
     | Explain
+    | Estimate
     | Control
     | Amend
     | Migrate
@@ -472,6 +490,7 @@ ToClient = (
     | TaskList
     | Done
     | Explained
+    | Estimated
     | DeviceList
     | StatusInfo
     | ConfigInfo

@@ -14,7 +14,7 @@ import click
 from hetctl.completing import applications, files, parameters_of, resources
 from hetctl.completing import selectors as selectors_there
 from hetctl.options import assignments, connect, submitting
-from hetctl.output import emit, say
+from hetctl.output import emit, say, table
 from hetctl.submission.conditions import conditions, dependencies
 from hetctl.submission.interpreter import OPTION, become_chosen, refused
 from hetctl.submission.programs import (
@@ -41,6 +41,12 @@ from hetctl.units import (
     ParsedText,
     Whole,
 )
+from hetctl.views.explanation import (
+    PROSPECT_HEADINGS,
+    prospect_documents,
+    prospect_rows,
+)
+from hetctl.views.places import emulated_names
 from hetctl.waiting import Manner, ranges, wait_for
 from libtask.documents import MAX_RETRIES
 from libtask.errors import DaemonUnreachableError, HetError, InputError, NotFoundError
@@ -300,6 +306,11 @@ def scheduled(function: Any) -> Any:
     expose_value=False,
     help="Interpreter of the application, which has hetd installed.  [default: hetctl's]",
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Check the task and show when it would be done on each resource; submit nothing.",
+)
 @program_options
 @submitting
 @click.pass_context
@@ -334,11 +345,39 @@ def submit_command(
             describe_one(app, task, options, member(name, each, each.get("index")))
             for each, task in tasks
         ]
+        if given["dry_run"]:
+            return _estimate(client, specs, given)
         handles = client.submit_specs(
             [spec for spec in specs for _ in range(given["count"])], export_of(given)
         )
         given["label"] = filled(name, {"index": "*"}) if given["array"] else None
         return finish(client, handles, given)
+
+
+# ------------------------------------------------------------ dry run
+
+
+def _estimate(client: Client, specs: list[TaskSpec], given: dict[str, Any]) -> int:
+    """Show the outlook of a task, or of the first of several."""
+    if given["waiting"] or given["follow"] or given["timeout"] is not None:
+        raise click.UsageError("--dry-run submits nothing to wait for")
+    found = client.estimate_spec(specs[0])
+    count, emulated = len(specs) * given["count"], emulated_names(client)
+    if given["as_json"]:
+        emit(
+            {
+                "format": "hetctl/estimate-1",
+                "tasks": count,
+                "policy": found.policy,
+                "objective": found.objective,
+                "prospects": prospect_documents(found.prospects, emulated),
+            }
+        )
+        return 0
+    of = "the task" if count == 1 else f"the first of {count} tasks"
+    say(f"nothing submitted; {of} would be done, behind all that waits now:\n")
+    table(PROSPECT_HEADINGS, prospect_rows(found.prospects, emulated))
+    return 0
 
 
 # ------------------------------------------------------------ programs
@@ -374,6 +413,8 @@ def _submit_program(program: Program, given: dict[str, Any]) -> int:
     conditions(given["after"])
     with connect(given["socket"], start=given["start"]) as client:
         specs = program_specs(client, program, given, variants, name)
+        if given["dry_run"]:
+            return _estimate(client, specs, given)
         handles = client.submit_specs(
             [spec for spec in specs for _ in range(given["count"])]
         )

@@ -30,7 +30,12 @@ from hetctl.views.columns import (
     report_truncation,
     rows,
 )
-from hetctl.views.explanation import PROSPECT_HEADINGS, prospect_rows, reasons
+from hetctl.views.explanation import (
+    PROSPECT_HEADINGS,
+    prospect_documents,
+    prospect_rows,
+    reasons,
+)
 from hetctl.views.places import elapsed, emulated_names, marked, place_of, waited
 from hetctl.views.program import program_facts
 from hetctl.views.users import shown_owner, uid_of
@@ -416,18 +421,7 @@ def _explanation_document(found: Explained, emulated: frozenset[str]) -> dict[st
         "rule": found.rule or None,
         "objective": found.objective,
         "resource": found.resource,
-        "prospects": [
-            {
-                **{
-                    name: getattr(each, name)
-                    for name in each.__struct_fields__
-                    if name != "note"
-                },
-                "emulated": each.resource in emulated,
-                "note": each.note or None,
-            }
-            for each in found.prospects
-        ],
+        "prospects": prospect_documents(found.prospects, emulated),
     }
 
 
@@ -436,7 +430,8 @@ def _print_explanation(found: Explained, emulated: frozenset[str]) -> None:
         say(line)
     if found.prospects:
         say("")
-        table(PROSPECT_HEADINGS, prospect_rows(found, emulated))
+        rows = prospect_rows(found.prospects, emulated, found.resource)
+        table(PROSPECT_HEADINGS, rows)
 
 
 # ------------------------------------------------------------ progress

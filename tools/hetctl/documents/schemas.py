@@ -15,7 +15,7 @@ MODULES: tuple[ModuleType, ...] = (tasks, accounts, node, store)
 TASKS = ("hetctl/tasks-1",)
 SUBMITTED = ("hetctl/submitted-1", *TASKS)
 PRINTED: dict[str, tuple[str, ...]] = {
-    "submit": SUBMITTED,
+    "submit": (*SUBMITTED, "hetctl/estimate-1"),
     "batch": (*SUBMITTED, "hetctl/batch-check-1"),
     "list": (*TASKS, "hetctl/jobs-1"),
     "graph": ("hetctl/graph-1",),

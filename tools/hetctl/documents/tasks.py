@@ -383,6 +383,16 @@ class ProspectPart(TypedDict):
     note: str | None
 
 
+class EstimateDocument(TypedDict):
+    """The outlook of a task that is not submitted: `submit --dry-run`."""
+
+    format: Literal["hetctl/estimate-1"]
+    tasks: Count
+    policy: str
+    objective: Literal["performance", "energy", "edp"]
+    prospects: list[ProspectPart]
+
+
 class ExplanationPart(TypedDict):
     """The explanation of a task's place."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetctl.output import plain_table
 from hetctl.units import readable_duration
@@ -35,7 +35,9 @@ def explanation_text(client: Client, task: int) -> str:
 
     """
     found, emulated = client.explain(task), emulated_names(client)
-    figures = [list(row) for row in prospect_rows(found, emulated)]
+    figures = [
+        list(row) for row in prospect_rows(found.prospects, emulated, found.resource)
+    ]
     lines = ["", *plain_table(PROSPECT_HEADINGS, figures)] if figures else []
     return "\n".join([*reasons(found), *lines])
 
@@ -56,10 +58,30 @@ def _without_rule(found: Explained) -> str:
     return "not its choice: a user sent the task there, or no other resource can run it"
 
 
-def prospect_rows(found: Explained, emulated: frozenset[str]) -> list[tuple[str, ...]]:
-    """Return a row of `PROSPECT_HEADINGS` for each resource."""
-    best = _soonest(found.prospects)
-    return [_row(found, each, best, emulated) for each in found.prospects]
+def prospect_rows(
+    prospects: list[Prospect], emulated: frozenset[str], current: str | None = None
+) -> list[tuple[str, ...]]:
+    """Return a row of `PROSPECT_HEADINGS` for each resource; `current`: the task's own."""
+    best = _soonest(prospects)
+    return [_row(each, best, emulated, current) for each in prospects]
+
+
+def prospect_documents(
+    prospects: list[Prospect], emulated: frozenset[str]
+) -> list[dict[str, Any]]:
+    """Return the prospects as JSON has them."""
+    return [
+        {
+            **{
+                name: getattr(each, name)
+                for name in each.__struct_fields__
+                if name != "note"
+            },
+            "emulated": each.resource in emulated,
+            "note": each.note or None,
+        }
+        for each in prospects
+    ]
 
 
 def _soonest(prospects: list[Prospect]) -> str | None:
@@ -68,9 +90,9 @@ def _soonest(prospects: list[Prospect]) -> str | None:
 
 
 def _row(
-    found: Explained, each: Prospect, best: str | None, emulated: frozenset[str]
+    each: Prospect, best: str | None, emulated: frozenset[str], current: str | None
 ) -> tuple[str, ...]:
-    arrow = "→" if each.resource == found.resource else ""
+    arrow = "→" if each.resource == current else ""
     where = marked(each.resource, emulated)
     if each.note:
         return (arrow, where, each.note, "", "", "", "", "", "")
