@@ -155,7 +155,8 @@ def _tasks(judge: Judge, daemon: PrivateDaemon, folder: Path) -> None:
     for shown in ("1", "1-4"):
         judge("show", shown)
     judge("list")
-    judge("submit", "synthetic", "--seconds", CPU, "--wait")
+    for option in ("--dry-run", "--wait"):
+        judge("submit", "synthetic", "--seconds", CPU, option)
     judge("batch", str(folder / "batch.toml"))
     judge("batch", str(folder / "batch.toml"), "--check")
     judge("batch", str(folder / "batch.toml"), "--wait")

@@ -47,6 +47,43 @@ def test_a_waiting_task_is_explained_in_figures(daemon: PrivateDaemon) -> None:
     assert prospects["cpu"]["finish_s"] is None
 
 
+def test_a_dry_run_submits_nothing_and_says_when_the_task_would_be_done(
+    daemon: PrivateDaemon,
+) -> None:
+    words = ("submit", "synthetic", "--seconds", '{"cpu": 1, "gpu": 2}')
+    before = hetctl(daemon, "list", "--all", "--json").stdout
+
+    shown = hetctl(daemon, *words, "--array", "0-3", "--dry-run")
+    document = json.loads(hetctl(daemon, *words, "--dry-run", "--json").stdout)
+
+    assert shown.stdout.startswith(
+        "nothing submitted; the first of 4 tasks would be done, behind all that waits now:"
+    )
+    prospects = {each["resource"]: each for each in document["prospects"]}
+    assert (document["format"], document["tasks"]) == ("hetctl/estimate-1", 1)
+    assert prospects["cpu"]["finish_s"] is not None
+    assert prospects["fpga0"]["note"] == "no implementation for fpga"
+    assert hetctl(daemon, "list", "--all", "--json").stdout == before
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--cores", "999"), "synthetic needs 999 cores; this node has "),
+        (("--wait",), "--dry-run submits nothing to wait for"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_submit_would(
+    daemon: PrivateDaemon, words: tuple[str, ...], complaint: str
+) -> None:
+    times = ("--seconds", '{"cpu": 1}')
+
+    refused = hetctl(daemon, "submit", "synthetic", *times, "--dry-run", *words)
+
+    assert refused.exit_code == 2
+    assert complaint in refused.stderr
+
+
 def _known(daemon: PrivateDaemon, task: int) -> Any:
     """Explain a task, once the one before it has shown how long it takes."""
     document = json.loads(hetctl(daemon, "explain", str(task), "--json").stdout)

@@ -119,6 +119,21 @@ def test_the_next_task_of_that_user_goes_elsewhere_and_another_users_does_not(
     assert gpu.note.endswith(f"1 failure in a row, the last: {ABORTED}")
 
 
+def test_an_estimate_says_what_would_be_avoided(running: Shell) -> None:
+    _crash(running, "w")
+    both = {**ON_GPU, "kinds": ["gpu", "cpu"], "resources": []}
+
+    mine = running.ask(m.Estimate(1, a_spec(**both, type="app")))
+    theirs = running.ask(m.Estimate(1, a_spec(**both, type="app")), uid=OTHER)
+
+    notes = [
+        {each.resource: each.note for each in found.prospects}
+        for found in (mine, theirs)
+    ]
+    assert notes[0]["gpu0"].endswith(f"1 failure in a row, the last: {ABORTED}")
+    assert (notes[0]["cpu"], notes[1]["gpu0"], notes[1]["cpu"]) == ("", "", "")
+
+
 def test_a_failed_compile_keeps_the_next_task_away(running: Shell) -> None:
     running.worker("w")
     running.submit(a_spec(**ON_GPU))

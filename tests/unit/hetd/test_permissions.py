@@ -50,7 +50,7 @@ OF_THE_NODE: list[m.Request] = [
     m.Stop(1),
 ]
 """Requests that change what is everybody's, or ask of another user."""
-HARMLESS = {m.Devices, m.Models, m.Notes, m.Status, m.ShowConfig}
+HARMLESS = {m.Devices, m.Estimate, m.Models, m.Notes, m.Status, m.ShowConfig}
 """They tell nothing of a task but its number and that it runs, or that there are so many."""
 BY_THE_LOOP = {m.Subscribe}
 

@@ -10,7 +10,7 @@ import pytest
 
 from builders import Harness, a_resource, a_task
 from hetsched import events as e
-from hetsched.planning.explain import Explanation, Prospect, explain
+from hetsched.planning.explain import Explanation, Prospect, estimate, explain
 from hetsched.planning.principles import RULE_A, RULE_B, RULE_D
 from hetsched.system import Resource
 
@@ -49,6 +49,22 @@ def test_the_prospects_count_the_tasks_ahead_on_every_resource() -> None:
     assert last["gpu0"].finish == pytest.approx(7.0)
     assert (last["cpu"].ahead, last["cpu"].finish) == (0, 8.0)
     assert (last["cpu"].affinity, last["gpu0"].affinity) == (0.25, 1.0)
+
+
+def test_a_task_that_is_not_submitted_would_wait_behind_all() -> None:
+    harness = a_node()
+    for number in (1, 2):
+        harness.handle(a_task(number, "heat"))
+    state, system = harness.scheduler.state, harness.scheduler.system
+
+    found = estimate(system, state.draft(a_task(3, "heat")))
+
+    prospects = {each.resource: each for each in found}
+    # two tasks of 2 s are before it on gpu0, and cpu is free
+    assert (prospects["gpu0"].ahead, prospects["gpu0"].wait) == (2, 4.0)
+    assert (prospects["gpu0"].finish, prospects["cpu"].finish) == (6.0, 8.0)
+    assert a_task(3).task not in system.tasks
+    harness.scheduler.check()
 
 
 def test_the_rest_of_a_started_task_costs_a_move_elsewhere() -> None:
