@@ -103,7 +103,7 @@ class EstimateRequests:
 
     def estimate(self, peer: Peer, request: m.Estimate) -> m.Estimated:
         system = self._scheduler.system
-        described = self._submission.draft(peer, request.task)
+        described = self._submission.draft(peer, request.spec)
         record = self._scheduler.state.draft(described)
         return m.Estimated(
             request.request,

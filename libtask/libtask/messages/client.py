@@ -100,7 +100,7 @@ class Estimate(Request, frozen=True):
     Tasks that it comes after, and its time to begin, are not counted.
     """
 
-    task: TaskSpec
+    spec: TaskSpec
 
 
 class Control(Change, frozen=True):
