@@ -51,7 +51,7 @@ def test_a_dry_run_submits_nothing_and_says_when_the_task_would_be_done(
     daemon: PrivateDaemon,
 ) -> None:
     words = ("submit", "synthetic", "--seconds", '{"cpu": 1, "gpu": 2}')
-    before = hetctl(daemon, "list", "--all", "--json").stdout
+    before = [each.id for each in daemon.client.tasks()]
 
     shown = hetctl(daemon, *words, "--array", "0-3", "--dry-run")
     document = json.loads(hetctl(daemon, *words, "--dry-run", "--json").stdout)
@@ -63,7 +63,7 @@ def test_a_dry_run_submits_nothing_and_says_when_the_task_would_be_done(
     assert (document["format"], document["tasks"]) == ("hetctl/estimate-1", 1)
     assert prospects["cpu"]["finish_s"] is not None
     assert prospects["fpga0"]["note"] == "no implementation for fpga"
-    assert hetctl(daemon, "list", "--all", "--json").stdout == before
+    assert [each.id for each in daemon.client.tasks()] == before
 
 
 @pytest.mark.parametrize(
