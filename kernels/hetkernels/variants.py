@@ -122,14 +122,20 @@ class Kernel(Generic[Variant]):
     Args:
         name: the same in all processes; part of the key in the cache.
         variants: lists them for a size, best guess first.
+        turn: pieces that a variant does in one turn, where there are as many: more than
+            one where what several of them cost together is less than one by one.
 
     """
 
     def __init__(
-        self, name: str, variants: Callable[[Size], tuple[Variant, ...]]
+        self,
+        name: str,
+        variants: Callable[[Size], tuple[Variant, ...]],
+        turn: int = 1,
     ) -> None:
         self._name = name
         self._variants = variants
+        self._turn = turn
         self._selections: dict[Size, Selection[Variant]] = {}
 
     def run(
@@ -148,12 +154,14 @@ class Kernel(Generic[Variant]):
         piece, goes_on = 0, True
         while piece < pieces and goes_on and selection.chosen is None:
             index = selection.turn()
+            stop = min(piece + self._turn, pieces)
             begin = time.perf_counter()
-            goes_on = do(selection.variant(index), piece, piece + 1)
+            goes_on = do(selection.variant(index), piece, stop)
             if goes_on:
-                selection.measured(index, time.perf_counter() - begin)
+                seconds = (time.perf_counter() - begin) / (stop - piece)
+                selection.measured(index, seconds)
                 self._keep(selection, size)
-            piece += 1
+            piece = stop
         if piece < pieces and goes_on and selection.chosen is not None:
             do(selection.chosen, piece, pieces)
 
@@ -172,7 +180,7 @@ class Kernel(Generic[Variant]):
             _cache().put(self._key(size), selection.outcome)
 
     def _key(self, size: Size) -> str:
-        parts = (repr(size), repr(self._variants(size)))
+        parts = (repr(size), repr(self._variants(size)), str(self._turn))
         return key_of(self._name, *parts, *_machine())
 
 

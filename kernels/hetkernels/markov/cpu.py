@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numba import njit
 
+from hetkernels.barrier import arrive, counters, release
 from hetkernels.markov.layout import BLOCK, CHUNK
 from hetkernels.parts import share, threads
 from hetkernels.prefetch import prefetch
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
 
     from hetkernels.markov.layout import Chain, Scratch, Walk
 
-WORTH_THREADS = 1 << 18
+WORTH_THREADS = 1 << 16
 """Entries up to which one thread is done before a second one has woken up."""
 WORTH_ALL_THREADS = 1 << 24
 """Number of entries above which all threads are used."""
+
+TURN = 16
+"""Steps of a turn: threads of one call meet sooner than those of two."""
 
 SPAN = 16
 """Columns that one turn of the loop adds: a cache line of float32, two of float64."""
@@ -66,7 +70,7 @@ def _loops(size: Size) -> tuple[Loop, ...]:
     )
 
 
-WALK = Kernel("markov", _loops)
+WALK = Kernel("markov", _loops, TURN)
 
 
 class CpuWalk:
@@ -103,19 +107,16 @@ class CpuWalk:
         if loop.threads == 1:
             self._steps(arrays, walk, scratch, (count, ahead), self._tolerance)
             return not self._walk.status[1]
-        for _ in range(count):
-            if self._walk.status[1]:
-                break
-            self._step(loop.threads, ahead)
-        return not self._walk.status[1]
+        together, tolerance = TOGETHER[self._chain.form], self._tolerance
+        parts, barrier = min(loop.threads, len(self._scratch.sums)), counters()
 
-    def _step(self, most: int, ahead: int) -> None:
-        """Do a step in several threads, each with some blocks of columns."""
-        arrays, walk = self._chain.arrays, tuple(self._walk)
-        scratch, columns = tuple(self._scratch), COLUMNS[self._chain.form]
-        parts = min(most, len(self._scratch.sums))
-        share(lambda part: columns(arrays, walk, scratch, (part, parts, ahead)), parts)
-        conclude(walk, scratch, self._tolerance)
+        def do_part(part: int) -> None:
+            """Do some columns of each step."""
+            how = (count, part, parts, ahead)
+            together(arrays, walk, scratch, how, tolerance, barrier)
+
+        share(do_part, parts)
+        return not self._walk.status[1]
 
     def latest(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return (status, residual) as of the last steps."""
@@ -144,6 +145,46 @@ def sparse_steps(
             break
         sparse_columns(arrays, walk, scratch, (0, 1, 0))
         conclude(walk, scratch, tolerance)
+
+
+@njit(cache=True, nogil=True)
+def dense_together(  # noqa: PLR0913, PLR0917  Numba takes no keywords of tuples
+    arrays: Any,
+    walk: Any,
+    scratch: Any,
+    how: tuple[int, int, int, int],
+    tolerance: float,
+    barrier: Any,
+) -> None:
+    """Do a part of each step with a dense matrix; `how` is (steps, part, parts, ahead)."""
+    steps, part, parts, ahead = how
+    for _ in range(steps):
+        if walk[1][1]:
+            break
+        dense_columns(arrays, walk, scratch, (part, parts, ahead))
+        if arrive(barrier, parts):
+            conclude(walk, scratch, tolerance)
+            release(barrier)
+
+
+@njit(cache=True, nogil=True)
+def sparse_together(  # noqa: PLR0913, PLR0917  as above
+    arrays: Any,
+    walk: Any,
+    scratch: Any,
+    how: tuple[int, int, int, int],
+    tolerance: float,
+    barrier: Any,
+) -> None:
+    """Do a part of each step with a sparse matrix; `how` is (steps, part, parts, 0)."""
+    steps, part, parts, _ = how
+    for _ in range(steps):
+        if walk[1][1]:
+            break
+        sparse_columns(arrays, walk, scratch, (part, parts, 0))
+        if arrive(barrier, parts):
+            conclude(walk, scratch, tolerance)
+            release(barrier)
 
 
 @njit(cache=True, nogil=True)
@@ -195,9 +236,9 @@ def conclude(walk: Any, scratch: Any, tolerance: float) -> None:
 
 
 STEPS: dict[str, Callable[..., None]] = {"dense": dense_steps, "sparse": sparse_steps}
-COLUMNS: dict[str, Callable[..., None]] = {
-    "dense": dense_columns,
-    "sparse": sparse_columns,
+TOGETHER: dict[str, Callable[..., None]] = {
+    "dense": dense_together,
+    "sparse": sparse_together,
 }
 
 
@@ -214,33 +255,37 @@ def _chunk_products(
         if ahead:
             _add_eight_rows_ahead(flat, x, total, (row, first), ahead)
         else:
-            _add_eight_rows(matrix, x, total, row, first)
+            _add_eight_rows(flat, x, total, row, first)
     for row in range(grouped, rows[1]):
         _add_row(matrix, x, total, row, first)
 
 
 @njit(cache=True)
-def _add_eight_rows(
-    matrix: Array, x: Array, total: Array, row: int, first: int
-) -> None:
-    """Add eight rows in order: one load and store of `total` for all of them."""
+def _add_eight_rows(flat: Array, x: Array, total: Array, row: int, first: int) -> None:
+    """Add eight rows in order: one load and store of `total` for all of them.
+
+    Indices are unsigned, without a check for negative ones. Slices of the rows would be
+    slower by up to a fifth, and more rows at once, too: rows that begin at the same place of
+    a page, as those of 1024 columns do, push each other out of the first cache.
+    """
     wide_vectors()
-    last = first + len(total)
+    n = np.uint64(len(x))
     x0, x1, x2, x3 = x[row], x[row + 1], x[row + 2], x[row + 3]
     x4, x5, x6, x7 = x[row + 4], x[row + 5], x[row + 6], x[row + 7]
-    r0, r1 = matrix[row, first:last], matrix[row + 1, first:last]
-    r2, r3 = matrix[row + 2, first:last], matrix[row + 3, first:last]
-    r4, r5 = matrix[row + 4, first:last], matrix[row + 5, first:last]
-    r6, r7 = matrix[row + 6, first:last], matrix[row + 7, first:last]
+    r0 = np.uint64(row) * n + np.uint64(first)
+    r1, r2, r3 = r0 + n, r0 + n + n, r0 + n + n + n
+    r4, r5 = r3 + n, r3 + n + n
+    r6, r7 = r5 + n, r5 + n + n
     for i in range(len(total)):
-        s = total[i] + x0 * r0[i]
-        s += x1 * r1[i]
-        s += x2 * r2[i]
-        s += x3 * r3[i]
-        s += x4 * r4[i]
-        s += x5 * r5[i]
-        s += x6 * r6[i]
-        total[i] = s + x7 * r7[i]
+        c = np.uint64(i)
+        s = total[i] + x0 * flat[r0 + c]
+        s += x1 * flat[r1 + c]
+        s += x2 * flat[r2 + c]
+        s += x3 * flat[r3 + c]
+        s += x4 * flat[r4 + c]
+        s += x5 * flat[r5 + c]
+        s += x6 * flat[r6 + c]
+        total[i] = s + x7 * flat[r7 + c]
 
 
 @njit(cache=True)
@@ -249,8 +294,7 @@ def _add_eight_rows_ahead(
 ) -> None:
     """Add eight rows in order, and ask for what comes `ahead` columns later.
 
-    Indices are unsigned, without a check for negative ones: slices would take as long as
-    what they hold.
+    Indices are unsigned, as there.
     """
     wide_vectors()
     row, column = place

@@ -130,6 +130,16 @@ def test_every_piece_is_done_once_whoever_does_it(clock: Clock) -> None:
     assert run(a_kernel(), clock, 2 * ROUNDS + 3) == "sf" * ROUNDS + "fff"
 
 
+def test_a_turn_has_several_pieces_where_there_are_as_many(clock: Clock) -> None:
+    kernel = Kernel("test", lambda _size: ("slow", "fast"), turn=3)
+
+    strips = [run(kernel, clock, pieces) for pieces in (5, 6 * ROUNDS)]
+
+    # the time of a piece counts, so that the shorter turn at a strip's end is like others
+    assert strips[0] == "sssff"
+    assert strips[1] == "sssfff" * (ROUNDS - 1) + "f" * 6
+
+
 def test_measuring_goes_on_where_the_last_strip_ended(clock: Clock) -> None:
     kernel = a_kernel()
 
