@@ -18,8 +18,8 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 SPINS = 10_000
-"""Looks at the counter before a waiting thread lets others run: some 0.2 ms. Who lets others
-run is away for milliseconds."""
+"""Looks at the counter before a waiting thread lets others run: some 0.2 ms. A thread that
+lets others run is away for milliseconds."""
 X86 = frozenset({"x86_64", "AMD64"})
 ARRIVED, ROUND = 0, 8
 """Places of the counters, in cache lines of their own."""
