@@ -15,7 +15,7 @@ from torture.simulation.run import Run
 pytestmark = pytest.mark.timeout(900)
 """Half a minute of processor time each at most, on a machine that may be busy."""
 
-SEEDS = 200
+SEEDS = 150
 EVENTS = 1000
 REPLAYED = range(3)
 

@@ -26,7 +26,7 @@ from torture.attacks import (
 )
 
 PATIENCE = 120.0
-BLOWS = 30
+BLOWS = 12
 """More than any limit of starts that systemd has by itself."""
 ATTACKS = (list_one_often, amend_many, list_large_history)
 """What once ended the service: F1, F2 and F4 of the attacks, in turns."""
