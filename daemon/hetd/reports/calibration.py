@@ -124,7 +124,10 @@ class Calibration:
         ):
             return
         slowdown = self._slowdown_of(record, resource)
-        setup = message.set_up + message.transfer_in + message.transfer_out
+        setup = max(
+            message.set_up - message.compiling, 0.0
+        )  # later runs compile nothing
+        setup += message.transfer_in + message.transfer_out
         changed = False
         if not record.submitted.parallel:
             kind = record.row.type

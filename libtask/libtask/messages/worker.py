@@ -236,6 +236,8 @@ class SegmentTotals(Message, frozen=True, kw_only=True):
     transfer_out: Seconds = 0.0
     set_up: Seconds = 0.0
     """Seconds from the start to the first strip, without transfers."""
+    compiling: Seconds = 0.0
+    """Of these, the time in which Numba compiled functions; later runs need none of it."""
     cpu_seconds: Seconds = 0.0
     """Processor time of the worker in this segment, all threads."""
     ended: Seconds = 0.0

@@ -146,6 +146,7 @@ class Measures:
         transfer_out: seconds copying back.
         set_up: seconds from the start to the first strip, and those of compiling later,
             without copying.
+        compiling_ns: of that, time of compiling.
         cpu_began_ns: the process's CPU time when the execution began.
 
     """
@@ -158,6 +159,7 @@ class Measures:
     transfer_in: float = 0.0
     transfer_out: float = 0.0
     set_up: float = 0.0
+    compiling_ns: int = 0
     cpu_began_ns: int = 0
 
     def cpu_ns_so_far(self) -> int:
@@ -297,7 +299,11 @@ class Execution:
         loop_began_ns = self.checkpoint.loop_began_ns or began_ns
         self._accounted_ns = loop_began_ns
         if self.checkpoint.loop_began_ns:
-            self._compiled_ns = self.checkpoint.compiled_before_ns
+            before, self._compiled_ns = (
+                self._compiled_ns,
+                self.checkpoint.compiled_before_ns,
+            )
+            self.measures.compiling_ns += self._compiled_ns - before
         copied = self._device.transfer_in - self._copied_before[0]
         waited = (loop_began_ns - began_ns) / NANOSECONDS
         self.measures.transfer_in = copied
@@ -356,6 +362,7 @@ class Execution:
         self.checkpoint.sizer.measured(iterations, elapsed)
         measures = self.measures
         measures.set_up += compiled / NANOSECONDS
+        measures.compiling_ns += compiled
         measures.strips += 1
         if measures.strips == 1:
             own_page.compute()

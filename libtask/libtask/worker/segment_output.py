@@ -55,6 +55,7 @@ class SegmentOutput:
             "transfer_in": measures.transfer_in,
             "transfer_out": measures.transfer_out,
             "set_up": measures.set_up,
+            "compiling": measures.compiling_ns / NANOSECONDS,
             "cpu_seconds": measures.cpu_ns_so_far() / NANOSECONDS,
             "ended": time.time_ns() / NANOSECONDS,
             "log": log,

@@ -79,6 +79,14 @@ def test_strips_are_extrapolated_to_the_whole_task() -> None:
     assert running.measured == [("heat/64", 0)]
 
 
+def test_compiling_is_no_part_of_the_set_up_that_is_expected() -> None:
+    running = Running()
+
+    running.finish(2.0, set_up=12.0, compiling=11.75, transfer_in=0.5)
+
+    assert running.known() == [(2.75, 0.75)]
+
+
 def test_set_up_and_transfers_stand_apart_from_strips() -> None:
     running = Running()
 

@@ -56,6 +56,7 @@ def test_a_compilation_in_the_first_strip_is_part_of_the_set_up() -> None:
     assert measures.strips == 3
     assert measures.set_up > 0.5 * compiling
     assert measures.computing_ns / 1e9 < 0.5 * compiling
+    assert 0.5 * compiling < measures.compiling_ns / 1e9 <= measures.set_up
 
 
 def test_a_compilation_before_the_first_strip_is_counted_once() -> None:
@@ -74,3 +75,4 @@ def test_a_compilation_before_the_first_strip_is_counted_once() -> None:
     measures = run(implementation).measures
     assert measures.computing_ns > 0
     assert spans[0] <= measures.set_up < 1.5 * spans[0] + 0.1
+    assert 0.5 * spans[0] < measures.compiling_ns / 1e9 <= spans[0]
