@@ -52,10 +52,11 @@ def main() -> None:
     # What is started runs from byte code kept on disk, as what is installed does.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     results: dict[str, Any] = {}
+    before = machine()
     for name in names:
         print(f"{name}: {BENCHES[name]}", file=sys.stderr)
         results[name] = importlib.import_module(f"hetbench.{name}").run()
-    document = {"format": "hetbench-1", "machine": machine(), "benches": results}
+    document = {"format": "hetbench-1", "machine": before, "benches": results}
     print(json.dumps(document, indent=1))
 
 
