@@ -206,6 +206,21 @@ def test_it_is_not_worse_than_the_rules_that_it_plays(seed: int) -> None:
     assert ends["finish-time"] <= 1.0001 * min(ends.values())
 
 
+def test_whether_help_was_right_depends_on_what_arrives_later() -> None:
+    # until 1 s both are the same for any policy: helping is right for one, waiting for the other
+    types = [a_type("g", strips=1, cpu=15, gpu0=10), a_type("c", strips=1, cpu=20)]
+    present = [("g1", "g", 0.0), ("g2", "g", 0.0)]
+    nothing_more = a_scenario(CPU_GPU, types, present)
+    one_more = a_scenario(CPU_GPU, types, [*present, ("c1", "c", 1.0)])
+    helped = {"g1": "gpu0 0-10", "g2": "cpu 0-15"}
+    waited = {"g1": "gpu0 0-10", "g2": "gpu0 10-20"}
+
+    assert run_trace(nothing_more, "finish-time") == helped
+    assert run_trace(nothing_more, "affinity") == waited
+    assert run_trace(one_more, "finish-time") == {**helped, "c1": "cpu 15-35"}
+    assert run_trace(one_more, "affinity") == {**waited, "c1": "cpu 1-21"}
+
+
 def test_an_idle_resource_helps_the_one_that_has_most_to_do() -> None:
     # the task of the FPGA fits the CPU better, but the GPU has more work
     scenario = a_scenario(
