@@ -218,6 +218,11 @@ STRANGE = [msgpack.ExtType(5, b"x"), msgpack.Timestamp(1), {1: 2}, {"deep": {3: 
             "tasks": [{"app": "a"}, {"app": "a", "params": {"p": value}}],
         },
         lambda value: {
+            "t": "Estimate",
+            "request": 1,
+            "spec": {"app": "a", "params": {"p": value}},
+        },
+        lambda value: {
             "t": "Progress",
             "task": 1,
             "epoch": 1,
@@ -227,7 +232,7 @@ STRANGE = [msgpack.ExtType(5, b"x"), msgpack.Timestamp(1), {1: 2}, {"deep": {3: 
         },
         lambda value: {"t": "Policies", "request": 1, "parameters": {"p": value}},
     ],
-    ids=["result", "params", "extra", "parameters"],
+    ids=["result", "params", "estimated", "extra", "parameters"],
 )
 def test_values_of_any_type_are_still_plain_ones(
     fields: Callable[[Any], dict[str, Any]], value: object
@@ -282,6 +287,4 @@ def test_each_message_with_values_of_any_type_is_known() -> None:
         kind.__name__ for kind in TO_DAEMON if _has_any(msgspec.inspect.type_info(kind))
     }
 
-    # what `codec._holds_any_values` looks into
-    looked_into = {"Finished", "Reports", "Submit", "Policies"}
-    assert with_any == looked_into | {k.__name__ for k in codec._WITH_CHECKPOINT}
+    assert with_any == {kind.__name__ for kind in codec._ANY_VALUES}

@@ -10,7 +10,14 @@ import msgspec
 
 from libtask.errors import InputError
 from libtask.messages.base import MAX_ANSWER, MAX_FRAME, Message
-from libtask.messages.client import FromClient, Policies, Request, Submit, ToClient
+from libtask.messages.client import (
+    Estimate,
+    FromClient,
+    Policies,
+    Request,
+    Submit,
+    ToClient,
+)
 from libtask.messages.handshake import Register, Registered
 from libtask.messages.limits import check
 from libtask.messages.worker import (
@@ -170,7 +177,18 @@ _TO_DAEMON_DIRECTLY = _Decoder(ToDaemon)
 _FROM_DAEMON_DIRECTLY = _Decoder(FromDaemon)
 _UNREADABLE = (ValueError, RecursionError, msgspec.MsgspecError)
 """Exceptions of a decoder; decoding by way of plain values then locates the error."""
-_WITH_CHECKPOINT = frozenset({Progress, Yielded, SnapshotTaken, Resumed})
+_ANY_VALUES: dict[type, Callable[[Any], object]] = {
+    Finished: lambda message: message.result is not None,
+    Reports: lambda message: any(r.result is not None for r in message.reports),
+    Submit: lambda message: any(task.params for task in message.tasks),
+    Estimate: lambda message: message.spec.params,
+    Policies: lambda message: message.parameters,
+    **dict.fromkeys(
+        (Progress, Yielded, SnapshotTaken, Resumed),
+        lambda message: message.checkpoint.extra,
+    ),
+}
+"""Messages to hetd with fields of type `Any`: whether these hold anything."""
 
 
 def _straight(frame: bytes) -> ToDaemon | None:
@@ -188,21 +206,8 @@ def _straight(frame: bytes) -> ToDaemon | None:
         message: ToDaemon = _TO_DAEMON_DIRECTLY.decode(frame)
     except _UNREADABLE:
         return None
-    return None if _holds_any_values(message) else message
-
-
-def _holds_any_values(message: Any) -> bool:
-    """Return whether a message to hetd has values in fields of type `Any`."""
-    kind = type(message)
-    if kind is Finished:
-        return message.result is not None
-    if kind is Reports:
-        return any(report.result is not None for report in message.reports)
-    if kind is Submit:
-        return any(task.params for task in message.tasks)
-    if kind in _WITH_CHECKPOINT:
-        return bool(message.checkpoint.extra)
-    return kind is Policies and bool(message.parameters)
+    holds_any = _ANY_VALUES.get(type(message))
+    return None if holds_any is not None and holds_any(message) else message
 
 
 def decode_to_daemon(frame: bytes) -> ToDaemon:
