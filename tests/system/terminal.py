@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from system.private_daemon import PrivateDaemon
@@ -68,9 +68,12 @@ class Terminal:
         after = () if before else ("--json",)
         return json.loads(self(*before, *words, *after, status=status))
 
-    def completed(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def completed(
+        self, *words: str, typed: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*HETCTL, *words],
+            input=typed,
             capture_output=True,
             text=True,
             check=False,
@@ -78,7 +81,9 @@ class Terminal:
             timeout=LONGEST_S,
         )
 
-    def opened(self, *words: str, stdin: int | None = None) -> subprocess.Popen[str]:
+    def opened(
+        self, *words: str, stdin: int | IO[str] | None = None
+    ) -> subprocess.Popen[str]:
         command = [*HETCTL, *words]
         return subprocess.Popen(
             command,

@@ -21,6 +21,7 @@ from libtask.commands.context import CommandContext
 from libtask.commands.environment import cores, variables
 from libtask.commands.process import Process, Start, describe
 from libtask.commands.progress import ProgressFile
+from libtask.commands.standard_input import open_input
 from libtask.errors import CommandFailedError, InputError
 from libtask.messages import MAX_GRACE_S
 from libtask.task import Size, Task
@@ -41,7 +42,7 @@ QUOTED = re.compile(r"'[^']*'")
 """Text that a shell takes literally."""
 FOR_SHELL = re.compile(r"[|&;<>()$`*?\[#~{}!\n]")
 FIELDS = ("{id}", "{index}", "{name}", "{attempt}", "{resource}")
-"""Placeholders in the names of output files."""
+"""Placeholders in the names of input and output files."""
 
 
 @dataclass
@@ -59,6 +60,8 @@ class Command(Task):
         name: its label, by which execution times are recorded; empty: the program's.
         index: its place in an array.
         umask: its umask; -1: the worker's.
+        input: file of its standard input, or a socket on which its descriptor is offered;
+            empty: it has none.
         output: file of its standard output; empty: the task's log.
         error: file of its standard error; empty: that of the output.
         stop_signal: number of the signal on which it saves and exits; 0: it cannot.
@@ -78,6 +81,7 @@ class Command(Task):
     name: str = ""
     index: int | None = None
     umask: int = -1
+    input: str = ""
     output: str = ""
     error: str = ""
     stop_signal: int = 0
@@ -279,6 +283,7 @@ class Running:
             task.words(self._device.kind),
             self._environment(),
             task.umask,
+            self._input(stack),
             output,
             error,
             cores(self._device, self._situation.slot, self._situation.cores),
@@ -300,6 +305,19 @@ class Running:
             "HETD_ATTEMPT": str(context.attempt),
             "HETD_PROGRESS": str(self._progress.path),
         }
+
+    def _input(self, stack: ExitStack) -> int | None:
+        """Open the input file.
+
+        Raises:
+            InputError: it cannot be opened.
+
+        """
+        if not self._task.input:
+            return None
+        descriptor = open_input(Path(self._filled(self._task.input)))
+        stack.callback(os.close, descriptor)
+        return descriptor
 
     def _open(self, pattern: str, stack: ExitStack) -> int | None:
         """Open an output file, in append mode after the first attempt.

@@ -35,6 +35,7 @@ class Start:
         words: the program and its arguments.
         environment: all of its variables.
         umask: its umask; -1: the worker's.
+        input: descriptor of its standard input; None: it is empty.
         output: descriptor of its standard output; None: the worker's.
         error: the same of its standard error.
         cores: processors that it may use; None: the worker's.
@@ -44,6 +45,7 @@ class Start:
     words: Sequence[str]
     environment: Mapping[str, str]
     umask: int = -1
+    input: int | None = None
     output: int | None = None
     error: int | None = None
     cores: set[int] | None = None
@@ -118,7 +120,7 @@ def _started(start: Start) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603  runs users' programs by design
             start.words,
             env=start.environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if start.input is None else start.input,
             stdout=start.output,
             stderr=start.error,
             umask=start.umask,

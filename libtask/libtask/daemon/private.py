@@ -107,9 +107,16 @@ def _end(daemon: DaemonProcess) -> None:
         with suppress(HetError):  # it has exited meanwhile
             _give_up_tasks(socket)
         # a launcher that has just started must register before hetd can retire it
-        _wait_until(lambda: not launcher_processes(socket) or _has_launcher(socket))
+        _wait_until(
+            lambda: (
+                not daemon.is_up()
+                or not launcher_processes(socket)
+                or _has_launcher(socket)
+            )
+        )
         daemon.end()
-        _wait_until(lambda: not launcher_processes(socket))
+        if daemon.wait() >= 0:  # a killed one has retired nobody
+            _wait_until(lambda: not launcher_processes(socket))
     kill_with_descendants(launcher_processes(socket))
 
 

@@ -35,6 +35,7 @@ def test_a_table_describes_a_program(daemon: FakeDaemon, tmp_path: Path) -> None
         [[task]]
         command = ["make", "-j2"]
         name = "build"
+        input = "part-{index}.txt"
         output = "log-{id}.txt"
         error = "errors.txt"
         cores = 2
@@ -54,10 +55,11 @@ def test_a_table_describes_a_program(daemon: FakeDaemon, tmp_path: Path) -> None
         ["cpu"],
     )
     assert build.params["argv"] == ["make", "-j2"]
-    assert (build.params["output"], build.params["error"]) == (
+    assert [build.params[each] for each in ("input", "output", "error")] == [
+        "part-{index}.txt",
         "log-{id}.txt",
         "errors.txt",
-    )
+    ]
     assert (build.cores, build.memory_bytes, build.begin) == (2, 1 << 20, 1893553440.0)
     assert (build.at_once, build.preemptible) == (1, False)
     assert install.type == "command/make"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,14 @@ import click
 from hetctl.commands.submit import WORDS, parted, program_specs, scheduled
 from hetctl.options import connect, shared, start_option
 from hetctl.output import emit, say, task_document
-from hetctl.submission.programs import KINDS, Program, program_options
+from hetctl.submission.programs import (
+    KINDS,
+    Program,
+    attachments_of,
+    program_options,
+)
 from hetctl.views.places import emulated_names
+from libtask.commands.standard_input import OfferedInput, can_be_offered
 from libtask.worker.logs import opened, read
 
 if TYPE_CHECKING:
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from libtask.client.handles import TaskHandle
     from libtask.messages import Segment, TaskInfo, TaskSpec
 
+STANDARD_INPUT = 0
 LOOK_S = 0.05
 """Seconds between two reads of the program's output."""
 PASSED_ON = (
@@ -72,14 +80,39 @@ def run_command(ctx: click.Context, /, **given: Any) -> int:
 
     Prints the program's output, passes signals on, and exits with the program's exit
     status (128 plus the signal's number if a signal ended it; 124 if it reached the
-    limit of --time; 125 if the task was cancelled or lost). The program's standard input is empty.
+    limit of --time; 125 if the task was cancelled or lost). The program reads the standard
+    input of this command, unless that is a terminal.
     """
     program = Program(ctx.meta[WORDS], ctx.params)
     if not program.words and not any(given[f"on_{kind}"] for kind in KINDS):
         raise click.UsageError("no program given: hetctl run -- COMMAND...")
-    with connect(given["socket"], start=given["start"]) as client:
+    with (
+        connect(given["socket"], start=given["start"]) as client,
+        _input_of(client, given["input"]) as source,
+    ):
+        program = replace(program, given={**program.given, "input": source})
         specs = program_specs(client, program, given, [{}], given["name"])
         return _followed(client, specs, as_json=given["as_json"])
+
+
+@contextlib.contextmanager
+def _input_of(client: Client, chosen: str) -> Iterator[str]:
+    """Offer standard input to the program; give the name under which it is found.
+
+    Args:
+        client: the connection to the daemon.
+        chosen: the file that the user named instead; empty: none.
+
+    """
+    if chosen or not can_be_offered(STANDARD_INPUT):
+        yield chosen
+        return
+    folder = attachments_of(client).path.parent / "input"
+    offered = OfferedInput(STANDARD_INPUT, folder)
+    try:
+        yield str(offered.path)
+    finally:
+        offered.close()
 
 
 def _followed(client: Client, specs: list[TaskSpec], *, as_json: bool) -> int:

@@ -103,6 +103,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A program and its arguments, in place of an application."""
     env: dict[str, str] = {}
     """Variables of the program, in addition to those of all programs of the file."""
+    input: str = ""
+    """File of the program's standard input; empty: it has none."""
     output: str = ""
     """File of the program's output; empty: the task's log."""
     error: str = ""
@@ -145,7 +147,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 KEYS = Entry.__struct_fields__
 FOR_APPS = ("params", "strip")
-FOR_PROGRAMS = ("env", "output", "error")
+FOR_PROGRAMS = ("env", "input", "output", "error")
 """Keys that only an application, or only a program, may have."""
 STANDARD_INPUT = Path("-")
 
@@ -360,9 +362,10 @@ class BatchFile:
         self, entry: Entry, variant: dict[str, Any], resources: Sequence[str]
     ) -> Command:
         """Return a program as a task."""
-        output, error = filled([entry.output, entry.error], variant)
-        for pattern in (output, error):
+        files = filled([entry.input, entry.output, entry.error], variant)
+        for pattern in files:
             check_pattern(pattern)
+        source, output, error = files
         return Command(
             argv=filled(entry.command, variant),
             able=able_kinds(self._kinds or {}, resources),
@@ -370,6 +373,7 @@ class BatchFile:
             folder=self._environments.folder,
             name=entry.name or label_of(entry.command),
             umask=current_umask(),
+            input=source,
             output=output,
             error=error,
         )

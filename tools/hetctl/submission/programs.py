@@ -69,6 +69,12 @@ def _options() -> list[Callable[[Any], Any]]:
     return [
         *own,
         click.option(
+            "--input",
+            metavar="FILE",
+            default="",
+            help="File for standard input, e.g. part-{index}.txt.  [default: empty]",
+        ),
+        click.option(
             "--output",
             metavar="FILE",
             default="",
@@ -137,6 +143,7 @@ def program_options(function: Any) -> Any:
 NAMES = frozenset(
     {f"on_{kind}" for kind in KINDS}
     | {
+        "input",
         "output",
         "error",
         "stop_signal",
@@ -191,7 +198,7 @@ class Program:
 
         """
         given = self.given
-        for each in (given["output"], given["error"]):
+        for each in (given["input"], given["output"], given["error"]):
             check_pattern(each)
         attachments = attachments_of(client)
         fields: dict[str, Any] = {
@@ -202,6 +209,7 @@ class Program:
             "folder": str(attachments.path),
             "name": given["name"] or self.label,
             "umask": current_umask(),
+            "input": given["input"],
             "output": given["output"],
             "error": given["error"],
             "stop_signal": given["stop_signal"] or 0,
@@ -360,7 +368,7 @@ def read_script(name: str, content: bytes, arguments: Sequence[str]) -> Program:
 
 
 def check_pattern(pattern: str) -> None:
-    """Check the name of an output file.
+    """Check the name of an input or output file.
 
     Raises:
         click.UsageError: it has an unknown `{field}`.

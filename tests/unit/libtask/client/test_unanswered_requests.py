@@ -96,15 +96,16 @@ def test_a_daemon_that_goes_away_whenever_it_is_asked_is_given_up(
     tmp_path: Path,
 ) -> None:
     fakes: list[FakeDaemon] = []
+    starting = threading.Lock()  # a new one may be asked before it is in the list
 
     def crash(_: Control) -> list[Message]:
-        again = threading.Thread(target=restart, args=(fakes[-1],))
-        again.start()
+        threading.Thread(target=restart).start()
         return []
 
-    def restart(old: FakeDaemon) -> None:
-        old.close()
-        start()
+    def restart() -> None:
+        with starting:
+            fakes[-1].close()
+            start()
 
     def start() -> None:
         fakes.append(FakeDaemon(tmp_path / "s", answers={Control: crash}))
