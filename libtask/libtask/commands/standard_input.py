@@ -122,7 +122,7 @@ def _received(path: Path) -> int:
         raise InputError(
             "the hetctl run that passes standard input on has ended; run it again"
         )
-    os.set_inheritable(descriptors[0], False)
+    os.set_inheritable(descriptors[0], False)  # noqa: FBT003  positional only
     return descriptors[0]
 
 
