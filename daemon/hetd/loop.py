@@ -490,7 +490,7 @@ class Loop:
         self._router.send(peer.route, welcome)
         if hello.role == "launcher":
             self._poller.watch(WatchedProcess(peer, None))
-            self._reports.launcher_came(peer, hello.workers)
+            self._reports.launcher_came(peer, hello.workers, yields=hello.yields)
         elif hello.role == "worker" and self._has_room_for(peer, hello):
             self._poller.watch(WatchedProcess(peer, hello.worker))
             self._reports.worker_came(peer, hello)

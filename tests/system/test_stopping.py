@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from libtask.client.client import Client
+from libtask.daemon.launcher_processes import launcher_processes
 from libtask.errors import HetError
-from system.private_daemon import RESOURCES, SETTINGS, PrivateDaemon, eventually
+from libtask.launcher.takeover import has_successor
+from libtask.processes import children_of
+from system.private_daemon import (
+    PATIENCE,
+    RESOURCES,
+    SETTINGS,
+    PrivateDaemon,
+    eventually,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +60,38 @@ def snapshot_of(daemon: PrivateDaemon, task: int) -> int:
 
 def await_log(daemon: PrivateDaemon, words: str) -> None:
     eventually(lambda: words in daemon.log.read_text(), f"{words!r} in the log")
+
+
+# ---------------------------------------------------------------- the user's unit
+
+
+def test_the_launcher_of_a_unit_takes_over_when_nothing_runs(
+    private_daemon: Start,
+) -> None:
+    daemon = private_daemon()
+    task = begin(daemon, **LONG)
+    first = daemon.launcher()
+    command = (sys.executable, "-P", "-m", "libtask.launcher", "--wait")
+    unit = subprocess.Popen([*command, "--socket", str(daemon.socket)])
+
+    def is_launcher() -> bool:
+        others = launcher_processes(daemon.socket) - {unit.pid}
+        return first not in others and not others - set(children_of(unit.pid))
+
+    eventually(lambda: has_successor(daemon.crew_folder), "the unit's launcher waits")
+    await_progress(daemon, task, above=daemon.info(task).progress)
+    assert first in launcher_processes(daemon.socket)
+
+    daemon.client.cancel(task)
+    eventually(is_launcher, "the other launcher has left")
+    assert unit.poll() is None
+
+    again = daemon.client.submit(
+        "synthetic", {"seconds": {"cpu": 0.01}, "strips": 1}
+    ).id
+    assert daemon.await_state(again, "completed", "failed").state == "completed"
+    assert daemon.terminate() == 0
+    assert unit.wait(PATIENCE) == 0
 
 
 # ---------------------------------------------------------------- stop

@@ -103,10 +103,15 @@ class WorkerReports:
             m.Parked: self.snapshots.parked,
         }
 
-    def launcher_came(self, peer: Peer, workers: Iterable[str] = ()) -> None:
+    def launcher_came(
+        self, peer: Peer, workers: Iterable[str] = (), *, yields: bool = False
+    ) -> None:
         """Take in a launcher, and the names of the workers that it has."""
-        self._pool.launcher_came(peer, workers)
-        self._readmit(peer.uid)
+        if not (yields and self._pool.is_launcher(peer)):
+            self._pool.launcher_came(peer, workers)
+            self._readmit(peer.uid)
+        if yields:
+            self._pool.keep_no_idle_workers(peer.uid)
 
     def _readmit(self, uid: int) -> None:
         self._runtime.dispatch_any(self._watchdog.readmit(uid))

@@ -155,7 +155,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
 
     def info(self, *, detail: bool) -> TaskInfo:
         """Return the task as users see it."""
-        known = [each for each in self.segments if each.joules is not None]
+        known = [each for each in counted(self.segments) if each.joules is not None]
         return TaskInfo(
             id=self.id,
             app=self.spec.app,
@@ -183,7 +183,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             kinds=self.spec.kinds,
             destination=self.runtime.destination,
             joules=sum(each.joules or 0.0 for each in known) if known else None,
-            measured=all(each.measured for each in counted(self.segments)),
+            measured=bool(known) and all(each.measured for each in known),
             input_bytes=self.spec.input_bytes,
             state_bytes=self.spec.state_bytes,
             deadline=self.deadline,

@@ -293,11 +293,23 @@ class WorkerPool:
         """Register a user's launcher and the names of its workers."""
         user = self._users[peer.uid]
         user.launcher = peer
+        user.yields = False
         user.record_activity()
         user.supervised = set(workers)
         user.forget_asked()
         user.paused = False
         self._ask_for_workers(peer.uid)
+
+    def is_launcher(self, peer: Peer) -> bool:
+        """Whether this is the connection of the user's present launcher."""
+        return self._users[peer.uid].launcher == peer
+
+    def keep_no_idle_workers(self, uid: int) -> None:
+        """Retire a user's idle workers, now and from now on, as their launcher yields."""
+        user = self._users[uid]
+        user.yields = True
+        while user.idle:
+            self._send(user.idle.pop().route, Retire())
 
     def launcher_left(self, peer: Peer) -> list[Binding]:
         """Forget a launcher; return the bindings that wait for one of its workers."""
@@ -575,7 +587,9 @@ class WorkerPool:
     def _retire_surplus(self, user: UserWorkers, key: WorkerKey) -> None:
         """Retire an idle worker beyond those kept: of a key, and of all keys."""
         alike = [worker for worker in user.idle if worker.key == key]
-        if len(alike) > SPARE and len(alike) > SPARE + self._served():
+        if user.yields:
+            surplus = user.idle[0]
+        elif len(alike) > SPARE and len(alike) > SPARE + self._served():
             surplus = alike[0]
         elif (
             len(user.idle) > SPARE_OF_ALL

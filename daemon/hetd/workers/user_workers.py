@@ -19,6 +19,8 @@ class UserWorkers:
     launcher: Peer | None = None
     hung: bool = False
     """The launcher has not started the workers that it was asked for."""
+    yields: bool = False
+    """The launcher exits when it has no workers: another one waits for that."""
     activity: int = 0
     """Messages by which the launcher showed that it works, so far."""
     idle: list[Worker] = field(default_factory=list)

@@ -1,6 +1,7 @@
 """The process of a launcher: `python -m libtask.launcher --socket PATH`.
 
-A second launcher for the same socket exits at once, unless the first one hangs. The
+A second launcher for the same socket exits at once, unless the first one hangs. With
+`--wait` it takes over when the first one has no workers any more. The
 process imports what tasks need and computes nothing itself, so that a fork is a worker
 within milliseconds. It never calls OpenCL and starts no thread except libzmq's own,
 which forked workers do not inherit.
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     socket = options.socket.absolute()
     folder = (options.directory or launcher_folder(socket)).absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not take_lock(folder, socket):
+    if not take_lock(folder, socket, wait=options.wait):
         return 0
     _detach(folder)
     _remove_old_logs(folder / "logs")
@@ -56,6 +57,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.add_argument(
             f"--{name}", type=float, default=getattr(patience, name), help="seconds"
         )
+    parser.add_argument(
+        "--wait", action="store_true", help="take over from another launcher later"
+    )
     return parser.parse_args(arguments)
 
 

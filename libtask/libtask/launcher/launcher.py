@@ -24,6 +24,7 @@ from libtask.faultpoints import reach
 from libtask.launcher.exit_records import ExitRecords
 from libtask.launcher.interpreters import InterpreterWorkers
 from libtask.launcher.supervisor import Supervisor, watch
+from libtask.launcher.takeover import has_successor
 from libtask.messages import (
     AttachmentsHeld,
     DropAttachments,
@@ -92,9 +93,11 @@ class Launcher:
         self, socket: Path, folder: Path, patience: Patience, interpreter: Interpreter
     ) -> None:
         self._socket = socket
+        self._folder = folder
         self._patience = patience
         self._tick_s = min(TICK, patience.alone, patience.idle)
         self._retired = False
+        self._yields = False
         self._busy_at = time.monotonic()
         self._exits = ExitRecords(folder / "exits")
         self._logs = LogCap(folder / "logs")
@@ -121,6 +124,8 @@ class Launcher:
             message = self._link.receive(self._tick_ms())
             if message is not None:
                 self._handle(message)
+            elif not self._yields and has_successor(self._folder):
+                self._yield()
             self._workers.look()
             if self._workers.has_any():
                 self._logs.look(self._workers.names(), self._log_bytes())
@@ -164,8 +169,16 @@ class Launcher:
 
     def _registration(self) -> list[Message]:
         workers = self._workers.names()
-        hello = Register(role="launcher", pid=os.getpid(), workers=workers)
+        hello = Register(
+            "launcher", pid=os.getpid(), workers=workers, yields=self._yields
+        )
         return [hello, *self._exits.unconfirmed()]
+
+    def _yield(self) -> None:
+        """Have hetd retire idle workers: another launcher waits until there are none."""
+        self._yields = True
+        if self._link.welcome is not None:
+            self._link.send(self._registration()[0])
 
     def _handle(self, message: FromDaemon) -> None:
         match message:
@@ -246,6 +259,7 @@ class Launcher:
             self._retired
             or (alone and now - self._link.silent_since > self._patience.alone)
             or now - self._busy_at > self._patience.idle
+            or self._yields
         )
 
 

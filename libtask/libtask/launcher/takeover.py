@@ -2,7 +2,8 @@
 
 Called by a starting launcher. The lock is held until its holder exits. Only hetd can
 detect that a launcher hangs, because it waits for workers or a registration, and only a
-process of the same user can kill it.
+process of the same user can kill it. The launcher of a service waits for the lock; it
+holds another one meanwhile, by which the present launcher knows that it may exit.
 """
 
 from __future__ import annotations
@@ -27,18 +28,49 @@ HETD_S, END_S = 10.0, 5.0
 GREETING_S = 60.0
 """Timeout for the registration of a launcher that starts or whose hetd restarted."""
 PAUSE_S = 0.5
+SUCCESSOR = "successor"
+"""File that a launcher locks while it waits."""
 
 
-def take_lock(folder: Path, socket: Path) -> bool:
-    """Lock a launcher's folder; return False if a working launcher holds the lock."""
+def take_lock(folder: Path, socket: Path, *, wait: bool = False) -> bool:
+    """Lock a launcher's folder; return False if a working launcher holds the lock.
+
+    Args:
+        folder: the launcher's.
+        socket: hetd's socket.
+        wait: whether to wait until a working launcher has exited.
+
+    """
     # Open until this process exits; a forked worker closes its copy.
     lock = _opened(folder / "lock")
     if not _is_free(lock) and not _succeed(folder, lock, socket):
-        os.close(lock)
-        return False
+        if not wait:
+            os.close(lock)
+            return False
+        _await_exit(folder, lock)
     os.ftruncate(lock, 0)
     os.pwrite(lock, _line(os.getpid(), socket), 0)
     return True
+
+
+def has_successor(folder: Path) -> bool:
+    """Return whether another launcher waits until this one has exited."""
+    successor = _opened(folder / SUCCESSOR)
+    try:
+        return not _is_free(successor)
+    finally:
+        os.close(successor)
+
+
+def _await_exit(folder: Path, lock: int) -> None:
+    """Wait as the successor of the lock's holder, and take the lock."""
+    sys.stderr.write(
+        "libtask: another launcher serves this socket; waiting for its exit\n"
+    )
+    successor = _opened(folder / SUCCESSOR)
+    fcntl.flock(successor, fcntl.LOCK_EX)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.close(successor)
 
 
 def _opened(path: Path) -> int:

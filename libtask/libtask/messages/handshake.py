@@ -36,6 +36,8 @@ class Register(Message, frozen=True):
     """Worker: tasks of a batch whose ends hetd may not know; their reports follow."""
     workers: Annotated[list[NameText], entries(MAX_NAMES)] = []
     """Launcher: its workers of which a process still exists."""
+    yields: bool = False
+    """Launcher: another one waits until this one has no workers; said when it is known."""
     origin: Name = ""
     """Worker: the origin that it was started for; empty: that of its launcher."""
 

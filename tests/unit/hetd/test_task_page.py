@@ -14,6 +14,24 @@ if TYPE_CHECKING:
     from unit.daemon_shell import Shell
 
 
+def test_energy_of_failed_attempts_is_neither_counted_nor_called_measured(
+    shell: Shell,
+) -> None:
+    (task,) = shell.submit(a_spec(hold=True))
+    entry = shell.journal.live[task]
+    begun = Record(TaskId(task), State.RUNNING, "dispatched", "cpu")
+    shell.journal.record(begun, entry.submitted)
+    shell.journal.close_segment(entry, entry.submitted + 1, error="killed", joules=9.0)
+
+    info = entry.info(detail=False)
+    assert (info.joules, info.measured) == (None, False)
+
+    shell.journal.record(begun, entry.submitted + 2)
+    shell.journal.open_segment(entry, joules=2.0, measured=True, strips=1)
+    info = entry.info(detail=False)
+    assert (info.joules, info.measured) == (2.0, True)
+
+
 def test_the_oldest_stretches_of_a_task_that_moves_very_often_become_one(
     shell: Shell,
 ) -> None:

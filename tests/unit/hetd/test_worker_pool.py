@@ -31,6 +31,16 @@ class Pool(WorkerPool):
         lost = self.worker_came(a_peer(str(route), uid), hello, kept)
         return lost[0].task if lost else None
 
+    def idle_and_busy(self) -> tuple[str, str]:
+        """Have a worker that is idle and one that has task 2; return their names."""
+        for task in (1, 2):
+            self.bind(task, USER, 1)
+        idle, busy = self.asked()
+        self.come(idle)
+        self.come(busy)
+        self.release(1)
+        return idle, busy
+
     def asked(self, uid: int = USER) -> list[str]:
         orders = self.sent.to(f"launcher{uid}", m.StartWorkers)
         return [name for order in orders for name in order.names]
@@ -378,6 +388,30 @@ def test_a_launcher_tells_of_the_ends_of_its_own_workers_only(pool: Pool) -> Non
 
     pool.launcher_came(a_peer("again", USER, 78), [asked])
     assert pool.supervised(USER, asked), "it says so itself"
+
+
+def test_a_launcher_that_yields_keeps_no_idle_workers(pool: Pool) -> None:
+    first, second = a_peer(f"launcher{USER}", USER, 77), a_peer("second", USER, 78)
+    pool.launcher_came(first)
+    unused, used = pool.idle_and_busy()
+    assert pool.is_launcher(first)
+    assert not pool.is_launcher(second)
+
+    pool.keep_no_idle_workers(USER)
+    assert pool.sent.to(f"{unused}@{USER}", m.Retire)
+    assert not pool.sent.to(f"{used}@{USER}", m.Retire)
+
+    pool.release(2)
+    assert pool.sent.to(f"{used}@{USER}", m.Retire)
+
+    pool.bind(3, USER, 1)
+    third = pool.asked()[-1]
+    assert third not in {unused, used}, "both leave"
+    pool.come(third)
+    pool.launcher_left(first)
+    pool.launcher_came(second)
+    pool.release(3)
+    assert not pool.sent.to(f"{third}@{USER}", m.Retire)
 
 
 # ---------------------------------------------------------------- origins

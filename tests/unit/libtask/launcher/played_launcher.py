@@ -89,10 +89,10 @@ class Played:
         self.workers: list[int] = []
         self.process = self.start()
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, *self.program]
         places = ["--socket", str(self.daemon.path), "--directory", str(self.folder)]
-        return subprocess.Popen([*command, *places, *self.options])
+        return subprocess.Popen([*command, *places, *self.options, *options])
 
     def say(self, message: Any) -> None:
         self.daemon.say("launcher", message)

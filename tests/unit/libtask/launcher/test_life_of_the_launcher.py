@@ -11,6 +11,7 @@ import pytest
 from libtask.endpoint import launcher_folder
 from libtask.launcher.exit_records import ExitRecords
 from libtask.launcher.launcher import start_launcher
+from libtask.launcher.takeover import has_successor
 from libtask.messages import Register, Retire, WorkerExited
 from libtask.processes import children_of, is_alive
 from libtask.worker.logs import LogCap
@@ -79,6 +80,32 @@ def test_there_is_one_launcher_for_a_socket(launcher: Played) -> None:
     assert launcher.daemon.greet() == Register(role="client", pid=second.pid)
     assert second.wait(PATIENCE) == 0
     assert launcher.start_workers("w1")
+
+
+def test_a_launcher_that_waits_takes_over_from_one_without_workers(
+    launcher: Played,
+) -> None:
+    first = launcher.process
+    launcher.start_workers("w1")
+    launcher.process = launcher.start("--wait")
+    launcher.daemon.greet()
+
+    yielding = launcher.daemon.greet()
+    assert (yielding.pid, yielding.workers, yielding.yields) == (
+        first.pid,
+        ["w1"],
+        True,
+    )
+    assert has_successor(launcher.folder)
+    launcher.daemon.say("w1", Retire())
+
+    assert launcher.expect_leaving().name == "w1"
+    hello = launcher.daemon.greet()
+    assert (hello.role, hello.pid) == ("launcher", launcher.process.pid)
+    assert launcher.daemon.expect(WorkerExited).name == "w1", "nobody confirmed it"
+    assert first.wait(PATIENCE) == 0
+    assert not has_successor(launcher.folder)
+    assert launcher.start_workers("w2")
 
 
 @pytest.mark.parametrize("other", [0, 1])
