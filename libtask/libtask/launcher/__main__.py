@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.endpoint import launcher_folder
+from libtask.launcher.cgroups import find_groups
 from libtask.launcher.launcher import Launcher, Patience
 from libtask.launcher.preloading import preload
 from libtask.launcher.takeover import take_lock
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     interpreter = own_interpreter()
     preload()
     patience = Patience(options.alone, options.idle)
-    Launcher(socket, folder, patience, interpreter).run()
+    groups = find_groups(delegated=options.delegated)
+    Launcher(socket, folder, patience, interpreter, groups).run()
     return 0
 
 
@@ -59,6 +61,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         )
     parser.add_argument(
         "--wait", action="store_true", help="take over from another launcher later"
+    )
+    parser.add_argument(
+        "--delegated",
+        action="store_true",
+        help="make control groups for workers: its own group is delegated to it",
     )
     return parser.parse_args(arguments)
 

@@ -15,7 +15,8 @@ from pathlib import Path
 SYSTEMD = Path("/run/systemd/system")
 """Exists if systemd manages the groups: only delegated ones may be used then."""
 DELEGATED = ("user.delegate", "trusted.delegate")
-"""Extended attributes by which systemd marks delegated groups."""
+"""Extended attributes by which systemd marks delegated groups; before version 253 those of
+users' units have none that users can read."""
 
 
 class WorkerGroups:
@@ -28,7 +29,7 @@ class WorkerGroups:
     """
 
     def __init__(self, parent: Path, *, limits_memory: bool = False) -> None:
-        self._parent = parent
+        self.parent = parent
         self._limits_memory = limits_memory
         self._prefix = f"hetd-{os.getpid()}-"
         self._remove_stale()
@@ -75,11 +76,11 @@ class WorkerGroups:
         return True
 
     def _folder(self, worker: str) -> Path:
-        return self._parent / (self._prefix + worker)
+        return self.parent / (self._prefix + worker)
 
     def _remove_stale(self) -> None:
         """Remove the empty groups of killed launchers."""
-        for folder in self._parent.glob("hetd-*-*"):
+        for folder in self.parent.glob("hetd-*-*"):
             launcher = folder.name.split("-")[1]
             if not Path("/proc", launcher).exists():
                 with contextlib.suppress(OSError):
@@ -114,11 +115,21 @@ class MemoryLimit:
             self._limit = limit
 
 
-def find_groups() -> WorkerGroups | None:
-    """Return this launcher's groups; None: it may not create any."""
+def find_groups(*, delegated: bool = False) -> WorkerGroups | None:
+    """Return this launcher's groups; None: it may not create any.
+
+    Args:
+        delegated: whether its own group is known to be delegated to it.
+
+    """
     parent = _own_group()
-    if parent is None or not _may_make(parent):
+    if parent is None or not _may_make(parent, delegated=delegated):
         return None
+    return groups_below(parent)
+
+
+def groups_below(parent: Path) -> WorkerGroups:
+    """Return the groups of a launcher or fork server below the launcher's own."""
     return WorkerGroups(parent, limits_memory=pass_on_memory(parent))
 
 
@@ -163,10 +174,12 @@ def _own_group() -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _may_make(parent: Path) -> bool:
+def _may_make(parent: Path, *, delegated: bool) -> bool:
     if not os.access(parent, os.W_OK):
         return False
-    return not SYSTEMD.exists() or any(_is_marked(parent, name) for name in DELEGATED)
+    if delegated or not SYSTEMD.exists():
+        return True
+    return any(_is_marked(parent, name) for name in DELEGATED)
 
 
 def _is_marked(folder: Path, name: str) -> bool:

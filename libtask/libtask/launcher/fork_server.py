@@ -21,6 +21,7 @@ import msgspec
 
 from libtask.attachments import Attachments
 from libtask.errors import InputError
+from libtask.launcher.cgroups import groups_below
 from libtask.launcher.preloading import preload
 from libtask.launcher.supervisor import Supervisor, watch
 from libtask.messages import PROTOCOL, WorkerExited
@@ -29,7 +30,7 @@ from libtask.phase import PhasePage
 from libtask.worker.options import WorkerOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from libtask.launcher.cgroups import WorkerGroups
 
 CONTROL = 3
 """File descriptor of the connection to the launcher."""
@@ -74,15 +75,17 @@ class WorkerEnded(msgspec.Struct, frozen=True, tag="ended"):
     exited: WorkerExited
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve the launcher at the other end of the descriptor until it closes."""
-    del (
-        arguments
-    )  # the command line only names the socket, as those of all processes do
+def main() -> int:
+    """Serve the launcher at the other end of the descriptor until it closes.
+
+    The command line names the socket, as those of all processes do, and the folder of the
+    launcher's control group if there are groups of workers below it.
+    """
+    _, _, _, folder = sys.argv
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     control = socket.socket(fileno=CONTROL)
     control.send(msgspec.msgpack.encode(ServerStarted(PROTOCOL)))
-    ForkServer(control).run()
+    ForkServer(control, groups_below(Path(folder)) if folder else None).run()
     return 0
 
 
@@ -91,13 +94,14 @@ class ForkServer:
 
     Args:
         control: the connection to it.
+        groups: control groups of the workers; None: they have none.
 
     """
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, groups: WorkerGroups | None) -> None:
         self._control = control
         self._wake = watch()
-        self._supervisor = Supervisor(self._tell, self._wake)
+        self._supervisor = Supervisor(self._tell, self._wake, groups)
         self._poller = select.poll()
         for descriptor in (control.fileno(), self._wake):
             self._poller.register(descriptor, select.POLLIN)

@@ -69,13 +69,16 @@ class ForkServerProcess:
         origin: an origin whose interpreter and variables it starts with.
         interpreter: what it serves.
         place: hetd's socket, which the command lines of all processes name.
+        groups_folder: folder of the launcher's control groups; empty: there are none.
 
     Raises:
         OSError: it cannot be started.
 
     """
 
-    def __init__(self, origin: Origin, interpreter: Interpreter, place: Path) -> None:
+    def __init__(
+        self, origin: Origin, interpreter: Interpreter, place: Path, groups_folder: str
+    ) -> None:
         self.workers: set[str] = set()
         self.used_at = time.monotonic()
         self._python = origin.interpreter
@@ -88,7 +91,10 @@ class ForkServerProcess:
         try:
             self.pid = os.posix_spawn(
                 self._python,
-                [self._python, "-P", "-c", BOOT, "libtask.launcher", str(place)],
+                [
+                    *(self._python, "-P", "-c", BOOT),
+                    *("libtask.launcher", str(place), groups_folder),
+                ],
                 {b"PATH": PATH, **dict(interpreter.variables)},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, other.fileno(), CONTROL),
@@ -279,7 +285,8 @@ class InterpreterWorkers:
 
     def _started(self, origin: Origin, interpreter: Interpreter) -> ForkServerProcess:
         try:
-            server = ForkServerProcess(origin, interpreter, self._place)
+            groups = self._supervisor.groups_folder
+            server = ForkServerProcess(origin, interpreter, self._place, groups)
         except (FileNotFoundError, PermissionError) as error:
             raise InputError(f"{origin.interpreter}: {error.strerror}") from error
         self._supervisor.spare(server.pid)

@@ -47,6 +47,7 @@ from libtask.worker.logs import LOG_BYTES, LogCap
 from libtask.worker.options import WorkerOptions
 
 if TYPE_CHECKING:
+    from libtask.launcher.cgroups import WorkerGroups
     from libtask.messages import FromDaemon, Message
     from libtask.origin import Interpreter
 
@@ -86,11 +87,17 @@ class Launcher:
         folder: folder of logs and exit records.
         patience: timeouts after which it exits.
         interpreter: its own, as it was started: imports ahead of tasks change variables.
+        groups: control groups of the workers; None: they have none.
 
     """
 
     def __init__(
-        self, socket: Path, folder: Path, patience: Patience, interpreter: Interpreter
+        self,
+        socket: Path,
+        folder: Path,
+        patience: Patience,
+        interpreter: Interpreter,
+        groups: WorkerGroups | None = None,
     ) -> None:
         self._socket = socket
         self._folder = folder
@@ -106,7 +113,7 @@ class Launcher:
         self._attachments = Attachments(folder / ATTACHMENTS)
         self._results = ResultFiles(folder / RESULTS)
         wake = watch()
-        supervisor = Supervisor(self._on_exit, wake)
+        supervisor = Supervisor(self._on_exit, wake, groups)
         self._workers = InterpreterWorkers(
             supervisor,
             self._on_exit,

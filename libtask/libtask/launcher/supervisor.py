@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from libtask.faultpoints import reach
-from libtask.launcher.cgroups import find_groups
 from libtask.launcher.fork import run_worker
 from libtask.launcher.oom_kills import OutOfMemoryKills
 from libtask.messages import WorkerExited
@@ -33,6 +32,7 @@ from libtask.worker.last_output import of_ended
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from libtask.launcher.cgroups import WorkerGroups
     from libtask.origin import Origin
     from libtask.worker.options import WorkerOptions
 
@@ -64,10 +64,16 @@ class Supervisor:
     Args:
         tell: called for each worker whose processes have all ended.
         wake: descriptor that is readable when a child may have ended; see `watch`.
+        groups: control groups of the workers; None: they have none.
 
     """
 
-    def __init__(self, tell: Callable[[WorkerExited], None], wake: int) -> None:
+    def __init__(
+        self,
+        tell: Callable[[WorkerExited], None],
+        wake: int,
+        groups: WorkerGroups | None = None,
+    ) -> None:
         self._tell = tell
         self._wake = wake
         self._children: dict[int, Child] = {}
@@ -76,8 +82,13 @@ class Supervisor:
         self._spared: set[int] = set()
         """Children that are not workers; see `spare`."""
         become_subreaper()
-        self._groups = find_groups()
+        self._groups = groups
         self._memory_kills = OutOfMemoryKills()
+
+    @property
+    def groups_folder(self) -> str:
+        """Folder in which the control groups are; empty: there are none."""
+        return str(self._groups.parent) if self._groups is not None else ""
 
     @property
     def busy(self) -> bool:

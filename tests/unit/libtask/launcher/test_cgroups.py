@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from libtask.launcher.cgroups import MemoryLimit, WorkerGroups, enter, pass_on_memory
+from libtask.launcher import cgroups
+from libtask.launcher.cgroups import (
+    MemoryLimit,
+    WorkerGroups,
+    enter,
+    find_groups,
+    pass_on_memory,
+)
 from libtask.launcher.supervisor import Child, Supervisor
 from libtask.phase import Phase, PhasePage
 from libtask.worker.options import WorkerOptions
@@ -37,6 +44,19 @@ def test_the_launcher_makes_room_for_groups_with_limits(tmp_path: Path) -> None:
     own = parent / f"hetd-{os.getpid()}-@launcher"
     assert (own / "cgroup.procs").read_text() == "0"
     assert (parent / "cgroup.subtree_control").read_text() == "+memory"
+
+
+def test_below_systemd_only_a_delegated_group_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = _a_group(tmp_path / "unit", "cpu pids")
+    monkeypatch.setattr(cgroups, "SYSTEMD", tmp_path)
+    monkeypatch.setattr(cgroups, "_own_group", lambda: own)
+
+    assert find_groups() is None, "not marked"
+    found = find_groups(delegated=True)
+    assert found is not None
+    assert found.parent == own
 
 
 @pytest.mark.parametrize("controllers", ["", "cpu pids"])

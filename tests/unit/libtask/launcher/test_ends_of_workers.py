@@ -97,9 +97,8 @@ while True:
 WITHOUT_GROUPS = """
 import sys
 from libtask.launcher import __main__ as process
-from libtask.launcher import supervisor
 
-supervisor.find_groups = lambda: None
+process.find_groups = lambda **_: None
 process.main(sys.argv[1:])
 """
 

@@ -120,6 +120,27 @@ def test_a_fork_server_ends_with_its_launcher(launcher: Played) -> None:
     until(lambda: not is_alive(server), "the end of the fork server")
 
 
+def test_its_workers_have_groups_below_that_of_the_launcher(launcher: Played) -> None:
+    (own,) = launcher.start_workers("w0").values()
+    if "hetd-" not in group_of(own):
+        pytest.skip(
+            f"no control group can be made below {group_of(launcher.process.pid)!r}"
+        )
+
+    origin = keep(launcher, an_origin(OMP_NUM_THREADS="1"))
+    (worker,) = start(launcher, origin, "w1").values()
+
+    folder, _, name = group_of(worker).rpartition("/")
+    assert folder == group_of(own).rpartition("/")[0]
+    assert name == f"hetd-{servers(launcher)[0]}-w1"
+
+
+def group_of(pid: int) -> str:
+    """Return the control group (version 2) of a process; empty: there are none."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    return "".join(line[3:] for line in lines if line.startswith("0::"))
+
+
 BAD = {
     "cannot import libtask": '#!/bin/sh\nunset PYTHONPATH\nexec {python} -S -I -c "$3"\n',
     "no such luck": "#!/bin/sh\necho no such luck >&2\nexit 1\n",
