@@ -45,7 +45,8 @@ def test_a_runtime_directory_of_somebody_else_is_not_used(
     (tmp_path / f"runtime-{os.getuid()}").symlink_to(tmp_path / "his")
     for name in ("XDG_RUNTIME_DIR", "HETD_SOCKET"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)  # kept from before TMPDIR was set
     monkeypatch.setattr(
         "platformdirs.unix.Unix._default_runtime_dir",
         lambda unix: unix._temp_runtime_dir(),
