@@ -23,7 +23,7 @@ from hetbench.kernels_correlation import ours as correlate
 from hetbench.kernels_gaussian_blur import calls as blurs
 from hetbench.kernels_heat import opencv
 from hetbench.kernels_heat import ours as heat
-from hetbench.kernels_markov import NEVER, library_product
+from hetbench.kernels_markov import NEVER, baseline_product
 from hetkernels.markov.cpu import CpuWalk
 from hetkernels.markov.layout import scratch, start
 from libtask.devices import open_device
@@ -98,15 +98,15 @@ class Pair(NamedTuple):
     Attributes:
         kernel: ours.
         size: of what it computes.
-        library: the other's name.
+        baseline: what ours is compared with: a library and its function.
         ours: a call of ours.
-        theirs: a call of the library's.
+        theirs: a call of the baseline.
 
     """
 
     kernel: str
     size: str
-    library: str
+    baseline: str
     ours: Callable[[], Any]
     theirs: Callable[[], Any]
 
@@ -120,7 +120,7 @@ def run() -> list[dict[str, Any]]:
     for pair in pairs(device):
         rows.append(compare(pair))
         print(
-            "    {kernel}, {size}: {ratio} x {library}".format(**rows[-1]),
+            "    {kernel}, {size}: {ratio} x {baseline}".format(**rows[-1]),
             file=sys.stderr,
         )
     return rows
@@ -152,14 +152,14 @@ def compare(pair: Pair) -> dict[str, Any]:
         both = [(pair.ours, mine), (pair.theirs, theirs)]
         for call, times in both if turn % 2 else both[::-1]:
             times.append(_seconds(call, cold=cold))
-    ratios = [library / own for library, own in zip(theirs, mine, strict=True)]
+    ratios = [other / own for other, own in zip(theirs, mine, strict=True)]
     as_fast = sum(ratio >= 1 for ratio in ratios)
     return {
         "kernel": pair.kernel,
         "size": pair.size,
-        "library": pair.library,
+        "baseline": pair.baseline,
         "ours_s": round(statistics.median(mine), 7),
-        "library_s": round(statistics.median(theirs), 7),
+        "baseline_s": round(statistics.median(theirs), 7),
         "ratio": round(statistics.median(ratios), 3),
         "lowest_ratio": round(min(ratios), 3),
         "runs": RUNS,
@@ -191,9 +191,9 @@ def _once(call: Callable[[], Any]) -> float:
 def _heat(side: int, steps: int) -> Pair:
     grid = np.random.default_rng(side).random((side, side), dtype=np.float32)
     size = f"{side} x {side}, {steps} steps"
-    library = "opencv, filter2D"
+    baseline = "opencv, filter2D"
     return Pair(
-        "heat", size, library, lambda: heat(grid, steps), lambda: opencv(grid, steps)
+        "heat", size, baseline, lambda: heat(grid, steps), lambda: opencv(grid, steps)
     )
 
 
@@ -201,15 +201,15 @@ def _blur(side: int, dtype: str, sigma: float) -> Iterator[Pair]:
     scale = {"uint8": 255, "uint16": 65535}.get(dtype, 1)
     random = np.random.default_rng(0).random((side, side), dtype=np.float32)
     named = blurs((random * scale).astype(dtype), sigma)
-    for library in ("opencv, sepFilter2D", "opencv, GaussianBlur"):
+    for baseline in ("opencv, sepFilter2D", "opencv, GaussianBlur"):
         size = f"{side} x {side} {dtype}, sigma {sigma:g}"
-        yield Pair("gaussian-blur", size, library, named["ours"], named[library])
+        yield Pair("gaussian-blur", size, baseline, named["ours"], named[baseline])
 
 
 def _markov(n: int, density: float, dtype: str) -> Pair:
     chain = generate_chain(n, density, 0.5, 0, np.dtype(dtype))
     walker = CpuWalk(chain, start(chain), scratch(chain), tolerance=NEVER)
-    library, product = library_product(chain)
+    baseline, product = baseline_product(chain)
     entries = chain.arrays[-1].size
     steps = max(1, STRIP_ENTRIES // entries)
 
@@ -219,7 +219,7 @@ def _markov(n: int, density: float, dtype: str) -> Pair:
 
     size = f"{n} states, {entries} entries, {dtype}, {steps} steps"
     kernel = f"markov-{chain.form}"
-    return Pair(kernel, size, library, lambda: walker.steps(steps), products)
+    return Pair(kernel, size, baseline, lambda: walker.steps(steps), products)
 
 
 def _correlation(device: Any, rows: int, columns: int, dtype: str) -> Pair:

@@ -95,13 +95,13 @@ def measure(
             "kernel": "correlation",
             "size": f"{rows} x {columns}, {dtype}",
             "ours_s": round(mine, 6),
-            "library": library,
-            "library_s": round(theirs, 6),
+            "baseline": baseline,
+            "baseline_s": round(theirs, 6),
             "ratio": round(theirs / mine, 2),
             "threads": THREADS,
             "note": f"with a checkpoint after each iteration: {cut:.6f} s",
         }
-        for library, theirs in median.items()
+        for baseline, theirs in median.items()
     ]
 
 

@@ -85,14 +85,14 @@ def compare(dtype: str, sigma: float) -> list[dict[str, Any]]:
 def row(
     dtype: str, sigma: float, mine: float, other: tuple[str, float]
 ) -> dict[str, Any]:
-    library, theirs = other
+    baseline, theirs = other
     fast = f"ours {SIDE * SIDE / mine / 1e6:.0f} Mpixel/s"
     return {
         "kernel": "gaussian-blur",
         "size": f"{SIDE} x {SIDE} {dtype}, sigma {sigma:g}",
         "ours_s": round(mine, 6),
-        "library": library,
-        "library_s": round(theirs, 6),
+        "baseline": baseline,
+        "baseline_s": round(theirs, 6),
         "ratio": round(theirs / mine, 2),
         "threads": THREADS,
         "note": f"radius {radius(sigma, TRUNCATE)}; {fast}",

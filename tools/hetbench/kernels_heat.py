@@ -74,7 +74,7 @@ def ours(grid: NDArray[np.float32], steps: int) -> None:
     heat_steps(grid, plate, steps, THREADS)
 
 
-LIBRARIES: dict[str, tuple[Callable[[Any, int], None], int]] = {
+BASELINES: dict[str, tuple[Callable[[Any, int], None], int]] = {
     "numba, plain parallel": (plain_numba, 1),
     "numpy, slices": (numpy_slices, 16),
     "opencv, filter2D": (opencv, 16),
@@ -92,24 +92,24 @@ def compare(n: int, steps: int) -> list[dict[str, Any]]:
     grid = np.random.default_rng(n).random((n, n), dtype=np.float32)
     ours(grid, 2)
     plain_numba(grid, 2)
-    seconds: dict[str, list[float]] = {name: [] for name in ("ours", *LIBRARIES)}
+    seconds: dict[str, list[float]] = {name: [] for name in ("ours", *BASELINES)}
     for _ in range(ROUNDS):
         seconds["ours"].append(timed(ours, grid, steps))
-        for name, (call, fewer) in LIBRARIES.items():
+        for name, (call, fewer) in BASELINES.items():
             less = max(2, steps // fewer)
             seconds[name].append(timed(call, grid, less) * steps / less)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    return [row(n, steps, medians, library) for library in LIBRARIES]
+    return [row(n, steps, medians, baseline) for baseline in BASELINES]
 
 
-def row(n: int, steps: int, medians: dict[str, float], library: str) -> dict[str, Any]:
-    mine, theirs = medians["ours"], medians[library]
+def row(n: int, steps: int, medians: dict[str, float], baseline: str) -> dict[str, Any]:
+    mine, theirs = medians["ours"], medians[baseline]
     return {
         "kernel": "heat",
         "size": f"{n} x {n}, {steps} steps",
         "ours_s": round(mine, 6),
-        "library": library,
-        "library_s": round(theirs, 6),
+        "baseline": baseline,
+        "baseline_s": round(theirs, 6),
         "ratio": round(theirs / mine, 2),
         "threads": THREADS,
         "note": f"float32, fixed edges; ours {n * n * steps / mine / 1e9:.2f} Gcell/s",

@@ -57,7 +57,7 @@ def seconds_per_call(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - began) / calls
 
 
-def library_product(chain: Chain) -> tuple[str, Callable[[], Any]]:
+def baseline_product(chain: Chain) -> tuple[str, Callable[[], Any]]:
     """Return the fastest library call for x P in the same precision."""
     x = np.full(chain.n, 1.0 / chain.n, chain.real)
     if chain.form == "dense":
@@ -72,19 +72,19 @@ def library_product(chain: Chain) -> tuple[str, Callable[[], Any]]:
 def measure(n: int, density: float, dtype: str) -> dict[str, Any]:
     chain = generate_chain(n, density, 0.5, 0, np.dtype(dtype))
     walker = CpuWalk(chain, start(chain), scratch(chain), tolerance=NEVER)
-    library, product = library_product(chain)
+    baseline, product = baseline_product(chain)
     ours, theirs = [], []
     for _ in range(ROUNDS):
         ours.append(seconds_per_call(lambda: walker.steps(1)))
         theirs.append(seconds_per_call(product))
-    ours_s, library_s = statistics.median(ours), statistics.median(theirs)
+    ours_s, baseline_s = statistics.median(ours), statistics.median(theirs)
     return {
         "kernel": f"markov-{chain.form}",
         "size": f"{n} states, {chain.arrays[-1].size} entries, {dtype}",
         "ours_s": ours_s,
-        "library": library,
-        "library_s": library_s,
-        "ratio": library_s / ours_s,
+        "baseline": baseline,
+        "baseline_s": baseline_s,
+        "ratio": baseline_s / ours_s,
         "threads": THREADS,
         "note": "one step; ours includes the convergence check",
     }
