@@ -1,6 +1,6 @@
 """The CPU kernels beside the libraries: the share of 20 runs in which ours is faster.
 
-Ours and the library's take turns, the first of a pair in turn as well, so that a busy machine
+Ours and the baseline take turns, the first of a pair in turn as well, so that a busy machine
 disturbs both alike. Before each run the threads of the other side have time to fall asleep,
 and one short call that does not count brings the data into the caches.
 """
