@@ -31,7 +31,7 @@ help:
 	touch $@
 
 .venv/installed-dev: .venv/installed-demo
-	$(BIN)/pip install --quiet --editable '.[demo,parquet,metrics,top]' --group dev
+	$(BIN)/pip install --quiet --editable '.[demo,parquet,metrics,top,pool]' --group dev
 	touch $@
 
 demo: .venv/installed-demo
@@ -129,7 +129,7 @@ OPTIONS_powercuts := --cuts 200
 
 # The packages that `make install` installs, each with the hashes of its files: for every
 # platform and Python that uv knows of. Those of extras hold the others too.
-LOCKED := fpga-emulator nvidia plots metrics top parquet joblib
+LOCKED := fpga-emulator nvidia plots metrics top parquet joblib pool
 LOCKING := pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade
 

@@ -34,6 +34,7 @@ CLEAN = (
     "tools/hetdemo",
     "tools/hetdocs",
     "tools/hetpapers",
+    "tools/hetpool",
     "tools/hetsim",
 )
 """Folders whose prose is checked; whoever cleans another adds it."""
