@@ -2,4 +2,27 @@
 
 Jobs are placed and ordered by hetd's own planners; Dask carries jobs, inputs, results and
 membership between the machines. Only `hetpool.engine` imports `distributed`.
+
+`python -m hetpool scheduler`, `node` and `gateway` are its processes; `Pool` is its client.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hetpool.client import Input, Pool, PoolTask, as_completed
+
+__all__ = ["Input", "Pool", "PoolTask", "as_completed"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hetpool import client
+
+    return getattr(client, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

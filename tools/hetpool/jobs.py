@@ -1,0 +1,222 @@
+"""Jobs, nodes and plans of a pool: the words that all of its parts share.
+
+Plain values, checked when they arrive from the network (`hetpool.messages`). The planners'
+side of them is in `hetpool.placing`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NewType, TypeAlias
+
+from msgspec import Meta
+
+JobId = NewType("JobId", str)
+"""Name of a job in the pool, chosen by its client; the same job has the same id for ever."""
+
+MAX_JOBS = 10_000
+"""Jobs in one request."""
+MAX_INPUTS = 100
+"""Input files of a job."""
+MAX_CALL = 4 << 20
+"""Bytes of a pickled function with its arguments; larger data belongs into an `Input`."""
+MAX_NODES = 10_000
+GROUP = 50
+"""Short jobs that travel as one."""
+BY_ENGINE = 64 << 20
+"""Bytes of an input that Dask may hold in memory; the intake pulls larger ones into files."""
+
+JobState = Literal[
+    "waiting",  # not placed
+    "placed",  # on a node; its inputs are on their way
+    "staged",  # in the queue of the node's hetd
+    "running",
+    "moving",
+    "completed",
+    "failed",
+    "cancelled",
+]
+ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+
+Identifier = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$")]
+Content = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+"""BLAKE2b digest (32 bytes, hexadecimal) of a file's bytes: its name on every node."""
+NodeName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+ShortText = Annotated[str, Meta(max_length=1024)]
+Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+Rate: TypeAlias = Annotated[float, Meta(gt=0, le=1e15)]
+"""Bytes a second."""
+
+MARK = "hetpool-input:"
+"""Start of the text that stands for an input file in a job's parameters."""
+
+
+def new_id() -> JobId:
+    """Return an id for a job that no other job has."""
+    return JobId(os.urandom(16).hex())
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file that a job reads.
+
+    Attributes:
+        content: digest of its bytes.
+        size: its length in bytes.
+        sources: nodes that have it, the best one first.
+        suffix: the ending of its name, for applications that look at it (`.npy`).
+
+    """
+
+    content: Content
+    size: Bytes
+    sources: Annotated[tuple[NodeName, ...], Meta(max_length=16)] = ()
+    suffix: Annotated[str, Meta(pattern=r"^(\.[A-Za-z0-9]{1,15})?$")] = ""
+
+    @property
+    def mark(self) -> str:
+        """Text that stands for it in parameters."""
+        return f"{MARK}{self.content}{self.suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolJob:
+    """A job: an application with parameters, or a pickled call, and what it needs.
+
+    Attributes:
+        id: its name in the pool; hetd's idempotency key on each node derives from it.
+        app: an application's name; for a call, the function's name, for listings.
+        params: an application's parameters, plain, with marks in place of input files.
+        call: pickled (function or task, arguments); empty: `app` and `params` say all.
+        options: scheduling options of `libtask.Client.submit`: priority, resources, cores…
+        inputs: files that it reads.
+        seconds: expected time by resource (`gpu0`), node and resource (`n1/gpu0`) or kind
+            (`gpu`); empty: the nodes estimate it.
+        nodes: the only nodes that may run it; empty: any.
+
+    """
+
+    id: Identifier
+    app: ShortText
+    params: dict[str, Any] = field(default_factory=dict)
+    call: Annotated[bytes, Meta(max_length=MAX_CALL)] = b""
+    options: dict[str, Any] = field(default_factory=dict)
+    inputs: Annotated[tuple[InputFile, ...], Meta(max_length=MAX_INPUTS)] = ()
+    seconds: dict[ShortText, Seconds] = field(default_factory=dict)
+    nodes: Annotated[tuple[NodeName, ...], Meta(max_length=MAX_NODES)] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of its inputs."""
+        return sum(each.size for each in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSlot:
+    """A place on a node where one job computes: a slot of a resource of its hetd.
+
+    Attributes:
+        resource: name of the resource, `gpu0`.
+        kind: `cpu`, `gpu` or `fpga`.
+
+    """
+
+    resource: ShortText
+    kind: ShortText
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNode:
+    """A machine of the pool.
+
+    Attributes:
+        name: its name, the same over restarts.
+        address: where its agent listens; fixed, as jobs are pinned to it.
+        slots: of its hetd; none: a gateway, which only has files.
+        ingress: bytes a second that reach it, measured; None: no limit is known.
+        egress: bytes a second that leave it.
+        draining: it takes no further jobs.
+        present: whether its agent is connected.
+
+    """
+
+    name: NodeName
+    address: ShortText
+    slots: Annotated[tuple[NodeSlot, ...], Meta(max_length=4096)] = ()
+    ingress: Rate | None = None
+    egress: Rate | None = None
+    draining: bool = False
+    present: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEntry:
+    """The place of one job in a plan; times are seconds from the plan's start.
+
+    Attributes:
+        job: the job.
+        node: name of its node.
+        resource: on which the plan counts; hetd may choose another one of the node.
+        order: position among all jobs of the plan: the order of transfers and of starts.
+        start: when it starts to compute; `finish`: when it ends.
+        pieces: of its transfer: (start, end, bytes a second).
+
+    """
+
+    job: Identifier
+    node: NodeName
+    resource: ShortText
+    order: int
+    start: float = 0.0
+    finish: float = 0.0
+    pieces: tuple[tuple[float, float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """The place and the order of each job of a batch.
+
+    Attributes:
+        planner: that made it.
+        entries: one for each job, in the order of the jobs.
+        makespan: seconds from now to the end of the last job, as planned.
+        bound: no plan is shorter, seconds.
+        notes: remarks for users.
+
+    """
+
+    planner: ShortText
+    entries: tuple[PlanEntry, ...]
+    makespan: float = 0.0
+    bound: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job as its node sees it, for listings.
+
+    Attributes:
+        id: of the job; `app`: its application.
+        state: see `JobState`.
+        node: its node; empty: it has none.
+        task: id of its task in the node's hetd; 0: it has none yet.
+        resource: on which it runs; empty: none.
+        progress: share done, 0 to 1.
+        reason: of a failure, in one line.
+        snapshot: when its newest snapshot was copied to another node (seconds since the
+            epoch); 0: never.
+
+    """
+
+    id: Identifier
+    app: ShortText
+    state: JobState
+    node: ShortText = ""
+    task: int = 0
+    resource: ShortText = ""
+    progress: float = 0.0
+    reason: Annotated[str, Meta(max_length=4096)] = ""
+    snapshot: float = 0.0
