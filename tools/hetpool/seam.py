@@ -20,7 +20,7 @@ Answer: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """What the engine carries to a node and runs there.
+    """A coroutine function and its argument, which the engine carries to a node and runs.
 
     Attributes:
         key: of the errand; the same errand has the same key for ever.
