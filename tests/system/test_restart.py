@@ -14,7 +14,7 @@ import pytest
 
 from libtask import messages as m
 from libtask.client.client import Selection
-from libtask.errors import DaemonUnreachableError
+from libtask.errors import ConflictError, DaemonUnreachableError
 from system.private_daemon import PATIENCE, RESOURCES, SETTINGS, eventually
 from system.tracing import Tracing
 
@@ -51,6 +51,29 @@ def test_running_tasks_run_on_in_the_same_worker(
         info = daemon.info(task.id)
         assert [s.resource for s in info.segments] == [place]
         assert info.segments[0].strips == 20
+
+
+def test_a_key_of_the_caller_outlives_clients_and_daemons(
+    private_daemon: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client repeats what one before it submitted, and gets the task of that one."""
+    daemon = private_daemon()
+    app, params = "synthetic", {"seconds": {"cpu": 0.01}}
+    with daemon.connect() as client:
+        first = client.submit(app, params, key="job-17")
+        result = first.result(PATIENCE)
+        assert not first.known
+
+    daemon.restart()
+    monkeypatch.setenv("ANOTHER", "environment")
+    with daemon.connect() as client:
+        again = client.submit(app, params, key="job-17")
+        assert (again.id, again.known) == (first.id, True)
+        assert again.result(PATIENCE) == result
+        with pytest.raises(ConflictError, match="already used for another request"):
+            client.submit(app, {"seconds": {"cpu": 0.02}}, key="job-17")
+
+    assert len(daemon.client.tasks()) == 1
 
 
 def test_a_task_that_ended_while_no_daemon_was_there_keeps_the_time_of_its_end(

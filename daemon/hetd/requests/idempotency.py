@@ -27,7 +27,6 @@ KEYS = 20_000
 """Keys kept in memory. Older keys of durable changes are read from the store."""
 KEY_BYTES = 16 << 20
 """Upper bound on the bytes of their answers."""
-LONGEST_KEY = 128
 TRANSIENT = (m.Stop,)
 """Changes that a restart undoes. Their keys are not stored, so that a repetition after a
 restart takes effect."""
@@ -62,22 +61,23 @@ class IdempotencyKeys:
             InputError: the key is too long.
 
         """
-        if len(request.key) > LONGEST_KEY:
-            raise InputError(f"key: expected at most {LONGEST_KEY} characters")
+        if len(request.key) > m.LONGEST_KEY:
+            raise InputError(f"key: expected at most {m.LONGEST_KEY} characters")
         known = self._find(uid, request.key) if request.key else None
         if known is None:
             self._refuse_stale(request)
             return None
         digest, answer = known
-        if digest and digest != _digest(request):
+        if digest and digest not in _digests(request):
             raise ConflictError(
-                f"key {request.key!r} was already used for another request"
+                f"key {request.key!r} was already used for another request; nothing "
+                "was changed: give each request a key of its own"
             )
         reply = m.decode_from_daemon(answer)
         assert isinstance(reply, m.Request)  # noqa: S101  we encoded it ourselves
         if isinstance(reply, m.Submitted):  # the launcher may have changed since
             here = self._pool.has_launcher(uid)
-            reply = msgspec.structs.replace(reply, launcher=here)
+            reply = msgspec.structs.replace(reply, launcher=here, known=True)
         return msgspec.structs.replace(reply, request=request.request)
 
     def remember(self, uid: int, request: m.Change, reply: m.Request) -> None:
@@ -132,4 +132,32 @@ def _is_durable(request: m.Change) -> bool:
 def _digest(request: m.Change) -> bytes:
     """Digest a request without the fields that differ between repetitions."""
     bare = msgspec.structs.replace(request, request=0, key="", expires=None)
+    if isinstance(bare, m.Submit):
+        tasks = [_without_origin(spec) for spec in bare.tasks]
+        bare = msgspec.structs.replace(bare, tasks=tasks)
+    return _digest_of(bare)
+
+
+def _digests(request: m.Change) -> tuple[bytes, bytes]:
+    """Return what may be stored of a request: hetd used to digest the origin, too."""
+    whole = msgspec.structs.replace(request, request=0, key="", expires=None)
+    return _digest(request), _digest_of(whole)
+
+
+def _digest_of(bare: m.Change) -> bytes:
     return hashlib.blake2b(m.encode(bare), digest_size=16).digest()
+
+
+def _without_origin(spec: m.TaskSpec) -> m.TaskSpec:
+    """Leave out what differs if another process of the user repeats a submit.
+
+    That is the environment, and the name that a client draws for an array.
+    """
+    attachments = spec.attachments
+    if spec.from_origin:
+        attachments = attachments[:-1]
+    elif not spec.array:
+        return spec
+    return msgspec.structs.replace(
+        spec, attachments=attachments, from_origin=False, array=""
+    )

@@ -36,6 +36,7 @@ from libtask.client.subscription import TaskChanges
 from libtask.endpoint import default_socket
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import (
+    LONGEST_KEY,
     MAX_FRAME,
     MAX_TASKS,
     DeviceInfo,
@@ -67,6 +68,8 @@ LAUNCHER_SECONDS = 5.0
 """Seconds before a launcher that has not registered is started again."""
 PAGE = 1000
 DETAIL_PAGE = 100
+PART_OF_KEY = 8
+"""Characters by which a key grows that several messages of a submission share."""
 
 
 class OptionFields(TypedDict, total=False):
@@ -97,10 +100,30 @@ class SubmitFields(OptionFields, total=False):
 
     `env` sets environment variables of the tasks, `export` names the variables of this
     process that they get: `all`, `none`, or names separated by commas.
+    `key` identifies the submission among those of the user: repeated with the same key, by
+    any client and after restarts of hetd, it makes no second task. See `Client.submit`.
     """
 
     env: Mapping[str, str]
     export: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """The options of a submission that are not options of its tasks.
+
+    Attributes:
+        export: the variables that the tasks get from the environment of this process.
+        key: idempotency key; empty: a new one.
+
+    """
+
+    export: Export = EVERYTHING
+    key: str = ""
+
+
+ONCE = Sending()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +198,12 @@ class Client(ControlRequests):
         A handle among the parameters or arguments stands for the result of its task: the
         new task starts when that one has completed, and gets the result.
 
+        With a `key` of at most 120 characters, the task is accepted once however often it
+        is submitted, also by another client and after a restart of hetd: a repetition
+        returns the first task, with `TaskHandle.known`, and gets its result although it
+        may have ended. The environment of a repetition may differ. hetd keeps keys for 24
+        hours.
+
         Args:
             app: a `Task` object, an application's name or class, or a function.
             arguments: of an application: a map of its parameters; of a function: its
@@ -183,10 +212,11 @@ class Client(ControlRequests):
 
         Raises:
             InputError: a parameter, option or input is invalid.
+            ConflictError: another task was submitted with this key.
 
         """
-        export = _export(options)
-        return self.submit_specs([self._spec(app, arguments, options)], export)[0]
+        sending = _sending(options)
+        return self._submit_specs([self._spec(app, arguments, options)], sending)[0]
 
     def estimate(
         self,
@@ -206,7 +236,7 @@ class Client(ControlRequests):
             InputError: a submit of it would be refused, with this reason.
 
         """
-        _export(options)
+        _sending(options)
         return self.estimate_spec(self._spec(app, arguments, options))
 
     def estimate_spec(self, spec: TaskSpec) -> Estimated:
@@ -258,12 +288,13 @@ class Client(ControlRequests):
     ) -> list[TaskHandle]:
         """Submit many tasks with the same options, in few messages.
 
-        `at_once` limits how many of them run at once, as with `map`.
+        `at_once` limits how many of them run at once, as with `map`. A `key` is that of
+        all of them, in this order.
         """
-        export = _export(options)
+        sending = _sending(options)
         chosen = self._options(options)
-        return self.submit_specs(
-            [self._described(task, "", chosen) for task in tasks], export
+        return self._submit_specs(
+            [self._described(task, "", chosen) for task in tasks], sending
         )
 
     def map(
@@ -287,11 +318,11 @@ class Client(ControlRequests):
         """
         tasks = tasks_of(app, iterables)
         name = app if isinstance(app, str) else ""
-        export = _export(options)
+        sending = _sending(options)
         chosen = self._options(options)
         specs = [self._described(task, name, chosen) for task in tasks]
         deadline = None if timeout is None else time.monotonic() + timeout
-        return results(self.submit_specs(specs, export), deadline)
+        return results(self._submit_specs(specs, sending), deadline)
 
     @contextmanager
     def graph(self, name: str) -> Iterator[None]:
@@ -327,19 +358,27 @@ class Client(ControlRequests):
             export: the variables that they get from its environment.
 
         """
+        return self._submit_specs(specs, Sending(export))
+
+    def _submit_specs(
+        self, specs: Sequence[TaskSpec], sending: Sending = ONCE
+    ) -> list[TaskHandle]:
         if not self._launcher_there:
             self._start_launcher()
         handles: list[TaskHandle] = []
-        for chunk in _chunks(self._origins.stamp(list(specs), export)):
+        stamped = self._origins.stamp(list(specs), sending.export)
+        for number, chunk in enumerate(_chunks(stamped)):
             ready = [
                 _anchored(spec, index, handles) for index, spec in enumerate(chunk)
             ]
-            handles += self._submit(ready, handles[0].id if handles else 0)
+            message = messages.Submit(
+                request=0,
+                tasks=ready,
+                part_of=handles[0].id if handles else 0,
+                key=_key_of_part(sending.key, number),
+            )
+            handles += self._followed(message)
         return handles
-
-    def _submit(self, specs: list[TaskSpec], part_of: int) -> list[TaskHandle]:
-        message = messages.Submit(request=0, tasks=specs, part_of=part_of)
-        return self._followed(message)
 
     def _followed(self, message: messages.Change) -> list[TaskHandle]:
         """Request new tasks and follow them from their first change."""
@@ -348,12 +387,14 @@ class Client(ControlRequests):
         def follow(reply: messages.Submitted) -> None:
             # in the connection's thread, so that no change of these tasks is missed
             handles[:] = [self._registry.follow(task_id) for task_id in reply.ids]
+            for handle in handles:
+                handle.known = reply.known
 
         before = self._session.connection()
         reply = self._session.request(message, follow)
         after = self._session.connection()
-        # else pushes go to a closed connection, or contain only the ends
-        if after is not before or self._registry.wants_progress:
+        # else pushes go to a closed connection, contain only the ends, or came before
+        if after is not before or self._registry.wants_progress or reply.known:
             self._registry.subscribe(after, reply.ids)
         self._launcher_there = reply.launcher
         if reply.launcher:
@@ -563,9 +604,25 @@ class Client(ControlRequests):
 TUPLES = ("after", "after_any", "after_notok", "resources")
 
 
-def _export(options: SubmitFields) -> Export:
-    """Take the options of the environment out of those of a submission."""
-    return Export(options.pop("export", "all"), options.pop("env", {}))
+def _sending(options: SubmitFields) -> Sending:
+    """Take the options of the submission out of those of its tasks.
+
+    Raises:
+        InputError: the key is too long.
+
+    """
+    key = options.pop("key", "")
+    if len(key) > LONGEST_KEY - PART_OF_KEY:
+        raise InputError(
+            f"key: expected at most {LONGEST_KEY - PART_OF_KEY} characters, got {len(key)}"
+        )
+    export = Export(options.pop("export", "all"), options.pop("env", {}))
+    return Sending(export, key)
+
+
+def _key_of_part(key: str, number: int) -> str:
+    """Return the key of a message of a submission that takes several."""
+    return f"{key}/{number}" if key and number else key
 
 
 def _is_application(app: Any) -> bool:

@@ -52,15 +52,17 @@ class TaskHandle(TaskReference):
     Attributes:
         id: the task's id.
         last: the latest received change.
+        known: whether hetd had the submission already, under the same key.
 
     """
 
-    __slots__ = ("_client", "_end", "_future", "id", "last")
+    __slots__ = ("_client", "_end", "_future", "id", "known", "last")
 
     def __init__(self, client: Follower, task_id: int) -> None:
         self._client = client
         self.id = task_id
         self.last: TaskChanged | None = None
+        self.known = False
         self._end: TaskChanged | BaseException | None = None
         """The change that ended the task, or why that will never be known."""
         self._future: Future[TaskChanged] | None = None

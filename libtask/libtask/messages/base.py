@@ -23,6 +23,8 @@ TRACE_BYTES = 64 << 10
 """A Python traceback."""
 EXTRA_BYTES = 64 << 10
 """An application's extra values in a checkpoint record; the parameters of a policy."""
+LONGEST_KEY = 128
+"""Characters of an idempotency key."""
 MAX_TASKS = 500
 """Tasks in one submit, which hetd accepts as a whole in one turn of its loop."""
 MAX_IDS = 10_000

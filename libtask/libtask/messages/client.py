@@ -258,6 +258,9 @@ class Submitted(Request, frozen=True):
     ids: list[int]
     launcher: bool = True
     """Whether the caller's launcher, which starts their workers, is connected."""
+    known: bool = False
+    """Whether a request with this key was carried out before: the tasks may have ended, and
+    their changes are pushed to the connection that submitted them first."""
 
 
 class TaskList(Request, frozen=True):

@@ -55,12 +55,14 @@ def test_a_key_stands_for_one_request(
     first = shell.ask(change, ADMIN)
     again = shell.ask(renumbered(change, expires=1e12), ADMIN)
 
-    assert again == msgspec.structs.replace(first, request=99)
+    told = {"known": True} if isinstance(first, m.Submitted) else {}
+    assert again == msgspec.structs.replace(first, request=99, **told)
     if not isinstance(change, m.Stop):  # it has no other content
         error = shell.error(msgspec.structs.replace(other, key="k"), ADMIN)
-        assert (error.code, error.text) == (
-            "conflict",
-            "key 'k' was already used for another request",
+        assert error.code == "conflict"
+        assert error.text == (
+            "key 'k' was already used for another request; nothing was changed: give "
+            "each request a key of its own"
         )
 
 
@@ -71,6 +73,18 @@ def test_a_repeated_change_is_not_made_again(shell: Shell) -> None:
     shell.ask(renumbered(change))
 
     assert [task.id for task in shell.ask(m.ListTasks(1)).tasks] == [1]
+
+
+def test_a_repetition_may_come_from_another_environment(shell: Shell) -> None:
+    """Another process of the user repeats it: its variables and array's name differ."""
+    first = a_spec(attachments=["data", "env1"], from_origin=True, array="x", at_once=1)
+    other = a_spec(attachments=["data", "env2"], from_origin=True, array="y", at_once=1)
+    more = a_spec(attachments=["more", "env1"], from_origin=True, array="x", at_once=1)
+
+    answers = [shell.ask(m.Submit(1, [each], key="k")) for each in (first, other)]
+
+    assert [(each.ids, each.known) for each in answers] == [([1], False), ([1], True)]
+    assert shell.error(m.Submit(1, [more], key="k")).code == "conflict"
 
 
 def test_users_have_keys_of_their_own(shell: Shell) -> None:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hetapps.synthetic import Synthetic
 from libtask.client.client import BATCH, Client
 from libtask.errors import InputError
-from libtask.messages import Submit, TaskSpec
-from unit.fake_daemon import FakeDaemon, specs
+from libtask.messages import Submit, Submitted, TaskSpec
+from unit.fake_daemon import FakeDaemon, a_task, specs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,3 +86,40 @@ def test_many_threads_share_a_client(client: Client) -> None:
         thread.join()
 
     assert sorted(found) == list(range(1, 81))
+
+
+def test_a_key_of_the_caller_is_that_of_the_message(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    (handle,) = client.submit_many([Synthetic({"cpu": 0.01})], key="job-17")
+    client.submit_many([Synthetic({"cpu": 0.01})] * (BATCH + 1), key="many")
+
+    keys = [message.key for message in daemon.requests(Submit)]
+    assert keys == ["job-17", "many", "many/1"]
+    assert not handle.known
+
+
+def test_too_long_a_key_is_refused_before_anything_is_sent(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    with pytest.raises(
+        InputError, match="key: expected at most 120 characters, got 121"
+    ):
+        client.submit("synthetic", {"seconds": {"cpu": 0.01}}, key="k" * 121)
+
+    assert not daemon.requests(Submit)
+
+
+def test_a_task_that_hetd_knows_already_is_asked_for(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    """It may have ended, and then nothing is pushed any more."""
+    daemon.tasks[1] = a_task(1, state="completed", result=7)
+    daemon.answers[Submit] = lambda message: [
+        Submitted(message.request, [1], known=True)
+    ]
+
+    handle = client.submit("synthetic", {"seconds": {"cpu": 0.01}}, key="job-17")
+
+    assert handle.known
+    assert handle.result(5) == 7
