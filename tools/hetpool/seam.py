@@ -159,6 +159,11 @@ class Intake(Protocol):
 
         Raises:
             InputLostError: no source has it, or all of them were lost.
+            NoRoomError: files in use leave no room within the quota.
 
         """
+        ...
+
+    def release(self, content: str) -> None:
+        """Allow that a fetched file goes when room is needed; once for each `fetch`."""
         ...
