@@ -20,11 +20,11 @@ settings.register_profile(
 settings.load_profile("busy")
 
 
-FOLDERS = ["hardware", "hostile", "simulated", "sim", "system", "property"]
+FOLDERS = ["hardware", "hostile", "simulated", "sim", "pool", "system", "property"]
 """Those with long files, in the order in which they run; the others come after them."""
 
 
-WITH_PROCESSES = ["hardware", "hostile", "system"]
+WITH_PROCESSES = ["hardware", "hostile", "pool", "system"]
 """Those whose tests run daemons, workers and drivers, all on the processors at hand."""
 
 
@@ -40,6 +40,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if _folder(item) in WITH_PROCESSES:
                 item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests on network namespaces ran: a machine may allow none."""
+    reports = [
+        (outcome, report)
+        for outcome in ("passed", "failed", "skipped")
+        for report in terminalreporter.getreports(outcome)
+        if "namespaces" in report.keywords and report.when != "teardown"
+    ]
+    ran = {report.nodeid for outcome, report in reports if report.when == "call"}
+    known = {report.nodeid for _, report in reports}
+    if known:
+        terminalreporter.write_line(f"pool-netns: {len(ran)} of {len(known)} ran")
 
 
 def _folder(item: pytest.Item) -> str:
