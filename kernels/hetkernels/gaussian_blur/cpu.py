@@ -1,7 +1,7 @@
 """Gaussian blur on the CPU: both passes of a tile while it is in cache.
 
 A tile is read once, as float32, with its surroundings mirrored where the image ends.
-Each of its rows is then summed down the columns and along the row at once; both are
+Some of its rows at once are then summed down the columns and along the rows; both are
 the same loop over pairs of slices, one pair a row or a pixel apart. Each output pixel
 depends on input pixels only, so tiles, strips and threads do not change a bit.
 """
@@ -29,6 +29,8 @@ WORTH_THREADS = 1 << 19
 """Pixels x pairs up to which one thread is done before a second one has woken up."""
 FOUR = 4
 """Pairs that one loop adds: more would need more registers and checks than there are."""
+GROUP = 4096
+"""Pixels of the rows that are summed in one call: they and their sums fit the first cache."""
 LANES = 64
 """Pixels of one unrolled turn of the sums (four 512-bit vectors)."""
 
@@ -84,7 +86,7 @@ def blur_tiles(
     tiles = planes * -(-len(rows) // height) * across
     parts = min(tiles, most)
     stride = _stride(width, reach)
-    needed = (height + 2 * reach + 2) * stride
+    needed = (height + 2 * reach) * stride + 2 * max(GROUP, stride)
 
     def do(part: int) -> None:
         place = ((rows.start, rows.stop), (height, width), span(part, parts, tiles))
@@ -150,16 +152,21 @@ def _tile(
     top, bottom, left, right = box
     reach = len(weights) - 1
     stride = _stride(right - left, reach)
-    line, rest = memory[:stride], memory[stride:]
-    result, pixels = rest[: right - left], rest[stride:]
+    height = min(bottom - top, max(1, GROUP // stride))
+    line, rest = memory[: height * stride], memory[height * stride :]
+    result, pixels = rest[: height * stride], rest[height * stride :]
     for row in range(bottom - top + 2 * reach):
         source = mirrored(top + row - reach, image.shape[0])
         # What pads a row is left as it is: no sum that is kept reads it.
         _read(pixels, row * stride, image, source, (left - reach, right + reach))
-    for row in range(bottom - top):
-        _sum(line, pixels, (row + reach) * stride, stride, weights)
-        _sum(result, line, reach, 1, weights)
-        _write(blurred, top + row, left, result)
+    for row in range(0, bottom - top, height):
+        count = min(height, bottom - top - row)
+        _sum(line[: count * stride], pixels, (row + reach) * stride, stride, weights)
+        # the sums between the rows, across their borders, are not written
+        _sum(result[: count * stride - 2 * reach], line, reach, 1, weights)
+        for i in range(count):
+            sums = result[i * stride : i * stride + right - left]
+            _write(blurred, top + row + i, left, sums)
 
 
 @njit(cache=True)

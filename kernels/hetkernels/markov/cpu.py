@@ -192,7 +192,9 @@ def dense_columns(arrays: Any, walk: Any, scratch: Any, share: Share) -> None:
     """Compute the columns of a thread's share, and sum the changes.
 
     Threads that go through the same rows side by side read memory in one stream; with separate
-    rows they are as slow as one thread.
+    rows they are as slow as one thread. Every second step goes backwards: it begins with the
+    rows that the step before left in the caches. The products of all chunks are added in
+    order afterwards, so the direction does not change a bit.
     """
     (matrix,) = arrays
     pair, status, _ = walk
@@ -201,13 +203,15 @@ def dense_columns(arrays: Any, walk: Any, scratch: Any, share: Share) -> None:
     x, y = pair[status[0] % 2], pair[1 - status[0] % 2]
     blocks = part * len(sums) // parts, (part + 1) * len(sums) // parts
     first, last = blocks[0] * BLOCK, min(blocks[1] * BLOCK, len(x))
+    chunks = -(-len(x) // CHUNK)
+    for turn in range(chunks):
+        chunk = chunks - 1 - turn if status[0] % 2 else turn
+        rows = (chunk * CHUNK, min((chunk + 1) * CHUNK, len(x)))
+        _chunk_products(matrix, x, partial[chunk, first:last], rows, (first, ahead))
     y[first:last] = 0
-    total = partial[0, first:last]
-    for top in range(0, len(x), CHUNK):
-        rows = (top, min(top + CHUNK, len(x)))
-        _chunk_products(matrix, x, total, rows, (first, ahead))
-        for i in range(len(total)):
-            y[first + i] += total[i]
+    for chunk in range(chunks):
+        for i in range(first, last):
+            y[i] += partial[chunk, i]
     for block in range(blocks[0], blocks[1]):
         begin, end = block * BLOCK, min((block + 1) * BLOCK, len(x))
         sums[block] = _change(x[begin:end], y[begin:end])
