@@ -14,12 +14,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import platformdirs
 
 import hetd
-from hetd.assembly import EPOCHS, Parts, assemble, make_drain, make_loop
-from hetd.config import Config, Origins, log_of_this_process, read_document
+from hetd.assembly import Parts, assemble, make_drain, make_loop
+from hetd.config import ActiveConfig, Config, Origins, log_of_this_process
 from hetd.daemon import Serving
 from hetd.devices.discovery import discover, with_verdicts
 from hetd.log import LogWriter
@@ -135,7 +134,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         notifier.starting(START_S)
         if build.FAULT:
             log.warning("%s", build.FAULT)
-        config = _configuration(origins)
+        config = origins.read()
         policy = _policy(config)
         stack.callback(os.close, lock(arguments.state))
         store = Store(arguments.state / "hetd.db", _retention(config))
@@ -143,29 +142,25 @@ def _serve(arguments: argparse.Namespace) -> None:
         router = _router(arguments, config)
         stack.callback(router.close)
         router.self_test()
-        parts = _assemble(config, origins, store, router, policy)
-        stack.callback(parts.metering.close)
-        _restore(parts.runtime)
-        log.info("serving %s on %s", ", ".join(parts.devices), router.path)
+        parts = _assemble(ActiveConfig(config, origins), store, router, policy)
+        runtime = parts.runtime
+        stack.callback(parts.devices.metering.close)
+        _restore(runtime)
+        log.info("serving %s on %s", ", ".join(parts.devices.infos), router.path)
         poller = Poller(router.socket, store.wake_fd)
-        router.guard.begin(parts.journal.bytes())
+        router.guard.begin(runtime.journal.bytes())
         serving = Serving(
-            loop=make_loop(parts, router, store, poller),
-            drain=make_drain(parts),
-            clock=parts.clock,
-            config=parts.config,
-            lifecycle=parts.lifecycle,
-            journal=parts.journal,
-            runtime=parts.runtime,
-            resources=parts.devices,
-            guard=router.guard,
-            notifier=notifier,
-            read=lambda: _configuration(origins),
+            make_loop(parts, router, store, poller),
+            make_drain(parts),
+            runtime,
+            parts.config,
+            router.guard,
+            notifier,
         )
         serving.run(poller)
         if router.guard.exhausted:
             raise HetError(router.guard.exhausted)
-        parts.pool.retire_launchers(parts.journal.live_of.get)
+        runtime.pool.retire_launchers(runtime.journal.live_of.get)
 
 
 def _policy(config: Config) -> Policy:
@@ -187,14 +182,6 @@ def _origins(arguments: argparse.Namespace) -> Origins:
         log_of_this_process(),
         managed="NOTIFY_SOCKET" in os.environ or "LISTEN_FDS" in os.environ,
     )
-
-
-def _configuration(origins: Origins) -> Config:
-    """Read the configuration; what the command line says goes before it."""
-    config, origins.document = read_document(origins.file)
-    if origins.policy is None:
-        return config
-    return msgspec.structs.replace(config, policy=origins.policy)
 
 
 def _restore(runtime: Runtime) -> None:
@@ -239,21 +226,19 @@ def _allowance(config: Config) -> Allowance:
 
 
 def _assemble(
-    config: Config, origins: Origins, store: Store, router: Router, policy: Policy
+    config: ActiveConfig, store: Store, router: Router, policy: Policy
 ) -> Parts:
-    estimates = EstimateTable(config.probing)
+    estimates = EstimateTable(config.value.probing)
     for known in store.samples():
         estimates.enter(known)
     restore_profiles(estimates.profiles, store.settings())
     return assemble(
-        _devices(config),
         config,
+        _devices(config.value),
         policy,
         estimates,
         Journal(store),
         WorkerPool(router.send, prefix=str(store.incarnation)),
-        first_epoch=store.incarnation * EPOCHS,
-        origins=origins,
     )
 
 

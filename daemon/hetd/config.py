@@ -545,6 +545,13 @@ class Origins:
     managed: bool = False
     document: Mapping[str, Any] = field(default_factory=dict)
 
+    def read(self) -> Config:
+        """Read the configuration; what the command line says goes before it."""
+        config, self.document = read_document(self.file)
+        if self.policy is None:
+            return config
+        return msgspec.structs.replace(config, policy=self.policy)
+
 
 class ActiveConfig:
     """The configuration in force; it is replaced when the daemon reads it again.

@@ -24,20 +24,14 @@ from hetsched.tasks import State
 from libtask.errors import HetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from hetd.clock import Clock
     from hetd.config import ActiveConfig, Config
-    from hetd.lifecycle import Lifecycle
     from hetd.loop import Loop
     from hetd.runtime import Runtime
     from hetd.systemd import Notifier
-    from hetd.tasks.journal import Journal
     from hetd.transport.connection_guard import ConnectionGuard
     from hetd.transport.poller import Poller
     from hetd.workers.commands import Commands
     from hetsched.ids import TaskId
-    from hetsched.system import System
     from hetsched.tasks import TaskRecord
     from libtask.messages import SnapshotInfo
 
@@ -55,37 +49,28 @@ class Serving:
 
     Args:
         drain: brings running tasks to disk when the daemon stops.
-        resources: names of the resources, for the service manager.
-        read: reads the configuration again.
+        config: read again on SIGHUP.
 
     """
 
-    def __init__(  # noqa: PLR0913  it stands between the loop and the process
+    def __init__(  # noqa: PLR0913, PLR0917  it stands between the loop and the process
         self,
-        *,
         loop: Loop,
         drain: ShutdownDrain,
-        clock: Clock,
-        config: ActiveConfig,
-        lifecycle: Lifecycle,
-        journal: Journal,
         runtime: Runtime,
-        resources: Iterable[str],
+        config: ActiveConfig,
         guard: ConnectionGuard,
         notifier: Notifier,
-        read: Callable[[], Config],
     ) -> None:
         self._loop = loop
         self._drain = drain
-        self._clock = clock
-        self._config = config
-        self._lifecycle = lifecycle
-        self._journal = journal
         self._runtime = runtime
-        self._resources = ", ".join(resources)
+        self._clock = runtime.clock
+        self._journal = runtime.journal
+        self._config = config
         self._guard = guard
         self._notifier = notifier
-        self._read = read
+        self._resources = ", ".join(runtime.scheduler.system.resources)
         self._hung_up = False
         self._signals = 0
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -131,7 +116,7 @@ class Serving:
 
     def _on_stop_signal(self) -> None:
         self._signals += 1
-        self._lifecycle.stop_requested = True
+        self._runtime.lifecycle.stop_requested = True
 
     def _on_hang_up(self) -> None:
         self._hung_up = True
@@ -144,7 +129,7 @@ class Serving:
         self._sleep_on()
         self._notifier.reloading()
         try:
-            self._take_up(self._read())
+            self._take_up(self._config.origins.read())
         except HetError as error:
             log.error("configuration not reloaded: %s", error)  # noqa: TRY400  one line
         self._notifier.ready(self._status())
@@ -190,18 +175,10 @@ log = logging.getLogger("hetd")
 class ShutdownDrain:
     """Brings running tasks to a checkpoint and onto disk before the daemon ends."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        lifecycle: Lifecycle,
-        system: System,
-        journal: Journal,
-        commands: Commands,
-    ) -> None:
+    def __init__(self, runtime: Runtime, commands: Commands) -> None:
         self._runtime = runtime
-        self._lifecycle = lifecycle
-        self._system = system
-        self._journal = journal
+        self._system = runtime.scheduler.system
+        self._journal = runtime.journal
         self._commands = commands
         self._awaited: set[TaskId] = set()
         self._before: dict[TaskId, SnapshotInfo | None] = {}
@@ -211,7 +188,7 @@ class ShutdownDrain:
         """Ask all running tasks to yield; requests are refused from now on."""
         tasks = self._system.tasks.values()
         self._awaited = {task.id for task in tasks if _has_begun(task)}
-        self._lifecycle.draining = True
+        self._runtime.lifecycle.draining = True
         self._runtime.dispatch(e.NodeStopping())
 
     def left(self) -> list[int]:

@@ -18,6 +18,7 @@ from hetd.clock import StepDetector
 from hetd.config import quotas
 from hetd.tasks.dependencies import Settled, settle
 from hetd.tasks.history_notes import HistoryNotes
+from hetd.tasks.operator_settings import OperatorSettings
 from hetd.tasks.parts import keep_piece, open_part
 from hetd.tasks.recovery import (
     COMMAND,
@@ -38,18 +39,14 @@ from libtask.messages import ENDED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hetd.clock import Clock
     from hetd.config import ActiveConfig, Config
-    from hetd.devices.circuits import Circuits
-    from hetd.devices.metering import Metering
+    from hetd.devices.node_devices import NodeDevices
     from hetd.tasks.dependencies import EndedTask
     from hetd.tasks.journal import Journal
-    from hetd.tasks.operator_settings import OperatorSettings
     from hetd.tasks.page import TaskPage
     from hetd.timers import Timers
-    from hetd.workers.commands import Commands
-    from hetd.workers.pool import WorkerPool
-    from hetd.workers.watchdog import Watchdog
+    from hetd.transport.router import Peer
+    from hetd.workers.commands import NodeWorkers
     from hetsched.actions import Action
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
@@ -75,40 +72,40 @@ FALLBACK = "finish-time"
 
 
 class Runtime:
-    """Carries out what the scheduler decides."""
+    """Carries out what the scheduler decides.
 
-    def __init__(  # noqa: PLR0913  what the scheduler decides concerns all of them
+    Attributes:
+        settings: those of operators.
+        lifecycle: whether the daemon is to stop.
+
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  what the scheduler decides concerns all of them
         self,
-        *,
-        clock: Clock,
         config: ActiveConfig,
         timers: Timers,
-        devices: Mapping[str, m.DeviceInfo],
         scheduler: Scheduler,
         journal: Journal,
-        pool: WorkerPool,
-        metering: Metering,
-        settings: OperatorSettings,
-        watchdog: Watchdog,
-        circuits: Circuits,
-        commands: Commands,
+        devices: NodeDevices,
+        workers: NodeWorkers,
     ) -> None:
-        self.clock = clock
+        self.clock = timers.clock
         self.counters = Counters()
+        self.lifecycle = Lifecycle()
         self.scheduler = scheduler
         self.journal = journal
-        self.pool = pool
-        self.watchdog = watchdog
+        self.pool = workers.pool
+        self.watchdog = workers.watchdog
+        self.settings = OperatorSettings(journal)
         self._config = config
         self._timers = timers
-        self._devices = devices
-        self._metering = metering
-        self._settings = settings
-        self._circuits = circuits
-        self._commands = commands
+        self._devices = devices.infos
+        self._metering = devices.metering
+        self._circuits = devices.circuits
+        self._commands = workers.commands
         self._history = HistoryNotes(scheduler.system, journal)
         self._pending: deque[Sequence[Event]] = deque()
-        self._steps = StepDetector(clock)
+        self._steps = StepDetector(self.clock)
 
     def configure(self, config: Config) -> None:
         """Apply another configuration, except for settings that need a restart."""
@@ -193,10 +190,10 @@ class Runtime:
     def restore(self) -> None:
         """Load the settings of operators and the unfinished tasks."""
         self._steps.step()
-        chosen = self._settings.recall()
+        chosen = self.settings.recall()
         if chosen is not None:
             self.change_policy(chosen)
-        self._settings.tell(self._devices)
+        self.settings.tell(self._devices)
         self._circuits.recall()
         resources = frozenset(self._devices)
         pages = self.journal.restore(self.clock.wall())
@@ -238,7 +235,7 @@ class Runtime:
         # at once: no task may start on a resource that it would have to leave
         self.dispatch(
             *self.watchdog.health.take_out_unusable(self._devices.values()),
-            *self._settings.drains(self._devices),
+            *self.settings.drains(self._devices),
             *ends,
             e.NodeStarted(),
         )
@@ -467,6 +464,29 @@ class Runtime:
         if aborted is not None:
             self._pending.append([aborted])
 
+    # ------------------------------------------------------------ bugs
+
+    def excuse(self, peer: Peer, message: m.Message, error: Exception) -> m.Error:
+        """Log a bug, and make sure that the daemon may continue.
+
+        Raises:
+            BugError: the state is not consistent; hetd has to restart from the durable state.
+
+        """
+        kind = type(message).__name__
+        log.error("a %s from uid %d failed", kind, peer.uid, exc_info=error)
+        self._demand_whole()
+        number = message.request if isinstance(message, m.Request) else 0
+        return m.Error(number, "bug", "internal error of hetd; its log has the story")
+
+    def _demand_whole(self) -> None:
+        """Check that a failed message left a consistent state."""
+        self.scheduler.check()
+        known, live = self.scheduler.system.tasks, self.journal.live
+        if known.keys() != live.keys():
+            odd = sorted(known.keys() ^ live.keys())[:10]
+            raise BugError(f"scheduler and journal differ about tasks {odd}")
+
     def order_again(self, task: TaskId) -> None:
         """Order another worker what the last one left undone."""
         aborted = self._commands.to_another(task)
@@ -494,6 +514,20 @@ def _is_possible(record: TaskRecord, page: TaskPage, given: m.StripsGiven) -> bo
 def _overrun(task: int) -> str:
     """Name the timer that stops a task at its deadline."""
     return f"overrun of {task}"
+
+
+@dataclass(slots=True)
+class Lifecycle:
+    """Whether the daemon stops, and how; signals and requests set it.
+
+    Attributes:
+        stop_requested: whether the loop ends after its present turn.
+        draining: whether it refuses requests, and waits for running tasks.
+
+    """
+
+    stop_requested: bool = False
+    draining: bool = False
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Timers: actions at instants, in one heap for the whole daemon."""
+"""Timers: the daemon's clock, and actions at instants, in one heap for the whole daemon."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
+
+from hetd.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,9 +39,15 @@ class Timer:
 
 
 class Timers:
-    """The timers that have not fired."""
+    """The timers that have not fired.
 
-    def __init__(self) -> None:
+    Attributes:
+        clock: tells their instants.
+
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.clock = clock
         self._heap: list[Timer] = []
         self._numbers = count()
         self._named: dict[str, Timer] = {}

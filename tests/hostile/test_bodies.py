@@ -107,7 +107,7 @@ def _broken_by(monkeypatch: pytest.MonkeyPatch, desk: Desk, harm: Any) -> None:
         harm()
         raise KeyError("a bug")
 
-    monkeypatch.setitem(desk.loop._service._handlers, m.Devices, fail)
+    monkeypatch.setitem(desk.loop.requests._service._handlers, m.Devices, fail)
 
 
 def test_one_request_fails_by_a_bug_and_the_others_do_not(

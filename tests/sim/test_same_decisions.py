@@ -15,9 +15,10 @@ import pytest
 from builders import estimates
 from hetd.assembly import assemble
 from hetd.clock import Clock
-from hetd.config import Config
+from hetd.config import ActiveConfig, Config
 from hetd.store import Store
 from hetd.tasks.journal import Journal
+from hetd.workers.host_processes import HostProcesses
 from hetsched import actions as a
 from hetsched import events as e
 from hetsched.estimates.series import PRIOR_SPREAD
@@ -57,6 +58,7 @@ class NotingPool:
     """Nobody is told which process holds a task."""
 
     def __init__(self) -> None:
+        self.processes = HostProcesses()
         self.orders: list[Order] = []
 
     def send(self, task: int, message: m.Message) -> None:
@@ -146,22 +148,27 @@ def simulated_steps(scenario: Scenario, policy: str) -> list[Step]:
     return steps
 
 
+class SimulatedEpochs(Journal):
+    """A journal with which the daemon numbers bindings as the simulator does."""
+
+    first_epoch = 1
+
+
 class PlayedNode:
     """A node whose clock and events are the simulator's."""
 
     def __init__(self, scenario: Scenario, policy: str, store: Store) -> None:
         self.now = 0
         self.pool = NotingPool()
-        self.journal = Journal(store)
+        self.journal = SimulatedEpochs(store)
         self._strips = {kind.name: kind.strips for kind in scenario.types}
         self.runtime = assemble(
+            ActiveConfig(CONFIG),
             [_device(resource) for resource in scenario.resources],
-            CONFIG,
             make_policy(policy, {}),
             estimates(expected_seconds(scenario)),
             self.journal,
             cast("WorkerPool", self.pool),
-            first_epoch=1,
             clock=Clock(now=lambda: self.now),
         ).runtime
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from hetd.loop import Loop
 from hetd.requests.idempotency import IdempotencyKeys
 from hetd.requests.permissions import Permissions
+from hetd.requests.publication import Publication
 from hetd.requests.subscriptions import Subscriptions
 from hetd.tasks import journal as journal_module
 from hetd.tasks.journal import Journal
@@ -34,10 +34,12 @@ EVENTS = 1000
 
 
 def reply_before_the_commit(patch: Patch) -> None:
-    def reply(loop: Loop, peer: Any, _request: m.Request, reply: m.Message) -> None:
-        loop._tell(peer.route, reply)
+    def reply(
+        publication: Publication, peer: Any, _request: m.Request, reply: m.Message
+    ) -> None:
+        publication._tell(peer.route, reply)
 
-    patch.setattr(Loop, "_reply", reply)
+    patch.setattr(Publication, "reply", reply)
 
 
 def lose_idempotency_keys_at_a_restart(patch: Patch) -> None:

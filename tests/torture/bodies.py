@@ -25,12 +25,13 @@ from typing import (
 import msgpack
 import msgspec
 
-from hetd.assembly import EPOCHS, assemble, make_loop
-from hetd.config import Config, ContentionTable
+from hetd.assembly import assemble, make_loop
+from hetd.config import ActiveConfig, Config, ContentionTable
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.poller import Poller
 from hetd.transport.router import Envelope, Peer, Router, frame_of
+from hetd.workers.host_processes import HostProcesses
 from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
@@ -147,19 +148,23 @@ class Desk:
         self.inlet = Inlet()
         self.store = Store(folder / "hetd.db")
         self.parts = assemble(
-            DEVICES,
-            Config(
-                policy=policy,
-                meters=False,
-                contention=ContentionTable(discover=True),
+            ActiveConfig(
+                Config(
+                    policy=policy,
+                    meters=False,
+                    contention=ContentionTable(discover=True),
+                )
             ),
+            DEVICES,
             make_policy(policy, {}),
             EstimateTable(),
             Journal(self.store),
-            WorkerPool(self.inlet.send, prefix="f"),
-            first_epoch=self.store.incarnation * EPOCHS,
-            # a hostile message must not make the fuzzer kill processes
-            kill=lambda _pid: None,
+            WorkerPool(
+                self.inlet.send,
+                prefix="f",
+                # a hostile message must not make the fuzzer kill processes
+                processes=HostProcesses(kill=lambda _pid: None),
+            ),
         )
         self.runtime = self.parts.runtime
         self.runtime.watchdog.health.try_device = GoodTrial

@@ -427,7 +427,7 @@ class Load:
             tracemalloc.stop()
         beyond = max(0, peak - desk.inlet.largest)
         answer = desk.inlet.last
-        desk.parts.lifecycle.stop_requested = False  # whatever was asked
+        desk.runtime.lifecycle.stop_requested = False  # whatever was asked
         return Cost(case.name, max(took), sum(took), len(took), beyond, answer)
 
 

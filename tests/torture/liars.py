@@ -16,15 +16,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from hetd.assembly import EPOCHS, assemble, make_loop
+from hetd.assembly import assemble, make_loop
 from hetd.clock import Clock
-from hetd.config import Config
+from hetd.config import ActiveConfig, Config
 from hetd.reports.worker_reports import EXIT_S
 from hetd.store import Store
-from hetd.tasks.journal import Journal
+from hetd.tasks.journal import EPOCHS, Journal
 from hetd.transport.poller import Poller, WatchedProcess
 from hetd.transport.router import Peer
 from hetd.workers.deadlines import WORKER_S
+from hetd.workers.host_processes import HostProcesses
 from hetd.workers.pool import WorkerPool
 from hetd.workers.watchdog import KILL_S, LOOK_S
 from hetsched.estimates.table import EstimateTable
@@ -121,16 +122,17 @@ class SharedNode:
         self.processes = Processes()
         self.store = Store(folder / "hetd.db")
         self.parts = assemble(
+            ActiveConfig(CONFIG),
             DEVICES,
-            CONFIG,
             make_policy("affinity", {}),
             EstimateTable(),
             Journal(self.store),
-            WorkerPool(self.mail.send, "p", self.processes.started_at),
-            first_epoch=self.store.incarnation * EPOCHS,
-            clock=self.time.clock(),
-            kill=self.processes.end,
-            started_at=self.processes.started_at,
+            WorkerPool(
+                self.mail.send,
+                "p",
+                HostProcesses(self.processes.end, self.processes.started_at),
+            ),
+            self.time.clock(),
         )
         self.runtime = self.parts.runtime
         self.runtime.watchdog.health.try_device = GoodTrial

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from hetd.assembly import EPOCHS, assemble, make_reports, make_service
+from hetd.assembly import assemble, make_reports, make_service
 from hetd.clock import SYSTEM_CLOCK, Clock
-from hetd.config import Config
+from hetd.config import ActiveConfig, Config
 from hetd.requests.subscriptions import Subscriptions
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.router import Peer
+from hetd.workers.host_processes import HostProcesses
 from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
@@ -90,20 +91,19 @@ class Shell:
         """When processes started, by pid; 0: it is gone. The others at 1."""
         self.store = Store(folder / "hetd.db")
         self.pool = WorkerPool(
-            self.sent.send, str(self.store.incarnation), self._started_at
+            self.sent.send,
+            str(self.store.incarnation),
+            HostProcesses(self.killed.append, self._started_at),
         )
         self.journal = Journal(self.store)
         self.parts = assemble(
+            ActiveConfig(msgspec.structs.replace(CONFIG, **fields)),
             devices,
-            msgspec.structs.replace(CONFIG, **fields),
             make_policy("affinity", {}),
             EstimateTable(),
             self.journal,
             self.pool,
-            first_epoch=self.store.incarnation * EPOCHS,
-            clock=clock,
-            kill=self.killed.append,
-            started_at=self._started_at,
+            clock,
         )
         self.runtime = self.parts.runtime
         self.service = make_service(self.parts, self.store, Subscriptions())

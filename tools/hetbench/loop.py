@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from hetbench.noop import Noop
 from hetbench.resources import CPU_ONLY
 from hetd.assembly import assemble, make_loop
-from hetd.config import read_config
+from hetd.config import ActiveConfig, read_config
 from hetd.store import Store
 from hetd.tasks.journal import Journal
 from hetd.transport.router import Envelope, Peer
@@ -99,13 +99,12 @@ class Replay:
         self.store = Store(folder / "hetd.db")
         poller: Any = NoPoller()
         parts = assemble(
+            ActiveConfig(config),
             [each.device_info() for each in config.resource],
-            config,
             make_policy(policy, {}),
             EstimateTable(config.probing),
             Journal(self.store),
             WorkerPool(router.send, prefix="1"),
-            first_epoch=1 << 32,
         )
         self.runtime = parts.runtime
         self.runtime.restore()

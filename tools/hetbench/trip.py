@@ -36,7 +36,11 @@ OFF, ON, WRITE = b"\0", b"\1", b"\2"
 VARIABLE = "HETD_TRIP"
 PACKAGES = ("hetd", "hetsched", "libtask")
 DAEMON, WORKER = "hetd", "worker and launcher"
-MILESTONES = {"SubmitRequests.submit", "WorkerReports._take_ends", "Loop._answer"}
+MILESTONES = {
+    "SubmitRequests.submit",
+    "WorkerReports._take_ends",
+    "Publication._send_durable",
+}
 """Functions that hetd calls in each complete trip."""
 Calls: TypeAlias = "dict[str, list[tuple[str, str]]]"
 """Process -> file and function of each call."""

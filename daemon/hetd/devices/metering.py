@@ -38,8 +38,8 @@ class Metering:
         resources: Sequence[Resource],
         meters: dict[str, Meter],
         timers: Timers,
-        now: Nanoseconds,
     ) -> None:
+        now = timers.clock.now()
         self._names = [resource.name for resource in resources]
         self._book = EnergyBook(resources, meters, now, _tell_lost)
         self._timers = timers

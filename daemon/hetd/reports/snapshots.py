@@ -15,14 +15,11 @@ from hetsched.ids import TaskId
 from libtask import messages as m
 
 if TYPE_CHECKING:
-    from hetd.clock import Clock
     from hetd.reports.calibration import Calibration
     from hetd.reports.kept_snapshots import KeptSnapshots
     from hetd.runtime import Runtime
-    from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
-    from hetd.workers.pool import WorkerPool
 
 log = logging.getLogger("hetd")
 
@@ -30,21 +27,14 @@ log = logging.getLogger("hetd")
 class SnapshotReports:
     """Takes what workers and launchers say of snapshots."""
 
-    def __init__(  # noqa: PLR0913  the parts that it uses
-        self,
-        *,
-        runtime: Runtime,
-        learner: Calibration,
-        clock: Clock,
-        journal: Journal,
-        pool: WorkerPool,
-        kept: KeptSnapshots,
+    def __init__(
+        self, runtime: Runtime, learner: Calibration, kept: KeptSnapshots
     ) -> None:
         self._runtime = runtime
         self._learner = learner
-        self._clock = clock
-        self._journal = journal
-        self._pool = pool
+        self._clock = runtime.clock
+        self._journal = runtime.journal
+        self._pool = runtime.pool
         self._kept = kept
         self.refused = 0
         """Snapshots that were bad, or of something else."""

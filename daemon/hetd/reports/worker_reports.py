@@ -19,25 +19,19 @@ from hetsched.tasks import State
 from libtask import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hetd.clock import Clock
-    from hetd.devices.metering import Metering
+    from hetd.devices.node_devices import NodeDevices
     from hetd.reports.calibration import Calibration
     from hetd.reports.snapshots import SnapshotReports
     from hetd.runtime import Runtime
-    from hetd.tasks.journal import Journal
-    from hetd.tasks.operator_settings import OperatorSettings
     from hetd.tasks.page import TaskPage
     from hetd.timers import Timers
     from hetd.transport.router import Peer
     from hetd.workers.binding import Binding
-    from hetd.workers.commands import Commands
-    from hetd.workers.pool import WorkerPool
-    from hetd.workers.watchdog import Watchdog
+    from hetd.workers.commands import NodeWorkers
     from hetsched.events import Cause
     from hetsched.ids import Nanoseconds
-    from hetsched.scheduler import Scheduler
     from hetsched.tasks import TaskRecord
 
 log = logging.getLogger("hetd")
@@ -59,38 +53,28 @@ LASTING: dict[str, Cause] = {"program": "program", "binary": "binary"}
 class WorkerReports:
     """Takes the messages of launchers and workers."""
 
-    def __init__(  # noqa: PLR0913  the parts that it uses
+    def __init__(  # noqa: PLR0913, PLR0917  the parts that it uses
         self,
-        *,
         runtime: Runtime,
-        clock: Clock,
         timers: Timers,
-        devices: Mapping[str, m.DeviceInfo],
-        scheduler: Scheduler,
-        journal: Journal,
-        pool: WorkerPool,
-        commands: Commands,
-        watchdog: Watchdog,
-        metering: Metering,
-        settings: OperatorSettings,
+        devices: NodeDevices,
+        workers: NodeWorkers,
         learner: Calibration,
         snapshots: SnapshotReports,
     ) -> None:
         self._runtime = runtime
-        self._clock = clock
         self._timers = timers
         self._devices = devices
-        self._scheduler = scheduler
-        self._system = scheduler.system
-        self._journal = journal
-        self._pool = pool
-        self._commands = commands
-        self._watchdog = watchdog
-        self._metering = metering
-        self._settings = settings
+        self._scheduler = runtime.scheduler
+        self._system = runtime.scheduler.system
+        self._journal = runtime.journal
+        self._pool = workers.pool
+        self._commands = workers.commands
+        self._watchdog = workers.watchdog
+        self._metering = devices.metering
         self._learner = learner
         self.snapshots = snapshots
-        self._wall = clock.wall
+        self._wall = timers.clock.wall
         self._handlers: dict[type, Callable[[TaskPage, Any], None]] = {
             m.Ready: self._on_ready,
             m.Progress: self._on_progress,
@@ -145,7 +129,9 @@ class WorkerReports:
             binding.registered_again = True
             if hello.resource and expected:
                 found = e.TaskFound(record.id, record.epoch, hello.resource)
-                self._runtime.dispatch(found, *self._settings.drains([hello.resource]))
+                self._runtime.dispatch(
+                    found, *self._runtime.settings.drains([hello.resource])
+                )
             self._commands.repeat_stop(record)
         self._runtime.watch_assigned()
         self._readmit(peer.uid)
@@ -171,7 +157,7 @@ class WorkerReports:
             return  # the name is another process's by now
         if self._pool.supervised(peer.uid, name):
             worker.process_ended = True
-            due = self._clock.now() + int(EXIT_S * SECOND)
+            due = self._timers.clock.now() + int(EXIT_S * SECOND)
             self._timers.at(due, partial(self._give_up, peer, name))
         else:
             self.worker_left(peer.uid, name, "its worker ended")
@@ -390,7 +376,7 @@ class WorkerReports:
             return []
         if record.submitted.app not in programs_of_the_box():
             return []
-        if self._devices[resource].spec.kind == "cpu":
+        if self._devices.infos[resource].spec.kind == "cpu":
             return []
         return self._watchdog.device_failed(resource, f"a task hung: {reason}")
 
@@ -621,7 +607,7 @@ class WorkerReports:
         """Close it with what the worker says of it; return when it ended."""
         self._metering.used_in_all(page.id, message.cpu_seconds)
         if message.strips and page.resource is not None:
-            self._watchdog.health.worked(page.resource)
+            self._devices.health.worked(page.resource)
         ended = self._ended(page, message.ended)
         self._journal.close_segment(
             page,

@@ -8,7 +8,7 @@ tasks runs in steps (`slices`): its handler returns a generator instead of the r
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hetd.requests.slices import Steps, run_to_end
 from hetd.store import StoreFullError
@@ -16,50 +16,35 @@ from libtask import messages as m
 from libtask.errors import BugError, DaemonUnreachableError, HetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from hetd.lifecycle import Lifecycle
-    from hetd.requests.ended_tasks import EndedTaskRequests
-    from hetd.requests.explain import EstimateRequests, ExplainRequests
     from hetd.requests.idempotency import IdempotencyKeys
-    from hetd.requests.listing import ListRequests
-    from hetd.requests.models import ModelRequests
-    from hetd.requests.notes import NoteRequests
     from hetd.requests.permissions import Permissions
-    from hetd.requests.policies import PolicyRequests
-    from hetd.requests.resources import ResourceRequests
-    from hetd.requests.status import StatusRequests
     from hetd.requests.storage_quota import StorageQuota
-    from hetd.requests.submit import SubmitRequests
-    from hetd.requests.tasks import TaskRequests
-    from hetd.requests.usage import UsageRequests
+    from hetd.runtime import Lifecycle
     from hetd.store import Store
     from hetd.transport.router import Peer
 
+    Handler: TypeAlias = Callable[[Peer, Any], Any]
+    """Handles the requests of a type: returns the reply, or the steps of a long request."""
+
 
 class Service:
-    """Answers users' requests."""
+    """Answers users' requests.
 
-    def __init__(  # noqa: PLR0913  one class for each subject
+    Args:
+        handlers: by type of request.
+
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  the parts that it uses
         self,
-        *,
         lifecycle: Lifecycle,
         store: Store,
         rights: Permissions,
         storage_quota: StorageQuota,
         idempotency: IdempotencyKeys,
-        submission: SubmitRequests,
-        past: EndedTaskRequests,
-        tasks: TaskRequests,
-        explanation: ExplainRequests,
-        estimates: EstimateRequests,
-        listing: ListRequests,
-        status: StatusRequests,
-        models: ModelRequests,
-        resources: ResourceRequests,
-        policies: PolicyRequests,
-        notes: NoteRequests,
-        usage: UsageRequests,
+        handlers: Mapping[type, Handler],
     ) -> None:
         self._lifecycle = lifecycle
         self._store = store
@@ -67,29 +52,7 @@ class Service:
         self.storage_quota = storage_quota
         self._idempotency = idempotency
         self.forget = idempotency.forget
-        self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
-            m.Submit: submission.submit,
-            m.Requeue: past.requeue,
-            m.DeleteTasks: past.forget,
-            m.ListTasks: listing.list_tasks,
-            m.Explain: explanation.explain,
-            m.Estimate: estimates.estimate,
-            m.Control: tasks.control,
-            m.Amend: tasks.amend,
-            m.Migrate: tasks.migrate,
-            m.Devices: resources.devices,
-            m.Status: status.status,
-            m.ShowConfig: status.config,
-            m.Drain: resources.drain,
-            m.TestDevices: resources.test,
-            m.Policies: policies.policies,
-            m.Notes: notes.notes,
-            m.Stop: self._stop,
-            m.AddSamples: models.learn,
-            m.Models: models.models,
-            m.DeleteSamples: models.forget,
-            m.Usage: usage.usage,
-        }
+        self._handlers: dict[type, Handler] = {**handlers, m.Stop: self._stop}
 
     def _stop(self, peer: Peer, request: m.Stop) -> m.Message:
         self.rights.require_admin(peer)

@@ -21,14 +21,12 @@ from libtask.apps import short_name
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator
 
-    from hetd.devices.circuits import Circuits
-    from hetd.devices.measured_loads import MeasuredLoads
+    from hetd.devices.node_devices import NodeDevices
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
     from hetd.runtime import Runtime
-    from hetd.tasks.journal import Journal
     from hetd.transport.router import Peer
     from hetsched.breaker import Pair
     from hetsched.estimates.point import Key
@@ -54,23 +52,19 @@ class ModelRequests:
     administrators; samples of installed applications are visible to all users.
     """
 
-    def __init__(  # noqa: PLR0913  the parts that it uses
+    def __init__(
         self,
-        *,
         runtime: Runtime,
-        journal: Journal,
-        devices: Mapping[str, m.DeviceInfo],
+        devices: NodeDevices,
         estimates: EstimateTable,
-        circuits: Circuits,
-        loads: MeasuredLoads,
         rights: Permissions,
     ) -> None:
         self._runtime = runtime
-        self._journal = journal
-        self._devices = devices
+        self._journal = runtime.journal
+        self._devices = devices.infos
+        self._circuits = devices.circuits
+        self._loads = devices.loads
         self._estimates = estimates
-        self._circuits = circuits
-        self._loads = loads
         self._rights = rights
         self._installed = installed_applications()
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hetd.requests import Service
     from hetd.runtime import Runtime
     from hetd.store import Batch, Store
-    from hetd.tasks.journal import Journal
 
 log = logging.getLogger("hetd")
 
@@ -32,15 +31,9 @@ REASON = "the disk of hetd's store is full"
 class OutOfSpace:
     """Rolls back the new tasks of a batch that does not fit on the disk."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        journal: Journal,
-        store: Store,
-        service: Service,
-    ) -> None:
+    def __init__(self, runtime: Runtime, store: Store, service: Service) -> None:
         self._runtime = runtime
-        self._journal = journal
+        self._journal = runtime.journal
         self._store = store
         self._service = service
         self._reduced: Batch | None = None

@@ -16,12 +16,10 @@ from libtask import messages as m
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
-    from hetd.clock import Clock
     from hetd.config import ActiveConfig
     from hetd.requests.notes import NoteRequests
     from hetd.requests.permissions import Permissions
     from hetd.runtime import Runtime
-    from hetd.tasks.operator_settings import OperatorSettings
     from hetd.transport.router import Peer
     from hetsched.scheduler import Scheduler
 
@@ -29,21 +27,18 @@ if TYPE_CHECKING:
 class PolicyRequests:
     """Handles requests about the policy."""
 
-    def __init__(  # noqa: PLR0913  the parts that it uses
+    def __init__(
         self,
-        *,
         runtime: Runtime,
-        clock: Clock,
         config: ActiveConfig,
-        settings: OperatorSettings,
         notes: NoteRequests,
         rights: Permissions,
     ) -> None:
         self._runtime = runtime
-        self._clock = clock
+        self._clock = runtime.clock
         self._config = config
         self._scheduler = runtime.scheduler
-        self._settings = settings
+        self._settings = runtime.settings
         self._notes = notes
         self._rights = rights
 

@@ -17,45 +17,33 @@ from libtask.errors import NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hetd.clock import Clock
-    from hetd.devices.circuits import Circuits
-    from hetd.devices.health import Health
-    from hetd.devices.metering import Metering
+    from hetd.devices.node_devices import NodeDevices
     from hetd.requests.notes import NoteRequests
     from hetd.requests.permissions import Permissions
     from hetd.runtime import Runtime
-    from hetd.tasks.operator_settings import OperatorSettings
     from hetd.transport.router import Peer
     from hetsched.crowding import Crowding
-    from hetsched.scheduler import Scheduler
 
 
 class ResourceRequests:
     """Handles requests about the resources."""
 
-    def __init__(  # noqa: PLR0913  the parts that it uses
+    def __init__(
         self,
-        *,
         runtime: Runtime,
-        clock: Clock,
-        devices: Mapping[str, m.DeviceInfo],
-        scheduler: Scheduler,
-        settings: OperatorSettings,
-        metering: Metering,
-        circuits: Circuits,
-        health: Health,
+        devices: NodeDevices,
         notes: NoteRequests,
         rights: Permissions,
     ) -> None:
         self._runtime = runtime
-        self._clock = clock
-        self._devices = devices
-        self._scheduler = scheduler
-        self._system = scheduler.system
-        self._settings = settings
-        self._metering = metering
-        self._circuits = circuits
-        self._health = health
+        self._clock = runtime.clock
+        self._scheduler = runtime.scheduler
+        self._system = runtime.scheduler.system
+        self._settings = runtime.settings
+        self._devices = devices.infos
+        self._metering = devices.metering
+        self._circuits = devices.circuits
+        self._health = devices.health
         self._notes = notes
         self._rights = rights
 

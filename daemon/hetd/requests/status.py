@@ -16,18 +16,12 @@ from hetsched.system import SECOND
 from libtask import messages as m
 
 if TYPE_CHECKING:
-    from hetd.clock import Clock
     from hetd.config import ActiveConfig
     from hetd.requests.permissions import Permissions
     from hetd.requests.subscriptions import Subscriptions
-    from hetd.runtime import Counters
+    from hetd.runtime import Runtime
     from hetd.store import Store
-    from hetd.tasks.journal import Journal
-    from hetd.tasks.operator_settings import OperatorSettings
     from hetd.transport.router import Peer
-    from hetd.workers.pool import WorkerPool
-    from hetsched.scheduler import Scheduler
-
 
 USERS = "limits.user."
 """Prefix of the configuration keys with limits of single users."""
@@ -36,31 +30,24 @@ USERS = "limits.user."
 class StatusRequests:
     """Handles requests for status and configuration."""
 
-    def __init__(  # noqa: PLR0913  the parts that it uses
+    def __init__(
         self,
-        *,
-        clock: Clock,
+        runtime: Runtime,
         config: ActiveConfig,
-        counters: Counters,
-        scheduler: Scheduler,
-        journal: Journal,
-        settings: OperatorSettings,
-        pool: WorkerPool,
         store: Store,
         subscriptions: Subscriptions,
         rights: Permissions,
     ) -> None:
-        self._clock = clock
         self._config = config
-        self._counters = counters
-        self._scheduler = scheduler
-        self._journal = journal
-        self._settings = settings
-        self._pool = pool
+        self._counters = runtime.counters
+        self._scheduler = runtime.scheduler
+        self._journal = runtime.journal
+        self._settings = runtime.settings
+        self._pool = runtime.pool
         self._store = store
         self._subscriptions = subscriptions
         self._rights = rights
-        self._started = clock.wall()
+        self._started = runtime.clock.wall()
 
     def config(self, peer: Peer, request: m.ShowConfig) -> m.Message:
         """Return the active configuration; limits of other users only to administrators."""

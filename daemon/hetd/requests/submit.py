@@ -20,15 +20,12 @@ from libtask.faultpoints import reach
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hetd.clock import Clock
     from hetd.config import ActiveConfig
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
     from hetd.requests.storage_quota import StorageQuota
     from hetd.runtime import Runtime
-    from hetd.tasks.journal import Journal
     from hetd.transport.router import Peer
-    from hetd.workers.pool import WorkerPool
     from hetsched import events as e
 
 
@@ -44,24 +41,20 @@ class SubmitRequests:
     tasks of a request or none.
     """
 
-    def __init__(  # noqa: PLR0913  the parts that it uses
+    def __init__(
         self,
-        *,
         runtime: Runtime,
-        clock: Clock,
         config: ActiveConfig,
         devices: Mapping[str, m.DeviceInfo],
-        journal: Journal,
-        pool: WorkerPool,
         rights: Permissions,
         quota: StorageQuota,
     ) -> None:
         self._runtime = runtime
-        self._clock = clock
+        self._clock = runtime.clock
+        self._journal = runtime.journal
+        self._pool = runtime.pool
         self._config = config
         self._devices = devices
-        self._journal = journal
-        self._pool = pool
         self._rights = rights
         self._quota = quota
 

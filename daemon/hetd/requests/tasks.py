@@ -19,12 +19,10 @@ from libtask.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from hetd.clock import Clock
     from hetd.config import ActiveConfig
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
     from hetd.runtime import Runtime
-    from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
     from hetd.workers.commands import Commands
@@ -33,22 +31,19 @@ if TYPE_CHECKING:
 class TaskRequests:
     """Handles requests that change existing tasks."""
 
-    def __init__(  # noqa: PLR0913  the parts that it uses
+    def __init__(
         self,
-        *,
         runtime: Runtime,
-        clock: Clock,
         config: ActiveConfig,
         devices: Mapping[str, m.DeviceInfo],
-        journal: Journal,
         commands: Commands,
         rights: Permissions,
     ) -> None:
         self._runtime = runtime
-        self._clock = clock
+        self._clock = runtime.clock
+        self._journal = runtime.journal
         self._config = config
         self._devices = devices
-        self._journal = journal
         self._commands = commands
         self._rights = rights
 

@@ -44,6 +44,10 @@ class Batch:
         others = self.circuits or self.measurers or self.notes or self.removed
         return bool(rows or others or self.replies)
 
+    def owners(self) -> set[int]:
+        """Return the users whose tasks, or answers to changes, it writes."""
+        return {row[3] for row in self.tasks} | {key[0] for key in self.keys}
+
     def keep(self, known: Figures) -> None:
         """Store a measured execution time in place of the earlier one."""
         self.samples[key_of(known)] = known

@@ -115,8 +115,8 @@ class Store(rows.Reader):
         reach("store.written")
         self._orders.put("commit")
 
-    def committed(self) -> list[Any]:
-        """Return the replies of the batch whose commit has just ended, if one has.
+    def committed(self) -> list[Any] | None:
+        """Return the replies of the batch that has just become durable; None: none has.
 
         Raises:
             StoreError: the commit failed; no reply of the batch may be sent.
@@ -129,7 +129,7 @@ class Store(rows.Reader):
             self._look_for_room()
         elif self.idle and self._trimmer.due(self._seconds()):
             self.submit(Batch())  # the thread trims with any commit
-        return []
+        return None
 
     def flush(self) -> list[Any]:
         """Wait for the commit under way; return the replies that it makes durable.
@@ -145,17 +145,17 @@ class Store(rows.Reader):
         if self.stuck is not None:
             text = f"{self.path}: {self.shortage}; what happened last is not written"
             raise StoreFullError(text)
-        return replies
+        return replies or []
 
-    def _settle(self) -> list[Any]:
+    def _settle(self) -> list[Any] | None:
         """Take the outcome of the commit under way; wait for it if need be."""
         batch = self._committing
         if batch is None:
-            return []
+            return None
         outcome = self._outcomes.get()
         if outcome is not None:
             self._on_failure(batch, outcome)
-            return []
+            return None
         self._committing = None
         if self._removed:
             self._freed.append(self._removed)

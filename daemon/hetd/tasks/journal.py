@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hetd")
 
+EPOCHS = 1 << 32
+"""Epochs that one run of the daemon can give out; the next run's are all larger."""
 COUNTED = 20_000
 """Rows of an index that one step counts: about 1 ms."""
 RECENT = 10_000
@@ -136,6 +138,11 @@ class Journal:
         """Changes that are not published yet."""
         self.watched = True
         """Whether there are subscriptions; otherwise only ends are published, to submitters."""
+
+    @property
+    def first_epoch(self) -> int:
+        """Return a number larger than every epoch of earlier runs of the daemon."""
+        return self._store.incarnation * EPOCHS
 
     # ------------------------------------------------------------ finding
 

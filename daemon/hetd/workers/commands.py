@@ -8,6 +8,7 @@ passes it to the scheduler.
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -250,3 +251,12 @@ class Commands:
             resume=page.started is not None or bool(page.spec.resumes),
             inputs=self._journal.inputs.of(page.spec),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWorkers:
+    """The workers of the node: which task each holds, their commands and their deadlines."""
+
+    pool: WorkerPool
+    watchdog: Watchdog
+    commands: Commands

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from hetd.tasks.worker_key import ANY_LAUNCHERS, WorkerKey
 from hetd.workers.binding import Binding, Worker
+from hetd.workers.host_processes import HostProcesses
 from hetd.workers.user_workers import UserWorkers
 from hetsched.ids import TaskId
 from libtask.errors import BugError
 from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
-from libtask.processes import started_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,7 +38,7 @@ class WorkerPool:
         send: sends messages to a route together; returns False if the peer is gone.
         prefix: begins the names of requested workers; differs at each start of the
             daemon, so that names are unique.
-        started_at: returns when the process of a pid started; 0: there is none.
+        processes: of the machine.
 
     """
 
@@ -46,7 +46,7 @@ class WorkerPool:
         self,
         send: Callable[..., bool],
         prefix: str,
-        started_at: Callable[[int], int] = started_at,
+        processes: HostProcesses | None = None,
     ) -> None:
         self._send = send
         self._prefix = prefix
@@ -58,7 +58,7 @@ class WorkerPool:
         self._gathered: dict[bytes, list[Message]] | None = None
         """Commands of one instant, by route, sent together; None: sent one by one."""
         self._started = 0
-        self._started_at = started_at
+        self.processes = processes or HostProcesses()
         self.assigned: list[Binding] = []
         """Bindings that got a worker since `take_assigned`."""
 
@@ -508,7 +508,7 @@ class WorkerPool:
         self._by_route[peer.route] = worker
         worker.route = peer.route
         if worker.pid != peer.pid or not worker.started:
-            worker.pid, worker.started = peer.pid, self._started_at(peer.pid)
+            worker.pid, worker.started = peer.pid, self.processes.started_at(peer.pid)
             worker.process_ended = False
         worker.aborting.clear()
         return worker

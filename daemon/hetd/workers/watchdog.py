@@ -9,10 +9,8 @@ resource out of service; nothing here waits for one.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import signal
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,14 +23,12 @@ from hetsched.ids import TaskId
 from hetsched.system import SECOND
 from hetsched.tasks import State
 from libtask import messages as m
-from libtask import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from hetd.clock import Clock
     from hetd.config import ActiveConfig
-    from hetd.devices.health import Health
+    from hetd.devices.node_devices import NodeDevices
     from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
     from hetd.timers import Action, Timers
@@ -62,48 +58,32 @@ ASKS = 8
 """Failed requests, some 10 s in all, after which the first task loses an attempt."""
 
 
-def kill_group(leader: int) -> None:
-    """Kill a worker and its descendants; works only for the daemon's own user."""
-    processes.kill_with_descendants([leader])
-    with contextlib.suppress(OSError):
-        os.killpg(leader, signal.SIGKILL)
-
-
 class Watchdog:
     """Watches running tasks and their workers.
 
-    Args:
+    Attributes:
         health: takes devices out of service.
-        kill: kills a worker of the daemon's own user and its descendants, by its pid.
-        started_at: returns when the process of a pid started; 0: there is none.
 
     """
 
-    def __init__(  # noqa: PLR0913  the parts that it uses
+    def __init__(  # noqa: PLR0913, PLR0917  the parts that it uses
         self,
-        *,
         config: ActiveConfig,
-        clock: Clock,
         timers: Timers,
-        devices: Mapping[str, m.DeviceInfo],
+        devices: NodeDevices,
         system: System,
         journal: Journal,
         pool: WorkerPool,
-        health: Health,
-        kill: Callable[[int], None] = kill_group,
-        started_at: Callable[[int], int] = processes.started_at,
     ) -> None:
         self._config = config
-        self._now = clock.now
+        self._now = timers.clock.now
         self._timers = timers
-        self._devices = devices
+        self._devices = devices.infos
+        self.health = devices.health
         self._system = system
         self._journal = journal
         self._pool = pool
-        self.health = health
-        self._kill = kill
-        self._started_at = started_at
-        self._boot = processes.boot_id()
+        self._processes = pool.processes
         limits = config.value
         self._deadlines = Deadlines(limits.strip_limit_s, limits.setup_limit_s, MEMORY)
         self.longest_copy_s = MEMORY / COPY_BYTES_PER_S
@@ -161,7 +141,7 @@ class Watchdog:
         """Wait for the worker that held a task before the daemon restarted."""
         task, holder = TaskId(page.id), page.holder
         grace = self._config.value.restore_grace_s
-        if holder is not None and holder.boot != self._boot:
+        if holder is not None and holder.boot != self._processes.boot:
             holder, grace = None, 0.0  # the machine was rebooted meanwhile
         # also without a holder: a worker may have come after the last commit
         key = key_of(page.spec)
@@ -368,7 +348,7 @@ class Watchdog:
 
     def _is_there(self, worker: Worker) -> bool:
         """Whether a pid is known to be still that of the worker."""
-        return 0 < worker.started == self._started_at(worker.pid)
+        return 0 < worker.started == self._processes.started_at(worker.pid)
 
     def _end_worker(self, binding: Binding, worker: Worker, reason: str) -> None:
         """Have a worker killed; its task is lost once the process has ended."""
@@ -379,7 +359,7 @@ class Watchdog:
             return
         # Without a launcher, we may signal only processes of our own user.
         if self._is_there(worker):
-            self._kill(worker.pid)
+            self._processes.kill(worker.pid)
 
     def _end_remaining(self, route: bytes, _now: Nanoseconds) -> Sequence[e.Event]:
         worker = self._pool.worker_at(route)
@@ -394,7 +374,7 @@ class Watchdog:
         """
         reason = f"process {worker.pid} of task {record.id} cannot be ended"
         if self._is_there(worker):  # its launcher may hang, too
-            self._kill(worker.pid)
+            self._processes.kill(worker.pid)
         resource, holder = record.assigned_to, (worker.uid, worker.name)
         if self._devices[resource].slots > 1:
             lost = self.health.slot_blocked(resource, holder, reason, self._now())
@@ -465,7 +445,11 @@ class Watchdog:
         if page is None:
             return
         page.holder = HoldingProcess(
-            worker.name, worker.pid, worker.started, self._boot, own=worker.own
+            worker.name,
+            worker.pid,
+            worker.started,
+            self._processes.boot,
+            own=worker.own,
         )
         self._journal.save(page)
         record = self._system.tasks.get(binding.task)

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hetd.assembly import EPOCHS, assemble, make_loop
+from hetd.assembly import assemble, make_loop
+from hetd.config import ActiveConfig
 from hetd.store import StoreError, StoreFullError
 from hetd.tasks.journal import Journal
 from hetd.tasks.stored_profiles import restore_profiles
 from hetd.transport.poller import Poller, WatchedProcess
+from hetd.workers.host_processes import HostProcesses
 from hetd.workers.pool import WorkerPool
 from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy
@@ -171,21 +173,23 @@ class SimulatedDaemon:
         for known in store.samples():
             estimates.enter(known)
         restore_profiles(estimates.profiles, store.settings())
+        machine = self._machine
+        processes = HostProcesses(
+            machine.kill,
+            machine.started_at,
+            # every start of the simulated machine is a boot of its own
+            boot=f"boot {machine.boots}",
+        )
         parts = assemble(
+            ActiveConfig(self._config),
             self._devices,
-            self._config,
             make_policy(self._config.policy, self._config.policy_parameters),
             estimates,
             Journal(store),
-            WorkerPool(router.send, str(store.incarnation), self._machine.started_at),
-            first_epoch=store.incarnation * EPOCHS,
-            clock=self.world.clock,
-            kill=self._machine.kill,
-            started_at=self._machine.started_at,
+            WorkerPool(router.send, str(store.incarnation), processes),
+            self.world.clock,
         )
         self.runtime = parts.runtime
-        # every start of the simulated machine is a boot of its own
-        self.runtime.watchdog._boot = f"boot {self._machine.boots}"
         self.runtime.watchdog.health.try_device = partial(SimulatedTrial, self.world)
         self.runtime.restore()
         self._poller = SimulatedPoller(self._machine, self._wake)

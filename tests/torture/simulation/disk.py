@@ -129,13 +129,13 @@ class SimulatedStore(Store):
         self._world.after(delay, self._sync, batch)
         self._burn("written")
 
-    def committed(self) -> list[Any]:
+    def committed(self) -> list[Any] | None:
         if self._ended:
             self._burn("committed")
             return self._settle()
         if self.shortage is not None and self._world.now >= self._look_at:
             self._look_for_room()
-        return []
+        return None
 
     def flush(self) -> list[Any]:
         self.retry()
@@ -144,7 +144,7 @@ class SimulatedStore(Store):
         replies = self._settle()
         if self.stuck is not None:
             raise StoreFullError(f"disk: {FULL}")
-        return replies
+        return replies or []
 
     def retry(self) -> None:
         batch, self.stuck = self.stuck, None
@@ -189,16 +189,16 @@ class SimulatedStore(Store):
         self._outcome = StoreError("disk: disk I/O error")
         self._world.note("disk", "fails")
 
-    def _settle(self) -> list[Any]:
+    def _settle(self) -> list[Any] | None:
         """Take the outcome of the commit; what there is no room for is stuck."""
         batch, outcome = self._committing, self._outcome
         if batch is None:
-            return []
+            return None
         self._outcome, self._ended = None, False
         if isinstance(outcome, StoreFullError):
             self.shortage, self.stuck = FULL, batch
             self._look_at = self._world.now + SECOND
-            return []
+            return None
         if outcome is not None:
             raise outcome
         self._committing = None

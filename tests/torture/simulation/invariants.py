@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from hetd.assembly import EPOCHS
 from hetd.requests.policies import policy_name
+from hetd.tasks.journal import EPOCHS
 from hetsched.ids import TaskId
 from hetsched.tasks import State
 from libtask.errors import BugError

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hetd.loop import GATHER_NS, HOLD_NS, TICK_AFTER_NS
+from hetd.loop import TICK_AFTER_NS
+from hetd.requests.publication import GATHER_NS, HOLD_NS
 from libtask import messages as m
 from system.private_daemon import eventually
 from torture.bodies import USERS, Desk
@@ -31,13 +32,14 @@ class Watched:
         self.runs: list[m.Run] = []
         self._submit = self.desk.store.submit
         loop: Any = self.desk.loop
-        loop._now = lambda: self.now
+        for part in (loop, loop.requests, loop.publication):
+            part._now = lambda: self.now
+            part._router = self
         # the recall of a train is due by the runtime's clock
         clock = self.desk.runtime.clock
         self.desk.runtime.clock = dataclasses.replace(clock, now=lambda: self.now)
         store: Any = self.desk.store
         store.submit = self._commit
-        loop._router = self
         self.desk.runtime.pool._send = self.send
 
     def __getattr__(self, name: str) -> Any:
@@ -128,7 +130,7 @@ def test_the_next_commit_is_ordered_before_what_the_last_made_durable_is_told(
 def test_due_work_waits_for_one_turn_after_messages_that_took_long(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def receive() -> None:
+    def receive(_began: int) -> None:
         watched.now += TICK_AFTER_NS + 1
 
     ticks: list[int] = []

@@ -292,7 +292,7 @@ def test_a_task_goes_where_other_programs_do_not_compute(tmp_path: Path) -> None
         folder = tmp_path / str(offered)
         folder.mkdir()
         shell = a_shell(folder, time, "contention-aware")
-        crowding = shell.parts.scheduler.system.crowding
+        crowding = shell.runtime.scheduler.system.crowding
         assert crowding is not None
         crowding.model.loads["app", "gpu0"] = ()
         for name, seconds in (("cpu", 10.0), ("gpu0", 12.0)):
@@ -301,7 +301,7 @@ def test_a_task_goes_where_other_programs_do_not_compute(tmp_path: Path) -> None
         for _ in range(5):
             shell.runtime.dispatch(e.CountersRead((reading,)))
         (task,) = shell.submit(a_spec(work=1.0))
-        where[offered] = shell.parts.scheduler.system.tasks[TaskId(task)].resource
+        where[offered] = shell.runtime.scheduler.system.tasks[TaskId(task)].resource
         shell.close()
 
     assert where == {0.0: "cpu", 1.5: "gpu0"}

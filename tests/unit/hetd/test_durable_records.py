@@ -40,7 +40,7 @@ def test_a_page_holds_the_record_of_the_scheduler_until_the_task_ends(
     task = _running(shell)
     page = shell.journal.live[task]
 
-    assert page.runtime is shell.parts.scheduler.system.tasks[TaskId(task)]
+    assert page.runtime is shell.runtime.scheduler.system.tasks[TaskId(task)]
 
     shell.finish("w", shell.run_of("w"))
 
@@ -82,7 +82,7 @@ def test_where_a_running_task_was_moved_to_is_stored(shell: Shell) -> None:
 
 def test_a_failure_to_load_a_held_task_is_stored(shell: Shell) -> None:
     task = _running(shell)
-    system = shell.parts.scheduler.system
+    system = shell.runtime.scheduler.system
     epoch = system.tasks[TaskId(task)].epoch
     shell.runtime.dispatch(e.TaskHeld(TaskId(task)))
     shell.runtime.dispatch(e.TaskYielded(TaskId(task), epoch, 0.5))

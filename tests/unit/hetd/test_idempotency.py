@@ -153,7 +153,7 @@ def test_a_change_that_a_restart_undoes_is_made_again(
     after = restart()
     after.ask(stop, ADMIN)
 
-    assert after.parts.lifecycle.stop_requested
+    assert after.runtime.lifecycle.stop_requested
 
 
 def test_a_request_that_nobody_waits_for_is_refused(shell: Shell) -> None:

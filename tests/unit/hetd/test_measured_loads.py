@@ -23,7 +23,7 @@ USUAL = Load("memory", 0.3, 0.3)
 
 
 def model_of(shell: Shell) -> ContentionModel:
-    crowding = shell.parts.scheduler.system.crowding
+    crowding = shell.runtime.scheduler.system.crowding
     assert crowding is not None
     return crowding.model
 

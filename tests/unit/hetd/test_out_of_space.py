@@ -43,7 +43,7 @@ def _commit(shell: Shell) -> list[tuple[bytes, m.Message]]:
     while not told and shell.store.stuck is None:
         # it may still tell of an earlier commit
         assert select.select([shell.store.wake_fd], [], [], 30)[0]
-        told = shell.store.committed()
+        told = shell.store.committed() or []
     return told
 
 
@@ -57,7 +57,7 @@ def test_tasks_that_do_not_fit_are_refused_and_the_rest_is_written(
     accepted = _submit(shell, "k")
     shell.ask(m.Control(2, "cancel", [old]))
     told = _commit(shell)
-    OutOfSpace(shell.runtime, shell.journal, shell.store, shell.service).turn()
+    OutOfSpace(shell.runtime, shell.store, shell.service).turn()
     replies = shell.store.flush()
 
     assert isinstance(accepted, m.Submitted)
@@ -75,7 +75,7 @@ def test_a_refused_submit_may_be_tried_again_with_its_key(shell: Shell) -> None:
     _fill(shell)
     first = _submit(shell, "k")
     _commit(shell)
-    OutOfSpace(shell.runtime, shell.journal, shell.store, shell.service).turn()
+    OutOfSpace(shell.runtime, shell.store, shell.service).turn()
     shell.store.flush()
     shell.store._writer.execute("PRAGMA max_page_count = 1000000")
     shell.store.shortage = None  # as the next look finds
@@ -122,6 +122,6 @@ def test_watchers_of_a_long_shortage_are_not_told_of_progress(shell: Shell) -> N
         shell.journal.publish(page, "progress", 0.0)
     shell.journal.publish(page, "held", 0.0)
 
-    OutOfSpace(shell.runtime, shell.journal, shell.store, shell.service).turn()
+    OutOfSpace(shell.runtime, shell.store, shell.service).turn()
 
     assert [change.what for _, change in shell.journal.changes] == ["held"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetd.transport.outbox import ALONE, AT_ONCE, FULL, Outbox
+from hetd.requests.publication import ALONE, AT_ONCE, FULL, Outbox
 from libtask import messages as m
 
 

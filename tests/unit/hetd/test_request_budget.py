@@ -62,8 +62,8 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def test_who_has_had_his_share_is_put_off_and_the_other_is_served(desk: Desk) -> None:
     now = desk.runtime.clock.now()
     for uid, spent in ((GREEDY, WINDOW_NS), (MODEST, 1)):
-        desk.loop._budget.charge(uid, spent, now)
-    desk.loop._budget._ends = now + 1000 * WINDOW_NS
+        desk.loop.requests.budget.charge(uid, spent, now)
+    desk.loop.requests.budget._ends = now + 1000 * WINDOW_NS
 
     desk.say(GREEDY, m.Policies(1))
     desk.say(MODEST, m.Policies(2))
@@ -133,7 +133,9 @@ def test_what_an_answer_takes_to_write_counts_too(
 ) -> None:
     charged: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        desk.loop._budget, "charge", lambda uid, spent, _: charged.append((uid, spent))
+        desk.loop.requests.budget,
+        "charge",
+        lambda uid, spent, _: charged.append((uid, spent)),
     )
     real = desk.inlet.send
 
@@ -148,7 +150,7 @@ def test_what_an_answer_takes_to_write_counts_too(
     desk.loop.finish()
 
     assert max(spent for uid, spent in charged if uid == GREEDY) >= WINDOW_NS
-    assert desk.loop._askers == {}
+    assert desk.loop.publication._askers == {}
 
 
 def test_reports_of_workers_are_never_put_off(desk: Desk) -> None:
@@ -157,8 +159,8 @@ def test_reports_of_workers_are_never_put_off(desk: Desk) -> None:
     (role,) = (each for each in ("w1", "w2", "w3") if desk.tasks_of(GREEDY, each))
     now = desk.runtime.clock.now()
     for uid, spent in ((GREEDY, WINDOW_NS), (MODEST, 1)):
-        desk.loop._budget.charge(uid, spent, now)
-    desk.loop._budget._ends = now + 1000 * WINDOW_NS
+        desk.loop.requests.budget.charge(uid, spent, now)
+    desk.loop.requests.budget._ends = now + 1000 * WINDOW_NS
 
     desk.say(GREEDY, m.Finished(page.id, page.runtime.epoch), role)
 

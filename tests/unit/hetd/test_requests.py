@@ -217,7 +217,7 @@ def test_only_rulers_change_the_node(shell: Shell, request_: m.Request) -> None:
     assert error.text == (
         "only root and the daemon's own user, and members of hetd-admin, may do that"
     )
-    assert not shell.parts.lifecycle.stop_requested
+    assert not shell.runtime.lifecycle.stop_requested
     assert not isinstance(shell.ask(request_, ADMIN), m.Error)
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hetd.requests.pending import MOST_WAITING, SMALL
 from hetd.requests.slices import SLICE, run_to_end
+from hetd.requests.turns import MOST_WAITING, SMALL
 from hetsched.events import TaskCancelled
 from libtask import messages as m
 from system.private_daemon import eventually
@@ -167,7 +167,7 @@ def test_dependents_that_a_crash_left_are_ended_by_the_next_start(
 def desk(tmp_path: Path) -> Iterator[Desk]:
     """Return a loop whose users have time without end, however slow the machine."""
     made = Desk(tmp_path)
-    made.loop._budget.is_exhausted = lambda *_: False  # type: ignore[method-assign]  # as said
+    made.loop.requests.budget.is_exhausted = lambda *_: False  # type: ignore[method-assign]  # as said
     yield made
     made.close()
 
@@ -236,7 +236,7 @@ def test_no_more_than_so_many_requests_wait(desk: Desk) -> None:
 
 def test_a_share_binds_within_a_request(desk: Desk) -> None:
     used_up: set[int] = set()
-    desk.loop._budget.is_exhausted = lambda uid, now: uid in used_up  # type: ignore[method-assign]  # as the test says
+    desk.loop.requests.budget.is_exhausted = lambda uid, now: uid in used_up  # type: ignore[method-assign]  # as the test says
     desk.say(ANN, m.Submit(1, [m.TaskSpec("app", hold=True)] * 500))
     desk.put(ANN, "client", m.encode(m.Control(2, "cancel", live(desk, ANN))))
     desk.loop.turn([])

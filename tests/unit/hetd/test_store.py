@@ -81,7 +81,7 @@ def test_replies_come_after_their_commit(reopen: Callable[[], Store]) -> None:
 
     assert readable
     assert store.committed() == ["told"]
-    assert store.committed() == []
+    assert store.committed() is None
     assert (before, meanwhile, store.idle) == (True, False, True)
     assert select.select([store.wake_fd], [], [], 0)[0] == []
 

@@ -56,7 +56,7 @@ def _rest(store: Store, hands: Hands, steps: int = 1) -> None:
     """Let so many steps be taken, as an idle loop does."""
     hands.seconds += REST_S
     for _ in range(steps):
-        assert store.committed() == []
+        assert store.committed() is None
         store.flush()
         hands.seconds += PAUSE_S
 

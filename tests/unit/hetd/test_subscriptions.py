@@ -86,7 +86,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def pipes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Pipes:
     made = Pipes(desk)
     monkeypatch.setattr(desk.inlet, "send", made.send)
-    monkeypatch.setattr("hetd.loop.TELLING_NS", 0)
+    monkeypatch.setattr("hetd.requests.publication.TELLING_NS", 0)
     return made
 
 
@@ -123,13 +123,13 @@ def test_a_watcher_that_is_gone_is_forgotten(desk: Desk, pipes: Pipes) -> None:
     desk.say(USER, m.Subscribe(1), "slow")
     pipes.stuck.add(_route("slow"))
     _change(desk)
-    assert len(desk.loop._subscriptions) == 1
+    assert len(desk.loop.publication._subscriptions) == 1
 
     pipes.gone.add(_route("slow"))
     desk.loop.turn([])
 
-    assert len(desk.loop._subscriptions) == 0
-    assert desk.loop._subscriptions.lagging == {}
+    assert len(desk.loop.publication._subscriptions) == 0
+    assert desk.loop.publication._subscriptions.lagging == {}
 
 
 def test_a_user_has_so_many_watches_those_of_the_gone_left_out(

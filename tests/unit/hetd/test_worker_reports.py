@@ -363,7 +363,7 @@ def test_a_yield_that_is_told_again_ends_no_other_stretch(shell: Shell) -> None:
     shell.reports.report(peer, yielded)
 
     assert _stretches(shell, task) == [("cpu", 2, False), ("gpu0", 0, True)]
-    device = shell.parts.devices["gpu0"].spec
+    device = shell.parts.devices.infos["gpu0"].spec
     assert shell.sent.to("again", m.Run) == [m.Run(task, run.epoch, device, attempt=2)]
 
 
