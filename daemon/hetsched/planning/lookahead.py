@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from hetsched.ids import Nanoseconds
     from hetsched.system import ResourceState, System
-    from hetsched.tasks import TaskRecord
+    from hetsched.tasks import Row, TaskRecord
 
 MOST_MOVES = 6
 """A task that has moved this many times stays where it is."""
@@ -88,6 +88,30 @@ def settles_at(system: System) -> Nanoseconds | None:
     )
 
 
+def all_at_best(system: System) -> bool:
+    """Whether every task runs, or starts now, where it is done soonest, whatever others do.
+
+    No rule and no other step would then end sooner.
+    """
+    return all(_is_at_best(system, state) for state in system.usable_states())
+
+
+def _is_at_best(system: System, state: ResourceState) -> bool:
+    queue, running = state.queue, state.running
+    used = len(running) + len(queue)
+    if len(queue) > 1 or used > (1 if state.resource.shared else state.slots):
+        return False
+    name = state.resource.name
+    for task in running.values():
+        arrives = task.progress_at == task.since and task.progress_then > 0.0
+        if arrives or task.id in system.departing or system.best(task.row) != name:
+            return False
+    head = queue.head()
+    if head is None:
+        return True
+    return head.last_resource is None and system.best(head.row) == name
+
+
 class View:
     """The system as a `NodeState`, and which task and resource each number stands for."""
 
@@ -98,6 +122,7 @@ class View:
         self.links = [state.resource.link_bytes_per_s for state in self.states]
         self.numbers = {name: r for r, name in enumerate(self.names)}
         self.tasks: list[TaskRecord] = []
+        self._rows: dict[Row, tuple[list[float], list[float], int]] = {}
         self.node = NodeState(
             slots=[state.slots for state in self.states],
             shared=[state.resource.shared for state in self.states],
@@ -127,10 +152,9 @@ class View:
 
     def _item(self, task: TaskRecord, rest: float) -> Item:
         """Describe the rest of a task as if it had not started."""
-        fit = self.system.fit(task.row)
         submitted = task.submitted
-        expected = [fit.expected.get(name) for name in self.names]
-        times = [math.inf if ns is None else ns / SECOND * rest for ns in expected]
+        whole, affinities, best = self._row(task.row)
+        times = [s * rest if s < math.inf else s for s in whole]
         if submitted.strips is not None:
             strips = [max(submitted.strips * rest, LEAST_STRIPS)] * len(times)
         else:
@@ -140,13 +164,29 @@ class View:
             ]
         return Item(
             times,
-            [fit.affinities.get(name, 0.0) for name in self.names],
-            self.numbers.get(fit.best or "", -1),
+            affinities,
+            best,
             strips,
             [submitted.state_bytes / link if link else 0.0 for link in self.links],
             submitted.migration_s,
             priority=task.priority,
         )
+
+    def _row(self, row: Row) -> tuple[list[float], list[float], int]:
+        """Return seconds of whole tasks, affinities and best resource, by number.
+
+        They are kept, as many tasks have the same row.
+        """
+        known = self._rows.get(row)
+        if known is None:
+            fit = self.system.fit(row)
+            expected = [fit.expected.get(name) for name in self.names]
+            known = self._rows[row] = (
+                [math.inf if ns is None else ns / SECOND for ns in expected],
+                [fit.affinities.get(name, 0.0) for name in self.names],
+                self.numbers.get(fit.best or "", -1),
+            )
+        return known
 
     def _add_running(self, task: TaskRecord, r: int, state: ResourceState) -> None:
         system = self.system
@@ -200,16 +240,23 @@ class Aim:
     budget: int
 
 
-def decide(system: System, aim: Aim) -> tuple[View, list[Step]]:
-    """Return the steps to take now, and the view that they refer to."""
+def decide(system: System, aim: Aim) -> list[tuple[TaskRecord, str, Step]]:
+    """Return the steps to take now, with the task and the resource of each."""
+    if all_at_best(system):
+        return []
     view = View(system)
+    view.node.mean_weight = aim.mean_weight
+    view.node.complete()
     look = LookAhead(view, aim)
     look.improve()
     while doubtful := look.doubtful():
         for number in doubtful:
             view.node.items[number].fixed = True
         look.begin_again()
-    return view, look.best.steps
+    return [
+        (view.tasks[step.item], view.names[step.resource], step)
+        for step in look.best.steps
+    ]
 
 
 class LookAhead:
@@ -220,36 +267,59 @@ class LookAhead:
         self.aim = aim
         self.left = aim.budget
         self.count = max(len(view.node.items), 1)
+        self.present = Rollout(view.node)
+        """The node as it stands: not played."""
         self.begin_again()
 
     def begin_again(self) -> None:
         """Play every rule, as what may be moved has changed."""
-        self.best = min([self.play(rule) for rule in RULES], key=self.score)
+        self.best = self.play(RULES[0])
+        least = self.best.score()
+        for rule in RULES[1:]:
+            if rule is Rollout and self.best.plain:
+                self.left -= self.count  # it would do the same
+                continue
+            played = self.play(rule, limit=least)
+            if played.score() < least:
+                least, self.best = played.score(), played
 
     def play(
-        self, rule: type[Rollout], first: Iterable[Step] = (), *, still: bool = False
+        self,
+        rule: type[Rollout],
+        first: Iterable[Step] = (),
+        *,
+        still: bool = False,
+        limit: float = math.inf,
     ) -> Rollout:
         self.left -= self.count
         rollout = rule(self.view.node)
-        rollout.play(first, still=still)
+        rollout.play(first, still=still, limit=limit)
         return rollout
 
-    def score(self, rollout: Rollout) -> float:
-        """Return the end of all, plus a small weight times the mean end of the tasks."""
-        return rollout.end + self.aim.mean_weight * rollout.total / self.count
-
     def improve(self) -> None:
-        """Try single steps other than those of the best rule, while the budget lasts."""
+        """Try single steps other than those of the best rule, while the budget lasts.
+
+        Steps that cannot be better are not played, and count as if they were.
+        """
         rules = dict.fromkeys([type(self.best), ByEnds])
-        least = self.score(self.best) * (1.0 - LEAST_BETTER)
+        least = self.best.score() * (1.0 - LEAST_BETTER)
+        bound = self.present.least_score()
         for rule in rules:
             for step in self.steps():
                 # what is left is for making sure of moves
                 if self.left < self.aim.budget // 4 + self.count:
                     return
-                tried = self.play(rule, [step] if step else [], still=step is None)
-                if self.score(tried) < least:
-                    least, self.best = self.score(tried), tried
+                if bound >= least or (step is None and self.is_still(rule)):
+                    self.left -= self.count
+                    continue
+                first = [step] if step else []
+                tried = self.play(rule, first, still=step is None, limit=least)
+                if tried.score() < least:
+                    least, self.best = tried.score(), tried
+
+    def is_still(self, rule: type[Rollout]) -> bool:
+        """Whether the best rollout is one of this rule that takes no step now."""
+        return type(self.best) is rule and not self.best.steps
 
     def doubtful(self) -> list[int]:
         """Find the started task whose move is least likely to be worth it.
@@ -312,7 +382,7 @@ class LookAhead:
 
     def steps(self) -> Iterator[Step | None]:
         """List single steps that could be taken now; None: nothing."""
-        now = Rollout(self.view.node)
+        now = self.present
         idle = now.idle()
         if idle:
             yield None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +25,10 @@ STEPS_OF_ITEM = 40
 """A rollout with more instants than this for each item is broken off: its rule thrashes."""
 NEXT = "next"
 """Rule of a step that lets an item go next where it waits."""
+
+SLACK = 1e-9
+SLACK_S = 1e-6
+"""By how much, relative and in seconds, rounding and `TINY` may make an end sooner."""
 
 
 @dataclass(slots=True)
@@ -83,10 +87,36 @@ class NodeState:
     queues: list[list[int]]
     fronts: list[list[int]] = field(default_factory=list)
     """Those that go before the queue: they yielded, and were sent there."""
+    mean_weight: float = 0.0
+    """Weight of the mean end of all items beside the last end."""
+    least: list[float] = field(default_factory=list)
+    """Seconds that the rest of each item takes at least; 0 where it cannot run."""
+    one_priority: bool = False
+    """Whether all items have the same priority."""
+    homes: list[int] = field(default_factory=list)
+    came_from: list[int] = field(default_factory=list)
+    settled: list[float] = field(default_factory=list)
+    moves: list[int] = field(default_factory=list)
+    """These four of all items: each rollout begins with copies."""
+    spare: list[int] = field(default_factory=list)
+    """Slots of each resource that no item has or is about to take."""
+
+    def complete(self) -> None:
+        """Compute what follows from the items; called before the first rollout."""
+        self.homes = [item.home for item in self.items]
+        self.came_from = [item.came_from for item in self.items]
+        self.settled = [item.settled for item in self.items]
+        self.moves = [item.moves for item in self.items]
+        least = [min(item.times) for item in self.items]
+        self.least = [0.0 if math.isinf(seconds) else seconds for seconds in least]
+        self.one_priority = len({item.priority for item in self.items}) == 1
+        lists = zip(self.slots, self.queues, self.fronts, strict=True)
+        self.spare = [slots - len(queue) - len(front) for slots, queue, front in lists]
+        for started in self.running:
+            self.spare[started.resource] -= 1
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A decision: `item` goes to `resource`; from a slot if it runs, else from a queue."""
 
     item: int
@@ -128,35 +158,45 @@ class Rollout:
         end: seconds until the last item is done.
         total: sum of the seconds until each is done.
         steps: what the rule decided at the first instant.
+        plain: whether nothing was decided at all, but what `affinity` does: items go
+            where they wait, in their order.
     """
 
     def __init__(self, node: NodeState) -> None:
         self.node = node
-        self.items = node.items
+        self.items = items = node.items
         self.now = 0.0
         self.end = 0.0
         self.total = 0.0
         self.steps: list[Step] = []
-        self.rests = [1.0] * len(node.items)
-        self.homes = [item.home for item in node.items]
-        self.came_from = [item.came_from for item in node.items]
-        self.settled = [item.settled for item in node.items]
-        self.moves = [item.moves for item in node.items]
+        self.plain = True
+        self.unfinished = len(items)
+        self.sharing = any(node.shared)
+        self.rests = [1.0] * len(items)
+        self.homes = node.homes.copy()
+        self.came_from = node.came_from.copy()
+        self.settled = node.settled.copy()
+        self.moves = node.moves.copy()
         count = len(node.slots)
         self.range = range(count)
-        self.queues = [list(queue) for queue in node.queues]
-        self.fronts = [list(front) for front in node.fronts]
+        self.queues = list(map(list, node.queues))
+        self.fronts = list(map(list, node.fronts))
         self.on: list[list[RolloutRun]] = [[] for _ in self.range]
         self.computing = [0] * count
         self.leaving = [0] * count
         self.inbound = [0] * count
         self.making_way = [0] * count
+        self.free = node.slots.copy()
+        """Slots without an item."""
+        self.spare = node.spare.copy()
+        """Slots that no item takes or is about to take; negative: items wait."""
         for started in node.running:
             self._set(started)
 
     def _set(self, started: Started) -> None:
         run = RolloutRun(started.item, started.resource)
-        self.on[started.resource].append(run)
+        self.on[run.resource].append(run)
+        self.free[run.resource] -= 1
         if started.arriving > 0:
             run.left = started.arriving
         else:
@@ -166,69 +206,119 @@ class Rollout:
 
     # ------------------------------------------------------------ play
 
-    def play(self, first: Iterable[Step] = (), *, still: bool = False) -> None:
-        """Play to the end; `first`: taken at once, `still`: and nothing else then."""
+    def play(
+        self,
+        first: Iterable[Step] = (),
+        *,
+        still: bool = False,
+        limit: float = math.inf,
+    ) -> None:
+        """Play to the end.
+
+        Args:
+            first: taken at once; `still`: and nothing else then.
+            limit: once the score cannot be below it any more, the rollout is broken
+                off, with an infinite end.
+
+        """
         for step in first:
             self.take(step)
         if not still:
             self.decide()
         self._dispatch()
         noted, self.steps = self.steps, []
-        for _ in range(STEPS_OF_ITEM * (len(self.items) + 1)):
-            if not self._advance():
-                break
-            self.decide()
-            self._dispatch()
-        else:
+        if not self._play_on(limit):
             self.end = math.inf
         self.steps = noted
 
+    def _play_on(self, limit: float) -> bool:
+        """Play the rest; return whether it came to an end."""
+        checked = 1
+        for instant in range(1, STEPS_OF_ITEM * (len(self.items) + 1) + 1):
+            if not self._advance():
+                return True
+            if instant == checked and limit < math.inf:
+                if self.least_score() >= limit:
+                    return False
+                checked *= 2  # the bound takes as long as many instants
+            self.decide()
+            self._dispatch()
+        return False
+
+    def score(self) -> float:
+        """Return the end of all, plus a small weight times the mean end of the items."""
+        count = max(len(self.items), 1)
+        return self.end + self.node.mean_weight * self.total / count
+
     def take(self, step: Step) -> None:
         """Carry a decision out."""
+        self.plain = False
         self.steps.append(step)
         if step.preempts:
             run = next(run for on in self.on for run in on if run.item == step.item)
             self._ask(run, step.resource, makes_way=step.makes_way)
             return
-        for queue in self.queues + self.fronts:
-            if step.item in queue:
-                queue.remove(step.item)
-        if step.rule == NEXT:
-            self.fronts[step.resource].append(step.item)
-        else:
-            self.queues[step.resource].append(step.item)
+        for lists in (self.queues, self.fronts):
+            for r in self.range:
+                if step.item in lists[r]:
+                    lists[r].remove(step.item)
+                    self.spare[r] += 1
+        lists = self.fronts if step.rule == NEXT else self.queues
+        lists[step.resource].append(step.item)
+        self.spare[step.resource] -= 1
 
     def _advance(self) -> bool:
         """Go on to the next instant at which a slot becomes free; False: none does.
 
         The policy is called for nothing else: not for the first strip after a move.
         """
-        while any(self.on):
-            if self._go_on():
-                return True
+        go_on = self._go_on_shared if self.sharing else self._go_on
+        while self.unfinished:
+            runs = [run for on in self.on for run in on]
+            if not runs:
+                return False
+            if go_on(runs):
+                return self.unfinished > 0
         return False
 
-    def _go_on(self) -> bool:
+    def _go_on(self, runs: list[RolloutRun]) -> bool:
         """Advance to the next event; return whether it made a slot free."""
-        shared, computing = self.node.shared, self.computing
-        runs = [
-            (run, computing[r] if shared[r] and run.phase == COMPUTING else 1)
-            for r in self.range
-            for run in self.on[r]
-        ]
-        least = min([run.left * pace for run, pace in runs])
-        if math.isinf(least):  # nothing that runs comes to an end
-            self.end = math.inf
-            self.on = [[] for _ in self.range]
-            return False
+        least = min([run.left for run in runs])
+        if least == math.inf:
+            return self._stop()
         self.now += least
-        due = []
-        for run, pace in runs:
+        freed = False
+        for run in runs:
+            run.left -= least
+            if run.left <= TINY and self._turn(run):
+                freed = True
+        return freed
+
+    def _go_on_shared(self, runs: list[RolloutRun]) -> bool:
+        """Advance to the next event, as `_go_on`, where runs may share a resource."""
+        shared, computing = self.node.shared, self.computing
+        paces = [
+            computing[run.resource]
+            if shared[run.resource] and run.phase == COMPUTING
+            else 1
+            for run in runs
+        ]
+        least = min([run.left * pace for run, pace in zip(runs, paces, strict=True)])
+        if least == math.inf:
+            return self._stop()
+        self.now += least
+        freed = False
+        for run, pace in zip(runs, paces, strict=True):
             run.left -= least / pace
-            if run.left <= TINY:
-                due.append(run)
-        freed = [self._turn(run) for run in due]
-        return any(freed)
+            if run.left <= TINY and self._turn(run):
+                freed = True
+        return freed
+
+    def _stop(self) -> bool:
+        """Stop where nothing that runs comes to an end; return that no slot is free."""
+        self.end = math.inf
+        self.on = [[] for _ in self.range]
+        return False
 
     def _turn(self, run: RolloutRun) -> bool:
         """End the phase of a run; return whether it leaves its slot."""
@@ -246,8 +336,9 @@ class Rollout:
         if run.stop > TINY:
             return self._leave(run)
         self._forget(run)
-        self.end = max(self.end, self.now)
+        self.end = self.now
         self.total += self.now
+        self.unfinished -= 1
         return True
 
     def _compute(self, run: RolloutRun) -> None:
@@ -270,24 +361,32 @@ class Rollout:
         self._forget(run)
         if run.destination >= 0:
             self.fronts[run.destination].insert(0, run.item)
+            self.spare[run.destination] -= 1
+        else:
+            self.unfinished -= 1
 
     def _forget(self, run: RolloutRun) -> None:
         r = run.resource
         self.on[r].remove(run)
+        self.free[r] += 1
+        self.spare[r] += 1
         if run.asked:
             self.leaving[r] -= 1
             self.making_way[r] -= run.makes_way
-            if run.destination >= 0:
-                self.inbound[run.destination] -= 1
+            self._expect(run.destination, -1)
+
+    def _expect(self, destination: int, change: int) -> None:
+        """Count an item that was asked to go to a resource, or (-1) is not to any more."""
+        if destination >= 0:
+            self.inbound[destination] += change
+            self.spare[destination] -= change
 
     def _ask(self, run: RolloutRun, destination: int, *, makes_way: bool) -> None:
         """Ask a run to yield at its next checkpoint, and go to another resource."""
         r = run.resource
         if run.asked:
-            if run.destination >= 0:
-                self.inbound[run.destination] -= 1
-            if destination >= 0:
-                self.inbound[destination] += 1
+            self._expect(run.destination, -1)
+            self._expect(destination, 1)
             run.destination = destination
             return
         run.asked = True
@@ -295,8 +394,7 @@ class Rollout:
         run.makes_way = makes_way
         self.leaving[r] += 1
         self.making_way[r] += makes_way
-        if destination >= 0:
-            self.inbound[destination] += 1
+        self._expect(destination, 1)
         if run.phase != COMPUTING:
             return
         item = self.items[run.item]
@@ -310,14 +408,16 @@ class Rollout:
 
     def _dispatch(self) -> None:
         """Let free slots take what goes first."""
-        slots = self.node.slots
+        free = self.free
         for r in self.range:
-            on, front, queue = self.on[r], self.fronts[r], self.queues[r]
-            while len(on) < slots[r] and (front or queue):
-                i = front.pop(0) if front else self.choose_next(r)
-                self._start(i, r)
+            if free[r] > 0:
+                front, queue = self.fronts[r], self.queues[r]
+                while free[r] > 0 and (front or queue):
+                    i = front.pop(0) if front else self.choose_next(r)
+                    self._start(i, r)
 
     def _start(self, i: int, r: int) -> None:
+        """Let an item, already out of its queue, have a free slot."""
         item = self.items[i]
         run = RolloutRun(i, r)
         home = self.homes[i]
@@ -331,10 +431,30 @@ class Rollout:
                 self.settled[i] = self.now + SETTLES_S
         self.homes[i] = r
         self.on[r].append(run)
+        self.free[r] -= 1
         if arriving > 0:
             run.left = arriving
         else:
             self._compute(run)
+
+    def least_score(self) -> float:
+        """Return what the score will be at least, wherever the items left go from now on.
+
+        None is done before its rest would be alone where it is fastest.
+        """
+        least, rests = self.node.least, self.rests
+        left = [
+            self.rest(run) * least[run.item]
+            for on in self.on
+            for run in on
+            if run.destination >= 0 or not run.asked
+        ]
+        for queue in self.fronts + self.queues:
+            left += [rests[i] * least[i] for i in queue]
+        last = self.now + max(left, default=0.0)
+        total = self.total + len(left) * self.now + sum(left)
+        score = last + self.node.mean_weight * total / max(len(self.items), 1)
+        return score * (1.0 - SLACK) - SLACK_S
 
     def stays(self, i: int) -> bool:
         """Whether an item may not be sent elsewhere: not at all, or not again."""
@@ -355,7 +475,7 @@ class Rollout:
 
     def taken(self, r: int) -> int:
         """Count the waiting items that free slots, or slots about to be, take next."""
-        free = self.node.slots[r] - len(self.on[r]) + self.making_way[r]
+        free = self.free[r] + self.making_way[r]
         return max(free - len(self.fronts[r]), 0)
 
     # ------------------------------------------------------------ what is expected
@@ -381,17 +501,13 @@ class Rollout:
         """
         items, rests = self.items, self.rests
         slots = 1 if self.node.shared[r] else self.node.slots[r]
-        work = longest = 0.0
-        for run in self.on[r]:
-            left = self.left(run)
+        lefts = [self.left(run) for run in self.on[r]]
+        lefts += [items[i].times[r] * rests[i] for i in self.fronts[r]]
+        lefts += [items[i].times[r] * rests[i] for i in self.queues[r]]
+        work = 0.0
+        for left in lefts:
             work += left
-            longest = max(longest, left)
-        for queue in (self.fronts[r], self.queues[r]):
-            for i in queue:
-                left = items[i].times[r] * rests[i]
-                work += left
-                longest = max(longest, left)
-        return max(work / slots, longest)
+        return max(work / slots, max(lefts, default=0.0))
 
     def arriving(self, i: int, r: int, home: int) -> float:
         """Seconds of a slot before an item computes there, where it was copied out."""
@@ -402,14 +518,5 @@ class Rollout:
 
     def idle(self) -> list[int]:
         """List the resources with a slot that no item takes or is about to take."""
-        slots = self.node.slots
-        return [
-            r
-            for r in self.range
-            if slots[r]
-            - len(self.on[r])
-            - len(self.queues[r])
-            - len(self.fronts[r])
-            - self.inbound[r]
-            > 0
-        ]
+        spare = self.spare
+        return [r for r in self.range if spare[r] > 0] if max(spare) > 0 else []

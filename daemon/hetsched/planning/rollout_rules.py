@@ -34,7 +34,7 @@ class WorkConserving(Rollout):
 
     def _fill_idle(self) -> None:
         """Principle B."""
-        while idle := self.idle():
+        while any(self.queues) and (idle := self.idle()):
             found = min(self._steals(idle), default=None)
             if found is None:
                 return
@@ -66,8 +66,7 @@ class WorkConserving(Rollout):
 
     def opening(self, r: int) -> int:
         """Count the slots that are free or whose items were asked to leave."""
-        free = self.node.slots[r] - len(self.on[r])
-        return free + self.leaving[r]
+        return self.free[r] + self.leaving[r]
 
 
 class Migrating(WorkConserving):
@@ -109,7 +108,7 @@ class Migrating(WorkConserving):
 
     def _moves_to_better(self, idle: list[int]) -> Iterator[tuple[float, int, int]]:
         for here in self.range:
-            for run in self.misfits(here):
+            for run in self.misfits(here) if self.on[here] else ():
                 affinities = self.items[run.item].affinities
                 for r in idle:
                     gain = affinities[here] - affinities[r]
@@ -122,9 +121,11 @@ class ByEnds(WorkConserving):
 
     def decide(self) -> None:
         """Send helpers' items back, and let idle resources take what ends sooner there."""
-        self._send_back()
+        if any(self.queues):
+            self._send_back()
         while idle := self._helpers():
-            step = self._best_waiting(idle) or self._best_running(idle)
+            step = self._best_waiting(idle) if any(self.queues) else None
+            step = step or self._best_running(idle)
             if step is None:
                 return
             self.take(step)
@@ -135,8 +136,10 @@ class ByEnds(WorkConserving):
         if len(queue) == 1:
             return queue.pop()
         chosen = self._first_of(r)
-        if self.now == 0.0 and chosen != queue[0]:
-            self.steps.append(Step(chosen, r, rule=NEXT))
+        if chosen != queue[0]:
+            self.plain = False
+            if self.now == 0.0:
+                self.steps.append(Step(chosen, r, rule=NEXT))
         queue.remove(chosen)
         return chosen
 
@@ -153,17 +156,14 @@ class ByEnds(WorkConserving):
         """Choose among those of the highest priority."""
         queue = self.queues[r]
         items, rests = self.items, self.rests
-        most = max(items[i].priority for i in queue)
+        if not self.node.one_priority:
+            most = max(items[i].priority for i in queue)
+            queue = [i for i in queue if items[i].priority == most]
+        times = [items[i].times[r] * rests[i] for i in queue]
         short = SHORT * self.dry(r)
-        longest, chosen = -1.0, queue[0]
-        for i in queue:
-            if items[i].priority == most:
-                time = items[i].times[r] * rests[i]
-                if time < short:
-                    return i
-                if time > longest:
-                    longest, chosen = time, i
-        return chosen
+        if min(times) >= short:
+            return queue[times.index(max(times))]
+        return next(i for i, time in zip(queue, times, strict=True) if time < short)
 
     def _helpers(self) -> list[int]:
         """List the idle resources; one that is shared only if it is empty."""
@@ -240,8 +240,7 @@ class ByEnds(WorkConserving):
             for donor in self.range
             for run in self.on[donor]
             if not run.asked and not self.stays(run.item)
-            for r in idle
-            if r != donor and self.items[run.item].times[r] < math.inf
+            for r in self._gainful(run, idle)
             if self.may_go(run.item, r)
             for gain in [self._gain_of_moving(run, r)]
             if gain > 0
@@ -252,6 +251,18 @@ class ByEnds(WorkConserving):
         donor = run.resource
         way = self._is_loaded(donor) and not self.making_way[donor]
         return Step(-number, r, preempts=True, makes_way=way, rule="sooner")
+
+    def _gainful(self, run: RolloutRun, idle: list[int]) -> list[int]:
+        """List the idle resources to which a move may gain anything.
+
+        Where an item is alone, and no other waits, it gains only where it is faster.
+        """
+        donor = run.resource
+        times = self.items[run.item].times
+        most = math.inf
+        if not self.node.shared[donor] and not self._is_loaded(donor):
+            most = times[donor]
+        return [r for r in idle if r != donor and times[r] < most]
 
     def _gain_of_moving(self, run: RolloutRun, r: int) -> float:
         """Seconds that a move saves the item, or its donor; 0: too little."""

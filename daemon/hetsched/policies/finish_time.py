@@ -124,15 +124,13 @@ class FinishTime:
     def _look_ahead(self, system: System, budget: int) -> Iterator[Decision]:
         """Simulate the future by several rules, and take the first steps of the best."""
         aim = Aim(self.mean_weight, self.caution, self.least_gain, budget)
-        view, steps = decide(system, aim)
-        for step in steps:
-            task, name = view.tasks[step.item].id, view.names[step.resource]
+        for task, name, step in decide(system, aim):
             why = RULES[step.rule]
             if step.preempts:
-                yield Preempt(task, name, why, makes_way=step.makes_way)
+                yield Preempt(task.id, name, why, makes_way=step.makes_way)
             else:
                 rank = NEXT if step.rule == "next" else 0.0
-                yield Place(task, name, rank, why)
+                yield Place(task.id, name, rank, why)
         at = settles_at(system)
         if at is not None:
             yield Wake(at)
