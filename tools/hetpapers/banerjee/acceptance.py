@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hetpapers.banerjee.networks import WITHOUT_BELIEF, learned
 from hetpapers.banerjee.runs import Contender, Ratio, ratio_of, run_contenders
-from hetpapers.banerjee.speed import decision_row, training_row
+from hetpapers.banerjee.speed import decision_rows, training_row
 from hetpapers.banerjee.testbed import Setting
 from hetpapers.figures import Claim, Figure
 
@@ -107,7 +107,7 @@ def figure_acceptance(draws: int) -> Figure:
             _without_belief(times),
             _on_the_whole_rack(times),
             training_row(),
-            decision_row(),
+            *decision_rows(),
             *(_order(where, means) for where in SETTINGS),
         ],
         [

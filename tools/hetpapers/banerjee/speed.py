@@ -7,6 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from hetpapers.banerjee.testbed import Setting, make_family
+from hetsched.planning.learned.network import empty_memory, score
 from hetsched.planning.learned.placing import NetworkRule, highest
 from hetsched.planning.learned.weights import decode_weights
 from hetsim.learning.family import check_family
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from hetsched.policy import Decision
     from hetsched.system import System
 
+RUNS = 5
+"""Of the same decisions; the least time of each counts: others on the machine only add."""
 UPDATES = 120
 """Of the trainings that come with hetd."""
 MEASURED_UPDATES = 2
@@ -42,6 +45,7 @@ class Stopwatch:
 
     def __init__(self, weights: Weights) -> None:
         self.milliseconds: list[float] = []
+        self.inputs: list[DecisionInput] = []
         self._decisions = 0
         self._rule = NetworkRule(weights, 0.1, self._count)
 
@@ -62,24 +66,42 @@ class Stopwatch:
 
     def _count(self, seen: DecisionInput, scores: np.ndarray, now: Nanoseconds) -> int:
         self._decisions += 1
+        self.inputs.append(seen)
         return highest(seen, scores, now)
 
 
-def decision_row() -> Row:
+def decision_rows() -> list[Row]:
     """Measure decisions with eight and more tasks ready on the rack (F14)."""
     weights = decode_weights(read_weights("rack"))
+    watches = [_watched(weights) for _ in range(RUNS)]
+    times = zip(*(watch.milliseconds for watch in watches), strict=True)
+    whole = median([min(each) for each in times][WARM:])
+    network = median(_scoring(weights, seen) for seen in watches[0].inputs[WARM:])
+    text = f"decision of `learned`, {_slots()} slots, median, ms"
+    accepted = "<= 2 (0.2 to 0.5 in C and NumPy)"
+    return [
+        _row("F14", text, accepted, whole, reached=whole <= MOST_MS),
+        _row("F14", "of that, the network", "", network, reached=whole <= MOST_MS),
+    ]
+
+
+def _watched(weights: Weights) -> Stopwatch:
+    """Run the same jobs with a new policy."""
     family = check_family(make_family(Setting(jobs=6)) | {"jobs": [6, 6]})
     scenario = family.draw("speed")
     watch = Stopwatch(weights)
     Simulation(scenario, watch, expected_seconds(scenario)).run()
-    found = median(watch.milliseconds[WARM:])
-    return _row(
-        "F14",
-        f"decision of `learned`, {_slots()} slots, median, ms",
-        "<= 2 (0.2 to 0.5 in C and NumPy)",
-        found,
-        reached=found <= MOST_MS,
-    )
+    return watch
+
+
+def _scoring(weights: Weights, seen: DecisionInput) -> float:
+    """Return the least milliseconds of the network's scores for an input."""
+    memory, times = empty_memory(), []
+    for _ in range(RUNS):
+        began = time.thread_time()
+        score(weights, seen, memory)
+        times.append(time.thread_time() - began)
+    return 1000.0 * min(times)
 
 
 def training_row() -> Row:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from hetsched.planning.learned.prospects import (
+    KINDS,
     UNKNOWN_LOAD,
     NodeArrays,
+    NodeInstant,
     ProspectCache,
     Prospects,
     probabilities_of,
@@ -48,7 +50,8 @@ USUAL_S = 4.5
 """Mean of the quickest times of the tasks in the family of the paper, in seconds."""
 BOUND = 10.0
 """Features are cut at this: nothing that was never seen may dominate a score."""
-KINDS = ("cpu", "gpu", "fpga")
+SHOWN = 5
+"""Features of a processor that describe the loads of other programs."""
 
 
 @dataclass(slots=True)
@@ -109,6 +112,7 @@ class DecisionMaker:
     def __init__(self, *, belief: bool) -> None:
         self._belief = belief
         self._cache = ProspectCache()
+        self._node: NodeInstant | None = None
 
     def offer(self, ends: ExpectedFinish) -> DecisionOffer | None:
         """Return what can be decided now; None: nothing waits that could start."""
@@ -117,23 +121,19 @@ class DecisionMaker:
         ready = ends.ready(READY)
         if not ready:
             return None
-        system = ends.system
-        node = self._cache.node_of(system)
-        crowding = ends.crowding
-        known = crowding if self._belief else None
-        probabilities = probabilities_of(known, node, system.now)
-        prospects = self._cache.prospects(ends, ready, probabilities)
+        instant = self._instant(ends)
+        node = instant.node
+        prospects = self._cache.prospects(ready, instant)
         free = np.isfinite(prospects.alone) & (prospects.wait <= 0.0)
         of_task, of_processor = np.nonzero(free)
         if not len(of_task):
             return None
         graph = VisibleTasks(ends, ready)
-        unit = graph.unit
         seen = DecisionInput(
             _bounded(graph.features(prospects)),
             np.array(graph.parents, dtype=np.intp),
             np.array(graph.children, dtype=np.intp),
-            _bounded(self._processors(prospects, ends, crowding, probabilities, unit)),
+            _bounded(_processors(prospects, ends, instant, graph.unit)),
             _bounded(_pairs(prospects, graph, of_task, of_processor)),
             of_task,
             of_processor,
@@ -143,35 +143,49 @@ class DecisionMaker:
         )
         return DecisionOffer(seen, ready, node.names)
 
-    def _processors(
-        self,
-        prospects: Prospects,
-        ends: ExpectedFinish,
-        crowding: Crowding | None,
-        probabilities: Floats,
-        unit: float,
-    ) -> Floats:
-        node = prospects.node
-        found = np.zeros((len(node.names), PROCESSOR))
-        for number, kind in enumerate(node.kinds):
-            found[number, KINDS.index(kind) if kind in KINDS else len(KINDS)] = 1.0
-        running = [len(ends.running[name]) for name in node.names]
-        found[:, 4] = running / node.slots
-        found[:, 5] = np.minimum(prospects.wait / (2.0 * unit), 2.0)
-        if crowding is None:
-            return found
-        added = np.full(node.seen.shape, UNKNOWN_LOAD)
-        found[:, 6:9] = prospects.slowdown_at(node.seen, added).T - 1.0
-        if self._belief:
-            mean = (probabilities * node.levels).sum(axis=1)
-            square = (probabilities * node.levels**2).sum(axis=1)
-            found[:, 9:12] = mean[node.seen].T
-            deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
-            found[:, 12:14] = deviation[node.seen[:2]].T
-        else:
-            found[:, 9:12] = _readings("bandwidth", crowding, node)[node.seen].T
-            found[:, 12:14] = _readings("stall", crowding, node)[node.seen[1:]].T
-        return found
+    def _instant(self, ends: ExpectedFinish) -> NodeInstant:
+        """Return what all decisions of a reaction have in common."""
+        if self._node is None or self._node.ends is not ends:
+            node = self._cache.node_of(ends.system)
+            known = ends.crowding if self._belief else None
+            probabilities = probabilities_of(known, node, ends.system.now)
+            shown = np.zeros((len(node.names), SHOWN))
+            if ends.crowding is not None:
+                shown = _shown(node, ends.crowding, probabilities, belief=self._belief)
+            self._node = NodeInstant(ends, node, probabilities, shown)
+        return self._node
+
+
+def _processors(
+    prospects: Prospects, ends: ExpectedFinish, instant: NodeInstant, unit: float
+) -> Floats:
+    node = instant.node
+    found = np.zeros((len(node.names), PROCESSOR))
+    found[:, : len(KINDS) + 1] = node.one_hot
+    running = [len(ends.running[name]) for name in node.names]
+    found[:, 4] = running / node.slots
+    found[:, 5] = np.minimum(prospects.wait / (2.0 * unit), 2.0)
+    if ends.crowding is not None:
+        found[:, 6:9] = prospects.slowdown_of_shared(UNKNOWN_LOAD)[node.seen].T - 1.0
+    found[:, PROCESSOR - SHOWN :] = instant.shown
+    return found
+
+
+def _shown(
+    node: NodeArrays, crowding: Crowding, probabilities: Floats, *, belief: bool
+) -> Floats:
+    """Return what is known of other programs' loads, as features of the processors."""
+    found = np.zeros((len(node.names), SHOWN))
+    if belief:
+        mean = (probabilities * node.levels).sum(axis=1)
+        square = (probabilities * node.levels**2).sum(axis=1)
+        found[:, 0:3] = mean[node.seen].T
+        deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
+        found[:, 3:5] = deviation[node.seen[:2]].T
+    else:
+        found[:, 0:3] = _readings("bandwidth", crowding, node)[node.seen].T
+        found[:, 3:5] = _readings("stall", crowding, node)[node.seen[1:]].T
+    return found
 
 
 def _readings(counter: str, crowding: Crowding, node: NodeArrays) -> Floats:
@@ -187,26 +201,25 @@ def _pairs(prospects: Prospects, graph: VisibleTasks, t: Indices, r: Indices) ->
     """Return the features of tasks `t` on processors `r`."""
     unit, node = graph.unit, prospects.node
     duration, cost = prospects.duration, prospects.cost
-    quickest = duration.min(axis=1)
-    soonest = (prospects.wait + duration).min(axis=1)
-    cheapest = cost.min(axis=1)
+    finish = prospects.wait + duration
+    pairs = t * len(node.names) + r
+    here = duration.take(pairs)
+    quickest = duration.min(axis=1)[t]
     found = np.zeros((len(t), PAIR))
-    found[:, 0] = duration[t, r] / unit
-    found[:, 1] = np.log(
-        np.maximum(duration[t, r] / np.maximum(quickest[t], 1e-9), 1e-9)
-    )
-    found[:, 2] = ((prospects.wait + duration)[t, r] - soonest[t]) / unit
-    found[:, 3] = 2.0 * prospects.harm[t, r] / unit
-    found[:, 4] = prospects.alone[t, r] / unit
-    found[:, 5] = prospects.stretch[t, r] - 1.0
+    found[:, 0] = here / unit
+    found[:, 1] = np.log(np.maximum(here / np.maximum(quickest, 1e-9), 1e-9))
+    found[:, 2] = (finish.take(pairs) - finish.min(axis=1)[t]) / unit
+    found[:, 3] = 2.0 * prospects.harm.take(pairs) / unit
+    found[:, 4] = prospects.alone.take(pairs) / unit
+    found[:, 5] = prospects.stretch.take(pairs) - 1.0
     found[:, 6] = t / 4.0
-    found[:, 7] = graph.work[t] / (10.0 * unit)
-    found[:, 8] = graph.rank[t] / (5.0 * unit)
-    found[:, 9] = prospects.reload[t, r]
-    found[:, 10] = cost[t, r] <= cheapest[t] + 1e-9
+    found[:, 7] = (graph.work / (10.0 * unit))[t]
+    found[:, 8] = (graph.rank / (5.0 * unit))[t]
+    found[:, 9] = prospects.reload.take(pairs)
+    found[:, 10] = cost.take(pairs) <= (cost.min(axis=1) + 1e-9)[t]
     found[:, 11] = t == 0
     found[:, 12] = np.count_nonzero(prospects.wait <= 0.0) / len(node.names)
-    found[:, 13] = np.array([kind == "cpu" for kind in node.kinds])[r]
+    found[:, 13] = node.one_hot[r, 0]
     return found
 
 
@@ -227,7 +240,11 @@ def _world(prospects: Prospects, graph: VisibleTasks, ends: ExpectedFinish) -> F
 
 
 def _bounded(features: Floats) -> Floats:
-    return np.clip(np.nan_to_num(features, nan=0.0), -BOUND, BOUND)
+    """Cut features at the bound, in place; 0 where there is no number."""
+    np.minimum(features, BOUND, out=features)
+    np.maximum(features, -BOUND, out=features)
+    features[np.isnan(features)] = 0.0
+    return features
 
 
 def _rule(prospects: Prospects, ends: ExpectedFinish, t: Indices, r: Indices) -> int:
@@ -293,25 +310,27 @@ class VisibleTasks:
         found[:waiting, 2] = 1.0
         found[waiting : waiting + running, 3] = 1.0
         found[:, 4] = self._quickest / unit
-        for number, each in enumerate(self._running, start=waiting):
-            found[number, 4] = min(each.left / unit, BOUND)
-        for number, node in enumerate(self._nodes):
-            if node is not None:
-                found[number, 1] = math.log(max(node.mean / max(node.least, 1e-9), 1.0))
-                found[number, 5] = node.rank / (5.0 * unit)
-                found[number, 7] = node.job.work_left / (10.0 * unit)
-                row = node.row
-            else:
-                row = self._records[number].row
-                found[number, 5] = self._quickest[number] / (5.0 * unit)
-                found[number, 7] = self._quickest[number] / (10.0 * unit)
-            able = len(system.fit(row).expected)
-            found[number, 6] = able / len(prospects.node.names)
-            found[number, 9] = self._outputs[number] * prospects.node.pace / unit
-        for number, task in enumerate(self._records):
-            age = (system.now - task.arrival) / SECOND
-            found[number, 8] = age / (5.0 * unit)
+        lefts = np.array([each.left for each in self._running])
+        found[waiting : waiting + running, 4] = np.minimum(lefts / unit, BOUND)
+        found[:, (1, 5, 6, 7)] = [self._figures(number) for number in range(count)]
+        found[:, 5] /= 5.0 * unit
+        found[:, 6] /= len(prospects.node.names)
+        found[:, 7] /= 10.0 * unit
+        ages = [(system.now - task.arrival) / SECOND for task in self._records]
+        found[: len(ages), 8] = np.array(ages) / (5.0 * unit)
+        found[:, 9] = np.array(self._outputs) * prospects.node.pace / unit
         return found
+
+    def _figures(self, number: int) -> tuple[float, float, int, float]:
+        """Return of a task: mean over least time, rank, resources, the job's work left."""
+        node = self._nodes[number]
+        if node is None:
+            quickest = float(self._quickest[number])
+            able = len(self._system.fit(self._records[number].row).expected)
+            return 0.0, quickest, able, quickest
+        ratio = math.log(max(node.mean / max(node.least, 1e-9), 1.0))
+        able = len(self._system.fit(node.row).expected)
+        return ratio, node.rank, able, node.job.work_left
 
     def _follow(self) -> None:
         """Add the children of the tasks so far, in rounds."""

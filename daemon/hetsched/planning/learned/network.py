@@ -59,7 +59,8 @@ def score(
         x = np.tanh(below @ first @ w["T1"] + first)
         x = np.tanh(below @ x @ w["T2"] + first)
         y = np.tanh(seen.processors @ w["P0"] + w["Pb"])
-    pooled = np.concatenate([x.mean(axis=0), y.mean(axis=0), seen.world])
+    means = np.add.reduce(x) / len(x), np.add.reduce(y) / len(y)
+    pooled = np.concatenate([*means, seen.world])
     if variant.recurrent:
         memory = _remember(w, pooled, memory)
     hidden = seen.pairs @ w["X0"] + (x @ w["XT"])[seen.of_task]
@@ -73,8 +74,6 @@ def score(
 
 def _remember(w: dict[str, Floats], pooled: Floats, memory: Memory) -> Memory:
     gates = pooled @ w["L"] + memory.output @ w["LH"] + w["Lb"]
-    enter, keep, show = (
-        sigmoid(gates[i * HIDDEN : (i + 1) * HIDDEN]) for i in range(3)
-    )
+    enter, keep, show = sigmoid(gates[: 3 * HIDDEN]).reshape(3, HIDDEN)
     cell = keep * memory.cell + enter * np.tanh(gates[3 * HIDDEN :])
     return Memory(show * np.tanh(cell), cell)
