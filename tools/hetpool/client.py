@@ -1,150 +1,206 @@
-"""The client of a pool: `Pool` and `PoolTask`, named as `libtask.Client` and its handles."""
+"""The client of a pool: `Pool`, whose names and errors are those of `libtask.Client`.
+
+A job goes to the broker, which places it, and then as an errand to its node. When the
+scheduler is lost the client does both again, with the same ids: what runs already is found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+import asyncio
+import weakref
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import platformdirs
+
+from hetpool import messages as m
+from hetpool.agent import machine_name, run_jobs
+from hetpool.config import read_settings
+from hetpool.describing import Input, described, zipped
+from hetpool.endpoint import probe
+from hetpool.engine.client import DaskClientEngine
+from hetpool.errors import PoolUnreachableError
+from hetpool.files import Incoming, by_engine
+from hetpool.jobs import InputFile, PoolNode, PoolPlan
+from hetpool.loop_thread import LoopThread
+from hetpool.messages import decode, encode
+from hetpool.outcomes import JobOutcome
+from hetpool.pool_task import PoolTask, as_completed
+from hetpool.seam import EngineGoneError, Errand
+from hetpool.settings import engine_settings
+from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
     from types import TracebackType
 
-    from hetpool.jobs import JobState, JobStatus, PoolNode, PoolPlan
+    from hetpool.executor import PoolExecutor
+    from hetpool.jobs import JobStatus, PlanEntry, PoolJob
+    from hetpool.seam import ClientEngine, StartedErrand
     from hetpool.settings import EngineSettings
 
+__all__ = ["Input", "Pool", "PoolTask", "as_completed"]
 
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A file of this machine that a job reads; on its node a path takes its place.
+Kind = TypeVar("Kind")
 
-    Attributes:
-        path: the file here.
-
-    """
-
-    path: str | Path
-
-
-class PoolTask:
-    """A job of a pool. The same object follows it over moves, losses and restarts.
-
-    Attributes:
-        id: of the job in the pool.
-
-    """
-
-    id: str
-
-    @property
-    def state(self) -> JobState:
-        """State in the latest news of it."""
-        raise NotImplementedError
-
-    @property
-    def progress(self) -> float:
-        """Share done, 0 to 1; asks the broker."""
-        raise NotImplementedError
-
-    @property
-    def node(self) -> str:
-        """Name of its node; empty: it has none yet."""
-        raise NotImplementedError
-
-    def done(self) -> bool:
-        raise NotImplementedError
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait for the end; return the result.
-
-        Raises:
-            TaskFailedError: it failed; gives the reason.
-            CancelledError: it was cancelled.
-            TimeoutError: it has not ended within `timeout` seconds.
-
-        """
-        raise NotImplementedError
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end; return the error, or None."""
-        raise NotImplementedError
-
-    def cancel(self) -> None:
-        """Cancel it, on its node too."""
-        raise NotImplementedError
-
-    def move(self, node: str) -> None:
-        """Move it to another node, with its snapshot if it has begun; does not wait."""
-        raise NotImplementedError
+GATHER_S = 0.01
+"""Seconds for which submits of this client are gathered into one batch."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+"""Seconds until jobs are placed again that nothing can run now."""
+CLOSE_S = 10.0
 
 
 class Pool:
     """A connection to a pool.
 
     Args:
-        scheduler: address; None: `$HETPOOL_SCHEDULER`, else `pool.toml`.
-        settings: of the pool; None: those of `pool.toml`.
+        settings: how to reach it; None: `pool.toml` and `$HETPOOL_SCHEDULER`.
         timeout: seconds to wait for the scheduler.
+        patience: seconds for a lost scheduler to return.
+        incoming: folder in which nodes of this machine look for input files.
 
     Raises:
         PoolUnreachableError: no scheduler answers.
+        NotAllowedError: it refuses this machine's certificate.
 
     """
 
     def __init__(
         self,
-        scheduler: str | None = None,
-        *,
         settings: EngineSettings | None = None,
+        *,
         timeout: float = 10.0,
+        patience: float = 300.0,
+        incoming: Path | None = None,
     ) -> None:
-        raise NotImplementedError
+        if settings is None:
+            found = read_settings()
+            probe(found.scheduler, found.tls, timeout)
+            settings = engine_settings(found)
+        self._timeout = timeout
+        self._patience = patience
+        self._incoming = Incoming(incoming or default_incoming())
+        self._files: dict[tuple[str, int, int], InputFile] = {}
+        self._nodes: dict[str, PoolNode] = {}
+        self._new: list[PoolTask] = []
+        self._open: dict[str, PoolTask] = {}
+        self._carrying: set[asyncio.Task[None]] = set()
+        self._thread = LoopThread("hetpool")
+        self._finalizer = weakref.finalize(self, self._thread.close)
+        try:
+            self._engine: ClientEngine = self._thread.wait(self._opened(settings))
+        except BaseException:
+            self._finalizer()
+            raise
+
+    async def _opened(self, settings: EngineSettings) -> ClientEngine:
+        engine = DaskClientEngine(settings, self._timeout)
+        await engine.open()
+        return engine
+
+    # ------------------------------------------------------------ submit
+
+    def job(self, app: Any, *arguments: Any, **options: Any) -> PoolJob:
+        """Describe a job for `batch` and `plan`, with the arguments of `submit`."""
+        return described(app, arguments, options, self._bring)
 
     def submit(self, app: Any, *arguments: Any, **options: Any) -> PoolTask:
         """Submit a job: an application with parameters, or a call of a function.
 
         Args:
             app: a name, class or object of a task, or a function.
-            arguments: as for `libtask.Client.submit`; `Input` stands for a file.
-            options: those of `libtask.Client.submit`, and `nodes`, `seconds`, `id`.
+            arguments: as for `libtask.Client.submit`; an `Input` stands for a file.
+            options: those of `libtask.Client.submit`; `nodes` that may run it; `seconds`,
+                expected by resource or kind; `id`, 32 hexadecimal digits: a job that is
+                submitted again with its id is the same job.
+
+        Raises:
+            InputError: a value is invalid.
 
         """
-        raise NotImplementedError
+        task = PoolTask(self, self.job(app, *arguments, **options))
+        self._thread.call(self._gather, [task])
+        return task
 
     def map(
         self, app: Any, *iterables: Iterable[Any], **options: Any
     ) -> list[PoolTask]:
-        """Submit a job for each group of arguments; they are planned as one batch."""
-        raise NotImplementedError
+        """Submit a job for each group of arguments; they are planned as one batch.
+
+        Raises:
+            InputError: a value is invalid.
+
+        """
+        every = [self.job(app, *each, **options) for each in zipped(app, iterables)]
+        tasks = [PoolTask(self, job) for job in every]
+        self._thread.call(self._gather, tasks)
+        return tasks
 
     def batch(
-        self, jobs: Sequence[Any], *, planner: str | None = None
+        self, jobs: Sequence[PoolJob], *, planner: str = ""
     ) -> tuple[PoolPlan, list[PoolTask]]:
-        """Plan and submit jobs that `job` described."""
-        raise NotImplementedError
+        """Plan and submit jobs; return the plan and the tasks in the order of the jobs.
 
-    def plan(self, jobs: Sequence[Any], *, planner: str | None = None) -> PoolPlan:
+        Args:
+            jobs: as `job` describes them.
+            planner: empty: the pool's.
+
+        """
+        tasks = [PoolTask(self, job) for job in jobs]
+        plan = self._thread.wait(self._carried(tasks, planner))
+        return plan, tasks
+
+    def plan(self, jobs: Sequence[PoolJob], *, planner: str = "") -> PoolPlan:
         """Plan jobs without submitting them."""
-        raise NotImplementedError
+        wanted = m.PlaceJobs(_without_calls(jobs), planner, only_plan=True)
+        return self._asked("place", wanted, PoolPlan)
 
-    def executor(self) -> Executor:
+    def executor(self) -> PoolExecutor:
         """Return a `concurrent.futures.Executor` whose calls run in the pool."""
-        raise NotImplementedError
+        from hetpool.executor import PoolExecutor
+
+        return PoolExecutor(self)
+
+    # ------------------------------------------------------------ look and control
 
     def nodes(self) -> list[PoolNode]:
-        raise NotImplementedError
+        """List the nodes, absent ones too."""
+        return list(self._asked("nodes", m.ListNodes(), m.NodeList).nodes)
 
     def tasks(self, ids: Sequence[str] = ()) -> list[JobStatus]:
-        raise NotImplementedError
+        """List jobs as their nodes see them; none named: all unfinished ones."""
+        return list(self._asked("jobs", m.ListJobs(tuple(ids)), m.JobList).jobs)
 
-    def cancel(self, *ids: str) -> list[str]:
-        raise NotImplementedError
+    def cancel(self, *ids: str, reason: str = "") -> list[str]:
+        """Cancel jobs; return those that no node had begun, which ends them at once."""
+        wanted = m.CancelJobs(tuple(ids), reason)
+        unbegun = self._asked("cancel", wanted, m.Names).names
+        self._thread.call(self._cancelled, unbegun, reason or "cancelled")
+        return list(unbegun)
 
-    def move(self, job: str, node: str) -> None: ...
-    def drain(self, node: str) -> None: ...
-    def resume(self, node: str) -> None: ...
-    def close(self) -> None: ...
+    def move(self, job: str, node: str) -> None:
+        """Move a job to another node, with its snapshot if it has begun.
+
+        Raises:
+            InputError: the node cannot take it, or the job cannot move.
+
+        """
+        self._asked("move", m.MoveJob(job, node), m.Names)
+
+    def drain(self, node: str) -> None:
+        """Move all jobs away from a node and give it no others; does not wait."""
+        self._asked("drain", m.DrainNode(node), m.Names)
+
+    def resume(self, node: str) -> None:
+        """Give a drained node jobs again."""
+        self._asked("drain", m.DrainNode(node, on=False), m.Names)
+
+    def close(self) -> None:
+        """End the connection; jobs go on."""
+        if self._finalizer.alive:
+            self._thread.wait(self._closed())
+            self._finalizer()
 
     def __enter__(self) -> Self:
         return self
@@ -157,14 +213,201 @@ class Pool:
     ) -> None:
         self.close()
 
+    def _asked(self, name: str, message: Any, kind: type[Kind]) -> Kind:
+        return self._thread.wait(self._ask(name, message, kind))
 
-def as_completed(
-    tasks: Iterable[PoolTask], timeout: float | None = None
-) -> Iterator[PoolTask]:
-    """Iterate over tasks in the order in which they end.
+    # ------------------------------------------------------------ input files
 
-    Raises:
-        TimeoutError: not all have ended `timeout` seconds after the call.
+    def _bring(self, path: Path) -> InputFile:
+        """Leave a file for the nodes of this machine, once while it does not change."""
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}") from error
+        seen = (str(path), status.st_mtime_ns, status.st_size)
+        if seen not in self._files:
+            content, size = self._incoming.leave(path)
+            wanted = m.ReceiveFile(content, machine_name())
+            sources = self._asked("receive", wanted, m.Names).names
+            suffix = path.suffix if path.suffix[1:].isalnum() else ""
+            self._files[seen] = InputFile(content, size, sources, suffix)
+        return self._files[seen]
 
-    """
-    raise NotImplementedError
+    # ------------------------------------------------------------ in the loop
+
+    def _gather(self, tasks: list[PoolTask]) -> None:
+        if not self._new:
+            self._thread.loop.call_later(GATHER_S, self._send)
+        self._new += tasks
+        self._open |= {task.id: task for task in tasks}
+
+    def _send(self) -> None:
+        tasks = [task for task in self._new if not task.done()]  # cancelled at once
+        self._new = []
+        if tasks:
+            self._spawn(self._carried_or_failed(tasks))
+
+    async def _carried_or_failed(self, tasks: list[PoolTask]) -> None:
+        try:
+            await self._carried(tasks, "")
+        except Exception as error:  # noqa: BLE001  those who wait get it
+            for task in tasks:
+                _fail(task, error)
+
+    async def _carried(self, tasks: Sequence[PoolTask], planner: str) -> PoolPlan:
+        """Place tasks and start those that were placed; the others are tried again."""
+        self._open |= {task.id: task for task in tasks}
+        plan = await self._placed(tasks, planner)
+        left = await self._started(tasks, plan)
+        if left:
+            self._spawn(self._waited(left, planner))
+        return plan
+
+    async def _waited(self, tasks: list[PoolTask], planner: str) -> None:
+        """Place tasks again until something can run them."""
+        pause = FIRST_PAUSE_S
+        while tasks:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+            tasks = [task for task in tasks if not task.done()]
+            try:
+                plan = await self._placed(tasks, planner)
+                tasks = await self._started(tasks, plan)
+            except Exception as error:  # noqa: BLE001  those who wait get it
+                for task in tasks:
+                    _fail(task, error)
+                return
+
+    async def _placed(self, tasks: Sequence[PoolTask], planner: str) -> PoolPlan:
+        held = {task.id: task.placed_on for task in tasks if task.placed_on}
+        jobs = _without_calls([task.job for task in tasks])
+        wanted = m.PlaceJobs(jobs, planner, held_by=held)
+        return await self._patiently("place", wanted, PoolPlan)
+
+    async def _started(
+        self, tasks: Sequence[PoolTask], plan: PoolPlan
+    ) -> list[PoolTask]:
+        """Start the errands of a plan; return the tasks that it leaves out."""
+        by_id = {task.id: task for task in tasks}
+        errands: dict[str, list[PlanEntry]] = {}
+        for entry in plan.entries:
+            if entry.job in by_id:
+                errands.setdefault(entry.errand, []).append(entry)
+        await self._know_nodes(plan)
+        groups = [[by_id[entry.job] for entry in some] for some in errands.values()]
+        made = [
+            self._errand(key, some, group)
+            for (key, some), group in zip(errands.items(), groups, strict=True)
+        ]
+        started = await self._engine.start(made)
+        for one, group in zip(started, groups, strict=True):
+            self._spawn(self._followed(one, group))
+        placed = {entry.job for entry in plan.entries}
+        return [task for task in tasks if task.id not in placed]
+
+    def _errand(
+        self, key: str, entries: list[PlanEntry], tasks: list[PoolTask]
+    ) -> Errand:
+        for entry, task in zip(entries, tasks, strict=True):
+            task.placed_on = entry.node
+        jobs = tuple(task.job for task in tasks)
+        files = by_engine([file for job in jobs for file in job.inputs])
+        return Errand(
+            key=key,
+            function=run_jobs,
+            argument=encode(jobs),
+            node=self._nodes[entries[0].node].address,
+            order=entries[0].order,
+            inputs=tuple(replace(each, sources=self._places(each)) for each in files),
+        )
+
+    def _places(self, file: InputFile) -> tuple[str, ...]:
+        """Return the addresses of the nodes that have a file."""
+        return tuple(
+            self._nodes[name].address for name in file.sources if name in self._nodes
+        )
+
+    async def _know_nodes(self, plan: PoolPlan) -> None:
+        """Learn the addresses of nodes; a node keeps its own for ever."""
+        if any(entry.node not in self._nodes for entry in plan.entries):
+            found = await self._patiently("nodes", m.ListNodes(), m.NodeList)
+            self._nodes = {node.name: node for node in found.nodes}
+
+    async def _followed(self, errand: StartedErrand, tasks: list[PoolTask]) -> None:
+        """Wait for an errand's end and hand out the outcomes of its jobs."""
+        try:
+            outcomes = decode(tuple[JobOutcome, ...], await errand.outcome())
+        except EngineGoneError:
+            await self._carried_or_failed(tasks)
+            return
+        except Exception as error:  # noqa: BLE001  those who wait get it
+            for task in tasks:
+                _fail(task, error)
+        else:
+            for task, outcome in zip(tasks, outcomes, strict=True):
+                _finish(task, outcome)
+        for task in tasks:
+            self._open.pop(task.id, None)
+        errand.drop()
+
+    def _cancelled(self, ids: Sequence[str], reason: str) -> None:
+        for job in ids:
+            task = self._open.get(job)
+            if task is not None:
+                _finish(task, JobOutcome("cancelled", task.placed_on, text=reason))
+
+    async def _ask(self, name: str, message: Any, kind: type[Kind]) -> Kind:
+        return decode(kind, await self._engine.ask(name, encode(message)))
+
+    async def _patiently(self, name: str, message: Any, kind: type[Kind]) -> Kind:
+        """Ask the broker; wait for a scheduler that was lost."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._ask(name, message, kind)
+            except PoolUnreachableError:
+                if loop.time() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    async def _closed(self) -> None:
+        self._send()
+        starting = [task for task in self._carrying if task.get_name() == "start"]
+        if starting:
+            await asyncio.wait(starting, timeout=CLOSE_S)
+        await self._engine.close()
+        for task in list(self._open.values()):
+            _fail(task, PoolUnreachableError("the connection to the pool was closed"))
+
+    def _spawn(self, work: Any) -> None:
+        name = "start" if work.__name__ == "_carried_or_failed" else "follow"
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._carrying.add(task)
+        task.add_done_callback(self._carrying.discard)
+
+
+def default_incoming() -> Path:
+    """Return the folder in which clients leave input files for nodes of their machine."""
+    return platformdirs.user_data_path("hetpool") / "incoming"
+
+
+def _without_calls(jobs: Iterable[PoolJob]) -> tuple[PoolJob, ...]:
+    """Leave out what only the node of a job needs; its length stays for estimates."""
+    return tuple(replace(job, call=job.call[:1]) for job in jobs)
+
+
+def _finish(task: PoolTask, outcome: JobOutcome) -> None:
+    if not task.ended.done():
+        task.ended.set_result(outcome)
+
+
+def _fail(task: PoolTask, error: Exception) -> None:
+    if task.ended.done():
+        return
+    if not isinstance(error, HetError):
+        text = f"{type(error).__name__}: {error}"
+        error = InputError(text)
+    task.ended.set_exception(error)

@@ -13,13 +13,6 @@ class CertificateError(NotAllowedError):
     """The pool refuses the certificate, or none was given."""
 
 
-class NodeLostError(HetError):
-    """The job's node did not return, and no other one can run the job."""
-
-    retry = True
-    code = "node-lost"
-
-
 class InputLostError(HetError):
     """No node that is present has an input file of the job."""
 

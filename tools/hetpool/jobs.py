@@ -137,6 +137,7 @@ class PoolNode:
         slots: of its hetd; none: a gateway, which only has files.
         ingress: bytes a second that reach it, measured; None: no limit is known.
         egress: bytes a second that leave it.
+        machine: name of the machine, which clients on the same one recognise.
         draining: it takes no further jobs.
         present: whether its agent is connected.
 
@@ -147,6 +148,7 @@ class PoolNode:
     slots: Annotated[tuple[NodeSlot, ...], Meta(max_length=4096)] = ()
     ingress: Rate | None = None
     egress: Rate | None = None
+    machine: ShortText = ""
     draining: bool = False
     present: bool = True
 
@@ -159,6 +161,8 @@ class PlanEntry:
         job: the job.
         node: name of its node.
         resource: on which the plan counts; hetd may choose another one of the node.
+        errand: the job with which it travels, itself unless it is short: they are carried
+            together and moved together.
         order: position among all jobs of the plan: the order of transfers and of starts.
         start: when it starts to compute; `finish`: when it ends.
         pieces: of its transfer: (start, end, bytes a second).
@@ -169,6 +173,7 @@ class PlanEntry:
     node: NodeName
     resource: ShortText
     order: int
+    errand: str = ""
     start: float = 0.0
     finish: float = 0.0
     pieces: tuple[tuple[float, float, float], ...] = ()

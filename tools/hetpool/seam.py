@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -74,7 +75,7 @@ class ClientEngine(Protocol):
         """
         ...
 
-    async def start(self, errands: Sequence[Errand]) -> list[StartedErrand]:
+    async def start(self, errands: Sequence[Errand]) -> Sequence[StartedErrand]:
         """Start errands, in few messages."""
         ...
 
@@ -92,27 +93,36 @@ class SchedulerEngine(Protocol):
         """Send a message to the agent at an address and wait for the answer."""
         ...
 
-    def pin(self, key: str, node: str) -> bool:
-        """Let an errand run at another address from now on; return whether it is known.
+    def pin(self, key: str, node: str) -> None:
+        """Let an errand run at another address from now on.
 
-        An errand whose node is lost starts there at once, another one when it is put back
-        (`WorkerEngine.put_back`).
+        One whose node is lost starts there at once, another one when its function puts it
+        back (`WorkerEngine.put_back`) or `take_back` is called.
         """
         ...
 
-    def homeless(self) -> list[str]:
-        """List the keys of errands whose node is lost."""
+    def take_back(self, key: str) -> None:
+        """Take an errand from a node that has not begun it, to where it is pinned."""
         ...
+
+    def knows(self, key: str) -> bool:
+        """Return whether an errand was started and somebody waits for its end."""
+        ...
+
+
+class ErrandState(Enum):
+    """What the broker hears of errands."""
+
+    OPEN = "open"
+    ENDED = "ended"
+    FORGOTTEN = "forgotten"
 
 
 class SchedulerAudience(Protocol):
     """The broker, as the engine sees it: called in the scheduler's event loop."""
 
-    def node_came(self, name: str, address: str) -> None: ...
     def node_went(self, name: str, address: str) -> None: ...
-    def errand_ended(self, key: str) -> None:
-        """Handle that an errand ended or that nobody waits for it any longer."""
-        ...
+    def errand_changed(self, key: str, state: ErrandState) -> None: ...
 
 
 class WorkerEngine(Protocol):

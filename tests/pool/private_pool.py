@@ -1,0 +1,221 @@
+"""A pool of a test's own on 127.0.0.x: a scheduler, nodes and their daemons, all real."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tomli_w
+
+from hetpool import Pool
+from hetpool.certificates import Authority, Member
+from hetpool.config import read_settings
+from hetpool.settings import engine_settings
+from system.private_daemon import PrivateDaemon, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+PATIENCE = 90.0
+"""Seconds after which a test gives up."""
+SNAPSHOTS = "[snapshots]\nmtbf_s = 0.0\nlow_memory = 0.0\n"
+DAEMON = f"""
+policy = "affinity"
+cancel_grace_s = 0.3
+restore_grace_s = 5.0
+{SNAPSHOTS}
+[[resource]]
+name = "cpu"
+kind = "cpu"
+driver = "null"
+slots = 2
+
+[[resource]]
+name = "gpu0"
+kind = "gpu"
+driver = "null"
+"""
+LEASE = {"lease_s": 2.0, "replace_s": 5.0}
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.socket() as trial:
+        trial.bind((host, 0))
+        port: int = trial.getsockname()[1]
+        return port
+
+
+@dataclass
+class PrivateNode:
+    """A node: its daemon and its process."""
+
+    name: str
+    host: str
+    port: int
+    daemon: PrivateDaemon | None
+    process: subprocess.Popen[bytes] | None = None
+
+
+@dataclass
+class PrivatePool:
+    """The processes of a pool."""
+
+    folder: Path
+    config: Path
+    nodes: dict[str, PrivateNode] = field(default_factory=dict)
+    scheduler: subprocess.Popen[bytes] | None = None
+
+    def start_scheduler(self) -> None:
+        self.scheduler = self._run("scheduler", [])
+
+    def start_node(self, name: str) -> None:
+        node = self.nodes[name]
+        words = ["--name", name, "--folder", str(self.folder / name)]
+        words += ["--incoming", str(self.folder / "incoming")]
+        role = "gateway"
+        if node.daemon is not None:
+            role = "node"
+            words += ["--socket", str(node.daemon.socket)]
+        node.process = self._run(role, words, name)
+
+    def _run(
+        self, role: str, words: Sequence[str], name: str = ""
+    ) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "hetpool", role, "--config", str(self.config)]
+        with (self.folder / f"{name or role}.log").open("ab") as log:
+            return subprocess.Popen(
+                [*command, "--allow-root", *words],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            )
+
+    def pool(self, **options: Any) -> Pool:
+        settings = engine_settings(read_settings(self.config, {}))
+        return Pool(
+            settings, timeout=PATIENCE, incoming=self.folder / "incoming", **options
+        )
+
+    def await_nodes(self, pool: Pool, *names: str) -> None:
+        """Wait until exactly these nodes are present."""
+        eventually(
+            lambda: {each.name for each in pool.nodes() if each.present} == set(names),
+            f"nodes {names}",
+            PATIENCE,
+        )
+
+    def kill_node(self, name: str) -> None:
+        """End a node's process as a crash would; its daemon goes on."""
+        kill(self.nodes[name].process)
+
+    def tasks_of(self, name: str, job: str) -> list[Any]:
+        """Return the tasks of a job in a node's daemon."""
+        daemon = self.nodes[name].daemon
+        assert daemon is not None
+        return [
+            each
+            for each in daemon.client.tasks()
+            if each.name.startswith(f"pool/{job}")
+        ]
+
+    def logs(self) -> str:
+        files = sorted(self.folder.glob("*.log"))
+        return "\n".join(
+            f"== {path.name}\n{path.read_text()[-6000:]}" for path in files
+        )
+
+
+def kill(process: subprocess.Popen[bytes] | None) -> None:
+    assert process is not None
+    process.kill()
+    process.wait()
+
+
+@contextmanager
+def private_pool(
+    names: Sequence[str] = ("n1", "n2"),
+    *,
+    gateway: bool = False,
+    daemon: str = DAEMON,
+    **settings: Any,
+) -> Iterator[PrivatePool]:
+    """Run a pool; end all of its processes."""
+    folder = Path(tempfile.mkdtemp(prefix="hetpool-"))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        made = _made(folder, [*names, *(["gate"] if gateway else [])], settings)
+        for number, name in enumerate(names):
+            made.nodes[name].daemon = stack.enter_context(
+                _daemon(folder, number, daemon)
+            )
+        made.start_scheduler()
+        stack.callback(_end_processes, made)
+        for name in made.nodes:
+            made.start_node(name)
+        yield made
+
+
+def _made(folder: Path, names: Sequence[str], settings: dict[str, Any]) -> PrivatePool:
+    now = dt.datetime.fromtimestamp(time.time(), dt.UTC)  # noqa: TID251  what Dask compares with
+    files = Authority(folder / "tls", now).member(Member("this", ("127.0.0.1",)))
+    made = PrivatePool(folder, folder / "pool.toml")
+    for name in names:
+        made.nodes[name] = PrivateNode(name, "127.0.0.1", free_port(), None)
+    document = {
+        "scheduler": f"tls://127.0.0.1:{free_port()}",
+        **LEASE,
+        **settings,
+        "tls": {name: str(getattr(files, name)) for name in ("ca", "cert", "key")},
+        "node": [
+            {
+                "name": each.name,
+                "address": each.host,
+                "worker_port": each.port,
+                "gateway": each.name == "gate",
+            }
+            for each in made.nodes.values()
+        ],
+    }
+    made.config.write_text(tomli_w.dumps(document))
+    return made
+
+
+@contextmanager
+def _daemon(folder: Path, number: int, config: str) -> Iterator[PrivateDaemon]:
+    home = folder / f"d{number}"
+    home.mkdir()
+    daemon = PrivateDaemon(home, config)
+    daemon.start()
+    try:
+        yield daemon
+    finally:
+        with contextlib.suppress(AssertionError):
+            daemon.close()
+
+
+def _end_processes(made: PrivatePool) -> None:
+    processes = [each.process for each in made.nodes.values()] + [made.scheduler]
+    alive = [each for each in processes if each is not None and each.poll() is None]
+    for process in alive:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGCONT)
+        process.terminate()
+    for process in alive:
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,343 @@
+"""The agent of a node: runs the jobs that the engine brings as tasks of the node's hetd.
+
+It lives in the node's process, longer than any connection to the scheduler. A job is
+followed by a coroutine of the agent's; the errand that the engine runs only waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hetpool import messages as m
+from hetpool.engine.worker import part_here
+from hetpool.files import by_engine
+from hetpool.jobs import PoolJob, PoolNode
+from hetpool.lease import Lease, LeaseStep
+from hetpool.messages import decode, encode
+from hetpool.node_tasks import status_of
+from hetpool.outcomes import JobOutcome, refused
+from libtask.errors import DaemonUnreachableError, HetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hetpool.files import NodeFiles
+    from hetpool.jobs import JobState, JobStatus
+    from hetpool.messages import JobTerms
+    from hetpool.node_tasks import NodeTasks
+    from hetpool.seam import WorkerEngine
+    from libtask.client.handles import TaskHandle
+
+Kind = TypeVar("Kind")
+Returned = TypeVar("Returned")
+
+THREADS = 16
+"""Requests to hetd at a time."""
+AGAIN_S = 0.5
+"""Seconds until a job that is another node's is put back: its place may be changing."""
+MOVED = "moved to another node"
+
+log = logging.getLogger("hetpool")
+
+
+class LeftError(Exception):
+    """The job has left this node."""
+
+
+@dataclass(slots=True, eq=False)
+class NodeJob:
+    """A job that this node runs.
+
+    Attributes:
+        job, terms: what, and how.
+        arrays: content id -> bytes of inputs that the engine carried.
+        end: its outcome, or `LeftError`.
+        handle: its task in hetd; None: not submitted yet.
+        parked: it waits to leave.
+
+    """
+
+    job: PoolJob
+    terms: JobTerms
+    arrays: dict[str, Any]
+    end: asyncio.Future[JobOutcome]
+    handle: TaskHandle | None = None
+    parked: bool = False
+    cancelled: str = ""
+    following: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class Agent:
+    """The agent of one node.
+
+    Args:
+        name: of the node; `address`: where its worker listens.
+        engine: the way to the broker and to other nodes.
+        tasks: the node's hetd; None: a gateway, which only has files.
+        files: of the node.
+        lease: of the node.
+
+    """
+
+    def __init__(
+        self,
+        node: PoolNode,
+        engine: WorkerEngine,
+        tasks: NodeTasks | None,
+        files: NodeFiles,
+        lease: Lease,
+    ) -> None:
+        self.node = node
+        self._engine = engine
+        self._tasks = tasks
+        self._files = files
+        self._lease = lease
+        self._jobs: dict[str, NodeJob] = {}
+        self._joined = asyncio.Event()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="hetd")
+        engine.answer("estimate", self._on_estimate)
+        engine.answer("list", self._on_list)
+        engine.answer("cancel", self._on_cancel)
+        engine.answer("park", self._on_park)
+        engine.answer("leave", self._on_leave)
+        engine.answer("unpark", self._on_unpark)
+        engine.answer("receive", self._on_receive)
+
+    async def read_input(self, content: str) -> Any:
+        """Return a file for the engine to carry."""
+        return await self._files.read(content)
+
+    # ------------------------------------------------------------ membership
+
+    async def join(self) -> None:
+        """Introduce the node to the broker; cancel what runs elsewhere by now."""
+        tasks, opened, slots = self._tasks, [], self.node.slots
+        if tasks is not None:
+            opened = await self._hetd(tasks.open)
+            slots = await self._hetd(tasks.slots)
+        self.node = replace(self.node, slots=slots)
+        known = [job for job, info in opened if info.state != "cancelled"]
+        reply = await self._ask("join", m.Join(self.node, tuple(known)), m.Names)
+        lost = set(reply.names)
+        gone = [
+            info.id
+            for job, info in opened
+            if info.finished is None and f"{job.id}.{job.generation}" in lost
+        ]
+        if tasks is not None and gone:
+            await self._hetd(tasks.cancel, gone, MOVED)
+        self._joined.set()
+
+    def parted(self) -> None:
+        """Handle the loss of the scheduler."""
+        self._joined.clear()
+
+    async def keep_lease(self, stop: asyncio.Event) -> None:
+        """Hold the pool's tasks while the scheduler is silent, until `stop` is set."""
+        while not stop.is_set() and self._tasks is not None:
+            step = self._lease.step(
+                time.monotonic(), self._engine.heard(), joined=self._joined.is_set()
+            )
+            if step is not LeaseStep.NOTHING:
+                await self._apply(step)
+            await asyncio.sleep(self._lease.next_look())
+
+    async def _apply(self, step: LeaseStep) -> None:
+        """Hold or release all tasks of the pool, those of an earlier agent too."""
+        tasks = self._tasks
+        if tasks is None:
+            return
+        try:
+            opened = await self._hetd(tasks.open)
+            ids = [info.id for _, info in opened if info.finished is None]
+            log.warning(
+                "%s: %s %d tasks of the pool", self.node.name, step.value, len(ids)
+            )
+            change = tasks.hold if step is LeaseStep.HOLD else tasks.release
+            await self._hetd(change, ids)
+        except HetError as error:
+            log.warning("%s: %s", self.node.name, error)
+
+    # ------------------------------------------------------------ jobs
+
+    async def run(self, argument: bytes, arrays: Sequence[Any]) -> bytes:
+        """Run the jobs of an errand; return their outcomes."""
+        await self._joined.wait()
+        jobs = decode(tuple[PoolJob, ...], argument)
+        ids = tuple(job.id for job in jobs)
+        claimed = await self._ask("claim", m.ClaimJobs(self.node.name, ids), m.Claimed)
+        if not all(terms.owned for terms in claimed.terms):
+            await asyncio.sleep(AGAIN_S)
+            raise self._engine.put_back()
+        ends = [
+            self._end_of(job, terms, arrays)
+            for job, terms in zip(jobs, claimed.terms, strict=True)
+        ]
+        try:
+            outcomes = await asyncio.gather(*map(asyncio.shield, ends))
+        except LeftError:
+            raise self._engine.put_back() from None
+        return encode(tuple(outcomes))
+
+    def _end_of(
+        self, job: PoolJob, terms: JobTerms, arrays: Sequence[Any]
+    ) -> asyncio.Future[JobOutcome]:
+        """Return the future of a job's end; a job that runs already is only followed."""
+        found = self._jobs.get(job.id)
+        if found is not None and found.terms.generation == terms.generation:
+            return found.end
+        names = [file.content for file in by_engine(job.inputs)]
+        carried = dict(zip(names, arrays, strict=True)) if arrays else {}
+        end: asyncio.Future[JobOutcome] = asyncio.get_running_loop().create_future()
+        started = NodeJob(job, terms, carried, end)
+        self._jobs[job.id] = started
+        started.following = asyncio.ensure_future(self._follow(started))
+        return end
+
+    async def _follow(self, one: NodeJob) -> None:
+        """Run a job from its inputs to its end."""
+        try:
+            outcome = await self._ran(one)
+        except DaemonUnreachableError as error:
+            # the node is as good as lost; hetd keeps the task if it comes back
+            log.warning("%s: %s", self.node.name, error)
+            self._finish(one, LeftError())
+        except asyncio.CancelledError:
+            self._finish(one, LeftError())
+        except Exception as error:  # noqa: BLE001  one job's trouble is an outcome
+            self._finish(one, refused(self.node.name, error))
+        else:
+            self._finish(one, outcome)
+
+    async def _ran(self, one: NodeJob) -> JobOutcome:
+        tasks = self._tasks
+        if tasks is None:
+            return refused(self.node.name, HetError("a gateway runs no jobs"))
+        places = await self._files.place(one.job, one.terms, one.arrays)
+        one.arrays = {}
+        reason = one.cancelled or one.terms.cancelled
+        if reason:
+            return JobOutcome("cancelled", self.node.name, text=reason)
+        one.handle = await self._hetd(tasks.submit, one.job, places, one.terms)
+        if one.cancelled:  # meanwhile
+            await self._hetd(tasks.cancel, [one.handle.id], one.cancelled)
+        await asyncio.wrap_future(one.handle.ended)
+        return await self._hetd(tasks.outcome, self.node.name, one.handle)
+
+    def _finish(self, one: NodeJob, end: JobOutcome | Exception) -> None:
+        if self._jobs.get(one.job.id) is one:
+            del self._jobs[one.job.id]
+        if one.end.done():
+            return
+        self._files.release(one.job)
+        if isinstance(end, Exception):
+            one.end.set_exception(end)
+            one.end.exception()  # its errand may be gone
+        else:
+            one.end.set_result(end)
+
+    # ------------------------------------------------------------ requests
+
+    async def _on_estimate(self, content: bytes) -> bytes:
+        wanted = decode(m.EstimateJobs, content)
+        tasks = self._tasks
+        if tasks is None:
+            return encode(m.Estimates(tuple({} for _ in wanted.jobs)))
+        found = await asyncio.gather(
+            *(self._hetd(tasks.estimate, job) for job in wanted.jobs),
+            return_exceptions=True,
+        )
+        # hetd's refusal comes at the submit, with its reason
+        return encode(
+            m.Estimates(tuple(each if isinstance(each, dict) else {} for each in found))
+        )
+
+    async def _on_list(self, content: bytes) -> bytes:
+        ids = set(decode(m.ListJobs, content).ids)
+        chosen = [one for one in self._jobs.values() if not ids or one.job.id in ids]
+        found = [_status(one, self.node.name) for one in chosen if one.handle is None]
+        named = {
+            one.handle.id: _status(one, self.node.name)
+            for one in chosen
+            if one.handle is not None
+        }
+        if self._tasks is not None and named:
+            found += await self._hetd(self._tasks.statuses, self.node.name, named)
+        return encode(m.JobList(tuple(found)))
+
+    async def _on_cancel(self, content: bytes) -> bytes:
+        wanted = decode(m.CancelJobs, content)
+        done = []
+        for job in wanted.ids:
+            one = self._jobs.get(job)
+            if one is None or self._tasks is None:
+                continue
+            one.cancelled = wanted.reason or "cancelled"
+            if one.handle is not None:
+                await self._hetd(self._tasks.cancel, [one.handle.id], one.cancelled)
+            done.append(job)
+        return encode(m.Names(tuple(done)))
+
+    async def _on_receive(self, content: bytes) -> bytes:
+        await self._files.receive(decode(m.ReceiveFile, content).content)
+        return encode(m.Names((self.node.name,)))
+
+    async def _on_park(self, content: bytes) -> bytes:
+        wanted = decode(m.ParkJob, content)
+        one = self._jobs.get(wanted.id)
+        if one is None:
+            return encode(m.Parked(here=False))
+        one.parked = True
+        if self._tasks is not None and one.handle is not None:
+            await self._hetd(self._tasks.hold, [one.handle.id])
+        return encode(m.Parked(ended=one.end.done()))
+
+    async def _on_unpark(self, content: bytes) -> bytes:
+        one = self._jobs.get(decode(m.UnparkJob, content).id)
+        if one is not None and self._tasks is not None and one.handle is not None:
+            one.parked = False
+            await self._hetd(self._tasks.release, [one.handle.id])
+        return encode(m.Names())
+
+    async def _on_leave(self, content: bytes) -> bytes:
+        one = self._jobs.get(decode(m.LeaveJob, content).id)
+        if one is None:
+            return encode(m.Names())
+        self._finish(one, LeftError())
+        if one.following is not None:
+            one.following.cancel()
+        if self._tasks is not None and one.handle is not None:
+            await self._hetd(self._tasks.cancel, [one.handle.id], MOVED)
+        return encode(m.Names((one.job.id,)))
+
+    # ------------------------------------------------------------ ways out
+
+    async def _ask(self, name: str, message: Any, kind: type[Kind]) -> Kind:
+        return decode(kind, await self._engine.ask(name, encode(message)))
+
+    async def _hetd(self, call: Callable[..., Returned], *arguments: Any) -> Returned:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, call, *arguments)
+
+
+def _status(one: NodeJob, node: str) -> JobStatus:
+    state: JobState = "placed" if one.handle is None else "staged"
+    task = one.handle.id if one.handle is not None else 0
+    return replace(status_of(one.job, state, task), node=node)
+
+
+def machine_name() -> str:
+    """Return the name by which clients and nodes of one machine recognise each other."""
+    return socket.gethostname()
+
+
+async def run_jobs(argument: bytes, arrays: Sequence[Any]) -> bytes:
+    """Run the jobs of an errand: the function that the engine carries to a node."""
+    agent: Agent = part_here()
+    return await agent.run(argument, arrays)

@@ -1,0 +1,431 @@
+"""The broker: places the jobs of all clients on the nodes, beside the pool's scheduler.
+
+It plans batches in a process of its own and pins errands to nodes; Dask carries them out.
+What it knows is in `Ledger`, and can be lost: see there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hetpool import messages as m
+from hetpool.estimates import EstimateCache
+from hetpool.jobs import GROUP, JobStatus, PlanEntry, PoolPlan
+from hetpool.ledger import Ledger
+from hetpool.messages import decode, encode
+from hetpool.moving import Mover
+from hetpool.placing import gathered, placing_of
+from hetpool.seam import ErrandState
+from libtask.errors import HetError, InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from hetpool.jobs import PoolJob
+    from hetpool.planning_process import PlanningProcess
+    from hetpool.seam import SchedulerEngine
+    from hetpool.settings import BrokerSettings
+
+Kind = TypeVar("Kind")
+
+UNSTARTED_S = 60.0
+"""A placed job that its client has not started after this time is forgotten."""
+LOOK_S = 1.0
+"""Seconds between two looks at what is due."""
+
+log = logging.getLogger("hetpool")
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """Jobs of one client that wait for the end of the window."""
+
+    jobs: list[PoolJob]
+    planner: str
+    plan: asyncio.Future[PoolPlan] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class Broker:
+    """The broker of one pool; a `SchedulerAudience` of its engine.
+
+    Args:
+        engine: the scheduler's side of the engine.
+        settings: see `BrokerSettings`.
+        planning: plans batches.
+        clock: monotonic seconds.
+
+    """
+
+    def __init__(
+        self,
+        engine: SchedulerEngine,
+        settings: BrokerSettings,
+        planning: PlanningProcess,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.ledger = Ledger()
+        self.settings = settings
+        self._engine = engine
+        self._planning = planning
+        self._clock = clock
+        self._began = clock()
+        self._estimates = EstimateCache(self._ask, clock)
+        self._mover = Mover(self.ledger, engine, self._ask)
+        self._requests: list[Request] = []
+        self._planning_now = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        for name, handler in self._handlers().items():
+            engine.answer(name, handler)
+
+    def _handlers(self) -> dict[str, Callable[[bytes], Awaitable[bytes]]]:
+        return {
+            "place": self._on_place,
+            "nodes": self._on_nodes,
+            "jobs": self._on_jobs,
+            "cancel": self._on_cancel,
+            "move": self._on_move,
+            "drain": self._on_drain,
+            "join": self._on_join,
+            "claim": self._on_claim,
+            "receive": self._on_receive,
+        }
+
+    # ------------------------------------------------------------ audience
+
+    def node_went(self, name: str, address: str) -> None:
+        node = self.ledger.nodes.get(name)
+        if node is not None and node.address == address:
+            log.warning("node %s is lost", name)
+            self.ledger.lose(name, self._clock())
+
+    def errand_changed(self, key: str, state: ErrandState) -> None:
+        if key not in self.ledger.errands:
+            return
+        if state is ErrandState.FORGOTTEN:
+            self.ledger.forget(key)
+        else:
+            self.ledger.set_ended(key, ended=state is ErrandState.ENDED)
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Do what is due at a time, until `stop` is set."""
+        while not stop.is_set():
+            try:
+                await self.look()
+            except Exception:  # one node's or job's trouble must not end the watch
+                log.exception("broker")
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Place the jobs of lost nodes elsewhere, and forget what no client started."""
+        now = self._clock()
+        for name, since in list(self.ledger.lost_at.items()):
+            if now - since >= self.settings.replace_s:
+                await self._replace(name)
+        for key, jobs in list(self.ledger.errands.items()):
+            placed = self.ledger.placed[jobs[0]]
+            old = now - placed.planned_at > UNSTARTED_S
+            if old and not self._engine.knows(key):
+                self.ledger.forget(key)
+        await self._cancel_again()
+
+    async def _cancel_again(self) -> None:
+        """Repeat cancellations: one that met a job on its way to its node had no effect."""
+        by_node: dict[str, list[str]] = {}
+        for each in self.ledger.unfinished():
+            if each.cancelled:
+                by_node.setdefault(each.node, []).append(each.job.id)
+        for node, ids in by_node.items():
+            with suppress(HetError, OSError):
+                await self._ask(node, "cancel", m.CancelJobs(tuple(ids)), m.Names)
+
+    # ------------------------------------------------------------ placing
+
+    async def _on_place(self, content: bytes) -> bytes:
+        wanted = decode(m.PlaceJobs, content)
+        planner = wanted.planner or self.settings.planner
+        if wanted.only_plan:
+            return encode(await self._planned(list(wanted.jobs), planner))
+        self._adopt(wanted)
+        fresh = [job for job in wanted.jobs if self._is_fresh(job, wanted)]
+        notes: tuple[str, ...] = ()
+        plan = PoolPlan(planner, ())
+        if fresh:
+            plan = await self._in_batch(Request(fresh, planner))
+            notes = plan.notes
+        entries = [
+            self.ledger.placed[job.id].entry
+            for job in wanted.jobs
+            if job.id in self.ledger.placed
+        ]
+        return encode(replace(plan, entries=tuple(entries), notes=notes))
+
+    def _adopt(self, wanted: m.PlaceJobs) -> None:
+        """Leave jobs where nodes have reported them."""
+        now = self._clock()
+        for job in wanted.jobs:
+            there = self.ledger.known.pop(job.id, None)
+            if there is None or job.id in self.ledger.placed:
+                continue
+            node, generation = there
+            entry = PlanEntry(job.id, node, "", self.ledger.order, job.id)
+            self.ledger.place([job], [entry], now)
+            self.ledger.placed[job.id].generation = generation
+
+    def _is_fresh(self, job: PoolJob, wanted: m.PlaceJobs) -> bool:
+        """Return whether a job is to be placed; one that a node may have waits for it.
+
+        After a restart of the scheduler, nodes report what they have when they are back;
+        a job that no node has reported in time is placed as if it were new.
+        """
+        if job.id in self.ledger.placed:
+            return False
+        young = self._clock() - self._began < self.settings.replace_s
+        return not (young and job.id in wanted.held_by)
+
+    async def _in_batch(self, request: Request) -> PoolPlan:
+        """Plan together with what arrives within the window."""
+        self._requests.append(request)
+        if len(self._requests) == 1:
+            self._spawn(self._close_window())
+        return await request.plan
+
+    async def _close_window(self) -> None:
+        await asyncio.sleep(self.settings.window_s)
+        requests, self._requests = self._requests, []
+        by_planner: dict[str, list[Request]] = {}
+        for each in requests:
+            by_planner.setdefault(each.planner, []).append(each)
+        for planner, some in by_planner.items():
+            await self._place_together(planner, some)
+
+    async def _place_together(self, planner: str, requests: list[Request]) -> None:
+        try:
+            plan = await self._placed([each.jobs for each in requests], planner)
+        except Exception as error:  # noqa: BLE001  it belongs to those who wait
+            for each in requests:
+                each.plan.set_exception(_fit_for_clients(error))
+        else:
+            for each in requests:
+                each.plan.set_result(plan)
+
+    async def _placed(self, batches: list[list[PoolJob]], planner: str) -> PoolPlan:
+        """Plan the jobs of several clients as one and enter the plan in the ledger."""
+        async with self._planning_now:
+            # two clients may send one job: it is placed once
+            jobs = {job.id: job for some in batches for job in some}
+            new = [job for job in jobs.values() if job.id not in self.ledger.placed]
+            plan = await self._planned(new, planner)
+            entries = {entry.job: entry for entry in plan.entries}
+            for some in batches:
+                mine = [entries.pop(job.id) for job in some if job.id in entries]
+                self._enter(some, mine)
+            return plan
+
+    def _enter(self, jobs: list[PoolJob], entries: list[PlanEntry]) -> None:
+        """Enter what one client starts; short jobs of it travel together."""
+        grouped = gathered(entries, self.settings.group_s, GROUP)
+        named = [replace(each, errand=some[0].job) for some in grouped for each in some]
+        self.ledger.place(jobs, named, self._clock())
+
+    async def _planned(self, jobs: Sequence[PoolJob], planner: str) -> PoolPlan:
+        """Plan jobs beside all that is placed already."""
+        nodes = list(self.ledger.nodes.values())
+        estimates = await self._estimates.of(jobs, nodes)
+        placing, left = placing_of(
+            jobs,
+            nodes,
+            estimates,
+            self.ledger.commitments(self._clock(), [job.id for job in jobs]),
+            self.settings.share,
+        )
+        if placing is None:
+            plan = PoolPlan(planner, ())
+        else:
+            plan = await self._planning.plan(placing, planner, self.ledger.order)
+        if left:
+            note = f"{len(left)} jobs wait: no node that is present can run them"
+            plan = replace(plan, notes=(*plan.notes, note))
+        return plan
+
+    # ------------------------------------------------------------ losses
+
+    async def _replace(self, name: str) -> None:
+        """Place the unfinished jobs of a lost node elsewhere."""
+        lost = {each.entry.errand: each for each in self.ledger.on(name)}
+        if not lost:
+            return
+        async with self._planning_now:
+            jobs = [each.job for each in lost.values()]
+            plan = await self._planned(jobs, self.settings.planner)
+            if name not in self.ledger.lost_at:
+                return  # it came back while the plan was made
+            if plan.entries:
+                log.warning("%d errands of %s go to others", len(plan.entries), name)
+            for entry in plan.entries:
+                self._mover.settle(entry, self._clock())
+
+    # ------------------------------------------------------------ nodes
+
+    async def _on_join(self, content: bytes) -> bytes:
+        join = decode(m.Join, content)
+        there = self.ledger.nodes.get(join.node.name)
+        if there is not None and there.present and there.address != join.node.address:
+            raise InputError(
+                f"node {join.node.name!r} is at {there.address} already: names are unique"
+            )
+        lost = self.ledger.join(join)
+        log.info("node %s joined with %d jobs", join.node.name, len(join.open))
+        return encode(m.Names(tuple(f"{each.id}.{each.generation}" for each in lost)))
+
+    async def _on_claim(self, content: bytes) -> bytes:
+        claim = decode(m.ClaimJobs, content)
+        node = self.ledger.nodes.get(claim.node)
+        rate = node.ingress if node is not None else None
+        cap = rate * self.settings.share if rate is not None else None
+        terms = tuple(self.ledger.terms(job, claim.node, cap) for job in claim.ids)
+        return encode(m.Claimed(terms))
+
+    async def _on_nodes(self, content: bytes) -> bytes:
+        decode(m.ListNodes, content)
+        return encode(m.NodeList(tuple(self.ledger.nodes.values())))
+
+    async def _on_drain(self, content: bytes) -> bytes:
+        wanted = decode(m.DrainNode, content)
+        node = self._node(wanted.node)
+        self.ledger.nodes[node.name] = replace(node, draining=wanted.on)
+        if wanted.on:
+            self._spawn(self._emptied(node.name))
+        return encode(m.Names((node.name,)))
+
+    async def _emptied(self, name: str) -> None:
+        """Move all jobs of a draining node to others, where others can run them."""
+        jobs = [each.job for each in self.ledger.on(name)]
+        plan = await self._planned(jobs, self.settings.planner)
+        moves = [self._mover.move(each.job, each) for each in plan.entries]
+        for error in await asyncio.gather(*moves, return_exceptions=True):
+            if isinstance(error, Exception):
+                log.warning("drain %s: %s", name, error)
+
+    # ------------------------------------------------------------ jobs
+
+    async def _on_jobs(self, content: bytes) -> bytes:
+        wanted = decode(m.ListJobs, content)
+        chosen = [
+            each
+            for each in self.ledger.placed.values()
+            if (each.job.id in wanted.ids if wanted.ids else not each.ended)
+        ]
+        found = {
+            each.job.id: JobStatus(each.job.id, each.job.app, "placed", each.node)
+            for each in chosen
+        }
+        by_node: dict[str, list[str]] = {}
+        for each in chosen:
+            by_node.setdefault(each.node, []).append(each.job.id)
+        asked = [self._listed(name, ids) for name, ids in by_node.items()]
+        for statuses in await asyncio.gather(*asked):
+            found |= {status.id: status for status in statuses}
+        return encode(m.JobList(tuple(found.values())))
+
+    async def _listed(self, node: str, ids: list[str]) -> Iterable[JobStatus]:
+        try:
+            listed = await self._ask(node, "list", m.ListJobs(tuple(ids)), m.JobList)
+        except (HetError, OSError):
+            return ()
+        return listed.jobs
+
+    async def _on_cancel(self, content: bytes) -> bytes:
+        wanted = decode(m.CancelJobs, content)
+        begun: dict[str, list[str]] = {}
+        for job in wanted.ids:
+            placed = self.ledger.placed.get(job)
+            if placed is not None:
+                placed.cancelled = wanted.reason or "cancelled"
+                begun.setdefault(placed.node, []).append(job)
+        told: set[str] = set()
+        for node, ids in begun.items():
+            order = m.CancelJobs(tuple(ids), wanted.reason)
+            try:
+                reply = await self._ask(node, "cancel", order, m.Names)
+            except (HetError, OSError) as error:
+                log.warning("cancel on %s: %s", node, error)
+            else:
+                told |= set(reply.names)
+        return encode(m.Names(tuple(job for job in wanted.ids if job not in told)))
+
+    async def _on_move(self, content: bytes) -> bytes:
+        wanted = decode(m.MoveJob, content)
+        node = self._node(wanted.node)
+        placed = self.ledger.placed.get(wanted.id)
+        if placed is None or placed.ended:
+            raise NotFoundError(f"no unfinished job {wanted.id[:12]}")
+        if not node.present or not node.slots:
+            raise InputError(f"node {node.name}: not connected, or it runs no jobs")
+        entry = replace(placed.entry, node=node.name, order=self.ledger.order)
+        moved = await self._mover.move(wanted.id, entry)
+        return encode(m.Names((wanted.id,) if moved else ()))
+
+    async def _on_receive(self, content: bytes) -> bytes:
+        """Find a node on the client's machine that takes its file over."""
+        wanted = decode(m.ReceiveFile, content)
+        near = [
+            node
+            for node in self.ledger.nodes.values()
+            if node.present and node.machine == wanted.machine
+        ]
+        reason = "no node or gateway runs there"
+        for node in sorted(near, key=lambda each: len(each.slots)):
+            try:
+                reply = await self._ask(node.name, "receive", wanted, m.Names)
+            except (HetError, OSError) as error:
+                reason = str(error)
+            else:
+                return encode(reply)
+        raise InputError(f"machine {wanted.machine}: {reason}; start a gateway")
+
+    # ------------------------------------------------------------ ways out
+
+    def _node(self, name: str) -> Any:
+        node = self.ledger.nodes.get(name)
+        if node is None:
+            known = ", ".join(sorted(self.ledger.nodes)) or "none"
+            raise NotFoundError(f"no node {name!r}; there are: {known}")
+        return node
+
+    async def _ask(self, node: str, name: str, message: Any, kind: type[Kind]) -> Kind:
+        """Send a message to the agent of a node that is present.
+
+        Raises:
+            NotFoundError: the node is not connected.
+
+        """
+        address = self.ledger.addresses([node]).get(node)
+        if address is None:
+            raise NotFoundError(f"node {node} is not connected")
+        async with asyncio.timeout(self.settings.replace_s):
+            answer = await self._engine.ask(address, name, encode(message))
+        return decode(kind, answer)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("broker: %s", task.exception())
+
+
+def _fit_for_clients(error: Exception) -> Exception:
+    """Return an error that a client can read: planners are not on every machine."""
+    if isinstance(error, HetError):
+        return error
+    return InputError(f"the plan failed: {type(error).__name__}: {error}")

@@ -1,0 +1,153 @@
+"""The engine in a client's process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from dask.base import annotate
+from distributed import Client, fire_and_forget
+from distributed.core import Status
+
+from hetpool.engine.configuration import configure, security
+from hetpool.engine.inputs import load
+from hetpool.errors import PoolUnreachableError
+from hetpool.seam import EngineGoneError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distributed import Future
+
+    from hetpool.jobs import InputFile
+    from hetpool.seam import Errand
+    from hetpool.settings import EngineSettings
+
+LOAD = "hetpool-load"
+
+
+class _ByKey(dict[str, Any]):
+    """An annotation that has a value of its own for each key: Dask calls it with the key."""
+
+    def __call__(self, key: Any) -> Any:
+        return self.get(key)
+
+
+class DaskErrand:
+    """An errand as a Dask future."""
+
+    def __init__(self, future: Future) -> None:
+        self._future = future
+
+    async def outcome(self) -> Any:
+        try:
+            return await self._future.result()
+        except asyncio.CancelledError:
+            # futures of a scheduler that was lost are cancelled, for ever
+            if self._future.status in ("cancelled", "lost"):
+                raise EngineGoneError from None
+            raise
+
+    def drop(self) -> None:
+        self._future.release()
+
+
+class DaskClientEngine:
+    """The client's side of `hetpool.seam`; made and used in one event loop."""
+
+    def __init__(self, settings: EngineSettings, timeout: float) -> None:
+        configure(settings)
+        self._settings = settings
+        self._timeout = timeout
+        self._client: Client = None
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Connect, again where the connection was given up.
+
+        Raises:
+            PoolUnreachableError: the scheduler does not answer.
+
+        """
+        async with self._opening:
+            if self._client is not None and self._client.status == "running":
+                return
+            await self._connect()
+
+    async def _connect(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+        try:
+            self._client = await Client(
+                self._settings.scheduler,
+                asynchronous=True,
+                timeout=self._timeout,
+                security=security(self._settings),
+                set_as_default=False,
+            )
+        except (OSError, TimeoutError) as error:
+            text = f"no scheduler of a pool answers at {self._settings.scheduler}"
+            raise PoolUnreachableError(text) from error
+
+    async def ask(self, name: str, message: bytes) -> bytes:
+        await self.open()
+        try:
+            answer: bytes = await self._client.scheduler.hetpool_ask(
+                name=name, message=message
+            )
+        except OSError as error:
+            raise PoolUnreachableError(
+                f"{self._settings.scheduler}: {error}"
+            ) from error
+        return answer
+
+    async def start(self, errands: Sequence[Errand]) -> list[DaskErrand]:
+        await self.open()
+        loads = self._loads(errands)
+        workers = _ByKey({each.key: [each.node] for each in errands})
+        priorities = _ByKey({each.key: -each.order for each in errands})
+        by_function: dict[Any, list[Errand]] = {}
+        for each in errands:
+            by_function.setdefault(each.function, []).append(each)
+        started: dict[str, Any] = {}
+        for function, some in by_function.items():
+            # one graph for all: one by one they cost the scheduler 2 ms each
+            with annotate(workers=workers, priority=priorities):
+                futures = self._client.map(
+                    function,
+                    [each.argument for each in some],
+                    [[loads[file.content] for file in each.inputs] for each in some],
+                    key=[each.key for each in some],
+                    pure=False,
+                )
+            started |= {
+                each.key: future for each, future in zip(some, futures, strict=True)
+            }
+        # a client that ends must not take its jobs along
+        fire_and_forget(list(started.values()))
+        return [DaskErrand(started[each.key]) for each in errands]
+
+    def _loads(self, errands: Sequence[Errand]) -> dict[str, Future]:
+        """Make futures of input files, each pinned to a node that has it.
+
+        Not by `scatter`: scattered data cannot be made again when its holder is lost.
+        """
+        files: dict[str, tuple[InputFile, int]] = {}
+        for errand in errands:
+            for file in errand.inputs:
+                files.setdefault(file.content, (file, errand.order))
+        found = {}
+        for content, (file, order) in files.items():
+            found[content] = self._client.submit(
+                load,
+                content,
+                key=f"{LOAD}-{content}",
+                workers=list(file.sources),
+                priority=-order,
+                pure=False,
+            )
+        return found
+
+    async def close(self) -> None:
+        if self._client is not None and self._client.status != Status.closed:
+            await self._client.close()

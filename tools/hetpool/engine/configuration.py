@@ -1,0 +1,64 @@
+"""Dask's configuration for a pool; applied before its first object is made."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import dask
+from distributed.security import Security
+
+if TYPE_CHECKING:
+    from hetpool.settings import EngineSettings
+
+OPEN_TASKS = 100_000
+"""Errands open on a node at a time. They are coroutines, so that none needs a thread."""
+LOUD = ("distributed.worker", "distributed.scheduler", "distributed.core")
+
+
+def configure(settings: EngineSettings) -> None:
+    """Set what the pool depends on; the rest of Dask's configuration is the user's."""
+    dask.config.set({f"distributed.{key}": value for key, value in _keys(settings)})
+    for name in LOUD:
+        # one line a task that ends while its worker closes, and a traceback each
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def _keys(settings: EngineSettings) -> list[tuple[str, Any]]:
+    patience = f"{settings.patience_s}s"
+    return [
+        # stealing ignores loose restrictions, and gives tasks to gateways
+        ("scheduler.work-stealing", False),
+        ("scheduler.active-memory-manager.start", False),
+        ("scheduler.worker-ttl", patience),
+        ("scheduler.allowed-failures", 1000),  # else `KilledWorker` after 3 restarts
+        ("scheduler.no-workers-timeout", None),  # the broker decides
+        ("scheduler.worker-saturation", float("inf")),
+        ("scheduler.locks.lease-timeout", None),
+        ("comm.timeouts.tcp", patience),
+        ("comm.timeouts.connect", patience),
+        ("comm.retry.count", 0),
+        ("comm.require-encryption", settings.ca is not None),
+        # one connection and small messages: transfers keep the order of priorities
+        ("worker.connections.outgoing", 1),
+        ("worker.transfer.message-bytes-limit", "1MB"),
+        ("worker.profile.enabled", False),
+        ("worker.memory.target", False),
+        ("worker.memory.spill", False),
+        ("worker.memory.pause", False),
+        ("worker.memory.terminate", False),
+        ("worker.http.routes", []),
+        ("scheduler.http.routes", []),
+        ("worker.lifetime.duration", None),
+    ]
+
+
+def security(settings: EngineSettings) -> Security:
+    """Return the certificates as Dask takes them, the same ones for every role."""
+    if settings.ca is None:
+        return Security(require_encryption=False)
+    parts: dict[str, Any] = {"tls_ca_file": str(settings.ca)}
+    for role in ("client", "scheduler", "worker"):
+        parts[f"tls_{role}_cert"] = str(settings.cert)
+        parts[f"tls_{role}_key"] = str(settings.key)
+    return Security(require_encryption=True, **parts)

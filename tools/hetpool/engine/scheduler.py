@@ -1,0 +1,111 @@
+"""The engine beside the broker: a Dask scheduler with one plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from distributed import Scheduler
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from hetpool.engine.configuration import configure, security
+from hetpool.seam import ErrandState
+
+if TYPE_CHECKING:
+    from hetpool.seam import Answer, SchedulerAudience
+    from hetpool.settings import EngineSettings
+
+STATES = {
+    "memory": ErrandState.ENDED,
+    "erred": ErrandState.ENDED,
+    "forgotten": ErrandState.FORGOTTEN,
+    "processing": ErrandState.OPEN,
+    "no-worker": ErrandState.OPEN,
+}
+
+
+class _Reports(SchedulerPlugin):  # type: ignore[misc]  # Dask is not typed
+    """Passes on what the broker has to know."""
+
+    name = "hetpool"
+
+    def __init__(self, audience: SchedulerAudience) -> None:
+        self._audience = audience
+        self._names: dict[str, str] = {}
+        """Address -> name: a worker that is removed is not listed any longer."""
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        self._names[worker] = str(scheduler.workers[worker].name)
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **further: Any) -> None:
+        self._audience.node_went(self._names.pop(worker, worker), worker)
+
+    def transition(
+        self, key: Any, start: str, finish: str, *args: Any, **further: Any
+    ) -> None:
+        state = STATES.get(finish)
+        if state is not None:
+            self._audience.errand_changed(str(key), state)
+
+
+class DaskSchedulerEngine:
+    """The scheduler's side of `hetpool.seam`."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        configure(settings)
+        self._settings = settings
+        self._handlers: dict[str, Answer] = {}
+        self._scheduler: Scheduler = None
+
+    def answer(self, name: str, handler: Answer) -> None:
+        self._handlers[name] = handler
+
+    async def ask(self, node: str, name: str, message: bytes) -> bytes:
+        peer = self._scheduler.rpc(node)
+        answer: bytes = await peer.hetpool_ask(name=name, message=message)
+        return answer
+
+    def pin(self, key: str, node: str) -> None:
+        task = self._scheduler.tasks.get(key)
+        if task is None:
+            return
+        self._scheduler.set_restrictions({key: [node]})
+        if task.state == "no-worker":
+            # looked at only when a worker arrives; `set_restrictions` alone does nothing
+            self._scheduler.transitions({key: "processing"}, _stimulus("pin"))
+
+    def take_back(self, key: str) -> None:
+        task = self._scheduler.tasks.get(key)
+        if task is not None and task.state == "processing":
+            self._scheduler.transitions({key: "released"}, _stimulus("take-back"))
+
+    def knows(self, key: str) -> bool:
+        return key in self._scheduler.tasks
+
+    async def run(self, audience: SchedulerAudience, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
+        scheme, _, place = self._settings.scheduler.partition("://")
+        host, _, port = place.rpartition(":")
+        self._scheduler = Scheduler(
+            host=host.strip("[]"),
+            port=int(port),
+            protocol=scheme,
+            security=security(self._settings),
+            dashboard=False,
+            validate=False,
+        )
+        self._scheduler.handlers["hetpool_ask"] = self._answered
+        self._scheduler.add_plugin(_Reports(audience))
+        async with self._scheduler:
+            await stop.wait()
+
+    async def _answered(self, name: str, message: bytes) -> bytes:
+        handler = self._handlers.get(name)
+        if handler is None:
+            raise ValueError(f"no handler for {name[:80]!r}")
+        return await handler(message)
+
+
+def _stimulus(what: str) -> str:
+    return f"hetpool-{what}-{time.monotonic()}"

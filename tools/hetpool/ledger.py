@@ -1,0 +1,187 @@
+"""The broker's ledger: which job is on which node, and which nodes there are.
+
+Plain state that the broker changes and the planner reads; times are passed in. Everything
+in it can be lost: nodes report what they have when they join, and clients what they want.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from hetpool.messages import JobTerms, OpenJob, SnapshotFile
+from hetpool.placing import Commitments, LinkUse, later, uses_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hetpool.jobs import PlanEntry, PoolJob, PoolNode
+    from hetpool.messages import Join
+
+MOST_KNOWN = 100_000
+"""Reported jobs that no client has claimed."""
+LEAST_SHARE = 0.1
+"""A job that should have ended is expected to take this share of its time still."""
+
+
+@dataclass(slots=True)
+class PlacedJob:
+    """A job on a node.
+
+    Attributes:
+        job: without its call.
+        entry: of the plan that put it there; `planned_at`: when that was made, seconds.
+        generation: see `JobTerms`.
+        ended: its result waits for its client.
+        cancelled: the reason of its cancellation; empty: none.
+        snapshot: the newest one that another node has.
+        moving: it is on its way to another node.
+
+    """
+
+    job: PoolJob
+    entry: PlanEntry
+    planned_at: float
+    generation: int = 0
+    ended: bool = False
+    cancelled: str = ""
+    snapshot: SnapshotFile | None = None
+    moving: bool = False
+
+    @property
+    def node(self) -> str:
+        return self.entry.node
+
+    def left(self, now: float) -> float:
+        """Return the seconds of computing that it still needs, as planned."""
+        whole = self.entry.finish - self.entry.start
+        end = self.planned_at + self.entry.finish
+        return min(whole, max(LEAST_SHARE * whole, end - now))
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Jobs, errands and nodes.
+
+    Attributes:
+        nodes: by name, absent ones too.
+        lost_at: when a node that is absent was lost.
+        placed: by job; `errands`: jobs by the key of their errand.
+        known: reports of nodes about jobs that no client has claimed since the start.
+        order: of the next job.
+
+    """
+
+    nodes: dict[str, PoolNode] = field(default_factory=dict)
+    lost_at: dict[str, float] = field(default_factory=dict)
+    placed: dict[str, PlacedJob] = field(default_factory=dict)
+    errands: dict[str, list[str]] = field(default_factory=dict)
+    known: dict[str, tuple[str, int]] = field(default_factory=dict)
+    order: int = 0
+
+    # ------------------------------------------------------------ nodes
+
+    def join(self, join: Join) -> list[OpenJob]:
+        """Enter a node and what it has; return the jobs that it has lost to others."""
+        old = self.nodes.get(join.node.name)
+        draining = old.draining if old is not None else join.node.draining
+        self.nodes[join.node.name] = replace(join.node, draining=draining, present=True)
+        self.lost_at.pop(join.node.name, None)
+        lost = []
+        for each in join.open:
+            placed = self.placed.get(each.id)
+            if placed is None:
+                self._learn(each, join.node.name)
+            elif (placed.node, placed.generation) != (join.node.name, each.generation):
+                lost.append(each)
+        return lost
+
+    def _learn(self, job: OpenJob, node: str) -> None:
+        there = self.known.get(job.id)
+        if there is None or there[1] < job.generation:
+            self.known[job.id] = (node, job.generation)
+        while len(self.known) > MOST_KNOWN:
+            del self.known[next(iter(self.known))]
+
+    def lose(self, name: str, now: float) -> None:
+        """Mark a node as absent."""
+        if name in self.nodes:
+            self.nodes[name] = replace(self.nodes[name], present=False)
+            self.lost_at[name] = now
+
+    def addresses(self, names: Iterable[str]) -> dict[str, str]:
+        """Return where nodes listen that are present."""
+        found = ((name, self.nodes.get(name)) for name in names)
+        return {
+            name: node.address
+            for name, node in found
+            if node is not None and node.present
+        }
+
+    # ------------------------------------------------------------ jobs
+
+    def place(
+        self, jobs: Iterable[PoolJob], entries: Iterable[PlanEntry], now: float
+    ) -> None:
+        """Enter new jobs at the places of a plan."""
+        by_id = {job.id: job for job in jobs}
+        for entry in entries:
+            self.placed[entry.job] = PlacedJob(by_id[entry.job], entry, now)
+            self.errands.setdefault(entry.errand, []).append(entry.job)
+            self.order = max(self.order, entry.order + 1)
+
+    def place_again(self, entry: PlanEntry, now: float, generation: int) -> None:
+        """Enter another place of a job, which stays in its errand."""
+        placed = self.placed[entry.job]
+        placed.entry = replace(entry, errand=placed.entry.errand)
+        placed.planned_at = now
+        placed.generation = max(placed.generation + 1, generation)
+        self.order = max(self.order, entry.order + 1)
+
+    def forget(self, errand: str) -> None:
+        """Remove the jobs of an errand that nobody waits for any longer."""
+        for job in self.errands.pop(errand, ()):
+            self.placed.pop(job, None)
+
+    def set_ended(self, errand: str, *, ended: bool) -> None:
+        for job in self.errands.get(errand, ()):
+            self.placed[job].ended = ended
+
+    def on(self, node: str) -> list[PlacedJob]:
+        """List the unfinished jobs of a node."""
+        return [each for each in self.unfinished() if each.node == node]
+
+    def unfinished(self) -> Iterator[PlacedJob]:
+        return (each for each in self.placed.values() if not each.ended)
+
+    def terms(self, job: str, node: str, cap: float | None = None) -> JobTerms:
+        """Return how a node may run a job now."""
+        placed = self.placed.get(job)
+        if placed is None or placed.node != node or placed.moving:
+            return JobTerms(job, owned=False)
+        names = [name for file in placed.job.inputs for name in file.sources]
+        if placed.snapshot is not None:
+            names.append(placed.snapshot.node)
+        return JobTerms(
+            job,
+            generation=placed.generation,
+            order=placed.entry.order,
+            cap=cap,
+            sources=self.addresses(names),
+            snapshot=placed.snapshot,
+            cancelled=placed.cancelled,
+        )
+
+    def commitments(self, now: float, without: Sequence[str] = ()) -> Commitments:
+        """Return what the unfinished jobs hold, but for some."""
+        left_out = set(without)
+        busy: dict[tuple[str, str], list[float]] = {}
+        uses: list[LinkUse] = []
+        for each in sorted(self.unfinished(), key=lambda one: one.entry.order):
+            if each.job.id in left_out:
+                continue
+            place = (each.node, each.entry.resource)
+            busy.setdefault(place, []).append(each.left(now))
+            held = uses_of([each.entry], {each.job.id: each.job})
+            uses += later(held, now - each.planned_at)
+        return Commitments(busy, tuple(uses))

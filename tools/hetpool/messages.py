@@ -1,0 +1,317 @@
+"""Messages between clients, the broker and the nodes of a pool, and their encoding.
+
+The types say what is valid: a message is checked when it is decoded, sizes and counts
+included. The answer to each is named beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from hetpool.jobs import (
+    MAX_JOBS,
+    MAX_NODES,
+    Content,
+    Identifier,
+    JobStatus,
+    NodeName,
+    PoolJob,
+    PoolNode,
+    Seconds,
+    ShortText,
+)
+from libtask.errors import InputError
+
+Ids = Annotated[tuple[Identifier, ...], Meta(max_length=MAX_JOBS)]
+MOST_BYTES = 256 << 20
+"""Of a message: thousands of jobs with their parameters."""
+
+
+# ---------------------------------------------------------------- clients -> broker
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceJobs:
+    """Place jobs; the answer is a `PoolPlan`. Jobs are described without their calls.
+
+    Attributes:
+        jobs: the batch.
+        planner: empty: the pool's.
+        only_plan: return the plan and forget it.
+        held_by: where a job was before the scheduler restarted: job -> node.
+
+    """
+
+    jobs: Annotated[tuple[PoolJob, ...], Meta(max_length=MAX_JOBS)]
+    planner: Annotated[str, Meta(max_length=32)] = ""
+    only_plan: bool = False
+    held_by: dict[Identifier, NodeName] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ListNodes:
+    """List the nodes; the answer is a `NodeList`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeList:
+    """The nodes of a pool."""
+
+    nodes: Annotated[tuple[PoolNode, ...], Meta(max_length=MAX_NODES)]
+
+
+@dataclass(frozen=True, slots=True)
+class ListJobs:
+    """List jobs, none named: all unfinished ones; the answer is a `JobList`.
+
+    The broker asks the nodes that have them; the same message goes from it to a node.
+    """
+
+    ids: Ids = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """Jobs as their nodes see them."""
+
+    jobs: tuple[JobStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJobs:
+    """Cancel jobs; the answer is `Names` of those that no node had begun.
+
+    The others end when their nodes have ended them.
+    """
+
+    ids: Ids
+    reason: Annotated[str, Meta(max_length=1000)] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveJob:
+    """Move a job to a node; answered with `Names` when it has left its present one."""
+
+    id: Identifier
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class DrainNode:
+    """Move all jobs away from a node and give it no others, or end that; see `Names`."""
+
+    node: NodeName
+    on: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Ids or names for which a request was carried out."""
+
+    names: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------- nodes -> broker
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJob:
+    """An unfinished job that a node's hetd holds."""
+
+    id: Identifier
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Introduce a node after its agent has connected; the answer is `Names`: jobs it lost.
+
+    Attributes:
+        node: the node with its slots.
+        open: what its hetd has of the pool. Jobs in the answer run elsewhere by now.
+
+    """
+
+    node: PoolNode
+    open: Annotated[tuple[OpenJob, ...], Meta(max_length=100_000)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimJobs:
+    """Ask whether a node may run jobs, immediately before it does; see `Claimed`."""
+
+    node: NodeName
+    ids: Ids
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    """A job's snapshot as a file that nodes pull.
+
+    Attributes:
+        content: its content id.
+        size: bytes.
+        node: that has it.
+
+    """
+
+    content: Content
+    size: int
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class JobTerms:
+    """How a node may run a job.
+
+    Attributes:
+        id: the job.
+        owned: whether the job is the node's at all.
+        generation: number of times that it was placed elsewhere; with the id it is the
+            idempotency key on the node.
+        order: of its transfers.
+        cap: bytes a second for them; None: no limit.
+        sources: addresses of the nodes in its inputs and snapshot: name -> address.
+        snapshot: to continue from; None: from the beginning.
+        cancelled: why it is not to run; empty: it is.
+
+    """
+
+    id: Identifier
+    owned: bool = True
+    generation: int = 0
+    order: int = 0
+    cap: float | None = None
+    sources: dict[str, str] = field(default_factory=dict)
+    snapshot: SnapshotFile | None = None
+    cancelled: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The terms of the claimed jobs, in their order."""
+
+    terms: tuple[JobTerms, ...]
+
+
+# ---------------------------------------------------------------- broker -> nodes
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateJobs:
+    """Estimate jobs; the answer is `Estimates`."""
+
+    jobs: Annotated[tuple[PoolJob, ...], Meta(max_length=MAX_JOBS)]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEstimate:
+    """Seconds of a job on a resource of a node; confidence 1: measured often, 0: a guess."""
+
+    seconds: Seconds
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Of each job by resource of the node; a resource that cannot run it is absent."""
+
+    jobs: tuple[dict[ShortText, NodeEstimate], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParkJob:
+    """Hold a job that is to move, with its snapshot; the answer is `Parked`."""
+
+    id: Identifier
+    snapshot: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A job at rest, or not here.
+
+    Attributes:
+        here: whether the node has it at all.
+        ended: it ended before it could be held.
+        snapshot: what it had computed; None: it had not begun, or keeps no snapshots.
+
+    """
+
+    here: bool = True
+    ended: bool = False
+    snapshot: SnapshotFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveJob:
+    """Give a parked job up: cancel it in hetd and return its errand; see `Names`."""
+
+    id: Identifier
+
+
+@dataclass(frozen=True, slots=True)
+class UnparkJob:
+    """Let a parked job go on here after all; see `Names`."""
+
+    id: Identifier
+
+
+@dataclass(frozen=True, slots=True)
+class CopySnapshots:
+    """Ask a node for snapshots of running jobs as files; the answer is `Copies`."""
+
+    ids: Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Snapshots that a node exported: job -> file."""
+
+    files: dict[Identifier, SnapshotFile]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveFile:
+    """Take over a file that a client left on this machine; see `Names`.
+
+    A client's message names its machine, which the broker resolves to nodes.
+    """
+
+    content: Content
+    machine: ShortText = ""
+
+
+Message = TypeVar("Message")
+
+
+def encode(message: Any) -> bytes:
+    """Encode a message.
+
+    Raises:
+        InputError: a value of it has no plain form.
+
+    """
+    try:
+        return msgspec.msgpack.encode(message)
+    except (TypeError, OverflowError, RecursionError) as error:
+        raise InputError(f"{type(message).__name__}: {error}") from error
+
+
+def decode(kind: type[Message], content: bytes) -> Message:
+    """Decode and check a message.
+
+    Raises:
+        InputError: malformed, or a limit is exceeded; names the place.
+
+    """
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{kind.__name__}: {len(content)} bytes, at most {MOST_BYTES}")
+    try:
+        return msgspec.msgpack.decode(content, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InputError(f"{kind.__name__}: {error}") from error

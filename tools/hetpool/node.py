@@ -1,0 +1,75 @@
+"""A node's process: its agent, its client of hetd and its part of the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import platformdirs
+
+from hetpool.agent import Agent, machine_name
+from hetpool.engine.worker import DaskWorkerEngine
+from hetpool.files import NodeFiles
+from hetpool.jobs import PoolNode
+from hetpool.lease import Lease
+from hetpool.node_tasks import NodeTasks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hetpool.config import NodeSettings
+    from hetpool.settings import EngineSettings
+
+log = logging.getLogger("hetpool")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """Options of one node.
+
+    Attributes:
+        node: its table in `pool.toml`.
+        socket: of its hetd; None: the default one.
+        folder: for its files; None: in the user's data.
+        incoming: where clients of this machine leave files; None: in the user's data.
+
+    """
+
+    node: NodeSettings
+    socket: Path | None = None
+    folder: Path | None = None
+    incoming: Path | None = None
+
+
+async def serve(
+    options: NodeOptions, settings: EngineSettings, lease_s: float, stop: asyncio.Event
+) -> None:
+    """Run a node until `stop` is set.
+
+    Raises:
+        DaemonUnreachableError: its hetd does not answer.
+
+    """
+    data = platformdirs.user_data_path("hetpool")
+    own = options.node
+    engine = DaskWorkerEngine(settings, own.name, own.host, own.port)
+    folder = options.folder or data / "nodes" / own.name
+    files = NodeFiles(folder, options.incoming or data / "incoming", engine)
+    tasks = None
+    if not own.gateway:
+        tasks = await asyncio.to_thread(NodeTasks, options.socket)
+    described = PoolNode(
+        own.name, engine.address, ingress=own.ingress, machine=machine_name()
+    )
+    agent = Agent(described, engine, tasks, files, Lease(lease_s))
+    engine.part = agent
+    leasing = asyncio.ensure_future(agent.keep_lease(stop))
+    try:
+        await engine.run(agent.join, agent.parted, stop)
+    finally:
+        leasing.cancel()
+        await files.close()
+        if tasks is not None:
+            tasks.close()

@@ -1,0 +1,214 @@
+"""The tasks of a node's hetd that belong to the pool: the agent's client of hetd.
+
+Each call blocks and is made in a thread of the agent's.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hetpool.jobs import MARK, JobId, JobStatus, NodeSlot
+from hetpool.messages import NodeEstimate, OpenJob
+from hetpool.outcomes import completed, ended
+from libtask.client.client import Client, Selection
+from libtask.errors import HetError, InputError
+from libtask.messages import TaskSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from hetpool.jobs import JobState, PoolJob
+    from hetpool.messages import JobTerms
+    from hetpool.outcomes import JobOutcome
+    from libtask.client.handles import TaskHandle
+    from libtask.messages import TaskInfo
+
+NAME = re.compile(r"pool/([0-9a-f]{32})\.(\d{1,15})")
+"""Name of a job's task in hetd: with it an agent finds the pool's tasks after a restart."""
+OPTIONS = frozenset(
+    [
+        "priority",
+        "resources",
+        "strip",
+        "deadline_s",
+        "overrun",
+        "cores",
+        "memory_bytes",
+        "device_bytes",
+        "time_limit_s",
+        "job",
+        "retries",
+        "env",
+        "export",
+    ]
+)
+"""Options of `Client.submit` that a job may have; the rest are the pool's own."""
+MOST_RECENT = 10_000
+"""Ended tasks that an agent looks through after a restart."""
+STATES: Mapping[str, JobState] = {
+    "running": "running",
+    "completed": "completed",
+    "failed": "failed",
+    "dropped": "failed",
+    "cancelled": "cancelled",
+}
+
+
+def task_name(job: str, generation: int) -> str:
+    """Return the name of a job's task in hetd."""
+    return f"pool/{job}.{generation}"
+
+
+def job_of(name: str) -> OpenJob | None:
+    """Return which job a task is; None: it is not the pool's."""
+    found = NAME.fullmatch(name)
+    return None if found is None else OpenJob(found[1], int(found[2]))
+
+
+class NodeTasks:
+    """A connection to this node's hetd.
+
+    Args:
+        socket: hetd's; None: the default one.
+        patience: seconds to wait for a lost hetd.
+
+    """
+
+    def __init__(self, socket: Path | None, patience: float = 30.0) -> None:
+        self.client = Client(socket, patience=patience)
+
+    def close(self) -> None:
+        self.client.close()
+
+    def slots(self) -> tuple[NodeSlot, ...]:
+        """List the places where tasks compute now."""
+        return tuple(
+            NodeSlot(each.spec.name, each.spec.kind)
+            for each in self.client.devices()
+            if each.state == "up"
+            for _ in range(each.slots)
+        )
+
+    def submit(
+        self, job: PoolJob, places: Mapping[str, str], terms: JobTerms
+    ) -> TaskHandle:
+        """Submit a job, or find the task that it is already.
+
+        Raises:
+            HetError: hetd refuses it.
+
+        """
+        app, arguments = call_of(job, places)
+        options = {key: value for key, value in job.options.items() if key in OPTIONS}
+        # it belongs to the pool, not to the place where the agent was started
+        options.setdefault("export", "none")
+        return self.client.submit(
+            app,
+            *arguments,
+            name=task_name(job.id, terms.generation),
+            key=task_name(job.id, terms.generation),
+            **options,
+        )
+
+    def outcome(self, node: str, handle: TaskHandle) -> JobOutcome:
+        """Return how an ended task ended."""
+        change = handle.last
+        if change is None:
+            raise InputError(f"task {handle.id} has not ended")
+        if change.state != "completed":
+            return ended(node, change)
+        return completed(node, handle.id, handle.result(0))
+
+    def open(self) -> list[tuple[OpenJob, TaskInfo]]:
+        """List the unfinished tasks of the pool, and those that ended lately."""
+        selection = Selection(mine=True, limit=MOST_RECENT)
+        found = [(job_of(info.name), info) for info in self.client.tasks(selection)]
+        return [(job, info) for job, info in found if job is not None]
+
+    def statuses(self, node: str, tasks: Mapping[int, JobStatus]) -> list[JobStatus]:
+        """Complete the statuses of jobs by the present state of their tasks."""
+        infos = self.client.tasks(Selection(ids=tuple(tasks))) if tasks else []
+        return [
+            replace(
+                tasks[info.id],
+                state=STATES.get(info.state, "staged"),
+                node=node,
+                resource=info.resource or "",
+                progress=info.progress,
+                reason=info.reason or "",
+            )
+            for info in infos
+        ]
+
+    def cancel(self, ids: Iterable[int], reason: str) -> None:
+        """Cancel tasks; those that have ended meanwhile stay as they are."""
+        for task in ids:
+            with suppress(HetError):
+                self.client.cancel(task, reason=reason)
+
+    def hold(self, ids: Iterable[int]) -> None:
+        for task in ids:
+            with suppress(HetError):
+                self.client.hold(task)
+
+    def release(self, ids: Iterable[int]) -> None:
+        for task in ids:
+            with suppress(HetError):
+                self.client.release(task)
+
+    def estimate(self, job: PoolJob) -> dict[str, NodeEstimate]:
+        """Estimate a job on each resource that can run it.
+
+        Of a call, only the name of the function is known.
+        """
+        if job.call:
+            spec = TaskSpec("call", type=f"call/{job.app}", kinds=["cpu"])
+            found = self.client.estimate_spec(spec)
+        else:
+            found = self.client.estimate(job.app, job.params)
+        return {
+            each.resource: NodeEstimate(each.remaining_s, each.confidence or 0.0)
+            for each in found.prospects
+            if each.remaining_s is not None
+        }
+
+
+def call_of(job: PoolJob, places: Mapping[str, str]) -> tuple[Any, tuple[Any, ...]]:
+    """Return an application or function and its arguments, with paths for its inputs.
+
+    Raises:
+        InputError: the call cannot be read on this node.
+
+    """
+    if not job.call:
+        return job.app, (with_paths(job.params, places),)
+    try:
+        # from a client of the pool: the same user's own program
+        app, arguments = pickle.loads(job.call)  # noqa: S301
+    except Exception as error:
+        text = (
+            f"{job.app}: cannot be read on this node: {type(error).__name__}: {error}"
+        )
+        raise InputError(text) from error
+    return app, tuple(with_paths(each, places) for each in arguments)
+
+
+def with_paths(value: Any, places: Mapping[str, str]) -> Any:
+    """Put paths in place of the marks of input files, in maps, lists and tuples too."""
+    if isinstance(value, str):
+        return places.get(value, value) if value.startswith(MARK) else value
+    if isinstance(value, dict):
+        return {key: with_paths(each, places) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(with_paths(each, places) for each in value)
+    return value
+
+
+def status_of(job: PoolJob, state: JobState, task: int = 0) -> JobStatus:
+    """Return the status of a job as far as the agent itself knows it."""
+    return JobStatus(JobId(job.id), job.app, state, task=task)

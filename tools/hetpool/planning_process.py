@@ -1,0 +1,52 @@
+"""The process in which the broker plans: seconds of computing must not stop the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+from hetpool.placing import planned
+
+if TYPE_CHECKING:
+    from hetpool.jobs import PoolPlan
+    from hetpool.placing import Placing
+
+FRIENDLY = 5
+"""Nice value: planning yields to the scheduler where both need the processor."""
+
+
+class PlanningProcess:
+    """Plans batches one after another in a process that lives on between them."""
+
+    def __init__(self) -> None:
+        self._process = _made()
+        # its imports take a second, which the first batch need not wait for
+        self._process.submit(os.getpid)
+
+    async def plan(self, placing: Placing, planner: str, order: int) -> PoolPlan:
+        """Plan a batch as `placing.planned` does; once again if the process was killed."""
+        try:
+            return await self._planned(placing, planner, order)
+        except BrokenProcessPool:
+            self._process = _made()
+            return await self._planned(placing, planner, order)
+
+    async def _planned(self, placing: Placing, planner: str, order: int) -> PoolPlan:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._process, planned, placing, planner, order
+        )
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.shutdown(wait=False, cancel_futures=True)
+
+
+def _made() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(
+        1, get_context("spawn"), initializer=os.nice, initargs=(FRIENDLY,)
+    )
