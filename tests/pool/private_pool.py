@@ -22,7 +22,6 @@ import tomli_w
 from hetpool import Pool
 from hetpool.certificates import Authority, Member
 from hetpool.config import read_settings
-from hetpool.settings import engine_settings
 from system.private_daemon import PrivateDaemon, eventually
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class PrivatePool:
             )
 
     def pool(self, **options: Any) -> Pool:
-        settings = engine_settings(read_settings(self.config, {}))
+        settings = read_settings(self.config, {}).engine()
         return Pool(
             settings, timeout=PATIENCE, incoming=self.folder / "incoming", **options
         )

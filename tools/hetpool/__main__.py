@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetpool.config import read_settings
-from hetpool.settings import broker_settings, engine_settings, refuse_root
+from hetpool.settings import refuse_root
 from libtask.errors import DaemonUnreachableError, HetError, InputError, NotAllowedError
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ async def _scheduler(options: argparse.Namespace, stop: asyncio.Event) -> None:
     settings = read_settings(options.config)
     planning = PlanningProcess()
     try:
-        engine = DaskSchedulerEngine(engine_settings(settings))
-        broker = Broker(engine, broker_settings(settings), planning)
+        engine = DaskSchedulerEngine(settings.engine())
+        broker = Broker(engine, settings.broker(), planning)
         watch = asyncio.ensure_future(broker.watch(stop))
         await engine.run(broker, stop)
         watch.cancel()
@@ -93,7 +93,7 @@ async def _node(options: argparse.Namespace, stop: asyncio.Event) -> None:
     gateway = options.role == "gateway"
     node = _listed(settings.nodes, options.name, gateway=gateway)
     own = NodeOptions(node, options.socket, options.folder, options.incoming)
-    await serve(own, engine_settings(settings), settings.lease_s, stop)
+    await serve(own, settings.engine(), settings.lease_s, stop)
 
 
 def _listed(nodes: Sequence[NodeSettings], name: str, *, gateway: bool) -> NodeSettings:

@@ -123,7 +123,7 @@ class Agent:
             slots = await self._hetd(tasks.slots)
         self.node = replace(self.node, slots=slots)
         known = [job for job, info in opened if info.state != "cancelled"]
-        reply = await self._ask("join", m.Join(self.node, tuple(known)), m.Names)
+        reply = await self._ask("join", m.Join(self.node, tuple(known)), m.NameList)
         lost = set(reply.names)
         gone = [
             info.id
@@ -248,14 +248,16 @@ class Agent:
         wanted = decode(m.EstimateJobs, content)
         tasks = self._tasks
         if tasks is None:
-            return encode(m.Estimates(tuple({} for _ in wanted.jobs)))
+            return encode(m.JobEstimates(tuple({} for _ in wanted.jobs)))
         found = await asyncio.gather(
             *(self._hetd(tasks.estimate, job) for job in wanted.jobs),
             return_exceptions=True,
         )
         # hetd's refusal comes at the submit, with its reason
         return encode(
-            m.Estimates(tuple(each if isinstance(each, dict) else {} for each in found))
+            m.JobEstimates(
+                tuple(each if isinstance(each, dict) else {} for each in found)
+            )
         )
 
     async def _on_list(self, content: bytes) -> bytes:
@@ -282,39 +284,39 @@ class Agent:
             if one.handle is not None:
                 await self._hetd(self._tasks.cancel, [one.handle.id], one.cancelled)
             done.append(job)
-        return encode(m.Names(tuple(done)))
+        return encode(m.NameList(tuple(done)))
 
     async def _on_receive(self, content: bytes) -> bytes:
         await self._files.receive(decode(m.ReceiveFile, content).content)
-        return encode(m.Names((self.node.name,)))
+        return encode(m.NameList((self.node.name,)))
 
     async def _on_park(self, content: bytes) -> bytes:
         wanted = decode(m.ParkJob, content)
         one = self._jobs.get(wanted.id)
         if one is None:
-            return encode(m.Parked(here=False))
+            return encode(m.ParkedJob(here=False))
         one.parked = True
         if self._tasks is not None and one.handle is not None:
             await self._hetd(self._tasks.hold, [one.handle.id])
-        return encode(m.Parked(ended=one.end.done()))
+        return encode(m.ParkedJob(ended=one.end.done()))
 
     async def _on_unpark(self, content: bytes) -> bytes:
         one = self._jobs.get(decode(m.UnparkJob, content).id)
         if one is not None and self._tasks is not None and one.handle is not None:
             one.parked = False
             await self._hetd(self._tasks.release, [one.handle.id])
-        return encode(m.Names())
+        return encode(m.NameList())
 
     async def _on_leave(self, content: bytes) -> bytes:
         one = self._jobs.get(decode(m.LeaveJob, content).id)
         if one is None:
-            return encode(m.Names())
+            return encode(m.NameList())
         self._finish(one, LeftError())
         if one.following is not None:
             one.following.cancel()
         if self._tasks is not None and one.handle is not None:
             await self._hetd(self._tasks.cancel, [one.handle.id], MOVED)
-        return encode(m.Names((one.job.id,)))
+        return encode(m.NameList((one.job.id,)))
 
     # ------------------------------------------------------------ ways out
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hetpool import messages as m
 from hetpool.estimates import EstimateCache
-from hetpool.jobs import GROUP, JobStatus, PlanEntry, PoolPlan
+from hetpool.jobs import JobStatus, PlanEntry, PoolPlan
 from hetpool.ledger import Ledger
 from hetpool.messages import decode, encode
 from hetpool.moving import Mover
@@ -42,7 +42,7 @@ log = logging.getLogger("hetpool")
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class BatchRequest:
     """Jobs of one client that wait for the end of the window."""
 
     jobs: list[PoolJob]
@@ -78,7 +78,7 @@ class Broker:
         self._began = clock()
         self._estimates = EstimateCache(self._ask, clock)
         self._mover = Mover(self.ledger, engine, self._ask)
-        self._requests: list[Request] = []
+        self._requests: list[BatchRequest] = []
         self._planning_now = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         for name, handler in self._handlers().items():
@@ -143,7 +143,7 @@ class Broker:
                 by_node.setdefault(each.node, []).append(each.job.id)
         for node, ids in by_node.items():
             with suppress(HetError, OSError):
-                await self._ask(node, "cancel", m.CancelJobs(tuple(ids)), m.Names)
+                await self._ask(node, "cancel", m.CancelJobs(tuple(ids)), m.NameList)
 
     # ------------------------------------------------------------ placing
 
@@ -157,7 +157,7 @@ class Broker:
         notes: tuple[str, ...] = ()
         plan = PoolPlan(planner, ())
         if fresh:
-            plan = await self._in_batch(Request(fresh, planner))
+            plan = await self._in_batch(BatchRequest(fresh, planner))
             notes = plan.notes
         entries = [
             self.ledger.placed[job.id].entry
@@ -189,7 +189,7 @@ class Broker:
         young = self._clock() - self._began < self.settings.replace_s
         return not (young and job.id in wanted.held_by)
 
-    async def _in_batch(self, request: Request) -> PoolPlan:
+    async def _in_batch(self, request: BatchRequest) -> PoolPlan:
         """Plan together with what arrives within the window."""
         self._requests.append(request)
         if len(self._requests) == 1:
@@ -199,13 +199,13 @@ class Broker:
     async def _close_window(self) -> None:
         await asyncio.sleep(self.settings.window_s)
         requests, self._requests = self._requests, []
-        by_planner: dict[str, list[Request]] = {}
+        by_planner: dict[str, list[BatchRequest]] = {}
         for each in requests:
             by_planner.setdefault(each.planner, []).append(each)
         for planner, some in by_planner.items():
             await self._place_together(planner, some)
 
-    async def _place_together(self, planner: str, requests: list[Request]) -> None:
+    async def _place_together(self, planner: str, requests: list[BatchRequest]) -> None:
         try:
             plan = await self._placed([each.jobs for each in requests], planner)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
@@ -230,7 +230,7 @@ class Broker:
 
     def _enter(self, jobs: list[PoolJob], entries: list[PlanEntry]) -> None:
         """Enter what one client starts; short jobs of it travel together."""
-        grouped = gathered(entries, self.settings.group_s, GROUP)
+        grouped = gathered(entries, self.settings.group_s, self.settings.group_size)
         named = [replace(each, errand=some[0].job) for some in grouped for each in some]
         self.ledger.place(jobs, named, self._clock())
 
@@ -282,7 +282,9 @@ class Broker:
             )
         lost = self.ledger.join(join)
         log.info("node %s joined with %d jobs", join.node.name, len(join.open))
-        return encode(m.Names(tuple(f"{each.id}.{each.generation}" for each in lost)))
+        return encode(
+            m.NameList(tuple(f"{each.id}.{each.generation}" for each in lost))
+        )
 
     async def _on_claim(self, content: bytes) -> bytes:
         claim = decode(m.ClaimJobs, content)
@@ -302,7 +304,7 @@ class Broker:
         self.ledger.nodes[node.name] = replace(node, draining=wanted.on)
         if wanted.on:
             self._spawn(self._emptied(node.name))
-        return encode(m.Names((node.name,)))
+        return encode(m.NameList((node.name,)))
 
     async def _emptied(self, name: str) -> None:
         """Move all jobs of a draining node to others, where others can run them."""
@@ -353,12 +355,12 @@ class Broker:
         for node, ids in begun.items():
             order = m.CancelJobs(tuple(ids), wanted.reason)
             try:
-                reply = await self._ask(node, "cancel", order, m.Names)
+                reply = await self._ask(node, "cancel", order, m.NameList)
             except (HetError, OSError) as error:
                 log.warning("cancel on %s: %s", node, error)
             else:
                 told |= set(reply.names)
-        return encode(m.Names(tuple(job for job in wanted.ids if job not in told)))
+        return encode(m.NameList(tuple(job for job in wanted.ids if job not in told)))
 
     async def _on_move(self, content: bytes) -> bytes:
         wanted = decode(m.MoveJob, content)
@@ -370,7 +372,7 @@ class Broker:
             raise InputError(f"node {node.name}: not connected, or it runs no jobs")
         entry = replace(placed.entry, node=node.name, order=self.ledger.order)
         moved = await self._mover.move(wanted.id, entry)
-        return encode(m.Names((wanted.id,) if moved else ()))
+        return encode(m.NameList((wanted.id,) if moved else ()))
 
     async def _on_receive(self, content: bytes) -> bytes:
         """Find a node on the client's machine that takes its file over."""
@@ -383,7 +385,7 @@ class Broker:
         reason = "no node or gateway runs there"
         for node in sorted(near, key=lambda each: len(each.slots)):
             try:
-                reply = await self._ask(node.name, "receive", wanted, m.Names)
+                reply = await self._ask(node.name, "receive", wanted, m.NameList)
             except (HetError, OSError) as error:
                 reason = str(error)
             else:

@@ -27,7 +27,6 @@ from hetpool.messages import decode, encode
 from hetpool.outcomes import JobOutcome
 from hetpool.pool_task import PoolTask, as_completed
 from hetpool.seam import EngineGoneError, Errand
-from hetpool.settings import engine_settings
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Pool:
         if settings is None:
             found = read_settings()
             probe(found.scheduler, found.tls, timeout)
-            settings = engine_settings(found)
+            settings = found.engine()
         self._timeout = timeout
         self._patience = patience
         self._incoming = Incoming(incoming or default_incoming())
@@ -175,7 +174,7 @@ class Pool:
     def cancel(self, *ids: str, reason: str = "") -> list[str]:
         """Cancel jobs; return those that no node had begun, which ends them at once."""
         wanted = m.CancelJobs(tuple(ids), reason)
-        unbegun = self._asked("cancel", wanted, m.Names).names
+        unbegun = self._asked("cancel", wanted, m.NameList).names
         self._thread.call(self._cancelled, unbegun, reason or "cancelled")
         return list(unbegun)
 
@@ -186,15 +185,15 @@ class Pool:
             InputError: the node cannot take it, or the job cannot move.
 
         """
-        self._asked("move", m.MoveJob(job, node), m.Names)
+        self._asked("move", m.MoveJob(job, node), m.NameList)
 
     def drain(self, node: str) -> None:
         """Move all jobs away from a node and give it no others; does not wait."""
-        self._asked("drain", m.DrainNode(node), m.Names)
+        self._asked("drain", m.DrainNode(node), m.NameList)
 
     def resume(self, node: str) -> None:
         """Give a drained node jobs again."""
-        self._asked("drain", m.DrainNode(node, on=False), m.Names)
+        self._asked("drain", m.DrainNode(node, on=False), m.NameList)
 
     def close(self) -> None:
         """End the connection; jobs go on."""
@@ -228,7 +227,7 @@ class Pool:
         if seen not in self._files:
             content, size = self._incoming.leave(path)
             wanted = m.ReceiveFile(content, machine_name())
-            sources = self._asked("receive", wanted, m.Names).names
+            sources = self._asked("receive", wanted, m.NameList).names
             suffix = path.suffix if path.suffix[1:].isalnum() else ""
             self._files[seen] = InputFile(content, size, sources, suffix)
         return self._files[seen]

@@ -139,6 +139,8 @@ class PoolSettings:
             share=self.goodput_share,
             lease_s=self.lease_s,
             replace_s=self.replace_s,
+            group_s=self.group_s,
+            group_size=self.group_size,
         )
 
     def node(self, name: str) -> NodeSettings | None:

@@ -104,7 +104,7 @@ class EstimateCache:
         )
         try:
             async with asyncio.timeout(PATIENCE_S):
-                found = await self._ask(node, "estimate", wanted, m.Estimates)
+                found = await self._ask(node, "estimate", wanted, m.JobEstimates)
         except (HetError, OSError):
             return
         for kind, estimates in zip(new, found.jobs, strict=False):

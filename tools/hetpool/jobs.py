@@ -22,8 +22,6 @@ MAX_INPUTS = 100
 MAX_CALL = 4 << 20
 """Bytes of a pickled function with its arguments; larger data belongs into an `Input`."""
 MAX_NODES = 10_000
-GROUP = 50
-"""Short jobs that travel as one."""
 BY_ENGINE = 64 << 20
 """Bytes of an input that Dask may hold in memory; the intake pulls larger ones into files."""
 

@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class LeaseStep(Enum):
-    """What a node has to do about its jobs."""
+    """A change that a node has to make to its jobs."""
 
     NOTHING = "nothing"
     HOLD = "hold"

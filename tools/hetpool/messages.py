@@ -83,7 +83,7 @@ class JobList:
 
 @dataclass(frozen=True, slots=True)
 class CancelJobs:
-    """Cancel jobs; the answer is `Names` of those that no node had begun.
+    """Cancel jobs; the answer is `NameList` of those that no node had begun.
 
     The others end when their nodes have ended them.
     """
@@ -94,7 +94,7 @@ class CancelJobs:
 
 @dataclass(frozen=True, slots=True)
 class MoveJob:
-    """Move a job to a node; answered with `Names` when it has left its present one."""
+    """Move a job to a node; answered with `NameList` when it has left its present one."""
 
     id: Identifier
     node: NodeName
@@ -102,14 +102,14 @@ class MoveJob:
 
 @dataclass(frozen=True, slots=True)
 class DrainNode:
-    """Move all jobs away from a node and give it no others, or end that; see `Names`."""
+    """Move all jobs away from a node and give it no others, or end that; see `NameList`."""
 
     node: NodeName
     on: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NameList:
     """Ids or names for which a request was carried out."""
 
     names: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class OpenJob:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Introduce a node after its agent has connected; the answer is `Names`: jobs it lost.
+    """Introduce a node after its agent has connected; the answer is `NameList`: jobs it lost.
 
     Attributes:
         node: the node with its slots.
@@ -203,7 +203,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class EstimateJobs:
-    """Estimate jobs; the answer is `Estimates`."""
+    """Estimate jobs; the answer is `JobEstimates`."""
 
     jobs: Annotated[tuple[PoolJob, ...], Meta(max_length=MAX_JOBS)]
 
@@ -217,7 +217,7 @@ class NodeEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimates:
+class JobEstimates:
     """Of each job by resource of the node; a resource that cannot run it is absent."""
 
     jobs: tuple[dict[ShortText, NodeEstimate], ...]
@@ -225,14 +225,14 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True)
 class ParkJob:
-    """Hold a job that is to move, with its snapshot; the answer is `Parked`."""
+    """Hold a job that is to move, with its snapshot; the answer is `ParkedJob`."""
 
     id: Identifier
     snapshot: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
+class ParkedJob:
     """A job at rest, or not here.
 
     Attributes:
@@ -249,14 +249,14 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class LeaveJob:
-    """Give a parked job up: cancel it in hetd and return its errand; see `Names`."""
+    """Give a parked job up: cancel it in hetd and return its errand; see `NameList`."""
 
     id: Identifier
 
 
 @dataclass(frozen=True, slots=True)
 class UnparkJob:
-    """Let a parked job go on here after all; see `Names`."""
+    """Let a parked job go on here after all; see `NameList`."""
 
     id: Identifier
 
@@ -277,7 +277,7 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveFile:
-    """Take over a file that a client left on this machine; see `Names`.
+    """Take over a file that a client left on this machine; see `NameList`.
 
     A client's message names its machine, which the broker resolves to nodes.
     """

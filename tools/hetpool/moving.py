@@ -63,7 +63,7 @@ class Mover:
     async def _moved(self, job: str, entry: PlanEntry) -> bool:
         placed = self._ledger.placed[job]
         source = placed.node
-        parked = await self._ask(source, "park", m.ParkJob(job), m.Parked)
+        parked = await self._ask(source, "park", m.ParkJob(job), m.ParkedJob)
         if parked.ended or placed.ended:
             return False
         if parked.snapshot is not None:
@@ -79,7 +79,7 @@ class Mover:
 
     async def _leave(self, source: str, job: str) -> None:
         try:
-            await self._ask(source, "leave", m.LeaveJob(job), m.Names)
+            await self._ask(source, "leave", m.LeaveJob(job), m.NameList)
         except (HetError, OSError) as error:
             # it was held, and is cancelled when the node joins again
             log.warning("%s on %s: %s", job[:12], source, error)

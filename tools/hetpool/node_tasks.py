@@ -210,5 +210,5 @@ def with_paths(value: Any, places: Mapping[str, str]) -> Any:
 
 
 def status_of(job: PoolJob, state: JobState, task: int = 0) -> JobStatus:
-    """Return the status of a job as far as the agent itself knows it."""
+    """Return the status of a job before its node asked hetd."""
     return JobStatus(JobId(job.id), job.app, state, task=task)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 UNKNOWN_S = 1.0
 """Expected time of a job about which nothing is known, seconds."""
 OVERHEAD_S = 0.01
-"""What a job costs in a pool in addition to its own time: submit, staging, wake-ups."""
+"""Seconds that a pool adds to the time of a job: submit, staging, wake-ups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True)
 class Commitments:
-    """What earlier plans hold of the nodes.
+    """The parts of the nodes and links that earlier plans hold.
 
     Attributes:
         busy: (node, resource) -> seconds from now to the end of each job that has begun

@@ -111,7 +111,7 @@ class SchedulerEngine(Protocol):
 
 
 class ErrandState(Enum):
-    """What the broker hears of errands."""
+    """The states of errands that the broker distinguishes."""
 
     OPEN = "open"
     ENDED = "ended"

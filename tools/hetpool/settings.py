@@ -1,6 +1,6 @@
 """Settings of the pool's parts: those of the engine and of the broker.
 
-`hetpool.config` reads a user's `pool.toml`; `hetpool.__main__` makes these values of it.
+`hetpool.config` reads a user's `pool.toml` and makes these values of it.
 """
 
 from __future__ import annotations
@@ -8,12 +8,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from libtask.errors import InputError, NotAllowedError
-
-if TYPE_CHECKING:
-    from hetpool.config import PoolSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +42,7 @@ class BrokerSettings:
         lease_s: seconds without the scheduler after which a node holds the pool's jobs.
         replace_s: seconds after the loss of a node after which its jobs run elsewhere.
         group_s: jobs that are expected to be shorter travel in groups.
+        group_size: jobs in a group at most.
         deviation: share by which a job may deviate from the plan before all that has not
             begun is planned again.
         copy_s: seconds between two copies of a job's snapshot to another node; 0: as
@@ -60,6 +57,7 @@ class BrokerSettings:
     lease_s: float = 10.0
     replace_s: float = 25.0
     group_s: float = 0.5
+    group_size: int = 50
     deviation: float = 0.2
     copy_s: float = 0.0
     node_mtbf_s: float = 30 * 86_400.0
@@ -84,20 +82,3 @@ def refuse_root(*, allowed: bool) -> None:
             "a pool does not run as root, as it runs the code of everyone who has one of "
             "its certificates; start it as another user, or a private one with --allow-root"
         )
-
-
-def engine_settings(pool: PoolSettings) -> EngineSettings:
-    """Return what the engine needs of a pool's settings."""
-    tls = pool.tls
-    return EngineSettings(str(pool.scheduler), tls.ca, tls.cert, tls.key)
-
-
-def broker_settings(pool: PoolSettings) -> BrokerSettings:
-    """Return what the broker needs of a pool's settings."""
-    return BrokerSettings(
-        planner=pool.planner,
-        share=pool.goodput_share,
-        lease_s=pool.lease_s,
-        replace_s=pool.replace_s,
-        group_s=pool.group_s,
-    )

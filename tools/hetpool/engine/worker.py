@@ -66,7 +66,7 @@ class DaskWorkerEngine:
 
     @property
     def address(self) -> str:
-        """Where the node's worker listens."""
+        """The address at which the node's worker listens."""
         scheme = self.settings.scheduler.partition("://")[0]
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"
