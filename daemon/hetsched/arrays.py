@@ -36,8 +36,8 @@ class ArrayLimits:
     def __init__(self, system: System) -> None:
         self._system = system
         self._admitted: dict[ArrayKey, set[TaskId]] = {}
-        self._to_review: dict[ArrayKey, None] = {}
-        """Arrays of which a member has left."""
+        self.to_review: dict[ArrayKey, None] = {}
+        """Arrays of which a member has left; read only."""
 
     def admit(self, task: TaskRecord) -> bool:
         """Admit a task that is about to wait for a resource, if it may; return whether."""
@@ -66,7 +66,7 @@ class ArrayLimits:
         self._admitted[key].remove(task.id)
         if not self._admitted[key]:
             del self._admitted[key]
-        self._to_review[key] = None
+        self.to_review[key] = None
 
     def defer(self, task: TaskRecord) -> None:
         """Let a task wait until members of its array leave."""
@@ -86,13 +86,13 @@ class ArrayLimits:
 
     def admit_deferred(self, most: int) -> Iterator[TaskRecord]:
         """Admit and yield waiting members, in order; at most `most`."""
-        while self._to_review:
-            key = next(iter(self._to_review))
+        while self.to_review:
+            key = next(iter(self.to_review))
             queue = self._system.arrays.get(key)
             task = queue.head() if queue is not None else None
             admitted = len(self._admitted.get(key, ()))
             if task is None or admitted >= task.submitted.at_once:
-                del self._to_review[key]
+                del self.to_review[key]
                 continue
             if most <= 0:
                 return
@@ -104,4 +104,4 @@ class ArrayLimits:
     @property
     def may_admit(self) -> bool:
         """Whether waiting members may be admitted."""
-        return not self._to_review.keys().isdisjoint(self._system.arrays)
+        return not self.to_review.keys().isdisjoint(self._system.arrays)

@@ -27,26 +27,31 @@ def pause(failures: int) -> Nanoseconds:
 
 
 class Beginnings:
-    """The waiting tasks that may not begin before an instant, in order of these instants."""
+    """The waiting tasks that may not begin before an instant, in order of these instants.
+
+    Attributes:
+        tasks: these tasks; read only.
+
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[Nanoseconds, TaskId]] = []
-        self._tasks: dict[TaskId, TaskRecord] = {}
+        self.tasks: dict[TaskId, TaskRecord] = {}
 
     def __contains__(self, task: TaskRecord) -> bool:
-        return task.id in self._tasks
+        return task.id in self.tasks
 
     def add(self, task: TaskRecord) -> None:
         """Add a task that waits for its `not_before`."""
-        self._tasks[task.id] = task
+        self.tasks[task.id] = task
         heappush(self._heap, (task.not_before, task.id))
-        if len(self._heap) > 2 * len(self._tasks) + FEW:
-            self._heap = [(each.not_before, each.id) for each in self._tasks.values()]
+        if len(self._heap) > 2 * len(self.tasks) + FEW:
+            self._heap = [(each.not_before, each.id) for each in self.tasks.values()]
             heapify(self._heap)
 
     def remove(self, task: TaskRecord) -> None:
         """Remove a task that does not wait any more, if it is there."""
-        self._tasks.pop(task.id, None)
+        self.tasks.pop(task.id, None)
 
     def next(self) -> Nanoseconds | None:
         """Return the first instant; None: no task waits for one."""
@@ -63,9 +68,9 @@ class Beginnings:
         """Remove the task of the first instant."""
         self.next()
         _, task = heappop(self._heap)
-        return self._tasks.pop(task)
+        return self.tasks.pop(task)
 
     def _waits(self, entry: tuple[Nanoseconds, TaskId]) -> bool:
         at, task = entry
-        record = self._tasks.get(task)
+        record = self.tasks.get(task)
         return record is not None and record.not_before == at

@@ -84,10 +84,12 @@ class Breaker:
 
     def __init__(self, first_ns: Nanoseconds = FIRST_NS) -> None:
         self._first = first_ns
-        self._circuits: dict[tuple[int, str], dict[str, Circuit]] = {}
+        self.circuits: dict[tuple[int, str], dict[str, Circuit]] = {}
+        """Owner and application -> resource -> circuit; read only. Empty: all are closed."""
         self._owners: dict[int, int] = {}
         """Owner -> number of pairs; first the one whose last failure is oldest."""
-        self._trials: dict[TaskId, Pair] = {}
+        self.trials: dict[TaskId, Pair] = {}
+        """Tasks that try a half-open pair; read only."""
         self._next: Nanoseconds | None = None
         self._next_known = True
         self._offers = 0
@@ -97,10 +99,10 @@ class Breaker:
 
     def __bool__(self) -> bool:
         """Whether any pair is open or half-open."""
-        return bool(self._circuits)
+        return bool(self.circuits)
 
     def __iter__(self) -> Iterator[tuple[Pair, Circuit]]:
-        for (owner, app), circuits in self._circuits.items():
+        for (owner, app), circuits in self.circuits.items():
             for resource, circuit in circuits.items():
                 yield Pair(owner, app, resource), circuit
 
@@ -108,14 +110,14 @@ class Breaker:
 
     def find(self, task: TaskSubmitted, resource: str) -> Circuit | None:
         """Return the circuit of a task's application on a resource, if it has failed there."""
-        circuit = self._circuits.get(key_of(task), {}).get(resource)
+        circuit = self.circuits.get(key_of(task), {}).get(resource)
         if circuit is None or circuit.fault.version != task.version:
             return None
         return circuit
 
     def avoided(self, task: TaskSubmitted) -> frozenset[str]:
         """Return the resources that a task should avoid if it can run on others."""
-        circuits = self._circuits.get(key_of(task))
+        circuits = self.circuits.get(key_of(task))
         if circuits is None:
             return frozenset()
         return frozenset(
@@ -151,7 +153,7 @@ class Breaker:
             the owners and applications whose pairs changed.
 
         """
-        circuits = self._circuits.setdefault((pair.owner, pair.app), {})
+        circuits = self.circuits.setdefault((pair.owner, pair.app), {})
         before = circuits.pop(pair.resource, None)
         if before is not None:
             self._withdraw(before)
@@ -170,7 +172,7 @@ class Breaker:
 
         The checkpoint of a task that started there before the last failure does not count.
         """
-        circuit = self._circuits.get((pair.owner, pair.app), {}).get(pair.resource)
+        circuit = self.circuits.get((pair.owner, pair.app), {}).get(pair.resource)
         if circuit is None or circuit.fault.version != version:
             return False
         if since < circuit.failed_at:
@@ -187,7 +189,7 @@ class Breaker:
 
     def supersede(self, task: TaskSubmitted) -> list[Pair]:
         """Close the pairs of other versions of a task's application."""
-        if key_of(task) not in self._circuits:
+        if key_of(task) not in self.circuits:
             return []
         owner, app = key_of(task)
         return self.forget(
@@ -200,7 +202,7 @@ class Breaker:
 
     def restore(self, pair: Pair, circuit: Circuit) -> None:
         """Restore a pair that was stored before a restart."""
-        circuits = self._circuits.setdefault((pair.owner, pair.app), {})
+        circuits = self.circuits.setdefault((pair.owner, pair.app), {})
         circuits[pair.resource] = circuit
         self._owners[pair.owner] = self._owners.get(pair.owner, 0) + 1
         self._next_known = False
@@ -229,11 +231,11 @@ class Breaker:
 
     def offers(self, task: TaskSubmitted) -> list[str]:
         """Return the resources on which this task may try a half-open pair."""
-        if not self._offers or task.task in self._trials:
+        if not self._offers or task.task in self.trials:
             return []
         return [
             name
-            for name, circuit in self._circuits.get(key_of(task), {}).items()
+            for name, circuit in self.circuits.get(key_of(task), {}).items()
             if circuit.half_open
             and circuit.trial is None
             and circuit.fault.version == task.version
@@ -241,22 +243,22 @@ class Breaker:
 
     def give_trial(self, task: TaskSubmitted, resource: str) -> None:
         """Assign the trial of a half-open pair to this task."""
-        circuit = self._circuits[key_of(task)][resource]
+        circuit = self.circuits[key_of(task)][resource]
         circuit.trial = task.task
-        self._trials[task.task] = Pair(*key_of(task), resource)
+        self.trials[task.task] = Pair(*key_of(task), resource)
         self._offers -= 1
 
     def trial_of(self, task: TaskId) -> str | None:
         """Return the resource on which a task has a trial; None: it has none."""
-        pair = self._trials.get(task)
+        pair = self.trials.get(task)
         return None if pair is None else pair.resource
 
     def release(self, task: TaskId, now: Nanoseconds) -> bool:
         """Withdraw a task's trial; another task may try the pair after the first pause."""
-        pair = self._trials.pop(task, None)
+        pair = self.trials.pop(task, None)
         if pair is None:
             return False
-        circuit = self._circuits[pair.owner, pair.app][pair.resource]
+        circuit = self.circuits[pair.owner, pair.app][pair.resource]
         circuit.trial = None
         circuit.half_open = False
         circuit.retry_at = now + self._first
@@ -268,16 +270,16 @@ class Breaker:
     def _withdraw(self, circuit: Circuit) -> None:
         """End the trial of a circuit that is removed."""
         if circuit.trial is not None:
-            del self._trials[circuit.trial]
+            del self.trials[circuit.trial]
         elif circuit.half_open:
             self._offers -= 1
 
     def _drop(self, pair: Pair) -> None:
         self._next_known = False
-        circuits = self._circuits[pair.owner, pair.app]
+        circuits = self.circuits[pair.owner, pair.app]
         self._withdraw(circuits.pop(pair.resource))
         if not circuits:
-            del self._circuits[pair.owner, pair.app]
+            del self.circuits[pair.owner, pair.app]
         self._owners[pair.owner] -= 1
         if not self._owners[pair.owner]:
             del self._owners[pair.owner]

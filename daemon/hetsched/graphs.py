@@ -99,8 +99,8 @@ class JobGraphs:
         self.nodes: dict[TaskId, GraphNode] = {}
         self._seconds_of = seconds_of
         self._seconds_per_byte = seconds_per_byte
-        self._raised: list[tuple[int, TaskId]] = []
-        """A heap of (-depth, task) whose rank has changed."""
+        self.raised: list[tuple[int, TaskId]] = []
+        """A heap of (-depth, task) whose rank has changed; read only."""
         self._pending: set[TaskId] = set()
 
     def add(self, task: TaskRecord, before: list[TaskRecord]) -> None:
@@ -142,12 +142,12 @@ class JobGraphs:
     @property
     def unsettled(self) -> bool:
         """Whether ranks are still to be raised."""
-        return bool(self._raised)
+        return bool(self.raised)
 
     def settle(self, steps: int) -> None:
         """Follow up to `steps` dependencies of changed ranks, the deepest tasks first."""
-        while self._raised and steps > 0:
-            _, task = heappop(self._raised)
+        while self.raised and steps > 0:
+            _, task = heappop(self.raised)
             self._pending.discard(task)
             node = self.nodes.get(task)
             if node is not None:
@@ -212,7 +212,7 @@ class JobGraphs:
     def _raise(self, node: GraphNode) -> None:
         if node.task not in self._pending:
             self._pending.add(node.task)
-            heappush(self._raised, (-node.depth, node.task))
+            heappush(self.raised, (-node.depth, node.task))
 
     def _forget_if_over(self, node: GraphNode) -> None:
         """Remove an ended task that no unfinished one depends on."""

@@ -123,11 +123,12 @@ class NeedsLedger:
         memory = math.inf if capacity.memory_bytes is None else capacity.memory_bytes
         self.room = Room(cores, memory, devices)
         self._holding: dict[TaskId, TaskRecord] = {}
-        self._pledged: dict[TaskId, TaskRecord] = {}
-        """Tasks admitted in this call, before the policy has placed them."""
+        self.pledged: dict[TaskId, TaskRecord] = {}
+        """Tasks admitted in this call, before the policy has placed them: room is held for
+        them. Read only."""
         self._version = 0
-        self._reviewed = -1
-        """The version at which no more blocked tasks could be admitted."""
+        self.to_review = True
+        """Whether something changed since no more blocked tasks could be admitted."""
         self._releases = 0
         self._reserved_at = (-1, -1)
         self._reservation: Reservation | None = None
@@ -141,7 +142,7 @@ class NeedsLedger:
         self._withdraw_pledge(task)
         self.room.take(task.needs, resource)
         self._holding[task.id] = task
-        self._version += 1
+        self._change()
 
     def leave(self, task: TaskRecord, resource: str) -> None:
         """Stop counting a task that does not run any more."""
@@ -154,7 +155,7 @@ class NeedsLedger:
     def release(self) -> None:
         """Note that blocked tasks may be able to start: something became free or usable."""
         self._releases += 1
-        self._version += 1
+        self._change()
 
     # ------------------------------------------------------------ blocked tasks
 
@@ -174,7 +175,7 @@ class NeedsLedger:
             fits = self.room.holds(task.needs, (resource,))
             task.gated = -1 if fits else self._releases
         self._system.blocked.push(task)
-        self._version += 1
+        self._change()
 
     def unblock(self, task: TaskRecord) -> None:
         """Remove a task that is withdrawn; it may have kept later ones from starting."""
@@ -196,7 +197,7 @@ class NeedsLedger:
 
     def admit(self, most: int) -> Iterator[TaskRecord]:
         """Admit and yield blocked tasks that may start, in order; at most `most`."""
-        if self._reviewed == self._version:
+        if not self.to_review:
             return
         for task in self._startable():
             if most <= 0:
@@ -205,33 +206,26 @@ class NeedsLedger:
             self._system.blocked.remove(task)
             self._pledge(task)
             yield task
-        self._reviewed = self._version
+        self.to_review = False
 
     @property
     def may_admit(self) -> bool:
         """Whether a blocked task may start."""
-        if self._reviewed == self._version or not self._system.blocked:
+        if not self.to_review or not self._system.blocked:
             return False
         if next(self._startable(), None) is not None:
             return True
-        self._reviewed = self._version
+        self.to_review = False
         return False
 
-    @property
-    def has_pledges(self) -> bool:
-        """Whether room is held for tasks that were admitted in this call."""
-        return bool(self._pledged)
-
-    def pledged(self, resource: str) -> list[TaskRecord]:
+    def pledged_to(self, resource: str) -> list[TaskRecord]:
         """List the tasks admitted in this call that wait for a resource, in order."""
-        if not self._pledged:
-            return []
-        there = [t for t in self._pledged.values() if t.resource == resource]
+        there = [t for t in self.pledged.values() if t.resource == resource]
         return sorted(there, key=blocked_key)
 
     def end_pledges(self) -> None:
         """Stop holding room for admitted tasks that did not start."""
-        for task in list(self._pledged.values()):
+        for task in list(self.pledged.values()):
             self._withdraw_pledge(task)
 
     def reservation(self) -> Reservation | None:
@@ -304,7 +298,7 @@ class NeedsLedger:
             if end > at and room.holds(task.needs, places):
                 break
             if other.needs is not None:
-                where = None if other.id in self._pledged else other.resource
+                where = None if other.id in self.pledged else other.resource
                 room.give(other.needs, where)
             at = end
         return Reservation(task, at, room)
@@ -314,7 +308,7 @@ class NeedsLedger:
         for task in self._holding.values():
             seconds = self._remaining(task, task.assigned_to)
             yield now + round(seconds * SECOND), task.id, task
-        for task in self._pledged.values():
+        for task in self.pledged.values():
             seconds = self._system.fit(task.row).least_s
             yield now + round(seconds * SECOND), task.id, task
 
@@ -329,10 +323,14 @@ class NeedsLedger:
         if task.needs is None:
             return
         self.room.take(task.needs, None)
-        self._pledged[task.id] = task
-        self._version += 1
+        self.pledged[task.id] = task
+        self._change()
 
     def _withdraw_pledge(self, task: TaskRecord) -> None:
-        if task.needs is not None and self._pledged.pop(task.id, None) is not None:
+        if task.needs is not None and self.pledged.pop(task.id, None) is not None:
             self.room.give(task.needs, None)
-            self._version += 1
+            self._change()
+
+    def _change(self) -> None:
+        self._version += 1
+        self.to_review = True

@@ -6,7 +6,7 @@ O(rows) however many tasks wait; a change costs O(log n).
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from heapq import merge
 from itertools import islice
@@ -28,57 +28,78 @@ tasks have the same."""
 
 Entry: TypeAlias = "tuple[Key, TaskRecord]"
 
+FEW = 1000
+"""Entries up to which a bucket is a plain list, where a change costs less than a call."""
+
+Bucket: TypeAlias = "list[Entry] | SortedList[Entry]"
+"""The tasks of one row, in order."""
+
 
 class RunQueue:
     """The waiting tasks of one resource, by priority, rank, virtual start and arrival.
 
     Attributes:
+        entries: the waiting tasks; read only, for what asks at each event whether there
+            are any.
         touched: set by every change, for the scheduler, which clears it.
 
     """
 
     def __init__(self) -> None:
         self.touched = False
-        self._entries: dict[TaskRecord, Entry] = {}
-        self._buckets: dict[Row, SortedList[Entry]] = {}
+        self.entries: dict[TaskRecord, Entry] = {}
+        self._buckets: dict[Row, Bucket] = {}
         self._heads: dict[Row, Entry] = {}
         """The first entry of each bucket."""
         # Made when a policy asks for the deadlines of a row; None: none has asked yet.
         self._orders: dict[Row, DeadlineOrder[TaskRecord]] | None = None
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __contains__(self, task: TaskRecord) -> bool:
-        return task in self._entries
+        return task in self.entries
 
     def __iter__(self) -> Iterator[TaskRecord]:
         """Iterate in order; O(n log n), for checks and listings only."""
-        return iter([task for _, task in sorted(self._entries.values())])
+        return iter([task for _, task in sorted(self.entries.values())])
 
     def tasks(self) -> Iterable[TaskRecord]:
         """Return the waiting tasks in no particular order."""
-        return self._entries.keys()
+        return self.entries.keys()
 
     def push(self, task: TaskRecord, rank: float = 0.0) -> None:
         row = task.row
-        entry = ((-task.priority, rank, task.virtual_start, task.sequence), task)
-        self._entries[task] = entry
+        key = -task.submitted.priority, rank, task.virtual_start, task.sequence
+        entry = key, task
+        self.entries[task] = entry
         bucket = self._buckets.get(row)
         if bucket is None:
-            self._buckets[row] = SortedList((entry,))
+            self._buckets[row] = [entry]
             self._heads[row] = entry
         else:
-            bucket.add(entry)
-            self._heads[row] = min(self._heads[row], entry)
+            self._insert(bucket, row, entry)
         if self._orders is not None and row in self._orders:
             self._orders[row].add(task, task.sequence, task.submitted.deadline)
         self.touched = True
 
+    def _insert(self, bucket: Bucket, row: Row, entry: Entry) -> None:
+        """Add an entry to a bucket that is not empty."""
+        if not isinstance(bucket, list):
+            bucket.add(entry)
+        else:
+            insort(bucket, entry)
+            if len(bucket) > FEW:
+                self._buckets[row] = SortedList(bucket)
+        self._heads[row] = min(self._heads[row], entry)
+
     def remove(self, task: TaskRecord) -> None:
-        entry, row = self._entries.pop(task), task.row
+        entry, row = self.entries.pop(task), task.row
         bucket = self._buckets[row]
-        bucket.remove(entry)
+        if isinstance(bucket, list):
+            del bucket[bisect_left(bucket, entry)]
+        else:
+            bucket.remove(entry)
         if self._orders is not None and row in self._orders:
             self._orders[row].remove(task, task.submitted.deadline)
         if not bucket:
@@ -92,7 +113,7 @@ class RunQueue:
 
     def pop(self) -> TaskRecord:
         """Remove and return the first task of a queue that is not empty. O(rows)."""
-        task = self._first()
+        _, task = min(self._heads.values())
         self.remove(task)
         return task
 
@@ -102,13 +123,13 @@ class RunQueue:
 
     def count_ahead_of(self, task: TaskRecord) -> Counter[Row]:
         """Count the tasks before one in the queue, by row. O(rows log n)."""
-        entry = self._entries[task]
-        counts = {row: b.bisect_left(entry) for row, b in self._buckets.items()}
+        entry = self.entries[task]
+        counts = {row: _index(b, entry) for row, b in self._buckets.items()}
         return Counter({row: count for row, count in counts.items() if count})
 
     def key_of(self, task: TaskRecord) -> Key:
         """Return the key by which a waiting task is ordered."""
-        return self._entries[task][0]
+        return self.entries[task][0]
 
     def rows(self) -> Iterable[Row]:
         """Return the rows with at least one waiting task."""
@@ -162,6 +183,13 @@ class RunQueue:
                 if task not in left_out:
                     yield task
                     break
+
+
+def _index(bucket: Bucket, entry: Entry) -> int:
+    """Count the entries of a bucket before one."""
+    if isinstance(bucket, list):
+        return bisect_left(bucket, entry)
+    return bucket.bisect_left(entry)
 
 
 BlockedKey: TypeAlias = tuple[int, float, int]

@@ -61,9 +61,12 @@ class AdmissionQuota:
     def __init__(self, system: System, quotas: Quotas) -> None:
         self._system = system
         self.quotas = quotas
-        self._inside: dict[int, set[TaskId]] = {}
-        self._to_review: set[int] = set()
-        """Owners whose deferred tasks may be admitted because something changed."""
+        self.limited = quotas.limited
+        """Whether any owner's quota limits how many tasks are admitted."""
+        self.inside: dict[int, set[TaskId]] = {}
+        """Owner -> admitted tasks, where a quota limits them; read only."""
+        self.to_review: set[int] = set()
+        """Owners whose deferred tasks may be admitted as something changed; read only."""
 
     def admit(self, task: TaskRecord) -> bool:
         """Admit a task that waits for a slot, if its owner's quota allows; return whether.
@@ -78,7 +81,7 @@ class AdmissionQuota:
         limit = self.quotas.of(owner).running
         if limit is None:
             return True
-        inside = self._inside.setdefault(owner, set())
+        inside = self.inside.setdefault(owner, set())
         fits = bool(self._system.affinities(task.row))
         if fits and (task.id in inside or len(inside) < limit):
             inside.add(task.id)
@@ -93,21 +96,21 @@ class AdmissionQuota:
     def open(self, owner: int) -> None:
         """Admit an owner's tasks that need a new worker again."""
         self._system.unattended.discard(owner)
-        self._to_review.add(owner)
+        self.to_review.add(owner)
 
     def enter(self, task: TaskRecord) -> None:
         """Count a running task, within the quota or not."""
         owner = task.submitted.owner
         if self.quotas.of(owner).running is not None:
-            self._inside.setdefault(owner, set()).add(task.id)
+            self.inside.setdefault(owner, set()).add(task.id)
 
     def leave(self, task: TaskRecord) -> None:
         """Stop counting a task, which does not wait for a slot or run any more."""
         owner = task.submitted.owner
-        inside = self._inside.get(owner)
+        inside = self.inside.get(owner)
         if inside is not None and task.id in inside:
             inside.remove(task.id)
-            self._to_review.add(owner)
+            self.to_review.add(owner)
 
     def defer(self, task: TaskRecord) -> None:
         """Let a task wait until its owner's quota admits it."""
@@ -123,12 +126,13 @@ class AdmissionQuota:
 
     def review(self) -> None:
         """Review all deferred tasks, because resources or quotas changed."""
-        self._to_review.update(self._system.deferred)
+        self.to_review.update(self._system.deferred)
 
     def change(self, quotas: Quotas) -> None:
         """Set other quotas; admitted tasks stay admitted, above a lower quota too."""
         self.quotas = quotas
-        self._inside.clear()
+        self.limited = quotas.limited
+        self.inside.clear()
         for task in self._system.tasks.values():
             up = task.state.placeable and not self._is_hidden(task)
             if up or task.resource is not None:
@@ -142,12 +146,12 @@ class AdmissionQuota:
 
     def admit_deferred(self, most: int) -> Iterator[TaskRecord]:
         """Admit and yield deferred tasks, in order; at most `most`."""
-        while self._to_review:
-            owner = self._to_review.pop()
+        while self.to_review:
+            owner = self.to_review.pop()
             queue = self._system.deferred.get(owner)
             while queue and (task := self._first(queue)):
                 if most <= 0:  # before it counts as admitted
-                    self._to_review.add(owner)
+                    self.to_review.add(owner)
                     return
                 if not self.admit(task):
                     break
@@ -160,7 +164,7 @@ class AdmissionQuota:
     @property
     def may_admit(self) -> bool:
         """Whether deferred tasks may be admitted."""
-        return not self._to_review.isdisjoint(self._system.deferred)
+        return not self.to_review.isdisjoint(self._system.deferred)
 
     def _first(self, queue: RunQueue) -> TaskRecord | None:
         """Return the first task that some usable resource can run."""

@@ -8,7 +8,7 @@ of tasks are in the table `hetsched.tasks.TRANSITIONS`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from msgspec import structs
 
@@ -35,14 +35,12 @@ if TYPE_CHECKING:
     from hetsched.tasks import TaskRecord, TaskRuntime
 
 
-OF_ALL_PARTS = (
-    e.TaskCancelled,
-    e.TaskHeld,
-    e.TaskReleased,
-    e.TaskMoved,
-    e.TaskAmended,
+OfAllParts: TypeAlias = (
+    e.TaskCancelled | e.TaskHeld | e.TaskReleased | e.TaskMoved | e.TaskAmended
 )
 """Wishes of owners for a task that hold for its parts, too."""
+
+OF_ALL_PARTS = get_args(OfAllParts)
 
 MAY_FINISH = (State.PREEMPTED, State.HELD, State.RUNNING)
 """States of a task that a worker may finish: the command to run it was not recorded."""
@@ -89,22 +87,31 @@ class Reactor:
             e.ResourceDrained: self._on_resource_drained,
             e.NodeStopping: self._on_node_stopping,
         }
+        for kind in OF_ALL_PARTS:
+            self._handlers[kind] = self._for_all_parts(self._handlers[kind])
 
     def apply(self, event: Event) -> None:
         """Apply an event. Types without a handler, such as `TimerFired`, change nothing."""
         handler = self._handlers.get(type(event))
-        if handler is None:
-            return
-        handler(event)
-        if isinstance(event, OF_ALL_PARTS):
+        if handler is not None:
+            handler(event)
+
+    def _for_all_parts(self, handler: Callable[..., None]) -> Callable[..., None]:
+        """Return a handler that applies a wish to a task and to its parts."""
+
+        def apply(event: OfAllParts) -> None:
+            handler(event)
             for part in self._others_of(event.task):
                 handler(structs.replace(event, task=part))
+
+        return apply
 
     # ------------------------------------------------------------ events of users
 
     def _on_submitted(self, event: e.TaskSubmitted) -> None:
         task = self.state.add(event)
-        if not self._waits_for_others(task, held=event.hold):
+        may_wait = event.hold or event.after or event.begin
+        if not may_wait or not self._waits_for_others(task, held=event.hold):
             self.state.arrive(task)
         self.state.record(task, "submitted")
 
@@ -356,12 +363,13 @@ class Reactor:
         task = self.state.current(event.task, event.epoch)
         if task is None or task.state not in MAY_FINISH:
             return
-        self.state.mark_started(task)
-        if task.state is State.RUNNING and not task.checkpointed:
+        if task.not_started:
+            self.state.mark_started(task)
+        if not task.checkpointed and task.state is State.RUNNING:
             self.state.reach_checkpoint(task)
         self.state.withdraw(task)
         task.bound = False
-        if task.cancelling is not None:
+        if task.intent is not None and task.cancelling is not None:
             # the cancellation was confirmed to its owner before it finished
             self.state.end(task, Step.TASK_ABORTED, task.cancelling)
         else:

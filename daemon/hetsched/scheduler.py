@@ -52,7 +52,6 @@ from hetsched import actions as a
 from hetsched import events as e
 from hetsched import policy as p
 from hetsched.breaker import Breaker
-from hetsched.graphs import STEPS_OF_DECISION
 from hetsched.invariants import check
 from hetsched.limits import Limits
 from hetsched.reactor import Reactor
@@ -119,7 +118,9 @@ class Scheduler:
         # the work is not bounded at the start: nobody waits for a reply yet
         state.begin(bounded=not isinstance(event, e.NodeStarted))
         self._reactor.apply(event)
-        self._decide([event])
+        state.resume()
+        self._ask(event)
+        self._fill()
         return state.finish()
 
     def handle_all(self, events: Sequence[Event], now: Nanoseconds) -> list[Action]:
@@ -139,7 +140,9 @@ class Scheduler:
         self.state.begin(bounded=not starts)
         for event in events:
             self._reactor.apply(event)
-        self._decide(events)
+        self.state.resume()
+        self._ask_for_all(events)
+        self._fill()
         return self.state.finish()
 
     def restore(
@@ -204,38 +207,38 @@ class Scheduler:
 
     def _adopt(self, policy: Policy) -> None:
         self.policy = policy
+        self._is_foreign = p.is_foreign(policy)
+        self._each_event = p.reacts_to_each(policy)
         self.system.set_objective(p.objective_of(policy))
         self.state.arrival_rule = p.arrival_rule_of(policy)
 
-    def _decide(self, events: Sequence[Event]) -> None:
-        """Continue pending work, ask the policy, then fill slots and stage tasks."""
-        self.state.continue_pending()
-        self.state.admit_deferred()
-        self.system.graphs.settle(STEPS_OF_DECISION)
-        self.state.admit_blocked()
-        each = p.reacts_to_each(self.policy)
+    def _ask_for_all(self, events: Sequence[Event]) -> None:
+        """Ask the policy with the events of one instant."""
         for same in _alike(events):
             # a policy that decides nothing for one would decide nothing for the next
-            for event in same if each else same[-1:]:
-                if not self._react(event):
+            for event in same if self._each_event else same[-1:]:
+                if not self._ask(event):
                     break
-        self._fill()
-        self._stage()
 
-    def _react(self, event: Event) -> bool:
-        """Ask the policy; an error in one of another package must not end the shell."""
-        if self.fallback is None or not p.is_foreign(self.policy):
-            return self._ask(event)
+    def _ask(self, event: Event) -> bool:
+        """Ask the policy; an error in one of another package must not end the shell.
+
+        Returns:
+            whether it decided something and may decide more.
+
+        """
+        if not self._is_foreign or self.fallback is None:
+            return self._apply_all(event)
         if self._policy_fault:
             return False
         try:
-            return self._ask(event)
+            return self._apply_all(event)
         except Exception as error:  # noqa: BLE001  whatever the package does wrong
             name = type(self.policy).__name__
             self._policy_fault = f"{name}: {type(error).__name__}: {error}"
             return False
 
-    def _ask(self, event: Event) -> bool:
+    def _apply_all(self, event: Event) -> bool:
         """Apply the policy's decisions, up to the limit of one call.
 
         A policy that is interrupted by the limit is asked again when the timer fires.
@@ -280,19 +283,21 @@ class Scheduler:
                 assert_never(decision)
 
     def _fill(self) -> None:
-        """Dispatch the head of its queue to every free slot.
+        """Dispatch the head of its queue to every free slot, then stage tasks.
 
         Tasks that were just admitted because what they need became free come first; where
         they wait for a busy resource, others may take it.
         """
         states, needs = self.system.usable_states(), self.state.needs
-        if needs.has_pledges:
+        if needs.pledged:
             for state in states:
                 self._fill_with_admitted(state)
             needs.end_pledges()
         for state in states:
-            while len(state.running) < state.slots and state.queue:
+            while state.queue.entries and len(state.running) < state.slots:
                 self._start(state.queue.pop(), state)
+        if self.state.limits.stage:
+            self._stage()
 
     def _fill_with_admitted(self, state: ResourceState) -> None:
         """Dispatch tasks to free slots, without using what is held for admitted ones.
@@ -302,7 +307,7 @@ class Scheduler:
         needs, name = self.state.needs, state.resource.name
         while len(state.running) < state.slots and state.queue:
             (head,) = state.queue.first(1)
-            for task in [head, *needs.pledged(name)]:
+            for task in [head, *needs.pledged_to(name)]:
                 if needs.may_start(task, name):
                     break
             else:
@@ -312,22 +317,23 @@ class Scheduler:
 
     def _start(self, task: TaskRecord, state: ResourceState) -> None:
         """Dispatch a task, already out of its queue, to a free slot, unless it has to wait."""
-        if self.state.admission.lacks_worker(task):
+        name = state.resource.name
+        if self.system.unattended and self.state.admission.lacks_worker(task):
             self.state.defer_popped(task)
-        elif not self.state.needs.may_start(task, state.resource.name):
+        elif task.needs is not None and not self.state.needs.may_start(task, name):
             self.state.block_popped(task)
         else:
             self.state.dispatch(task, state)
-            if self.state.limits.train > 1 and state.queue:
+            if self.state.limits.train > 1 and state.queue.entries:
                 self._extend_train(task, state)
 
     def _extend_train(self, first: TaskRecord, state: ResourceState) -> None:
         """Dispatch waiting short tasks like `first` behind it, in the same slot."""
-        if state.resource.shared or not _may_join_train(first):
-            return
         limits = self.state.limits
         seconds = self.system.estimates.seconds(first.row, state.resource)
         if seconds > limits.train_task_s:
+            return
+        if state.resource.shared or not _may_join_train(first):
             return
         most = min(limits.train, int(limits.train_s / max(seconds, 1e-9)))
         # the other slots get their share of the waiting tasks
@@ -339,8 +345,6 @@ class Scheduler:
 
     def _stage(self) -> None:
         """Bind the next tasks of every busy resource to workers."""
-        if not self.state.limits.stage:
-            return
         for state in self.system.usable_states():
             queue = state.queue
             if not queue.touched:

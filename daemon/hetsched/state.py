@@ -17,11 +17,14 @@ from hetsched import actions as a
 from hetsched.arrays import ArrayLimits
 from hetsched.beginnings import pause
 from hetsched.breaker import LONGEST_REASON, Fault, Pair, key_of
+from hetsched.graphs import STEPS_OF_DECISION
 from hetsched.needs import NeedsLedger
 from hetsched.queues import RunQueue
 from hetsched.quotas import AdmissionQuota, FairQueue
 from hetsched.system import SECOND
 from hetsched.tasks import (
+    NAMES,
+    PLACEABLE,
     Cancel,
     Hold,
     Row,
@@ -102,13 +105,11 @@ class SchedulerState:
 
     def finish(self) -> list[Action]:
         """Record tasks whose queue changed and circuits that changed; return all actions."""
-        may_admit = self.admission.may_admit or self.arrays.may_admit
-        if may_admit or self.unfinished or self.needs.may_admit:
-            # A task can be admitted, for the policy to place, or work is left.
+        if self.unfinished or self._may_admit():
             self.actions.append(a.SetTimer(self.system.now + 1))
         if self._replaced:
             for task in self._replaced.values():
-                if task.state.placeable:
+                if task.state in PLACEABLE:
                     self.record(task, "placed" if task.resource else "unplaced")
             self._replaced.clear()
         breaker = self.system.breaker
@@ -123,9 +124,32 @@ class SchedulerState:
 
     @property
     def unfinished(self) -> bool:
-        """Whether work is left for the next call."""
+        """Whether the limit of steps left work for the next call."""
         pending = self._ended or self.system.displaced or self._to_defer
-        return bool(pending or self.interrupted)
+        return bool(pending) or self.interrupted
+
+    def _may_admit(self) -> bool:
+        """Whether a task can be admitted, for the policy to place."""
+        admission, arrays, needs = self.admission, self.arrays, self.needs
+        if not (admission.to_review or arrays.to_review or needs.to_review):
+            return False
+        return admission.may_admit or arrays.may_admit or needs.may_admit
+
+    def resume(self) -> None:
+        """Continue what earlier calls left, and admit tasks that may be admitted by now.
+
+        This is done at each event, so each part is called only if there is anything for it.
+        """
+        system = self.system
+        pending = self._ended or self._to_defer or system.displaced
+        if pending or system.beginnings.tasks:
+            self.continue_pending()
+        if self.arrays.to_review or self.admission.to_review:
+            self.admit_deferred()
+        if system.graphs.raised:
+            system.graphs.settle(STEPS_OF_DECISION)
+        if self.needs.to_review:
+            self.admit_blocked()
 
     def spend(self, task: TaskRecord | None) -> bool:
         """Count a change of a task; return whether the limit allows another one."""
@@ -135,7 +159,8 @@ class SchedulerState:
     def continue_pending(self) -> None:
         """Continue work that earlier calls left, up to the limit of steps."""
         self._follow_ended()
-        self._begin_due()
+        if self.system.beginnings.tasks:
+            self._begin_due()
         while self._to_defer and self._steps > 0:
             task = self._to_defer.popleft()
             self.spend(task)
@@ -235,7 +260,8 @@ class SchedulerState:
             task.moves += 1
         task.advance(Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
-        if self.system.breaker.trial_of(task.id) not in (None, name):
+        breaker = self.system.breaker
+        if breaker.trials and breaker.trial_of(task.id) not in (None, name):
             self.end_trial(task)  # its policy prefers another resource
         self._replaced.pop(task.id, None)
         self._bind(task)
@@ -354,9 +380,10 @@ class SchedulerState:
             arrival=self.system.now,
             sequence=self._sequence,
         )
-        task.needs = self.needs.capacity.bound(event.needs)
+        if event.needs is not None:
+            task.needs = self.needs.capacity.bound(event.needs)
         task.not_before = event.begin
-        if self.system.breaker:
+        if self.system.breaker.circuits:
             self._avoid_from_start(task)
         task.virtual_start = self._next_virtual_start(task)
         if event.after:
@@ -421,18 +448,24 @@ class SchedulerState:
 
     def occupy(self, task: TaskRecord, state: ResourceState) -> None:
         """Assign a slot of a resource to a task."""
-        self.arrays.enter(task)
-        self.admission.enter(task)
+        submitted, now = task.submitted, self.system.now
+        if submitted.at_once:
+            self.arrays.enter(task)
+        if self.admission.limited:
+            self.admission.enter(task)
         task.resource = task.last_resource = state.resource.name
-        task.since = self.system.now
-        self.stamp_progress(task)
+        task.since = task.progress_at = now
+        if state.resource.shared:
+            task.attained = state.update_attained(now)
         task.progress_then = task.progress
         task.checkpointed = False
         state.running[task.id] = task
-        state.program = task.submitted.app
-        self.system.load(task)
-        self.needs.enter(task, state.resource.name)
-        if not task.preemptible:
+        state.program = submitted.app
+        if self.system.crowding is not None:
+            self.system.load(task)
+        if task.needs is not None:
+            self.needs.enter(task, state.resource.name)
+        if not submitted.preemptible:
             self.update_row(task)
 
     def stamp_progress(self, task: TaskRecord) -> None:
@@ -548,7 +581,7 @@ class SchedulerState:
 
         Its intent stays, for the caller to follow; `enqueue` and `hold` clear it.
         """
-        if task.state.placeable:
+        if task.state in PLACEABLE:
             self._remove(task)
         elif task.state is State.RUNNING and task.resource is not None:
             self._vacate(task, self.system.states[task.resource])
@@ -711,7 +744,8 @@ class SchedulerState:
     def end(self, task: TaskRecord, step: Step, reason: str | None) -> None:
         """End a task that is in no queue, and handle its dependents."""
         self._close(task, step, reason)
-        self._follow_ended()
+        if self._ended:
+            self._follow_ended()
 
     def report_place(self, task: TaskRecord) -> None:
         """Have `finish` record in which queue a task waits."""
@@ -747,7 +781,7 @@ class SchedulerState:
         """Record that a running task reached a checkpoint where it runs."""
         task.checkpointed = True
         breaker = self.system.breaker
-        if not breaker or task.resource is None:
+        if not breaker.circuits or task.resource is None:
             return
         key = key_of(task.submitted)
         pair = Pair(*key, task.resource)
@@ -801,11 +835,12 @@ class SchedulerState:
         if state.resource.shared:
             state.update_attained(self.system.now)
         has_slot = state.running.pop(task.id, None) is not None
-        self.system.unload(task)
-        if has_slot:
-            self.needs.leave(task, state.resource.name)
-        else:
+        if self.system.crowding is not None:
+            self.system.unload(task)
+        if not has_slot:
             del state.trailing[task.id]
+        elif task.needs is not None:
+            self.needs.leave(task, state.resource.name)
         task.not_started = task.recalled = False
         task.splits_for = None
         train, task.train = task.train, None
@@ -813,15 +848,18 @@ class SchedulerState:
             return
         train.remove(task)
         if has_slot and train:
-            following = train[0]
-            state.running[following.id] = state.trailing.pop(following.id)
-            self.system.load(following)
-            if following.recalled:  # its worker will report whether it has started
-                self.system.departing[following.id] = following
-            else:
-                self.mark_started(following)
+            self._pass_slot_to(train[0], state)
         if len(train) == 1:
             train[0].train = None
+
+    def _pass_slot_to(self, following: TaskRecord, state: ResourceState) -> None:
+        """Let the next task of a train have the slot of the one before it."""
+        state.running[following.id] = state.trailing.pop(following.id)
+        self.system.load(following)
+        if following.recalled:  # its worker will report whether it has started
+            self.system.departing[following.id] = following
+        else:
+            self.mark_started(following)
 
     def _avoid_from_start(self, task: TaskRecord) -> None:
         """Let a new task avoid resources on which its application failed."""
@@ -831,17 +869,18 @@ class SchedulerState:
 
     def _admit_or_defer(self, task: TaskRecord) -> bool:
         """Admit a task that begins to wait, or defer it; return whether it was admitted."""
-        if not self.arrays.admit(task):
+        if task.submitted.at_once and not self.arrays.admit(task):
             task.resource = None
             self.arrays.defer(task)
             return False
-        if self.system.breaker:
+        if self.system.breaker.circuits:
             self._offer_trial(task)
-        if not self.admission.admit(task):
+        may_defer = self.admission.limited or self.system.unattended
+        if may_defer and not self.admission.admit(task):
             task.resource = None
             self.admission.defer(task)
             return False
-        if self.needs.may_start(task):
+        if task.needs is None or self.needs.may_start(task):
             return True
         task.resource = None
         self.needs.block(task)
@@ -928,17 +967,21 @@ class SchedulerState:
 
     def _set_aside(self, task: TaskRecord) -> None:
         """Withdraw what a task in no queue has been given to run."""
-        self.arrays.leave(task)
-        self.admission.leave(task)
-        self._leave_needs(task)
-        self.end_trial(task)
-        self.system.beginnings.remove(task)
+        self._leave_groups(task)
         task.intent = task.resource = None
 
-    def _leave_needs(self, task: TaskRecord) -> None:
-        """Let blocked tasks be examined: one that was admitted before them is gone."""
-        if task.needs is not None:
+    def _leave_groups(self, task: TaskRecord) -> None:
+        """Remove a task in no queue from what counts it, or waits for it."""
+        if task.submitted.at_once:
+            self.arrays.leave(task)
+        if self.admission.inside:
+            self.admission.leave(task)
+        if task.needs is not None:  # one that was admitted before blocked ones is gone
             self.needs.release()
+        if self.system.breaker.trials:
+            self.end_trial(task)
+        if self.system.beginnings.tasks:
+            self.system.beginnings.remove(task)
 
     def _remove(self, task: TaskRecord) -> None:
         """Remove a waiting task from where it waits."""
@@ -976,7 +1019,10 @@ class SchedulerState:
     def _push(self, task: TaskRecord, resource: str | None, rank: float) -> None:
         task.resource = resource
         task.rank = rank
-        self._queue_of(task).push(task, rank)
+        if resource is None:
+            self._queue_of(task).push(task, rank)
+        else:
+            self.system.states[resource].queue.push(task, rank)
 
     def _bind(self, task: TaskRecord) -> None:
         if not task.bound:
@@ -997,25 +1043,22 @@ class SchedulerState:
             self.defer_unadmitted(task)
 
     def _close(self, task: TaskRecord, step: Step, reason: str | None) -> None:
-        self.arrays.leave(task)
-        self.admission.leave(task)
-        self._leave_needs(task)
-        self.end_trial(task)
-        self.system.beginnings.remove(task)
-        self.release_worker(task)
-        task.advance(step, self.system.now)
-        self.closed[task.id] = self.system.tasks.pop(task.id)
-        completed = task.state is State.COMPLETED
-        self.system.graphs.end(task, task.last_resource if completed else None)
+        system, submitted = self.system, task.submitted
+        self._leave_groups(task)
+        if task.bound:
+            self.release_worker(task)
+        completed = task.advance(step, system.now) is State.COMPLETED
+        self.closed[task.id] = system.tasks.pop(task.id)
+        if system.graphs.nodes:
+            system.graphs.end(task, task.last_resource if completed else None)
         if task.id in self._dependents:
-            self.system.ending.add(task.id)
+            system.ending.add(task.id)
             self._ended.append((task, reason or ""))
-        deadline = task.submitted.deadline
-        in_time = deadline is None or self.system.now <= deadline
-        if task.state is State.COMPLETED and in_time:
-            self.system.tally.complete(task.submitted.type)
-        self.record(task, task.state.value, reason)
-        if task.parts_left or task.submitted.part_of is not None:
+        deadline = submitted.deadline
+        if completed and (deadline is None or system.now <= deadline):
+            system.tally.complete(submitted.type)
+        self.record(task, NAMES[task.state], reason)
+        if task.parts_left or submitted.part_of is not None:
             self._end_parts(task, reason)
 
     def _end_parts(self, task: TaskRecord, reason: str | None) -> None:

@@ -34,26 +34,28 @@ class Occurrence(Protocol):
 
 
 class Agenda:
-    """Future events. Entries are never removed; their owners mark them as outdated."""
+    """Future events. Entries are never removed; their owners mark them as outdated.
+
+    Attributes:
+        heap: (instant, order, ticket, occurrence); read only.
+
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[Nanoseconds, int, Ticket, Occurrence]] = []
+        self.heap: list[tuple[Nanoseconds, int, Ticket, Occurrence]] = []
         self._sequence = 0
         self.handled = 0
         """Entries taken off so far: the simulator's events."""
 
-    def __bool__(self) -> bool:
-        return bool(self._heap)
-
     def add(self, at: Nanoseconds, order: Order, occurrence: Occurrence) -> Ticket:
         """Enter an occurrence; return the number of the entry."""
         self._sequence += 1
-        heappush(self._heap, (at, order, self._sequence, occurrence))
+        heappush(self.heap, (at, order, self._sequence, occurrence))
         return self._sequence
 
     def next_instant(self) -> tuple[Nanoseconds, list[Event]]:
         """Apply all entries of the next instant; return it and the events."""
-        heap = self._heap
+        heap = self.heap
         now, _, ticket, occurrence = heappop(heap)
         self.handled += 1
         event = occurrence.happen(now, ticket)

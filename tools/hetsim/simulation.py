@@ -107,7 +107,7 @@ class Simulation:
             self._crashes.setdefault((crash.type, crash.resource), []).append(crash)
         node = None if contention is None else ContendedNode(scenario, contention)
         self._workers = _workers_of(scenario, self.agenda, node)
-        self._arriving = len(self.jobs)
+        self.arriving = len(self.jobs)
         """Tasks that have not arrived yet."""
         self._quiet = 0
         self._do: dict[type, Callable[[Any, Nanoseconds], None]] = {
@@ -133,7 +133,7 @@ class Simulation:
     def goes_on(self) -> bool:
         """Whether any task may still run; see `QUIET`. Asked at each change that recurs."""
         system = self.scheduler.system
-        if self._arriving:
+        if self.arriving:
             return True
         running = any(state.running for state in system.states.values())
         self._quiet = 0 if running else self._quiet + 1
@@ -142,7 +142,7 @@ class Simulation:
     def run(self) -> None:
         """Let everything happen."""
         agenda = self.agenda
-        while agenda:
+        while agenda.heap:
             now, events = agenda.next_instant()
             if events:
                 self._tell(events, now)
@@ -162,8 +162,9 @@ class Simulation:
                 self._note(action, now)
         if self.recorder is not None:
             self.recorder(events, now, actions)
-        self._await_trial()
-        self._await_recall()
+        if self._crashes or self._behind:
+            self._await_trial()
+            self._await_recall()
 
     def _await_trial(self) -> None:
         """Have the scheduler told when a pair may be tried, while that matters."""
@@ -189,13 +190,10 @@ class Simulation:
 
     def _enter_jobs(self) -> None:
         for job in sorted(self.jobs, key=lambda job: (job.told_at, job.depth)):
-            arrival = Arrival(job, self.kinds, self._note_arrival)
+            arrival = Arrival(job, self)
             self.agenda.add(job.told_at, Order.ARRIVAL, arrival)
             if job.stop_at_deadline and job.deadline is not None:
                 self._end_at_deadline(job, job.deadline)
-
-    def _note_arrival(self) -> None:
-        self._arriving -= 1
 
     def _end_at_deadline(self, job: Job, at: Nanoseconds) -> None:
         passed = DeadlinePassed(job, self.scheduler.system)
@@ -222,15 +220,16 @@ class Simulation:
             failed = e.TaskFailed(job.id, action.epoch, reason, elsewhere=True)
             self.agenda.add(now, Order.WORKER, Told(failed))
             return
-        crash = self._crash_of(job, action.resource, now)
+        crash = self._crash_of(job, action.resource, now) if self._crashes else None
         if crash is not None:
             crashing = job.run = CrashingRun(job, action.epoch)
             at = now + nanoseconds(crash.after)
             self.agenda.add(at, Order.WORKER, crashing)
         else:
+            if job.kind.parallel:
+                task = self.scheduler.system.tasks[action.task]
+                job.merges = bool(task.parts) and not task.parts_left
             workers = self._workers[action.resource]
-            task = self.scheduler.system.tasks[action.task]
-            job.merges = bool(task.parts) and not task.parts_left
             job.run = workers.start(job, action.epoch, now)
         if job.stop_at_deadline and now >= (job.deadline or now + 1):
             self._end_at_deadline(job, now)
@@ -339,17 +338,15 @@ class Told:
 class Arrival:
     """A task arrives, unless it could not run any more."""
 
-    __slots__ = ("_job", "_note", "_submission")
+    __slots__ = ("_job", "_simulation", "_submission")
 
-    def __init__(
-        self, job: Job, kinds: frozenset[str], note: Callable[[], None]
-    ) -> None:
+    def __init__(self, job: Job, simulation: Simulation) -> None:
         self._job = job
-        self._note = note
-        self._submission = job.submission(kinds)
+        self._simulation = simulation
+        self._submission = job.submission(simulation.kinds)
 
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
-        self._note()
+        self._simulation.arriving -= 1
         job = self._job
         if (job.after or job.stop_at_deadline) and _hopeless(job, now):
             job.outcome = State.CANCELLED

@@ -53,11 +53,12 @@ class Preparation:
     def __init__(self, resources: dict[str, Resource], contended: set[str]) -> None:
         self._resources = resources
         self._contended = contended
-        self._programs: dict[str, str] = {}
+        self._programs = {r.name: "" for r in resources.values() if r.reconfigure_s}
+        """Resource -> application of the program that it has loaded."""
 
     def begin(self, job: Job, name: str, now: Nanoseconds) -> Nanoseconds:
         """Return when the task starts to compute; it now lives on this resource."""
-        at = now + self._loading(job, name)
+        at = now + self._loading(job, name) if name in self._programs else now
         if job.home is not None:
             at += self.copying(job, name)
             if job.home != name:
@@ -89,7 +90,7 @@ class Preparation:
 
     def _loading(self, job: Job, name: str) -> Nanoseconds:
         program = application(job.kind.name)
-        if self._programs.get(name) == program:
+        if self._programs[name] == program:
             return 0
         self._programs[name] = program
         return nanoseconds(self._resources[name].reconfigure_s)
@@ -217,7 +218,7 @@ class SlotRun:
             return e.TaskYielded(job.id, self.epoch, job.done / job.strips)
         self._close(now)
         job.done = self._stop
-        if job.is_done:
+        if job.done == job.strips or job.is_done:
             job.run = None
             return e.TaskFinished(job.id, self.epoch)
         return self._copy_out(now)

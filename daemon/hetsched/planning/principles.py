@@ -115,6 +115,15 @@ def any_misfit(system: System) -> bool:
     return False
 
 
+def any_surplus(system: System) -> bool:
+    """Whether a task waits that no free slot takes; B needs one."""
+    for state in system.states.values():
+        entries = state.queue.entries
+        if entries and len(entries) > state.slots - len(state.running):
+            return True
+    return False
+
+
 def wake_when_settled(system: System, overhead: Overhead) -> Iterator[Wake]:
     """Wake when the next task that the heuristic may keep back has settled."""
     settled = [

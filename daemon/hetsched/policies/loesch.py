@@ -13,6 +13,7 @@ from hetsched.planning.principles import (
     RULE_A,
     Overhead,
     any_misfit,
+    any_surplus,
     enqueue_at_best,
     fill_idle,
     migrate_to_idle,
@@ -22,7 +23,7 @@ from hetsched.planning.principles import (
 from hetsched.system import Objective
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
@@ -48,8 +49,8 @@ class Affinity:
         event: Event,
         system: System,
         now: Nanoseconds,
-    ) -> Iterator[Decision]:
-        yield from enqueue_at_best(system)
+    ) -> Iterable[Decision]:
+        return enqueue_at_best(system) if system.unplaced.entries else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,10 @@ class WorkConserving:
     def react(
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
-        yield from enqueue_at_best(system)
-        yield from fill_idle(system, self.least_affinity)
+        if system.unplaced.entries:
+            yield from enqueue_at_best(system)
+        if any_surplus(system):
+            yield from fill_idle(system, self.least_affinity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +98,15 @@ class Migration:
     def react(
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
-        overhead = Overhead(self.minimum_run_s, self.minimum_remaining_s)
-        misfit = any_misfit(system)
-        yield from enqueue_at_best(system)
-        if misfit:
+        overhead = None
+        if any_misfit(system):
+            overhead = Overhead(self.minimum_run_s, self.minimum_remaining_s)
+        if system.unplaced.entries:
+            yield from enqueue_at_best(system)
+        if overhead is not None:
             yield from preempt_for_better(system, overhead)
-        yield from fill_idle(system, self.least_affinity)
-        if misfit:
+        if any_surplus(system):
+            yield from fill_idle(system, self.least_affinity)
+        if overhead is not None:
             yield from migrate_to_idle(system, overhead)
             yield from wake_when_settled(system, overhead)
