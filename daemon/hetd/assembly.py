@@ -203,26 +203,32 @@ def make_service(parts: Parts, store: Store, subscriptions: Subscriptions) -> Se
     quota = StorageQuota(config, journal, store)
     keys = IdempotencyKeys(journal, pool, store, clock)
     submission = SubmitRequests(runtime, config, parts.devices.infos, rights, quota)
+    tasks = TaskRequests(
+        runtime, config, parts.devices.infos, parts.workers.commands, rights
+    )
     handlers = {
-        **_handlers_of_tasks(parts, rights, submission),
+        **_handlers_of_tasks(parts, rights, submission, tasks),
         **_handlers_of_node(parts, rights, store, subscriptions),
     }
-    return Service(runtime.lifecycle, store, rights, quota, keys, handlers)
+    lifecycle, parking = runtime.lifecycle, tasks.parking
+    return Service(lifecycle, store, rights, quota, keys, parking, handlers)
 
 
 def _handlers_of_tasks(
-    parts: Parts, rights: Permissions, submission: SubmitRequests
+    parts: Parts,
+    rights: Permissions,
+    submission: SubmitRequests,
+    tasks: TaskRequests,
 ) -> dict[type, Handler]:
     """Make what handles requests about tasks."""
     runtime, config, estimates = parts.runtime, parts.config, parts.estimates
     scheduler, journal, pool = runtime.scheduler, runtime.journal, runtime.pool
-    infos, commands = parts.devices.infos, parts.workers.commands
     past = EndedTaskRequests(journal, pool, rights, submission)
-    tasks = TaskRequests(runtime, config, infos, commands, rights)
     prospects = ProspectMessages(scheduler.system, estimates, parts.devices.health)
     explanation = ExplainRequests(scheduler, prospects, pool, rights)
     estimation = EstimateRequests(scheduler, prospects, submission)
-    listing = ListRequests(journal, rights, estimates, scheduler.system)
+    system, leases = scheduler.system, runtime.leases
+    listing = ListRequests(journal, rights, estimates, system, leases)
     return {
         m.Submit: submission.submit,
         m.Requeue: past.requeue,
@@ -233,6 +239,7 @@ def _handlers_of_tasks(
         m.Control: tasks.control,
         m.Amend: tasks.amend,
         m.Migrate: tasks.migrate,
+        m.Renew: tasks.renew,
         m.Usage: UsageRequests(config, journal, rights).usage,
     }
 

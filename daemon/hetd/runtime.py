@@ -18,6 +18,7 @@ from hetd.clock import StepDetector
 from hetd.config import quotas
 from hetd.tasks.dependencies import Settled, settle
 from hetd.tasks.history_notes import HistoryNotes
+from hetd.tasks.leases import SubmitterLeases
 from hetd.tasks.operator_settings import OperatorSettings
 from hetd.tasks.parts import keep_piece, open_part
 from hetd.tasks.recovery import (
@@ -76,6 +77,7 @@ class Runtime:
 
     Attributes:
         settings: those of operators.
+        leases: those of the submitters of tasks.
         lifecycle: whether the daemon is to stop.
 
     """
@@ -97,6 +99,7 @@ class Runtime:
         self.pool = workers.pool
         self.watchdog = workers.watchdog
         self.settings = OperatorSettings(journal)
+        self.leases = SubmitterLeases(journal, timers)
         self._config = config
         self._timers = timers
         self._devices = devices.infos
@@ -219,6 +222,7 @@ class Runtime:
         # Ends propagate to dependent tasks: all must be restored by then.
         for wish in again:
             self.dispatch(wish)
+        self.leases.recall()
 
     def _take_up(
         self,

@@ -75,6 +75,9 @@ class Options:
         at_once: maximum number of the tasks submitted with these options that run at
             once; 0: any number.
         array: name of their array; empty: a new one.
+        resume: continue at its first start from a snapshot that was adopted for it.
+        lease: name of the lease of its submitter; it may be empty.
+        lease_s: seconds without a renewal after which it is held; 0: it has no lease.
 
     """
 
@@ -97,6 +100,9 @@ class Options:
     begin: float | None = None
     at_once: int = 0
     array: str = field(default_factory=lambda: os.urandom(8).hex())
+    resume: bool = False
+    lease: str = ""
+    lease_s: float = 0.0
 
 
 LONGEST_JOB = 100
@@ -373,6 +379,10 @@ def describe(task: Task | LateTask, app: str, options: Options) -> TaskSpec:
     else:
         size, kinds, further = size_of(task), _kinds(task), task.described()
     _refuse_too_big(app_class, size)
+    if options.resume and not app_class.keeps_snapshots:
+        raise InputError(
+            f"{app}: keeps no snapshots, so that it cannot resume from one"
+        )
     return TaskSpec(
         app=absolute(app),
         params=plain(app_class, cleared),
@@ -404,6 +414,9 @@ def describe(task: Task | LateTask, app: str, options: Options) -> TaskSpec:
         at_once=options.at_once,
         cwd=str(Path.cwd()),
         version=version_of(app_class),
+        resume=options.resume,
+        lease=options.lease,
+        lease_s=options.lease_s,
         parallel=app_class.parallel and app_class.keeps_snapshots,
         **further,
     )

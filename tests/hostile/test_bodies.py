@@ -54,6 +54,22 @@ FINDINGS: list[tuple[str, dict[str, Any]]] = [
     ("client", {"t": "ListTasks", "request": 1, "before": HUGE}),
     ("client", {"t": "Explain", "request": 1, "id": -(1 << 63)}),
     ("client", {"t": "Control", "request": 1, "verb": "cancel", "ids": [HUGE]}),
+    ("client", {"t": "Control", "request": 1, "verb": "park", "ids": [HUGE]}),
+    ("client", {"t": "Control", "request": 1, "verb": "park", "ids": [1] * 9_000}),
+    ("client", {"t": "Renew", "request": 1, "lease": "x" * 300}),
+    ("client", {"t": "Renew", "request": HUGE, "lease": "\x00/\n"}),
+    (
+        "client",
+        {"t": "Submit", "request": 1, "tasks": [{"app": "a", "lease_s": math.nan}]},
+    ),
+    (
+        "client",
+        {"t": "Submit", "request": 1, "tasks": [{"app": "a", "lease_s": 1e300}]},
+    ),
+    (
+        "client",
+        {"t": "Submit", "request": 1, "tasks": [{"app": "a", "lease_s": 1e-300}]},
+    ),
     ("client", {"t": "Migrate", "request": 1, "id": HUGE, "resource": "cpu"}),
     ("client", {"t": "Amend", "request": 1, "ids": [1], "deadline_s": 1e300}),
     ("client", {"t": "Amend", "request": 1, "ids": [1], "deadline_s": math.nan}),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OPTIONS = {
     "client", "priority", "after", "hold", "resources", "strip", "name",
-    "deadline_s", "overrun",
+    "deadline_s", "overrun", "lease", "lease_s",
 }  # fmt: skip
 
 

@@ -150,9 +150,22 @@ def task_document(
         "result": told(info.result),
         "submission": info.submission or None,
         "requeued": info.requeued or None,
+        "lease": _lease(info),
         "part_of": info.part_of or None,
         "parts": info.parts,
         "orders": [order_document(each) for each in info.orders],
+    }
+
+
+def _lease(info: TaskInfo) -> documents.LeasePart | None:
+    """Return the document of a task's lease; None: it has none."""
+    if not info.lease_s:
+        return None
+    return {
+        "name": info.lease,
+        "period_s": info.lease_s,
+        "left_s": info.lease_left_s,
+        "fenced": info.fenced,
     }
 
 

@@ -45,7 +45,12 @@ class SnapshotReports:
         if not message.error:
             stands = message.checkpoint
             page.snapshot = m.SnapshotInfo(
-                stands.done, stands.total, message.at, message.bytes, message.seconds
+                stands.done,
+                stands.total,
+                message.at,
+                message.bytes,
+                message.seconds,
+                message.path,
             )
             page.at_risk = 0.0
             if stands.done:

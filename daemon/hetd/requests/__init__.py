@@ -16,9 +16,10 @@ from libtask import messages as m
 from libtask.errors import BugError, DaemonUnreachableError, HetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from hetd.requests.idempotency import IdempotencyKeys
+    from hetd.requests.parking import ParkRequests
     from hetd.requests.permissions import Permissions
     from hetd.requests.storage_quota import StorageQuota
     from hetd.runtime import Lifecycle
@@ -33,6 +34,7 @@ class Service:
     """Answers users' requests.
 
     Args:
+        parking: the requests that are answered later.
         handlers: by type of request.
 
     """
@@ -44,6 +46,7 @@ class Service:
         rights: Permissions,
         storage_quota: StorageQuota,
         idempotency: IdempotencyKeys,
+        parking: ParkRequests,
         handlers: Mapping[type, Handler],
     ) -> None:
         self._lifecycle = lifecycle
@@ -51,6 +54,7 @@ class Service:
         self.rights = rights
         self.storage_quota = storage_quota
         self._idempotency = idempotency
+        self._parking = parking
         self.forget = idempotency.forget
         self._handlers: dict[type, Handler] = {**handlers, m.Stop: self._stop}
 
@@ -59,10 +63,19 @@ class Service:
         self._lifecycle.stop_requested = True
         return m.Done(request.request)
 
-    def answer(self, peer: Peer, request: m.Request) -> m.Request:
-        """Carry out a request without interruption; return the reply or an `Error`."""
+    def answer(self, peer: Peer, request: m.Request) -> m.Request | None:
+        """Carry out a request without interruption; return the reply or an `Error`.
+
+        None: the reply follows, see `late_answers`.
+        """
         made = self.begin(peer, request)
         return run_to_end(made) if isinstance(made, Generator) else made
+
+    def late_answers(self) -> Iterator[tuple[Peer, m.Request, m.Request]]:
+        """Yield requests that waited for workers, and their replies."""
+        for peer, request, reply in self._parking.finished():
+            self._remember(peer, request, reply)
+            yield peer, request, reply
 
     def begin(self, peer: Peer, request: m.Request) -> m.Request | Steps:
         """Carry out a request, or its first part.
@@ -92,7 +105,8 @@ class Service:
         """Run the steps of a request; handlers raise errors before their first change."""
         try:
             reply = yield from work
-            self._remember(peer, request, reply)
+            if reply is not None:
+                self._remember(peer, request, reply)
         except BugError:
             raise
         except HetError as error:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hetd.devices.health import Health
     from hetd.requests.permissions import Permissions
     from hetd.requests.submit import SubmitRequests
+    from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
     from hetd.workers.pool import WorkerPool
     from hetsched.estimates.table import EstimateTable
@@ -61,12 +62,20 @@ class ExplainRequests:
             request.request,
             page.id,
             page.state.value,
-            found.why + self._lack_of_worker(record),
+            self._why(page, found.why) + self._lack_of_worker(record),
             policy_name(self._scheduler),
             found.rule,
             system.objective,
             record.resource,
             self._prospects.of(record, found.prospects),
+        )
+
+    def _why(self, page: TaskPage, why: str) -> str:
+        """Return why a task waits; the scheduler does not know of leases."""
+        if not (page.fenced and page.state is State.HELD):
+            return why
+        return (
+            f"is {page.reason}; a renewal of its lease {page.spec.lease!r} releases it"
         )
 
     def _lack_of_worker(self, record: TaskRecord) -> str:

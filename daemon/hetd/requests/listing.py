@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hetd.requests.permissions import Permissions
     from hetd.requests.slices import Steps
     from hetd.tasks.journal import Journal
+    from hetd.tasks.leases import SubmitterLeases
     from hetd.tasks.page import TaskPage
     from hetd.transport.router import Peer
     from hetsched.estimates.table import EstimateTable
@@ -39,7 +40,9 @@ class ListRequests:
         rights: Permissions,
         estimates: EstimateTable,
         system: System,
+        leases: SubmitterLeases,
     ) -> None:
+        self._leases = leases
         self._journal = journal
         self._rights = rights
         self._estimates = estimates
@@ -180,6 +183,7 @@ class ListRequests:
             info,
             expected={name: seconds for name, (seconds, _) in known.items()},
             spread={name: spread for name, (_, spread) in known.items()},
+            lease_left_s=self._leases.left_s(page),
         )
 
     # ------------------------------------------------------------ count

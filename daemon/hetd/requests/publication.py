@@ -74,6 +74,7 @@ class Publication:
         self._system = runtime.scheduler.system
         self._now = runtime.clock.now
         self._subscriptions = subscriptions
+        self._late_answers = service.late_answers
         self._rights = service.rights
         self._quota = service.storage_quota
         self._budget = budget
@@ -129,6 +130,8 @@ class Publication:
         """
         if self._subscriptions.lagging and self._now() >= self._next_telling:
             self._tell_laggards()
+        for peer, request, late in self._late_answers():
+            self.reply(peer, request, late)
         store = self._store
         replies = store.committed()
         if replies is not None:

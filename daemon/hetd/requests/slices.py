@@ -1,7 +1,7 @@
 """Split requests about many tasks into steps, so that other messages run between them.
 
 A handler that may take long is a generator: it yields at the end of a step and returns the
-reply. It raises its errors before its first change, so that an error means that nothing was
+reply, or None if that follows later (`parking`). It raises its errors before its first change, so that an error means that nothing was
 changed.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hetd.tasks.journal import Journal
 
-Steps: TypeAlias = Generator[None, None, m.Request]
+Steps: TypeAlias = Generator[None, None, m.Request | None]
 """The remaining steps of a request; each takes a few milliseconds at most."""
 
 SLICE = 100
@@ -38,13 +38,13 @@ def chunks(items: Iterable[Item], size: int = SLICE) -> Iterator[list[Item]]:
         yield some
 
 
-def run_to_end(work: Steps) -> m.Request:
-    """Run the remaining steps of a request and return its reply."""
+def run_to_end(work: Steps) -> m.Request | None:
+    """Run the remaining steps of a request and return its reply; None: it follows later."""
     while True:
         try:
             next(work)
         except StopIteration as end:
-            reply: m.Request = end.value
+            reply: m.Request | None = end.value
             return reply
 
 

@@ -57,6 +57,7 @@ class SubmitRequests:
         self._devices = devices
         self._rights = rights
         self._quota = quota
+        self._leases = runtime.leases
 
     def submit(self, peer: Peer, request: m.Submit) -> Steps:
         equal = EqualSpecs()
@@ -78,6 +79,7 @@ class SubmitRequests:
                 if reading.is_enough():
                     yield
         self._demand_room(peer.uid, tasks)
+        self._leases.check(peer.uid, tasks)
         # from here on no other request runs between check and change
         launcher = self._pool.has_launcher(peer.uid)
         if request.worker:
@@ -90,6 +92,7 @@ class SubmitRequests:
         submission = request.part_of or first
         pages = [self._admit(peer, spec, request.worker, submission) for spec in specs]
         reach("submit.admitted")
+        self._leases.submitted(peer.uid, specs)
         self._runtime.submit(pages, ended)
         ids = [page.id for page in pages]
         return m.Submitted(request.request, ids, launcher)
@@ -182,7 +185,15 @@ class SubmitRequests:
                     f"longer known"
                 )
         resumes = self._snapshots_of(ended) if request.from_snapshot else ""
-        return structs.replace(ended.spec, hold=False, after=after, resumes=resumes)
+        return structs.replace(
+            ended.spec,
+            hold=False,
+            after=after,
+            resume=False,
+            resumes=resumes,
+            lease="",  # its submitter may be gone
+            lease_s=0.0,
+        )
 
     def _snapshots_of(self, ended: TaskPage) -> str:
         """Return the name of the snapshots from which an ended task can be continued.
@@ -243,6 +254,11 @@ class SubmitRequests:
         """Refuse a task that no resource can run."""
         refuse_deadline(spec.deadline_s)
         _refuse_places(spec)
+        if 0 < spec.lease_s < m.MIN_LEASE_S:
+            raise InputError(
+                f"lease: expected {m.MIN_LEASE_S:g} to {m.MAX_LEASE_S:g} seconds, got "
+                f"{spec.lease_s:g}"
+            )
         if spec.at_once and not spec.array:
             raise InputError("at_once: it limits the tasks of an array; name the array")
         if not self._rights.is_admin(peer.uid):

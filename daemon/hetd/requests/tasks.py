@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hetd.requests.parking import ParkRequests
 from hetd.requests.resources import resource_named
 from hetd.requests.slices import LOOKS, chunks, page_chunks
 from hetd.requests.submit import refuse_deadline, refuse_priority
@@ -46,22 +47,31 @@ class TaskRequests:
         self._devices = devices
         self._commands = commands
         self._rights = rights
+        self._leases = runtime.leases
+        self.parking = ParkRequests(runtime, commands)
 
     def control(self, peer: Peer, request: m.Control) -> Steps:
         _refuse_odd(request)
         ids = yield from self._own_ids(peer, request.ids)
         live = [task for task in ids if task in self._journal.live]
+        if request.verb == "park":
+            self.parking.check(peer, ids)
         for number, some in enumerate(page_chunks(self._journal, live)):
             if number:
                 yield
             self._control(peer, request, some)
+        if request.verb == "park":
+            self.parking.add(peer, request, ids)
+            return None
         return m.Done(request.request, live)
 
     def _control(self, peer: Peer, request: m.Control, tasks: Sequence[int]) -> None:
         # tasks may have ended since, with a cancelled dependency
         live = [TaskId(task) for task in tasks if task in self._journal.live]
+        parks = request.verb == "park"
+        what, why = ("hold", "park") if parks else (request.verb, request.reason)
         for task in live:
-            self._ordered(peer, task, request.verb, request.reason)
+            self._ordered(peer, task, what, why)
         if request.verb == "snapshot":
             for task in live:
                 self._commands.want_snapshot(task)
@@ -70,8 +80,15 @@ class TaskRequests:
             for task in live:
                 self._commands.pass_signal(task, request.signal)
             return
+        for task in live:
+            self._leases.ordered(self._journal.live[task], request.verb)
         event = self._event_of(peer, request)
         self._runtime.dispatch(*map(event, live))
+
+    def renew(self, peer: Peer, request: m.Renew) -> m.Message:
+        """Begin the period of a lease again."""
+        tasks, released = self._leases.renew(peer.uid, request.lease)
+        return m.Renewed(request.request, tasks, released)
 
     def _event_of(self, peer: Peer, request: m.Control) -> Callable[[TaskId], e.Event]:
         """Return the function that creates the event of a verb for a task."""
@@ -197,5 +214,6 @@ def _told(request: m.Amend) -> str:
 _EVENTS: dict[str, Callable[[TaskId], e.Event]] = {
     "cancel": e.TaskCancelled,
     "hold": e.TaskHeld,
+    "park": e.TaskHeld,
     "release": e.TaskReleased,
 }

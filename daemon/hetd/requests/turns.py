@@ -159,7 +159,8 @@ class RequestTurns:
                 queue = self._queues.setdefault(peer.uid, UserQueue())
                 queue.first = PendingRequest(peer, request, made)
                 return
-        self._publication.reply(peer, request, made)
+        if made is not None:
+            self._publication.reply(peer, request, made)
 
     def _step(self, uid: int) -> None:
         """Do one step of a user's request, or the first of one that waited behind it."""
@@ -174,7 +175,7 @@ class RequestTurns:
 
     def _go_on(self, queue: UserQueue, found: PendingRequest) -> None:
         """Do one step of a request; answer at its end."""
-        reply: m.Message
+        reply: m.Message | None
         try:
             next(found.work)
         except StopIteration as end:
@@ -184,4 +185,5 @@ class RequestTurns:
         else:
             return
         queue.first = None
-        self._publication.reply(found.peer, found.request, reply)
+        if reply is not None:
+            self._publication.reply(found.peer, found.request, reply)

@@ -117,9 +117,10 @@ class Journal:
         """(uid, name of an attachment) -> how many of `live` need it."""
         self.inputs = InputResults()
         """Results that those of `live` take."""
-        self.counts = StateCounts()
-        self.migrations = 0
-        """Of all tasks, since the start."""
+        self.leased: dict[tuple[int, str], dict[int, TaskPage]] = {}
+        """(uid, lease) -> those of `live` that have it; leases without tasks are left out."""
+        self.counts, self.migrations = StateCounts(), 0
+        """Migrations of all tasks, since the start."""
         self._recent: OrderedDict[int, TaskPage] = OrderedDict()
         self._next, self.batch = store.last_id() + 1, Batch()
         self._unsaved: dict[int, TaskPage] = {}
@@ -305,6 +306,7 @@ class Journal:
             self.live[page.id] = page
             self.counts.put(page.id, page.state)
             self.live_of.setdefault(page.owner, {})[page.id] = page
+            self._join_lease(page)
             names = page.spec.attachments
             self.attachments.update((page.owner, name) for name in names)
             self.inputs.need(page.spec)
@@ -356,6 +358,7 @@ class Journal:
         self._next += 1
         self.live[page.id] = page
         self.live_of.setdefault(owner, {})[page.id] = page
+        self._join_lease(page)
         if spec.attachments:
             self.attachments.update((owner, name) for name in spec.attachments)
         if spec.inputs:
@@ -366,6 +369,25 @@ class Journal:
 
     def next_id(self) -> int:
         return self._next
+
+    def _join_lease(self, page: TaskPage) -> None:
+        if page.spec.lease_s:
+            key = (page.owner, page.spec.lease)
+            self.leased.setdefault(key, {})[page.id] = page
+
+    def leave_lease(self, page: TaskPage) -> None:
+        """Take an unfinished task out of its lease, if it has one."""
+        if page.spec.lease_s:
+            self._end_lease(page)
+            page.spec = msgspec.structs.replace(page.spec, lease="", lease_s=0.0)
+            self.save(page)
+
+    def _end_lease(self, page: TaskPage) -> None:
+        key = (page.owner, page.spec.lease)
+        tasks = self.leased[key]
+        del tasks[page.id]
+        if not tasks:
+            del self.leased[key]
 
     def record_order(self, page: TaskPage, order: Order) -> None:
         """Record and publish a user's command for a task."""
@@ -584,6 +606,8 @@ class Journal:
         self.close_segment(page, now)
         del self.live[page.id]
         del self.live_of[page.owner][page.id]
+        if page.spec.lease_s:
+            self._end_lease(page)
         for name in page.spec.attachments:
             self.attachments[page.owner, name] -= 1
             if not self.attachments[page.owner, name]:

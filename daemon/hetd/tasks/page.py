@@ -97,6 +97,8 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     """Iterations after which it stops, as parts of it do the rest; None: all."""
     pieces: list[PartResult] = []
     """Results of its completed parts."""
+    fenced: bool = False
+    """Whether it is held because its lease is over."""
 
     @property
     def state(self) -> State:
@@ -204,6 +206,12 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             begins=self.begins,
             part_of=self.spec.part.task if self.spec.part else 0,
             parts=list(self.runtime.parts),
+            lease=self.spec.lease,
+            lease_s=self.spec.lease_s,
+            fenced=self.fenced,
+            version=self.spec.version if detail else "",
+            resume=self.spec.resume if detail else False,
+            snapshots=self.snapshots_name if detail else "",
         )
 
 

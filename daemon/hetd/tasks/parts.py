@@ -58,7 +58,10 @@ def _specification(page: TaskPage, given: StripsGiven, now: float) -> TaskSpec:
         begin=None,
         array="",
         at_once=0,
+        resume=False,
         resumes="",
+        lease="",  # it is held with the whole task
+        lease_s=0.0,
         overrun="continue",  # the whole task is stopped, with its parts
         deadline_s=None if deadline is None else max(deadline - now, LEAST_S),
         time_limit_s=None

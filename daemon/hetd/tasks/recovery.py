@@ -101,7 +101,7 @@ def submission(
         version=spec.version,
         preemptible=spec.preemptible,
         # its program takes longer to start than a train lasts, and may be stopped there
-        single=spec.app == COMMAND or bool(spec.resumes),
+        single=spec.app == COMMAND or spec.resume or bool(spec.resumes),
         workers=key_of(spec),
         needs=_needs(spec),
         time_limit_s=math.inf if spec.time_limit_s is None else spec.time_limit_s,

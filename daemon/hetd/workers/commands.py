@@ -232,7 +232,7 @@ class Commands:
             device,
             page.spec,
             snapshots=page.snapshots_name,
-            resume=page.started is not None or bool(page.spec.resumes),
+            resume=_may_resume(page),
             attempt=attempt,
             slot=page.slot,
             follows=follows,
@@ -248,7 +248,7 @@ class Commands:
             epoch,
             page.spec,
             snapshots=page.snapshots_name,
-            resume=page.started is not None or bool(page.spec.resumes),
+            resume=_may_resume(page),
             inputs=self._journal.inputs.of(page.spec),
         )
 
@@ -260,3 +260,9 @@ class NodeWorkers:
     pool: WorkerPool
     watchdog: Watchdog
     commands: Commands
+
+
+def _may_resume(page: TaskPage) -> bool:
+    """Whether there may be a snapshot from which a task continues."""
+    spec = page.spec
+    return page.started is not None or spec.resume or bool(spec.resumes)

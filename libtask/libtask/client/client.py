@@ -33,7 +33,7 @@ from libtask.client.handles import Registry, TaskHandle
 from libtask.client.origins import EVERYTHING, Export, OriginFiles
 from libtask.client.session import Session
 from libtask.client.subscription import TaskChanges
-from libtask.endpoint import default_socket
+from libtask.endpoint import default_socket, launcher_folder
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import (
     LONGEST_KEY,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from libtask.client.display import Schedule
     from libtask.client.executor import TaskExecutor
     from libtask.messages import Kind, TaskState
+    from libtask.snapshots import SnapshotSummary
 
 BATCH = MAX_TASKS
 """Tasks in one submit: one commit of the daemon's store for all of them."""
@@ -93,6 +94,9 @@ class OptionFields(TypedDict, total=False):
     retries: int | None
     begin: float | datetime | None
     at_once: int
+    resume: bool
+    lease: str
+    lease_s: float
 
 
 class SubmitFields(OptionFields, total=False):
@@ -203,6 +207,10 @@ class Client(ControlRequests):
         returns the first task, with `TaskHandle.known`, and gets its result although it
         may have ended. The environment of a repetition may differ. hetd keeps keys for 24
         hours.
+
+        With `lease_s` of 1 to 86,400, hetd holds the task if neither `renew` nor a submit
+        with the same `lease` (a name, empty by default) comes in that time: its submitter
+        counts as dead. The next renewal releases it.
 
         Args:
             app: a `Task` object, an application's name or class, or a function.
@@ -533,6 +541,20 @@ class Client(ControlRequests):
         if not found:
             raise NotFoundError(f"no task {task_id}")
         return found[0]
+
+    def adopt(self, task_id: int, path: Path | str) -> SnapshotSummary:
+        """Let a task continue from a snapshot of another one; see `TaskHandle.adopt`."""
+        from libtask import snapshots  # NumPy takes a fifth of a command's start
+
+        info = self.show(task_id)
+        if not (info.state == "held" and info.resume and info.started is None):
+            raise InputError(
+                f"task {task_id} cannot adopt a snapshot: it is {info.state}; expected "
+                "one that has not begun, submitted with hold=True and resume=True"
+            )
+        owner = snapshots.Identity(info.snapshots, info.id, info.app, info.version)
+        folder = launcher_folder(self.path.absolute()) / "snapshots" / info.snapshots
+        return snapshots.adopt(path, owner, folder)
 
     def explain(self, task_id: int) -> Explained:
         """Explain why a task waits, or runs on its resource, with figures.

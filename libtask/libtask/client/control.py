@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from libtask import messages
-from libtask.messages import MAX_IDS, MAX_SAMPLES
+from libtask.messages import MAX_IDS, MAX_PARKED, MAX_SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
         LearnedLoad,
         ModelList,
         Note,
+        ParkedTask,
         PolicyInfo,
+        Renewed,
         Sample,
         SamplePlace,
         StatusInfo,
         UsageInfo,
     )
+
+PARK_S = 300.0
+"""Seconds to wait for snapshots: a strip may take a minute, and large states are written."""
 
 
 class ControlRequests:
@@ -53,9 +58,39 @@ class ControlRequests:
         """Let held tasks start."""
         return self._control("release", ids)
 
+    def renew(self, lease: str = "") -> Renewed:
+        """Renew a lease of tasks that were submitted with `lease_s`.
+
+        Call it a few times in each period. Tasks that hetd held because it was not renewed
+        in time are released.
+        """
+        done: Renewed = self._session.request(messages.Renew(request=0, lease=lease))
+        return done
+
     def snapshot(self, *ids: int) -> list[int]:
         """Request a snapshot of each task at its next checkpoint; does not wait."""
         return self._control("snapshot", ids)
+
+    def park(self, *ids: int, timeout: float = PARK_S) -> list[ParkedTask]:
+        """Hold tasks with their progress on disk; wait for their snapshots.
+
+        A running task stops at its next checkpoint. A task that has not begun is held
+        without a file. One that cannot be saved is held, and `ParkedTask.error` says why.
+
+        Args:
+            ids: the tasks.
+            timeout: seconds to wait; the tasks stay held if it passes.
+
+        Raises:
+            InputError: one of them is a command, which has no snapshots; nothing was
+                changed.
+
+        """
+        parked: list[ParkedTask] = []
+        for some in _pages(ids, MAX_PARKED):
+            message = messages.Control(request=0, verb="park", ids=some)
+            parked += self._session.request(message, timeout=timeout).tasks
+        return parked
 
     def signal(self, number: int, *ids: int) -> list[int]:
         """Send a signal to running commands."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from libtask.client.connection import ConnectionLostError
+from libtask.client.control import PARK_S
 from libtask.client.logs import logs_of
 from libtask.client.subscription import PAGE, as_change
 from libtask.errors import HetError, RemoteTraceback, TaskFailedError
@@ -26,9 +27,12 @@ from libtask.results import has_pickled, restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from libtask.client.connection import Connection
     from libtask.client.subscription import TaskChanges
+    from libtask.messages import ParkedTask
+    from libtask.snapshots import SnapshotSummary
 
 _ENDING = threading.Lock()
 """Guards the ends of all handles, and the futures made of them: each is held for a moment."""
@@ -42,6 +46,8 @@ class Follower(Protocol):
     def cancel(self, *ids: int) -> list[int]: ...
     def show(self, task_id: int) -> TaskInfo: ...
     def watch(self, *ids: int, progress: bool = True) -> TaskChanges: ...
+    def adopt(self, task_id: int, path: Path | str) -> SnapshotSummary: ...
+    def park(self, *ids: int, timeout: float = PARK_S) -> list[ParkedTask]: ...
 
 
 class TaskHandle(TaskReference):
@@ -151,6 +157,35 @@ class TaskHandle(TaskReference):
     def cancel(self) -> None:
         """Cancel the task, now or at its next checkpoint."""
         self._client.cancel(self.id)
+
+    def park(self, timeout: float = PARK_S) -> ParkedTask:
+        """Hold the task with its progress on disk; wait for the snapshot.
+
+        A task that has not begun is held without a file. One that cannot be saved is held,
+        and `ParkedTask.error` says why; so it does of a task that has ended.
+
+        Args:
+            timeout: seconds to wait; the task stays held if it passes.
+
+        Raises:
+            InputError: the task is a command, which has no snapshots.
+
+        """
+        return self._client.park(self.id, timeout=timeout)[0]
+
+    def adopt(self, path: Path | str) -> SnapshotSummary:
+        """Let the task continue from a snapshot of another task, after its release.
+
+        The task is held, was submitted with `resume`, and has the parameters of the other
+        one. The file comes from `libtask.snapshots.export`.
+
+        Raises:
+            SnapshotError: the file is damaged, of another application or version, or of
+                a newer format; nothing was changed.
+            InputError: the task has begun, or was not submitted so.
+
+        """
+        return self._client.adopt(self.id, path)
 
     def logs(self) -> str:
         """Return the task's output so far, of all its segments.

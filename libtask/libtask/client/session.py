@@ -80,12 +80,19 @@ class Session:
         """The daemon's last reply to a registration."""
         return self.connection().welcome
 
-    def request(self, message: Request, then: Then | None = None) -> Any:
+    def request(
+        self,
+        message: Request,
+        then: Then | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
         """Send a request and wait for the reply.
 
         Args:
             message: the request.
             then: as for `Connection.ask`.
+            timeout: seconds to wait for one reply; None: those of the session.
 
         Raises:
             HetError: hetd's refusal, as the matching class.
@@ -95,16 +102,17 @@ class Session:
         """
         message = _keyed(message)
         pause = FIRST_PAUSE
+        seconds = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + self._patience
         while True:
             try:
-                return self._asked(message, then)
+                return self._asked(message, then, seconds)
             except BusyError:
                 if time.monotonic() + pause > deadline or self._closed.wait(pause):
                     raise
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _asked(self, message: Request, then: Then | None) -> Any:
+    def _asked(self, message: Request, then: Then | None, seconds: float) -> Any:
         """Send a request over successive connections."""
         silences = losses = 0
         while silences < SILENCES and losses < LOSSES:
@@ -114,8 +122,8 @@ class Session:
                     "a callback of a task cannot ask the daemon and wait"
                 )
             try:
-                asked = connection.ask(self._dated(message), then)
-                return asked.result(self._timeout)
+                asked = connection.ask(_dated(message, seconds), then)
+                return asked.result(seconds)
             except ConnectionLostError:
                 losses += 1
                 self._forget(connection)
@@ -123,19 +131,12 @@ class Session:
                 silences += 1
                 self._forget(connection)
                 connection.close()
-        raise DaemonUnreachableError(self._complaint(losses))
+        raise DaemonUnreachableError(self._complaint(losses, seconds))
 
-    def _complaint(self, losses: int) -> str:
+    def _complaint(self, losses: int, seconds: float) -> str:
         if losses >= LOSSES:
             return f"{self._path}: the daemon went away {losses} times when asked"
-        return f"{self._path}: the daemon gives no answer in {self._timeout:g} s"
-
-    def _dated(self, message: Request) -> Request:
-        """Set the time until which the caller waits for the reply."""
-        if not isinstance(message, Change):
-            return message
-        expires = time.monotonic() + self._timeout
-        return msgspec.structs.replace(message, expires=expires)
+        return f"{self._path}: the daemon gives no answer in {seconds:g} s"
 
     def farewell(self, message: Request) -> None:
         """Send a request after which the daemon exits, possibly without a reply.
@@ -149,7 +150,7 @@ class Session:
         if not self._is_there():
             return
         with contextlib.suppress(ConnectionLostError):
-            asked = self.connection().ask(self._dated(_keyed(message)))
+            asked = self.connection().ask(_dated(_keyed(message), self._timeout))
             asked.result(self._timeout)
 
     def _is_there(self) -> bool:
@@ -230,3 +231,10 @@ def _keyed(message: Request) -> Request:
     if not isinstance(message, Change) or message.key:
         return message
     return msgspec.structs.replace(message, key=uuid.uuid4().hex)
+
+
+def _dated(message: Request, seconds: float) -> Request:
+    """Set the time until which the caller waits for the reply."""
+    if not isinstance(message, Change):
+        return message
+    return msgspec.structs.replace(message, expires=time.monotonic() + seconds)

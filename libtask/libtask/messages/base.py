@@ -29,6 +29,8 @@ MAX_TASKS = 500
 """Tasks in one submit, which hetd accepts as a whole in one turn of its loop."""
 MAX_IDS = 10_000
 """Ids of tasks in one request."""
+MAX_PARKED = 64
+"""Tasks of a user that are being parked at a time."""
 MAX_SAMPLES = 1000
 """Measurements in one message."""
 MAX_LOADS = 256
@@ -37,6 +39,9 @@ MAX_NAMES = 10_000
 """Names of workers or snapshots in one message of a launcher."""
 MAX_ATTACHMENTS = 8
 """Attachments of a task."""
+MIN_LEASE_S = 1.0
+MAX_LEASE_S = 86_400.0
+"""Seconds of a lease."""
 MAX_GRACE_S = 86_400.0
 """Seconds that a preempted task may take to yield."""
 MAX_REPORTS = 64

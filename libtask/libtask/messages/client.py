@@ -30,6 +30,7 @@ from libtask.messages.records import (
     LastOutput,
     LearnedLoad,
     Note,
+    ParkedTask,
     Prospect,
     Reason,
     RequeuedTask,
@@ -104,9 +105,13 @@ class Estimate(Request, frozen=True):
 
 
 class Control(Change, frozen=True):
-    """Cancel, hold, release or snapshot tasks, or send a signal to their commands."""
+    """Cancel, hold, release, snapshot or park tasks, or send a signal to their commands.
 
-    verb: Literal["cancel", "hold", "release", "snapshot", "signal"]
+    To park tasks is to hold them with a snapshot; the reply, `ParkedTasks`, comes when their
+    snapshots are on disk. The number of tasks is then `MAX_PARKED` at most.
+    """
+
+    verb: Literal["cancel", "hold", "release", "snapshot", "park", "signal"]
     ids: Ids
     requeue: bool = False
     """Hold: commands also leave their resource and restart after release."""
@@ -114,6 +119,15 @@ class Control(Change, frozen=True):
     """Number of the signal to send."""
     reason: Reason = ""
     """Reason of the cancellation, as given by the user."""
+
+
+class Renew(Request, frozen=True):
+    """Say that the submitter of the tasks with this lease of the caller is there.
+
+    A submit says it, too. It needs no key: a repetition changes nothing.
+    """
+
+    lease: NameText = ""
 
 
 class Requeue(Change, frozen=True):
@@ -303,6 +317,21 @@ class Done(Request, frozen=True):
     ids: list[int] = []
 
 
+class Renewed(Request, frozen=True):
+    """The period of the lease begins again."""
+
+    tasks: int
+    """Number of its unfinished tasks; 0: there is no such lease."""
+    released: int = 0
+    """Of these, the tasks that it held and that are released now."""
+
+
+class ParkedTasks(Request, frozen=True):
+    """The tasks are held, each with a snapshot or the reason why it has none."""
+
+    tasks: list[ParkedTask]
+
+
 class DeviceList(Request, frozen=True):
     """The resources."""
 
@@ -483,6 +512,7 @@ FromClient = (
     | DeleteSamples
     | DeleteTasks
     | Requeue
+    | Renew
     | ShowConfig
     | Drain
     | TestDevices
@@ -492,6 +522,8 @@ ToClient = (
     Submitted
     | TaskList
     | Done
+    | ParkedTasks
+    | Renewed
     | Explained
     | Estimated
     | DeviceList

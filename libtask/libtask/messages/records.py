@@ -21,6 +21,7 @@ from libtask.messages.base import (
     MAX_GRACE_S,
     MAX_IDS,
     MAX_INPUTS,
+    MAX_LEASE_S,
     MAX_PLACE,
     MAX_PLACES,
     MAX_RESOURCES,
@@ -185,6 +186,13 @@ class TaskSpec(Record, frozen=True):
     """Maximum number of members of its array that run at once; 0: any number."""
     resumes: NameText = ""
     """Name of the snapshots of an ended task that it continues; set by a requeue only."""
+    resume: bool = False
+    """Whether it continues, at its first start, from a snapshot that was put into its folder
+    before; see `snapshots.adopt`. Without one it begins at the start."""
+    lease: NameText = ""
+    """Name of the lease of its submitter, if `lease_s`; it may be empty."""
+    lease_s: Annotated[float, msgspec.Meta(ge=0, le=MAX_LEASE_S)] = 0.0
+    """Seconds without a renewal of its lease after which it is held; 0: it has no lease."""
     parallel: bool = False
     """Whether its strips are independent, so that several resources may do them at once."""
     part: PartOf | None = None
@@ -260,6 +268,21 @@ class SnapshotInfo(Record, frozen=True):
     bytes: int = 0
     seconds: float = 0.0
     """Duration of writing it, including copies from the device."""
+    path: str = ""
+    """The file, as its worker named it."""
+
+
+class ParkedTask(Record, frozen=True):
+    """A task that is held, with its snapshot."""
+
+    id: int
+    path: str = ""
+    """The file with the snapshot; empty: the task has not begun, or see `error`."""
+    progress: float = 0.0
+    """Share done in the snapshot, 0 to 1."""
+    size_bytes: int = 0
+    error: str = ""
+    """Why nothing was saved, in one line; the task is held unless it has ended."""
 
 
 class LastOutput(Record, frozen=True):
@@ -446,6 +469,19 @@ class TaskInfo(Record, frozen=True):
     """The task whose last strips it does, as a part of it; 0: none."""
     parts: list[int] = []
     """The parts that were made of it."""
+    version: str = ""
+    """Version of its application; in full records, as the others below."""
+    resume: bool = False
+    """Whether it continues from a snapshot of another task at its first start."""
+    snapshots: str = ""
+    """Name of the folder of its snapshots among those of its user."""
+    lease: str = ""
+    lease_s: float = 0.0
+    """Period of its lease in seconds; 0: it has none."""
+    lease_left_s: float | None = None
+    """Seconds until it is held unless its lease is renewed; None: no lease, or it is over."""
+    fenced: bool = False
+    """Whether it is held because its lease is over."""
 
 
 class AvoidedPair(Record, frozen=True):

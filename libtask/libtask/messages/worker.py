@@ -283,6 +283,8 @@ class SnapshotTaken(Message, frozen=True):
     """Duration, including copies from the device."""
     error: Text = ""
     """Reason of the failure, which leaves older snapshots unchanged; empty: none."""
+    path: Text = ""
+    """The file."""
 
 
 class Resumed(Message, frozen=True):

@@ -29,7 +29,7 @@ from libtask.messages import CheckpointRecord
 from libtask.snapshots.state import Packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -110,6 +110,32 @@ class Snapshot:
     packed: Packed
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotSummary:
+    """A description of a snapshot file, without the state of the task.
+
+    Attributes:
+        identity: the task that may continue from it.
+        epoch: the attempt that wrote it; 0: another task.
+        written: time of writing, seconds since the Unix epoch.
+        checkpoint: the task's progress.
+        size_bytes: length of the file.
+
+    """
+
+    identity: Identity
+    epoch: int
+    written: float
+    checkpoint: CheckpointRecord
+    size_bytes: int
+
+    @property
+    def progress(self) -> float:
+        """Share done, from 0 to 1; 0 if the total is unknown."""
+        total = self.checkpoint.total
+        return min(1.0, self.checkpoint.done / total) if total else 0.0
+
+
 # ---------------------------------------------------------------- writing
 
 
@@ -123,27 +149,48 @@ def write(descriptor: int, snapshot: Snapshot) -> int:
         OSError: the disk is full or broken, or a quota or size limit is exceeded.
 
     """
-    digest = xxhash.xxh3_128()
-    written = 0
+    sink = _Sink(descriptor)
     for part in _parts(snapshot):
-        digest.update(part)
-        written += _write_all(descriptor, part)
-    written += _write_all(descriptor, memoryview(digest.digest()))
-    os.fsync(descriptor)
-    return written
+        sink.put(part)
+    return sink.close()
+
+
+class _Sink:
+    """Writes a file from its start, and hashes what it writes."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._digest: Any = xxhash.xxh3_128()
+        self._written = 0
+        self._descriptor = descriptor
+
+    def put(self, part: memoryview) -> None:
+        self._digest.update(part)
+        self._written += _write_all(self._descriptor, part)
+
+    def close(self) -> int:
+        """Write the checksum, and flush the file to disk; return its bytes."""
+        checksum = memoryview(self._digest.digest())
+        self._written += _write_all(self._descriptor, checksum)
+        os.fsync(self._descriptor)
+        return self._written
 
 
 def _parts(snapshot: Snapshot) -> Iterator[memoryview]:
-    header = msgspec.msgpack.encode(_header(snapshot))
-    if len(header) > LONGEST_HEADER:
-        raise SnapshotError("the task has too many arrays, or too large an `extra`")
-    own = xxhash.xxh3_128_digest(header)
-    yield memoryview(PREFIX.pack(MAGIC, VERSION, len(header), own) + header)
+    yield _start_of(_header(snapshot))
     yield from _chunks(memoryview(snapshot.packed.values))
     for array in snapshot.packed.arrays:
         # A view of the bytes; a copy only if the array is not contiguous.
         flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         yield from _chunks(memoryview(flat))
+
+
+def _start_of(header: _Header) -> memoryview:
+    """Encode everything before the values."""
+    encoded = msgspec.msgpack.encode(header)
+    if len(encoded) > LONGEST_HEADER:
+        raise SnapshotError("the task has too many arrays, or too large an `extra`")
+    own = xxhash.xxh3_128_digest(encoded)
+    return memoryview(PREFIX.pack(MAGIC, VERSION, len(encoded), own) + encoded)
 
 
 def _header(snapshot: Snapshot) -> _Header:
@@ -202,6 +249,62 @@ def read(descriptor: int, owner: Identity, limit: int) -> Snapshot:
         raise SnapshotError("its checksum is wrong")
     packed = Packed(bytes(values), arrays, [array.name for array in header.arrays])
     return Snapshot(owner, header.epoch, header.written, header.checkpoint, packed)
+
+
+def copy(
+    source: int, target: int, owner: Callable[[Identity], Identity], limit: int
+) -> SnapshotSummary:
+    """Copy a snapshot to an open, empty file and flush it to disk; check all of it.
+
+    Nothing is unpickled, and no more than a few MiB are in memory.
+
+    Args:
+        source, target: the open files.
+        owner: returns the task that the copy is for, from the one that wrote it.
+        limit: maximum bytes.
+
+    Raises:
+        SnapshotError: the source is not a valid snapshot, or not for that task.
+        OSError: it cannot be read, or the copy cannot be written.
+
+    """
+    size = _checked_size(source, limit)
+    reading, writing = _Source(source), _Sink(target)
+    header = _read_header(reading)
+    _check_lengths(header, size, reading.taken)
+    new = _given_to(header, owner)
+    left = size - reading.taken - DIGEST_BYTES
+    writing.put(_start_of(new))
+    buffer = memoryview(bytearray(min(left, CHUNK)))
+    while left:
+        part = buffer[: min(left, CHUNK)]
+        reading.fill(part)
+        writing.put(part)
+        left -= len(part)
+    found = reading.digest.digest()
+    if bytes(reading.take(DIGEST_BYTES)) != found:
+        raise SnapshotError("its checksum is wrong")
+    return SnapshotSummary(
+        _owner_of(new), new.epoch, new.written, new.checkpoint, writing.close()
+    )
+
+
+def _owner_of(header: _Header) -> Identity:
+    return Identity(header.name, header.task, header.app, header.app_version)
+
+
+def _given_to(header: _Header, owner: Callable[[Identity], Identity]) -> _Header:
+    """Return the header of a copy; that of another task counts its attempts from 0."""
+    before = _owner_of(header)
+    new = owner(before)
+    return msgspec.structs.replace(
+        header,
+        name=new.name,
+        task=new.task,
+        app=new.app,
+        app_version=new.version,
+        epoch=header.epoch if new == before else 0,
+    )
 
 
 def _checked_size(descriptor: int, limit: int) -> int:

@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from libtask.faultpoints import reach
-from libtask.snapshots.file import Snapshot, SnapshotError, read, write
+from libtask.snapshots.file import Snapshot, SnapshotError, copy, read, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from libtask.snapshots.file import Identity
+    from libtask.snapshots.file import Identity, SnapshotSummary
 
 GENERATIONS = 2
+FIRST = f"{0:016x}-{0:08d}.snapshot"
+"""Name of one that was taken over: all attempts have larger numbers."""
 NAME = re.compile(r"([0-9a-f]{16})-([0-9]{8})\.snapshot")
 LEFT = re.compile(r"\.?([0-9a-f]{16})-[0-9]{8}\.snapshot\.(?:new|bad)")
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,10 +51,14 @@ class SnapshotFolder:
         path: the folder; created with the first snapshot.
         limit: maximum bytes of a snapshot to read.
 
+    Attributes:
+        latest: the file that was written last; None: none was.
+
     """
 
     def __init__(self, path: Path, limit: int) -> None:
         self.path = path
+        self.latest: Path | None = None
         self._limit = limit
         self._refused: set[str] = set()
         self._made = False
@@ -75,6 +81,31 @@ class SnapshotFolder:
         except OSError as error:
             self._made = False  # it may be missing
             raise SnapshotError(f"{self.path}: {error.strerror}") from error
+
+    def take_over(
+        self, source: int, owner: Callable[[Identity], Identity]
+    ) -> SnapshotSummary:
+        """Copy another task's snapshot here, as that of an attempt before the first.
+
+        Args:
+            source: the open file.
+            owner: returns the task of this folder, or refuses the one that wrote it.
+
+        Raises:
+            SnapshotError: it is not valid, or the task has snapshots of its own.
+            OSError: it cannot be read or written.
+
+        """
+        self._make()
+        with self._opened() as folder:
+            if any(name != FIRST for name in _generations(folder)):
+                raise SnapshotError("the task has begun, and has snapshots of its own")
+            draft = f".{FIRST}.new"
+            with _drafted(folder, draft) as target:
+                summary = copy(source, target, owner, self._limit)
+            os.rename(draft, FIRST, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+        return summary
 
     def newest(
         self, owner: Identity, use: Callable[[Snapshot], None] = lambda _found: None
@@ -125,19 +156,16 @@ class SnapshotFolder:
         known = _generations(folder)
         name = _next_name(known, snapshot.epoch)
         draft = f".{name}.new"
-        try:
-            size = _write_draft(folder, draft, snapshot)
+        with _drafted(folder, draft) as descriptor:
+            size = write(descriptor, snapshot)
             reach("snapshot.drafted")
-            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(draft, dir_fd=folder)
-            raise
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
         reach("snapshot.named")
         os.fsync(folder)
         for old in known[: len(known) + 1 - GENERATIONS]:
             os.unlink(old, dir_fd=folder)
         _clear(folder, snapshot.epoch)
+        self.latest = self.path / name
         return size
 
     def _read(
@@ -201,12 +229,18 @@ def _next_name(known: list[str], epoch: int) -> str:
     return f"{epoch:016x}-{serial:08d}.snapshot"
 
 
-def _write_draft(folder: int, draft: str, snapshot: Snapshot) -> int:
+@contextlib.contextmanager
+def _drafted(folder: int, draft: str) -> Iterator[int]:
+    """Create a file under a temporary name; remove it after an error."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(draft, dir_fd=folder)  # of a killed attempt
     descriptor = os.open(draft, DRAFT_FLAGS, 0o600, dir_fd=folder)
     try:
-        return write(descriptor, snapshot)
+        yield descriptor
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(draft, dir_fd=folder)
+        raise
     finally:
         os.close(descriptor)
 

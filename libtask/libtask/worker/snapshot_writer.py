@@ -164,7 +164,14 @@ class TaskSnapshots:
         stands = CheckpointRecord(record.done, record.total)
         loaded = self._loaded
         taken = SnapshotTaken(
-            loaded.task, loaded.epoch, stands, at, size, round(seconds, 6), error
+            loaded.task,
+            loaded.epoch,
+            stands,
+            at,
+            size,
+            round(seconds, 6),
+            error,
+            "" if error else str(self._folder.latest),
         )
         self._note(taken, measures.computing_ns if measures else 0)
         return taken

@@ -6,11 +6,12 @@ import select
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from hetd.requests.out_of_space import REASON, OutOfSpace
 from libtask import messages as m
-from unit.daemon_shell import USER, Shell, a_peer, a_spec
+from unit.daemon_shell import USER, Shell, a_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ def _submit(shell: Shell, key: str, hold: bool = True) -> m.Message:  # noqa: FB
     """Submit as the loop does: the answer waits for the commit."""
     bulk = {"bulk": b"x" * 9000}
     submit = m.Submit(1, [a_spec(hold=hold, params=bulk)], key=key)
-    reply = shell.service.answer(a_peer("client"), submit)
+    reply: m.Message = shell.ask(submit)
     shell.journal.batch.replies.append((b"client", reply))
     return reply
 
@@ -111,7 +112,7 @@ def test_a_submit_that_was_taken_is_answered_again_also_without_room(
     shell.commit()
     shell.store.shortage = "No space left on device"
 
-    assert shell.ask(submit, USER) == taken
+    assert shell.ask(submit, USER) == msgspec.structs.replace(taken, known=True)
 
 
 def test_watchers_of_a_long_shortage_are_not_told_of_progress(shell: Shell) -> None:

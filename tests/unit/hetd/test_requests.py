@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from libtask import messages as m
-from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
+from unit.daemon_shell import OTHER, USER, Shell, a_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -287,6 +287,6 @@ def test_every_answer_has_the_number_of_its_request(shell: Shell) -> None:
         m.Migrate(18, 99, "gpu0"),
     ]
 
-    answers = [shell.service.answer(a_peer("c"), request) for request in requests]
+    answers = [shell.ask(request) for request in requests]
 
     assert [answer.request for answer in answers] == [*range(11, 19)]

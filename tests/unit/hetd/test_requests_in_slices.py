@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from hetd.requests.slices import Steps
+
 MANY = 3 * SLICE + 20
 ANN, BEN = USERS
 
@@ -27,7 +29,7 @@ def held(shell: Shell, count: int = MANY, **fields: Any) -> list[int]:
     return shell.submit(*[a_spec(hold=True, **fields)] * count)
 
 
-def begun(shell: Shell, request: m.Request) -> Generator[None, None, m.Request]:
+def begun(shell: Shell, request: m.Request) -> Steps:
     made = shell.service.begin(a_peer("client", USER), request)
     assert isinstance(made, Generator)
     return made

@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
+import msgspec
 
 from hetctl.completing import resources
 from hetctl.options import connect, selectors_argument, shared, submitting
 from hetctl.output import emit, say
 from hetctl.selectors import JOB, MOST, listed, selected, split
-from hetctl.units import parse_duration
+from hetctl.units import parse_duration, readable_bytes
 from hetctl.views.jobs import unfinished_work
 from hetctl.waiting import Manner, ranges, wait_for
 from libtask.client.client import Selection
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from libtask.client.client import Client
-    from libtask.messages import TaskInfo
+    from libtask.messages import ParkedTask, TaskInfo
 
 
 # ------------------------------------------------------------ cancel, hold, release, snapshot
@@ -63,16 +64,61 @@ def cancel_command(
     is_flag=True,
     help="Also end commands that cannot save their state, and restart them later.",
 )
+@click.option(
+    "--park",
+    is_flag=True,
+    help="Also write a snapshot of each, wait for it and print its path.",
+)
 @shared
 def hold_command(
-    *, selectors: tuple[str, ...], requeue: bool, socket: Path | None, as_json: bool
+    *,
+    selectors: tuple[str, ...],
+    requeue: bool,
+    park: bool,
+    socket: Path | None,
+    as_json: bool,
 ) -> None:
     """Keep tasks from starting; running ones stop at their next checkpoint.
 
     A command that cannot save its state is stopped (SIGSTOP) where it runs and keeps
     its slot; with --requeue it is ended, and restarts from the beginning on release.
+    With --park the progress of each task is on disk when hetctl returns; commands are
+    refused, and a task that cannot be saved is held and reported (exit status 1).
     """
-    _control("hold", selectors, socket, as_json=as_json, requeue=requeue)
+    if requeue and park:
+        raise click.UsageError("--park and --requeue exclude each other")
+    if park:
+        _park(selectors, socket, as_json=as_json)
+    else:
+        _control("hold", selectors, socket, as_json=as_json, requeue=requeue)
+
+
+def _park(selectors: tuple[str, ...], socket: Path | None, *, as_json: bool) -> None:
+    """Hold tasks with their progress on disk, and print where it is."""
+    with connect(socket) as client:
+        parked = client.park(*selected(client, selectors, live=True))
+    if as_json:
+        held = [each.id for each in parked if not each.error]
+        each_one = [msgspec.structs.asdict(each) for each in parked]
+        document = {"format": "hetctl/control-1", "verb": "hold", "ids": held}
+        emit({**document, "parked": each_one})
+    else:
+        for each in parked:
+            _say_parked(each)
+        if not parked:
+            say("no tasks", err=True)
+    if any(each.error for each in parked):
+        raise click.exceptions.Exit(1)
+
+
+def _say_parked(each: ParkedTask) -> None:
+    if each.error:
+        say(f"task {each.id}: nothing was saved: {each.error}", err=True)
+    elif each.path:
+        size = readable_bytes(each.size_bytes)
+        say(f"task {each.id} held at {each.progress:.1%}, {size} in {each.path}")
+    else:
+        say(f"task {each.id} held; it has not begun")
 
 
 @click.command("release")

@@ -307,6 +307,7 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("migrations", str(info.migrations)),
         ("energy", _energy_text(info)),
         ("snapshot", _snapshot_text(info)),
+        ("lease", _lease_text(info)),
         *(program_facts(info) or [("params", _json_text(info.params))]),
         ("exit code", None if info.exit_code is None else str(info.exit_code)),
         ("waits", beginning(info)),
@@ -321,6 +322,19 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
 def _trace_text(info: TaskInfo) -> str:
     """Return the traceback of a failed task."""
     return "\n".join(visible(line) for line in info.trace.rstrip().splitlines())
+
+
+def _lease_text(info: TaskInfo) -> str | None:
+    """Describe the lease of the task's submitter; None: it has none."""
+    if not info.lease_s:
+        return None
+    name = f"{info.lease!r}, " if info.lease else ""
+    period = f"{name}{info.lease_s:g} s"
+    if info.fenced:
+        return f"{period}: over, so the task is held until it is renewed"
+    if info.lease_left_s is None:
+        return period
+    return f"{period}: held in {info.lease_left_s:.1f} s unless it is renewed"
 
 
 def _snapshot_text(info: TaskInfo) -> str | None:

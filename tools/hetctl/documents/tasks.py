@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 
@@ -54,6 +54,18 @@ class SegmentPart(TypedDict):
             "busy time, no energy"
         ),
     ]
+
+
+class LeasePart(TypedDict):
+    """The lease of a task's submitter."""
+
+    name: str
+    period_s: Seconds
+    left_s: Annotated[
+        Seconds | None,
+        Meta(description="until it is held unless renewed; null in listings"),
+    ]
+    fenced: Annotated[bool, Meta(description="held because the lease is over")]
 
 
 class LastOutputPart(TypedDict):
@@ -211,6 +223,7 @@ class Task(TypedDict):
         Id | None, Meta(description="the first task of its submission")
     ]
     requeued: Annotated[Id | None, Meta(description="the task that it repeats")]
+    lease: LeasePart | None
     part_of: Annotated[
         Id | None, Meta(description="the task whose last strips it does, as a part")
     ]
@@ -276,12 +289,27 @@ class BatchCheck(TypedDict):
     ]
 
 
+class ParkedPart(TypedDict):
+    """A task that was held with its progress on disk."""
+
+    id: Id
+    path: Annotated[
+        str, Meta(description="the snapshot; empty: not begun, or see `error`")
+    ]
+    progress: Share
+    size_bytes: Count
+    error: Annotated[str, Meta(description="why nothing was saved; empty: it was")]
+
+
 class Control(TypedDict):
     """Tasks changed by `cancel`, `hold`, `release` or `snapshot`, without ended ones."""
 
     format: Literal["hetctl/control-1"]
     verb: Literal["cancel", "hold", "release", "snapshot"]
     ids: list[Id]
+    parked: NotRequired[
+        Annotated[list[ParkedPart], Meta(description="with `hold --park`")]
+    ]
 
 
 class Requeued(TypedDict):
