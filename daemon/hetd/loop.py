@@ -88,11 +88,12 @@ class Loop:
         began = self._now()
         self._receive(began)
         self._tick(began)
-        if self.requests:
+        pending = len(self.requests)
+        if pending:
             self.requests.carry_on()
         if self._runtime.pool.assigned:
             self._runtime.watch_assigned()
-        self.publication.turn(may_hold=not self.requests)
+        self.publication.turn(may_hold=not pending)
 
     def _tick(self, began: int) -> None:
         """Do the work that is due; in the next turn, if messages took long in this one.

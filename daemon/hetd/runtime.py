@@ -24,15 +24,15 @@ from hetd.tasks.parts import keep_piece, open_part
 from hetd.tasks.recovery import (
     COMMAND,
     pending_requests,
-    repeats,
     running_s,
     submission,
 )
 from hetsched import actions as a
 from hetsched import events as e
 from hetsched.ids import TaskId
+from hetsched.policy import is_foreign
 from hetsched.system import SECOND
-from hetsched.tasks import State
+from hetsched.tasks import State, TaskRecord
 from libtask import messages as m
 from libtask.errors import BugError
 from libtask.messages import ENDED
@@ -53,11 +53,13 @@ if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
     from hetsched.policy import Policy
     from hetsched.scheduler import Scheduler
-    from hetsched.tasks import TaskRecord, TaskRuntime
+    from hetsched.tasks import TaskRuntime
 
 
 log = logging.getLogger("hetd")
 
+UNCHANGING = frozenset({e.TaskReady, e.TaskSubmitted})
+"""Types of events after which a page need not be written: of a new task, it is to be anyway."""
 NONE_ENDED: dict[int, EndedTask] = {}
 """No ended task is known; never changed."""
 INDEPENDENT = Settled()
@@ -66,6 +68,7 @@ GONE_ON = Settled(notok_met=True)
 """Dependencies of a task that did not wait for them any more when the daemon stopped."""
 TIMED_OUT = 124
 """Exit status of a command that is ended at its time limit, as with timeout(1)."""
+UNKNOWN_DUE: tuple[int | None, int | None, int | None] = (-1, -1, -1)
 TIME_LOOK_S = 30
 """Seconds between two looks for jumps of the time of day while a task waits for an instant."""
 FALLBACK = "finish-time"
@@ -109,6 +112,10 @@ class Runtime:
         self._history = HistoryNotes(scheduler.system, journal)
         self._pending: deque[Sequence[Event]] = deque()
         self._steps = StepDetector(self.clock)
+        self._due = UNKNOWN_DUE
+        """Instants of the next trial, train and beginning for which timers are set."""
+        self._policy_may_fail = is_foreign(scheduler.policy)
+        self._last_described: Described | None = None
 
     def configure(self, config: Config) -> None:
         """Apply another configuration, except for settings that need a restart."""
@@ -127,10 +134,12 @@ class Runtime:
             # Read before any order leaves: no worker may begin before its record says.
             at = self.clock.wall()
             now = self._pending.popleft()
-            self._history.record_resource_events(now, at)
+            self._keep(now, at)
             self._do_all(self._decide(now), at)
-            self._replace_failed_policy(at)
-        self.watch_assigned()
+            if self._policy_may_fail:
+                self._replace_failed_policy(at)
+        if self.pool.assigned:
+            self.watchdog.watch_assigned()
         self._set_timers()
 
     def watch_assigned(self) -> None:
@@ -145,31 +154,24 @@ class Runtime:
 
     def change_policy(self, policy: Policy) -> None:
         """Change the policy."""
+        self._policy_may_fail = is_foreign(policy)
         at = self.clock.wall()
         self._do_all(self.scheduler.change_policy(policy, self.clock.now()), at)
-        self._replace_failed_policy(at)
+        if self._policy_may_fail:
+            self._replace_failed_policy(at)
         self.dispatch()
 
     def _replace_failed_policy(self, at: float) -> None:
         """Let the fallback decide if the policy of another package raised an error."""
         fault, actions = self.scheduler.replace_failed_policy(self.clock.now())
         if fault:
+            self._policy_may_fail = False
             text = f"policy failed: {fault}; {FALLBACK} decides until another is set"
             log.error("%s", text)
             self.journal.record_note(at, "policy-failed", None, text)
             self._do_all(actions, at)
 
-    def _do_all(self, actions: Sequence[Action], at: float) -> None:
-        gathers = self.pool.gather()
-        try:
-            for action in actions:
-                self._do(action, at)
-        finally:
-            if gathers:
-                self.pool.flush()
-
     def _decide(self, events: Sequence[Event]) -> list[Action]:
-        self._keep(events)
         now = self.clock.now()
         if len(events) == 1:
             actions = self.scheduler.handle(events[0], now)
@@ -179,16 +181,21 @@ class Runtime:
         self.counters.deciding_ns += self.clock.now() - now
         return actions
 
-    def _keep(self, events: Sequence[Event]) -> None:
+    def _keep(self, events: Sequence[Event], at: float) -> None:
         """Write the pages of the tasks that events concern with the next commit.
 
         What the scheduler keeps of a task, such as a pending cancellation, may change
-        without a `Record`.
+        without a `Record`. Events of resources are noted.
         """
+        journal = self.journal
         for event in events:
-            page = self.journal.live.get(getattr(event, "task", 0))
-            if page is not None and not isinstance(event, e.TaskReady):
-                self.journal.save(page)
+            if type(event) in UNCHANGING:
+                continue
+            page = journal.live.get(getattr(event, "task", 0))
+            if page is not None:
+                journal.save(page)
+            else:
+                self._history.record_resource_event(event, at)
 
     def restore(self) -> None:
         """Load the settings of operators and the unfinished tasks."""
@@ -216,8 +223,8 @@ class Runtime:
         ]
         self._take_up(tasks, ends)
         for page in pages:
-            if page.state == "running":
-                self._await_time_limit(TaskId(page.id))
+            if page.state == "running" and page.spec.time_limit_s is not None:
+                self._await_time_limit(page, page.spec.time_limit_s)
         self.journal.drop_unchanged(before)
         # Ends propagate to dependent tasks: all must be restored by then.
         for wish in again:
@@ -234,8 +241,7 @@ class Runtime:
         actions = self.scheduler.restore(tasks, self.clock.now())
         for task, page in self.journal.live.items():
             page.runtime = self.scheduler.system.tasks[TaskId(task)]
-        for action in actions:
-            self._do(action, at)
+        self._do_all(actions, at)
         # at once: no task may start on a resource that it would have to leave
         self.dispatch(
             *self.watchdog.health.take_out_unusable(self._devices.values()),
@@ -265,25 +271,47 @@ class Runtime:
             ended: tasks that they depend on and that are known to have ended.
 
         """
-        if any(page.spec.begin is not None for page in pages):
-            self.dispatch_any(self._time_steps())  # these begins are converted after it
-        settled = {
-            page.id: settle(page.spec, self.journal, ended)
-            for page in pages
-            if m.dependencies(page.spec)
-        }
         submitted: list[e.TaskSubmitted] = []
-        before: TaskPage | None = None
+        settled: dict[int, Settled] = {}
         for page in pages:
-            if before is not None and repeats(page, before):
-                event = msgspec.structs.replace(submitted[-1], task=TaskId(page.id))
+            known = self._last_described
+            if known is not None and known.fits(page, self._config.value):
+                event = msgspec.structs.replace(known.event, task=TaskId(page.id))
             else:
-                judged = settled.get(page.id, INDEPENDENT)
-                event = self.submission(page, notok_met=judged.notok_met)
-                self._watch_overrun(page, event)
+                event = self._describe(page, ended, settled)
             submitted.append(event)
-            before = page
-        self.dispatch(*submitted, *_left_over(settled))
+        ended_at_once = _left_over(settled) if settled else ()
+        self.dispatch(*submitted, *ended_at_once)
+
+    def _describe(
+        self,
+        page: TaskPage,
+        ended: Mapping[int, EndedTask],
+        settled: dict[int, Settled],
+    ) -> e.TaskSubmitted:
+        """Describe a new task; keep the description for tasks like it.
+
+        Args:
+            page: the task.
+            ended: tasks that it depends on and that are known to have ended.
+            settled: gets the consequence of those.
+
+        """
+        spec = page.spec
+        if spec.begin is not None:
+            self.dispatch_any(self._time_steps())  # the begin is converted after it
+        judged = INDEPENDENT
+        depends = bool(m.dependencies(spec))
+        if depends:
+            judged = settled[page.id] = settle(spec, self.journal, ended)
+        event = self.submission(page, notok_met=judged.notok_met)
+        self._watch_overrun(page, event)
+        timed = spec.deadline_s is not None or spec.begin is not None
+        if not (timed or depends or page.holder):
+            self._last_described = Described(
+                spec, page.owner, self._config.value, event
+            )
+        return event
 
     def amend_all(self, pages: Sequence[TaskPage]) -> None:
         """Apply changed priorities and deadlines of tasks."""
@@ -321,23 +349,39 @@ class Runtime:
         now = self.clock.now()
         for action in self._timers.due(now):
             self.dispatch_any(action(now))
-        for events in self.watchdog.look(now):
-            self.dispatch_any(events)
+        if now >= self.watchdog.next_look:
+            for events in self.watchdog.look(now):
+                self.dispatch_any(events)
 
     def _set_timers(self) -> None:
         """Call the scheduler when the next trial, train or beginning is due."""
-        scheduler, timers = self.scheduler, self._timers
-        timers.set("trial", scheduler.next_trial(), lambda _now: [e.TrialDue()])
-        timers.set("recall", scheduler.next_recall(), lambda _now: [e.TrainOverdue()])
-        due = scheduler.next_beginning()
-        timers.set("begin", due, lambda _now: [e.BeginningDue()])
-        if due is not None and not timers.has("time of day"):
+        scheduler = self.scheduler
+        trial, train = scheduler.next_trial(), scheduler.next_recall()
+        beginning = scheduler.next_beginning()
+        if (trial, train, beginning) == self._due:
+            return
+        self._due = trial, train, beginning
+        timers = self._timers
+        timers.set("trial", trial, partial(self._come, e.TrialDue()))
+        timers.set("recall", train, partial(self._come, e.TrainOverdue()))
+        timers.set("begin", beginning, partial(self._come, e.BeginningDue()))
+        self._await_time_steps()
+
+    def _come(self, event: Event, _now: Nanoseconds) -> Sequence[Event]:
+        """Return the event of a timer that has fired; the timers are set again after it."""
+        self._due = UNKNOWN_DUE
+        return [event]
+
+    def _await_time_steps(self) -> None:
+        """Look for a jump of the time of day later, if a task waits for an instant."""
+        waits = self.scheduler.next_beginning() is not None
+        if waits and not self._timers.has("time of day"):
             look = self.clock.now() + TIME_LOOK_S * SECOND
-            timers.set("time of day", look, self._look_at_time)
+            self._timers.set("time of day", look, self._look_at_time)
 
     def _look_at_time(self, _now: Nanoseconds) -> Sequence[Event]:
         """Look for a jump of the time of day, and again later."""
-        self._set_timers()
+        self._await_time_steps()
         return self._time_steps()
 
     def _time_steps(self) -> Sequence[Event]:
@@ -356,13 +400,9 @@ class Runtime:
         after = f"{page.spec.deadline_s:g} s after submission"
         return [e.TaskCancelled(task, f"stopped at its deadline, {after}")]
 
-    def _await_time_limit(self, task: TaskId) -> None:
-        """Schedule the end of a task that starts to run, if it has a time limit."""
-        page = self.journal.live[task]
-        limit = page.spec.time_limit_s
-        if limit is None:
-            return
-        record = self.scheduler.system.tasks.get(task)
+    def _await_time_limit(self, page: TaskPage, limit: float) -> None:
+        """Schedule the end of a task that starts to run and has a time limit, in seconds."""
+        record = self.scheduler.system.tasks.get(TaskId(page.id))
         if record is not None:
             left = max(limit - running_s(page, self.clock.wall()), 0.0)
             due = self.clock.now() + int(left * SECOND)
@@ -384,16 +424,44 @@ class Runtime:
 
     # ------------------------------------------------------------ actions
 
-    def _do(self, action: Action, at: float) -> None:
+    def _do_all(self, actions: Sequence[Action], at: float) -> None:
+        """Carry actions out in order; commands to the same worker are sent together."""
+        gathers = self.pool.gather()
+        try:
+            for action in actions:
+                match action:
+                    case a.Record():
+                        self._record(action, at)
+                    case a.Run() | a.Begin():
+                        self._begin(action)
+                    case _:
+                        self._do(action, at)
+        finally:
+            if gathers:
+                self.pool.flush()
+
+    def _do(
+        self,
+        action: a.Stage
+        | a.Preempt
+        | a.Abort
+        | a.Recall
+        | a.Suspend
+        | a.Split
+        | a.SetTimer
+        | a.KeepCircuit,
+        at: float,
+    ) -> None:
+        """Carry out an action of a kind that not every task needs."""
         match action:
-            case a.Record():
-                self._record(action, at)
-            case a.Run() | a.Begin() | a.Stage():
-                self._order(action)
+            case a.Stage():
+                self._commands.stage(action)
             case a.Preempt() | a.Abort() | a.Recall():
                 self._stop(action, at)
-            case a.Suspend() | a.Split():
-                self._ask(action)
+            case a.Suspend():
+                self._commands.suspend(action)
+            case a.Split():
+                self._commands.split(action)
             case a.SetTimer():
                 self._timers.set("wake", action.at, lambda _now: [e.TimerFired()])
             case a.KeepCircuit():
@@ -403,23 +471,36 @@ class Runtime:
 
     def _record(self, action: a.Record, at: float) -> None:
         """Enter a change of state in the task's page."""
-        page = self.journal.live[action.task]
+        journal = self.journal
+        page = journal.live[action.task]
         if action.event == "retried" or action.state is State.FAILED:
             # before the energy of the segment is charged
-            self.journal.end_by_error(page, action.reason, at)
+            journal.end_by_error(page, action.reason, at)
         self._metering.note(action, page, self.scheduler.system.now)
         self.counters.records[action.event] += 1
-        record = self.scheduler.record(action.task)
-        if record is None:
-            raise BugError(f"task {action.task} is recorded, and not known")
-        page.runtime = record
+        record = page.runtime
+        if not isinstance(record, TaskRecord):  # its first change since the start
+            record = self._record_of(action.task)
+            page.runtime = record
         if record.not_before or page.begins is not None:
             self._note_beginning(page, record, at)
-        self.journal.record(action, at, record.rule)
-        if action.state is State.COMPLETED:
+        journal.record(action, at, record.rule)
+        if action.state in ENDED:
+            self._finish(page, action.state)
+
+    def _record_of(self, task: TaskId) -> TaskRecord:
+        record = self.scheduler.record(task)
+        if record is None:
+            raise BugError(f"task {task} is recorded, and not known")
+        return record
+
+    def _finish(self, page: TaskPage, state: State) -> None:
+        """Do what follows from the end of a task that is a part, or has to stop in time."""
+        spec = page.spec
+        if spec.part is not None and state is State.COMPLETED:
             keep_piece(self.journal, page)
-        if page.spec.overrun == "stop" and action.state in ENDED:
-            self._timers.remove(_overrun(action.task))
+        if spec.overrun == "stop":
+            self._timers.remove(_overrun(page.id))
 
     def _note_beginning(self, page: TaskPage, record: TaskRecord, at: float) -> None:
         """Enter when a task may begin, in seconds since the epoch, if it waits for that."""
@@ -427,13 +508,6 @@ class Runtime:
         if record in self.scheduler.system.beginnings:
             left = record.not_before - self.scheduler.system.now
             page.begins = at + left / SECOND
-
-    def _ask(self, action: a.Suspend | a.Split) -> None:
-        """Pass a wish to the worker of a running task."""
-        if isinstance(action, a.Split):
-            self._commands.split(action)
-        else:
-            self._commands.suspend(action)
 
     def _recall(self, action: a.Recall) -> None:
         """Recall a task that waits behind others; at once if it has no worker."""
@@ -443,18 +517,17 @@ class Runtime:
         self.pool.release(action.task)
         self._pending.append([e.TaskAborted(action.task, action.epoch)])
 
-    def _order(self, action: a.Run | a.Begin | a.Stage) -> None:
-        """Pass a task to a worker, or watch one that has started there."""
-        if isinstance(action, a.Stage):
-            self._commands.stage(action)
-            return
+    def _begin(self, action: a.Run | a.Begin) -> None:
+        """Order a worker to run a task, or watch one that has begun there behind others."""
         if isinstance(action, a.Begin):
             self.watchdog.runs(action.task)
         else:
             self._commands.run(action)
             if action.after is not None:
                 return
-        self._await_time_limit(action.task)
+        page = self.journal.live[action.task]
+        if page.spec.time_limit_s is not None:
+            self._await_time_limit(page, page.spec.time_limit_s)
 
     def _stop(self, action: a.Preempt | a.Abort | a.Recall, at: float) -> None:
         if isinstance(action, a.Recall):
@@ -518,6 +591,30 @@ def _is_possible(record: TaskRecord, page: TaskPage, given: m.StripsGiven) -> bo
 def _overrun(task: int) -> str:
     """Name the timer that stops a task at its deadline."""
     return f"overrun of {task}"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A description of a task for the scheduler, and the tasks that it is right for.
+
+    Attributes:
+        spec: what their owner specified; `config`: the configuration at that time.
+
+    """
+
+    spec: m.TaskSpec
+    owner: int
+    config: Config
+    event: e.TaskSubmitted
+
+    def fits(self, page: TaskPage, config: Config) -> bool:
+        """Whether a task differs from the described one in its id alone."""
+        return (
+            page.spec is self.spec
+            and page.owner == self.owner
+            and config is self.config
+            and page.holder is None
+        )
 
 
 @dataclass(slots=True)

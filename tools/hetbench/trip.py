@@ -38,7 +38,7 @@ PACKAGES = ("hetd", "hetsched", "libtask")
 DAEMON, WORKER = "hetd", "worker and launcher"
 MILESTONES = {
     "SubmitRequests.submit",
-    "WorkerReports._take_ends",
+    "WorkerReports._on_ends",
     "Publication._send_durable",
 }
 """Functions that hetd calls in each complete trip."""

@@ -143,12 +143,12 @@ class _Account:
 
     def _divide(self, drawn: float, seconds: float, *, alone: bool) -> None:
         measured = self.meter is not None
-        weights = {
-            task: self._weight(share, seconds) for task, share in self.running.items()
-        }
-        whole = sum(weights.values())
-        for task, share in self.running.items():
-            part = weights[task] / whole if whole > 0 else 1 / len(weights)
+        weights = [1.0]  # of a task alone
+        if len(self.running) > 1:
+            weights = [self._weight(each, seconds) for each in self.running.values()]
+        whole = sum(weights)
+        for share, weight in zip(self.running.values(), weights, strict=True):
+            part = weight / whole if whole > 0 else 1 / len(weights)
             share.joules += drawn * part
             if alone:
                 idle = drawn if measured else self.resource.idle_watts * seconds
@@ -191,22 +191,19 @@ class EnergyBook:
             each.name: _Account(each, meters.get(each.name), now, lost)
             for each in resources
         }
-        self._places: dict[int, _Account] = {}
+        self.charged: dict[int, _Account] = {}
+        """Tasks that are charged at present, by id."""
 
     def begin(self, task: int, resource: str, now: Nanoseconds) -> None:
         """Charge a task from now on."""
         account = self._accounts[resource]
         account.settle(now)
         account.running[task] = _Share()
-        self._places[task] = account
-
-    def charges(self, task: int) -> bool:
-        """Return whether a task is charged at present."""
-        return task in self._places
+        self.charged[task] = account
 
     def used(self, task: int, cpu_seconds: float) -> None:
         """Add processor seconds that a running task used in strips since the last report."""
-        account = self._places.get(task)
+        account = self.charged.get(task)
         if account is not None:
             share = account.running[task]
             account.prove(share)
@@ -215,10 +212,12 @@ class EnergyBook:
 
     def used_in_all(self, task: int, cpu_seconds: float) -> None:
         """Set the processor seconds of the whole segment."""
-        account = self._places.get(task)
+        account = self.charged.get(task)
         if account is not None:
-            known = account.running[task].used_in_all
-            self.used(task, max(0.0, cpu_seconds - known))
+            share = account.running[task]
+            share.used += max(0.0, cpu_seconds - share.used_in_all)
+            share.used_in_all = max(cpu_seconds, share.used_in_all)
+            account.prove(share)
 
     def end(
         self, task: int, now: Nanoseconds, *, failed: bool = False
@@ -231,7 +230,7 @@ class EnergyBook:
             failed: whether it was a failed attempt, which is not charged.
 
         """
-        account = self._places.pop(task, None)
+        account = self.charged.pop(task, None)
         if account is None:
             return None
         account.settle(now)

@@ -42,6 +42,8 @@ class Metering:
         now = timers.clock.now()
         self._names = [resource.name for resource in resources]
         self._book = EnergyBook(resources, meters, now, _tell_lost)
+        self.used = self._book.used
+        self.used_in_all = self._book.used_in_all
         self._timers = timers
         timers.at(now + LONGEST, self._read)
 
@@ -50,16 +52,8 @@ class Metering:
         if record.state is State.RUNNING:
             if record.event in ("dispatched", "restored", "found"):
                 self._book.begin(record.task, record.resource or "", now)
-        elif self._book.charges(record.task):
+        elif record.task in self._book.charged:
             self._end(page, now)
-
-    def used(self, task: int, cpu_seconds: float) -> None:
-        """Add the processor seconds of strips that a worker reports."""
-        self._book.used(task, cpu_seconds)
-
-    def used_in_all(self, task: int, cpu_seconds: float) -> None:
-        """Set the processor seconds of a segment that has ended."""
-        self._book.used_in_all(task, cpu_seconds)
 
     def describe(self, device: DeviceInfo, now: Nanoseconds) -> DeviceInfo:
         """Add the energy of a resource since the start to its description."""

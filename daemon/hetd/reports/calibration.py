@@ -110,18 +110,21 @@ class Calibration:
     def finished(self, page: TaskPage, message: m.Finished) -> None:
         """Record the last segment of a task, before the scheduler forgets it."""
         found = self._running(page)
-        whole = len(counted(page.segments)) == 1 and not page.spec.parallel
-        share = _share(page, message, whole=whole)
-        if found is None or not share:
+        if found is None:
             return
         record, resource = found
+        short = message.seconds < WORTH_LEARNING_S
+        if short and self._is_well_known(record, resource):
+            return
+        whole = len(counted(page.segments)) == 1 and not page.spec.parallel
+        share = _share(page, message, whole=whole)
+        if not share:
+            return
         part = 1.0 if whole else self._part(record, 1.0, share)
         if not part:
             return
         computing = message.seconds / part
-        if message.seconds < WORTH_LEARNING_S and self._expected(
-            record, resource, computing
-        ):
+        if short and self._expected(record, resource, computing):
             return
         slowdown = self._slowdown_of(record, resource)
         setup = max(
@@ -134,16 +137,19 @@ class Calibration:
             changed = self._runs.finished(message, kind, slowdown, whole=whole)
         self._observe(record, resource, computing / slowdown, setup, replace=changed)
 
+    def _is_well_known(self, record: TaskRecord, resource: Resource) -> bool:
+        """Return whether there are enough of short segments, and this one is no sample."""
+        if _is_sampled(record.id):
+            return False
+        return self._estimates.count(record.row, resource) > WELL_KNOWN
+
     def _expected(
         self, record: TaskRecord, resource: Resource, computing: float
     ) -> bool:
-        """Return whether a short segment adds no information."""
+        """Return whether a short segment takes about as long as others before it."""
         estimates = self._estimates
-        count = estimates.count(record.row, resource)
-        if count < SURE:
+        if estimates.count(record.row, resource) < SURE:
             return False
-        if count > WELL_KNOWN and not _is_sampled(record.id):
-            return True
         known = estimates.seconds(record.row, resource)
         return known / SURPRISE < computing < known * SURPRISE
 

@@ -19,7 +19,7 @@ from hetsched.tasks import State
 from libtask import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hetd.devices.node_devices import NodeDevices
     from hetd.reports.calibration import Calibration
@@ -80,7 +80,6 @@ class WorkerReports:
             m.Progress: self._on_progress,
             m.StripsGiven: self._runtime.give_strips,
             m.Yielded: self._on_yielded,
-            m.Finished: self._on_finished,
             m.Failed: self._on_failed,
             m.SnapshotTaken: self.snapshots.taken,
             m.Resumed: self.snapshots.resumed,
@@ -384,12 +383,29 @@ class WorkerReports:
 
     def report(self, peer: Peer, message: Report) -> None:
         """Take a worker's report of the task that it holds."""
-        if isinstance(message, m.Aborted):
-            self._on_aborted(peer, message)
-            return
-        if isinstance(message, m.Reports):
-            self._on_reports(peer, message)
-            return
+        match message:
+            case m.Finished():
+                self._on_ends(peer, (message,))
+            case m.Reports():
+                self._on_ends(peer, message.reports)
+            case m.Aborted():
+                self._on_aborted(peer, message)
+            case _:
+                self._on_report(peer, message)
+
+    def _on_report(
+        self,
+        peer: Peer,
+        message: m.Ready
+        | m.Progress
+        | m.StripsGiven
+        | m.Yielded
+        | m.Failed
+        | m.SnapshotTaken
+        | m.Resumed
+        | m.Parked,
+    ) -> None:
+        """Take a report of the task that a worker runs or has loaded."""
         page = self._journal.live.get(message.task)
         binding = self._pool.held_at(message.task, peer.route)
         if page is None or binding is None or binding.epoch != message.epoch:
@@ -436,7 +452,7 @@ class WorkerReports:
         if binding is not None and binding.epoch == message.epoch:
             if page is not None and message.strips:
                 self._note_begun(page)
-                self._close_segment(page, message, None)
+                self._close_segment(page, message, None, self._wall())
             self._pool.release(message.task)
             self._runtime.dispatch(e.TaskAborted(TaskId(message.task), message.epoch))
         else:
@@ -489,68 +505,60 @@ class WorkerReports:
         page.checkpoint = message.checkpoint
         page.checkpoint_at = self._wall()
         page.at_risk = message.at_risk
-        self._close_segment(page, message, message.last_strip or None)
+        self._close_segment(page, message, message.last_strip or None, self._wall())
         task = TaskId(page.id)
         reached = self._learner.work_done(page, page.progress)
         self._runtime.dispatch(e.TaskYielded(task, message.epoch, reached))
 
-    def _on_finished(self, page: TaskPage, message: m.Finished) -> None:
-        self._take_ends([(page, message)])
-
-    def _on_reports(self, peer: Peer, message: m.Reports) -> None:
-        """Take in the ends of several tasks as of one instant."""
+    def _on_ends(self, peer: Peer, reports: Sequence[m.Finished]) -> None:
+        """Take in how tasks ended, one after the other, as of one instant."""
+        journal, pool, now = self._journal, self._pool, self._wall()
+        events: list[e.Event] = []
         held: list[Binding] = []
-        self._take_ends(self._held_ones(peer, message, held))
-        for binding in held:
-            self._demand_worker(binding)
-
-    def _held_ones(
-        self, peer: Peer, message: m.Reports, held: list[Binding]
-    ) -> Iterator[tuple[TaskPage, m.Finished]]:
-        """Find the tasks that end by this, and those that the worker holds.
-
-        Args:
-            peer: the worker.
-            message: its reports.
-            held: gets the bindings of the tasks, each before the task is yielded.
-
-        """
-        for report in message.reports:
-            page = self._journal.live.get(report.task)
-            binding = self._pool.held_at(report.task, peer.route)
+        ends: list[tuple[TaskPage, float]] = []
+        for report in reports:
+            page = journal.live.get(report.task)
+            binding = pool.held_at(report.task, peer.route)
             if page is None or binding is None or binding.epoch != report.epoch:
                 continue
             binding.registered_again = False
             held.append(binding)
-            yield page, report
-
-    def _take_ends(self, ends: Iterable[tuple[TaskPage, m.Finished]]) -> None:
-        """Take in how tasks ended, one after the other."""
-        events: list[e.Event] = []
-        done: list[tuple[TaskPage, float]] = []
-        for page, message in ends:
-            self._begin_late(page, done[-1][1] if done else self._wall())
-            page.result = message.result
-            page.exit_code = message.exit_code
-            page.warnings = message.warnings
-            if page.trace:  # of an earlier try; the segment of that try keeps its error
-                page.trace, page.last_output = "", None
-            done.append((page, self._close_segment(page, message, None)))
-            self._learner.finished(page, message)
-            self._pool.release(page.id)
-            events.append(e.TaskFinished(TaskId(page.id), message.epoch))
+            before = ends[-1][1] if ends else now
+            ends.append((page, self._take_end(page, report, before, now)))
+            events.append(e.TaskFinished(binding.task, report.epoch))
         if not events:
             return
         self._runtime.dispatch(*events)
-        for page, ended in done:
+        for page, ended in ends:
             if page.finished is not None:  # perhaps while no daemon was there
                 page.finished = ended
+        for binding in held:
+            if binding.task in self._system.tasks:
+                self._demand_worker(binding)
 
-    def _begin_late(self, page: TaskPage, at: float) -> None:
-        """Enter the beginning of a task that ran behind others, as the one before ended."""
+    def _take_end(
+        self, page: TaskPage, message: m.Finished, before: float, now: float
+    ) -> float:
+        """Enter the end of a task, which has no worker any more; return when it was.
+
+        Args:
+            page: the task; `message`: how it ended.
+            before: when the task before it ended, behind which it may have waited.
+            now: the present time of day.
+
+        """
         record = self._system.tasks.get(TaskId(page.id))
         if record is not None and record.not_started:
-            self._journal.begin_segment(page, at, record.rule)
+            self._journal.begin_segment(page, before, record.rule)
+        page.result = message.result
+        page.exit_code = message.exit_code
+        page.warnings = message.warnings
+        if page.trace:  # of an earlier try; the segment of that try keeps its error
+            page.trace, page.last_output = "", None
+        ended = self._close_segment(page, message, None, now)
+        self._learner.finished(page, message)
+        self._pool.release(page.id)
+        return ended
 
     def _note_begun(self, page: TaskPage) -> None:
         """Report the start of a task that the scheduler expects behind others.
@@ -564,7 +572,7 @@ class WorkerReports:
     def _on_failed(self, page: TaskPage, message: m.Failed) -> None:
         self._journal.close_segment(
             page,
-            self._ended(page, message.ended),
+            _ended(page, message.ended, self._wall()),
             error=message.error,
             strips=message.strips,
             seconds=message.seconds,
@@ -602,13 +610,18 @@ class WorkerReports:
     # ------------------------------------------------------------ steps
 
     def _close_segment(
-        self, page: TaskPage, message: m.SegmentTotals, last_strip: float | None
+        self,
+        page: TaskPage,
+        message: m.SegmentTotals,
+        last_strip: float | None,
+        now: float,
     ) -> float:
         """Close it with what the worker says of it; return when it ended."""
         self._metering.used_in_all(page.id, message.cpu_seconds)
-        if message.strips and page.resource is not None:
-            self._devices.health.worked(page.resource)
-        ended = self._ended(page, message.ended)
+        resource = page.runtime.resource
+        if message.strips and resource is not None:
+            self._devices.health.worked(resource)
+        ended = _ended(page, message.ended, now)
         self._journal.close_segment(
             page,
             ended,
@@ -624,12 +637,12 @@ class WorkerReports:
         )
         return ended
 
-    def _ended(self, page: TaskPage, told: float) -> float:
-        """Return when a segment ended: as reported, within the possible range."""
-        began = page.segments[-1].start if page.segments else page.submitted
-        now = self._wall()
-        # the time of day may have been put back since it began
-        return max(began, min(now, told)) if told else max(began, now)
+
+def _ended(page: TaskPage, told: float, now: float) -> float:
+    """Return when a segment ended: as reported, within the possible range."""
+    began = page.segments[-1].start if page.segments else page.submitted
+    # the time of day may have been put back since it began
+    return max(began, min(now, told)) if told else max(began, now)
 
 
 def _is_of(record: TaskRecord, last: m.LastOutput) -> bool:

@@ -86,19 +86,31 @@ class Service:
         """
         try:
             if isinstance(request, m.Change):
-                self._require_running()
-                known = self._idempotency.recall(peer.uid, request)
-                if known is not None:
-                    return known
-                self._require_space(request)
+                return self._change(peer, request)
             made: m.Request | Steps = self._handlers[type(request)](peer, request)
             if isinstance(made, Generator):
                 return self._carry_on(peer, request, made)
-            self._remember(peer, request, made)
         except BugError:
             raise  # the loop checks that the state is consistent
         except HetError as error:
             return m.Error(request.request, error.code, str(error))
+        return made
+
+    def _change(self, peer: Peer, request: m.Change) -> m.Request | Steps:
+        """Make a change, unless it was made before; store the answer for repetitions."""
+        if self._lifecycle.draining:
+            raise DaemonUnreachableError(
+                "hetd is stopping; retry when it has restarted"
+            )
+        known = self._idempotency.recall(peer.uid, request)
+        if known is not None:
+            return known
+        if self._store.shortage is not None:
+            self._require_space(request)
+        made: m.Request | Steps = self._handlers[type(request)](peer, request)
+        if isinstance(made, Generator):
+            return self._carry_on(peer, request, made)
+        self._idempotency.remember(peer.uid, request, made)
         return made
 
     def _carry_on(self, peer: Peer, request: m.Request, work: Steps) -> Steps:
@@ -113,23 +125,14 @@ class Service:
             return m.Error(request.request, error.code, str(error))
         return reply
 
-    def _require_running(self) -> None:
-        if self._lifecycle.draining:
-            raise DaemonUnreachableError(
-                "hetd is stopping; retry when it has restarted"
-            )
-
-    def _require_space(self, request: m.Change) -> None:
-        if (
-            isinstance(request, (m.Submit, m.Requeue))
-            and self._store.shortage is not None
-        ):
-            raise StoreFullError(
-                f"no space left in hetd's store ({self._store.shortage}); nothing was "
-                f"submitted; retry when there is space"
-            )
-
     def _remember(self, peer: Peer, request: m.Request, reply: m.Request) -> None:
         """Store the answer to a change; a repetition of the request gets the same one."""
         if isinstance(request, m.Change):
             self._idempotency.remember(peer.uid, request, reply)
+
+    def _require_space(self, request: m.Change) -> None:
+        if isinstance(request, (m.Submit, m.Requeue)):
+            raise StoreFullError(
+                f"no space left in hetd's store ({self._store.shortage}); nothing was "
+                f"submitted; retry when there is space"
+            )

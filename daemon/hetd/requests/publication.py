@@ -148,7 +148,8 @@ class Publication:
     def finish(self) -> None:
         """Commit the changes of the last turn, and send the replies."""
         self.outbox.put(self._store.flush())
-        self._commit()
+        if self._journal.dirty:
+            self._commit()
         self.outbox.put(self._store.flush())
         while self.outbox:
             self._send_durable()
@@ -187,8 +188,6 @@ class Publication:
         """Hand the changes to the store, with the replies to send afterwards."""
         self._held_since = 0
         journal = self._journal
-        if not journal.dirty:
-            return
         self._ordered = self._now()
         self._next_commit = self._ordered + GATHER_NS
         told = self._subscriptions.address(journal.changes, self._rights.is_admin)

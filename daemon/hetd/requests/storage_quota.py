@@ -57,7 +57,11 @@ class StorageQuota:
     def _require_unfinished(
         self, owner: int, specs: Sequence[TaskSpec], limit: int
     ) -> None:
-        size = sum(len(msgspec.msgpack.encode(spec)) for spec in specs)
+        size, length, last = 0, 0, None
+        for spec in specs:
+            if spec is not last:
+                length, last = len(msgspec.msgpack.encode(spec)), spec
+            size += length
         has = self._usage.unfinished[owner]
         if has + size > limit:
             raise NotAllowedError(

@@ -9,8 +9,9 @@ from msgspec import structs
 
 from hetd.requests.resources import resource_named
 from hetd.requests.slices import ReadBudget
+from hetd.runtime import NONE_ENDED
 from hetd.tasks.dependencies import EndedTask, ended_task
-from hetd.tasks.equal_specs import EqualSpecs
+from hetd.tasks.equal_specs import are_alike
 from hetd.tasks.page import CONTINUABLE, TaskPage
 from hetsched.state import dependency_ended
 from libtask import messages as m
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from hetsched import events as e
 
 
+USERS_KEPT = 256
+"""Users whose last checked specification is kept."""
 GIB = 1 << 30
 LATEST = 1e10
 """Largest deadline in seconds that fits into nanoseconds: about three centuries."""
@@ -58,16 +61,26 @@ class SubmitRequests:
         self._rights = rights
         self._quota = quota
         self._leases = runtime.leases
+        self._last_checked: dict[int, m.TaskSpec] = {}
+        """uid -> the last specification that passed the checks."""
+        self._checked_under = config.value
 
-    def submit(self, peer: Peer, request: m.Submit) -> Steps:
-        equal = EqualSpecs()
-        tasks = [equal.shared(spec) for spec in request.tasks]
-        self._check_all(peer, tasks)
+    def submit(self, peer: Peer, request: m.Submit) -> Steps | m.Submitted:
+        tasks = self._checked(peer, request.tasks)
+        if request.part_of:
+            self._rights.require_own(peer, request.part_of)
+        if any(map(m.dependencies, tasks)):
+            return self._submit_dependent(peer, request, tasks)
+        return self._accept(peer, request, tasks, NONE_ENDED)
+
+    def _submit_dependent(
+        self, peer: Peer, request: m.Submit, tasks: list[m.TaskSpec]
+    ) -> Steps:
+        """Look up the tasks that new ones depend on, in steps, and accept these."""
+        _refuse_dependencies(tasks)
         reading = ReadBudget(self._journal)
         completed: set[int] = set()
         ended: dict[int, EndedTask] = {}
-        if request.part_of:
-            self._rights.require_own(peer, request.part_of)
         for position, spec in enumerate(tasks):
             for other in spec.after:
                 self._look_up(peer, other, position, completed)
@@ -78,24 +91,44 @@ class SubmitRequests:
                 self._look_up_other(peer, other, position, ended, spec.inputs)
                 if reading.is_enough():
                     yield
-        self._demand_room(peer.uid, tasks)
-        self._leases.check(peer.uid, tasks)
         # from here on no other request runs between check and change
-        launcher = self._pool.has_launcher(peer.uid)
-        if request.worker:
-            self._demand_free(peer, request)
         first = self._journal.next_id()
         specs = [
             self._anchored(spec, first + position, completed)
             for position, spec in enumerate(tasks)
         ]
-        submission = request.part_of or first
-        pages = [self._admit(peer, spec, request.worker, submission) for spec in specs]
+        return self._accept(peer, request, specs, ended)
+
+    def _accept(
+        self,
+        peer: Peer,
+        request: m.Submit,
+        tasks: list[m.TaskSpec],
+        ended: Mapping[int, EndedTask],
+    ) -> m.Submitted:
+        """Create checked tasks, unless the user has no room for them."""
+        self._demand_room(peer.uid, tasks)
+        leased = [spec for spec in tasks if spec.lease_s]
+        if leased:
+            self._leases.check(peer.uid, leased)
+        launcher = self._pool.has_launcher(peer.uid)
+        if request.worker:
+            self._demand_free(peer, request)
+        now, submission = self._clock.wall(), request.part_of or self._journal.next_id()
+        admit, uid, route = self._journal.admit, peer.uid, peer.route
+        pages = [admit(spec, uid, now, route, submission) for spec in tasks]
+        for page in pages:
+            if page.spec.hold:
+                order = m.Order(now, "hold", uid, "at its submission")
+                self._journal.record_order(page, order)
+        if request.worker:
+            self._pool.reserve(uid, request.worker, pages[0].id)
+            self._runtime.watch_assigned()
         reach("submit.admitted")
-        self._leases.submitted(peer.uid, specs)
+        if leased:
+            self._leases.submitted(uid, leased)
         self._runtime.submit(pages, ended)
-        ids = [page.id for page in pages]
-        return m.Submitted(request.request, ids, launcher)
+        return m.Submitted(request.request, [page.id for page in pages], launcher)
 
     def draft(self, peer: Peer, spec: m.TaskSpec) -> e.TaskSubmitted:
         """Check a task as a submit does, and describe it to the scheduler.
@@ -104,7 +137,8 @@ class SubmitRequests:
             InputError, NotAllowedError: as for a submit; its dependencies are not checked.
 
         """
-        self._check_all(peer, [spec])
+        _refuse_dependencies([spec])
+        self._checked(peer, [spec])
         self._demand_room(peer.uid, [spec])
         page = TaskPage(0, peer.uid, spec, self._clock.wall())
         return self._runtime.submission(page)
@@ -226,29 +260,38 @@ class SubmitRequests:
             )
         self._quota.require_room(owner, specs)
 
-    def _admit(
-        self, peer: Peer, spec: m.TaskSpec, worker: str, submission: int
-    ) -> TaskPage:
-        now = self._clock.wall()
-        page = self._journal.admit(spec, peer.uid, now, peer.route)
-        page.submission = submission
-        if spec.hold:
-            order = m.Order(page.submitted, "hold", peer.uid, "at its submission")
-            self._journal.record_order(page, order)
-        if worker:
-            self._pool.reserve(peer.uid, worker, page.id)
-            self._runtime.watch_assigned()
-        return page
+    def _checked(self, peer: Peer, tasks: Sequence[m.TaskSpec]) -> list[m.TaskSpec]:
+        """Refuse tasks that cannot be; return their specifications, equal ones as one object.
 
-    def _check_all(self, peer: Peer, tasks: Sequence[m.TaskSpec]) -> None:
-        """Refuse tasks that cannot be, of equal ones in a row the first."""
-        _refuse_dependencies(tasks)
-        _refuse_snapshots(tasks)
-        checked: m.TaskSpec | None = None
+        A specification is checked once for all that are equal to it in a row: those of this
+        submit, and of the user's next ones while the configuration stays.
+        """
+        if self._config.value is not self._checked_under:
+            self._checked_under = self._config.value
+            self._last_checked.clear()
+        known = last = self._last_checked.get(peer.uid)
+        found = []
         for spec in tasks:
-            if spec is not checked:
+            if last is None or not are_alike(last, spec):
+                _refuse_reserved(spec)
                 self._check(peer, spec)
-                checked = spec
+                last = spec
+            elif spec.priority:
+                self._check_priority(peer, spec)  # the user may be no administrator now
+            found.append(last)
+        if last is not None and last is not known:
+            self._keep_checked(peer.uid, last)
+        return found
+
+    def _keep_checked(self, uid: int, spec: m.TaskSpec) -> None:
+        """Keep the last checked specification of a user, for a bounded number of users."""
+        if uid not in self._last_checked and len(self._last_checked) >= USERS_KEPT:
+            self._last_checked.clear()
+        self._last_checked[uid] = spec
+
+    def _check_priority(self, peer: Peer, spec: m.TaskSpec) -> None:
+        if spec.priority and not self._rights.is_admin(peer.uid):
+            refuse_priority(spec.priority, self._config.limits.priority.of(peer.uid))
 
     def _check(self, peer: Peer, spec: m.TaskSpec) -> None:
         """Refuse a task that no resource can run."""
@@ -261,8 +304,7 @@ class SubmitRequests:
             )
         if spec.at_once and not spec.array:
             raise InputError("at_once: it limits the tasks of an array; name the array")
-        if not self._rights.is_admin(peer.uid):
-            refuse_priority(spec.priority, self._config.limits.priority.of(peer.uid))
+        self._check_priority(peer, spec)
         self._refuse_needs(spec)
         self._refuse_device_memory(spec)
         if not 0 <= spec.work < math.inf:
@@ -381,11 +423,11 @@ def _refuse_dependencies(specs: Sequence[m.TaskSpec]) -> None:
         raise InputError(text)
 
 
-def _refuse_snapshots(specs: Sequence[m.TaskSpec]) -> None:
-    """Refuse tasks that name snapshots to continue from: a requeue names them."""
-    if any(spec.resumes for spec in specs):
+def _refuse_reserved(spec: m.TaskSpec) -> None:
+    """Refuse a task that names snapshots to continue from, as a requeue does, or is a part."""
+    if spec.resumes:
         raise InputError("resumes: only a requeue from a snapshot may set it")
-    if any(spec.part for spec in specs):
+    if spec.part:
         raise InputError("part: only hetd may make parts of a task")
 
 

@@ -79,7 +79,10 @@ class Subscriptions:
             is_admin: whether a uid may see every task.
 
         """
-        for route, change in self._addressed(changes, is_admin):
+        addressed = (
+            self._addressed(changes, is_admin) if self._watches else _ends(changes)
+        )
+        for route, change in addressed:
             if route in self.lagging:
                 self.lagging[route] += 1
             else:
@@ -110,3 +113,12 @@ class Subscriptions:
         for uid in admins:
             if uid != owner:
                 yield from self._routes.get(uid, ())
+
+
+def _ends(
+    changes: Iterable[tuple[TaskPage, TaskChanged]],
+) -> Iterator[tuple[bytes, TaskChanged]]:
+    """Yield the ends of tasks for their submitters, where nobody is subscribed."""
+    for page, change in changes:
+        if change.state in ENDED and page.submitter:
+            yield page.submitter, change

@@ -61,7 +61,8 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
         _write_usage(connection, batch)
     if batch.samples or batch.measurers:
         _write_samples(connection, batch)
-    _write_rest(connection, batch)
+    if batch.settings or batch.circuits or batch.notes or batch.removed:
+        _write_rest(connection, batch)
 
 
 def _write_rest(connection: sqlite3.Connection, batch: Batch) -> None:
@@ -315,8 +316,10 @@ class Reader:
         return int(self._rows(f"SELECT count(*) FROM {what}")[0][0])  # noqa: S608  names of our own
 
     def _rows(self, query: str, *given: Any) -> list[Any]:
-        with complaints(self._path):
+        try:  # not by `complaints`: it is done for every change that a user asks for
             return self.connection.execute(query, given).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"{self._path}: {error}; {CURE}") from error
 
     def _sound(self, row: tuple[int, int, bytes, int]) -> bytes:
         """Return the entry of a row after checking its checksum."""

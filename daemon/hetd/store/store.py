@@ -127,7 +127,7 @@ class Store(rows.Reader):
             return self._settle()
         if self.shortage is not None and self._clock.now() >= self._look_at:
             self._look_for_room()
-        elif self.idle and self._trimmer.due(self._seconds()):
+        elif self._committing is None and self._trimmer.due(self._seconds()):
             self.submit(Batch())  # the thread trims with any commit
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,7 +22,7 @@ class EqualSpecs:
     def shared(self, spec: TaskSpec) -> TaskSpec:
         """Return the specification before this one if it is equal, else this one."""
         last = self._last
-        if last is not None and last == spec and _alike(last.params, spec.params):
+        if last is not None and are_alike(last, spec):
             return last
         self._last = spec
         return spec
@@ -31,6 +31,10 @@ class EqualSpecs:
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether equal parameters are of equal types, too: 1 equals 1.0 and True."""
-    return not one or _encode(one) == _encode(other)
+def are_alike(one: TaskSpec, other: TaskSpec) -> bool:
+    """Whether two specifications are equal, the types of their parameters too: 1 equals True."""
+    if one is other:
+        return True
+    if one != other:
+        return False
+    return not one.params or _encode(one.params) == _encode(other.params)

@@ -12,17 +12,11 @@ from hetsched import events as e
 from hetsched.tasks import State
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hetd.tasks.journal import Journal
     from hetsched.events import Event
     from hetsched.ids import TaskId
     from hetsched.system import System
     from hetsched.tasks import TaskRecord
-
-
-OF_RESOURCES = frozenset({e.ResourceLost, e.SlotsBlocked, e.ResourceReturned})
-"""Types of the events that are noted."""
 
 
 class HistoryNotes:
@@ -40,23 +34,20 @@ class HistoryNotes:
             self._journal.open_segment(page, stop_ordered=at, stop_rule=why)
             self._journal.save(page)
 
-    def record_resource_events(self, events: Sequence[Event], at: float) -> None:
-        """Record the losses and returns of resources."""
-        for event in events:
-            if type(event) not in OF_RESOURCES:
-                continue  # most events are of tasks, in long lists
-            if isinstance(event, e.ResourceLost):
-                text = f"{event.resource} is lost: {event.reason}"
-                self._journal.record_note(at, "lost", event.resource, text)
-            elif isinstance(event, e.SlotsBlocked):
-                text = event.reason or "all slots can be used again"
-                what = "lost" if event.slots else "returned"
-                self._journal.record_note(
-                    at, what, event.resource, f"{event.resource}: {text}"
-                )
-            elif isinstance(event, e.ResourceReturned):
-                text = f"{event.resource} takes tasks again"
-                self._journal.record_note(at, "returned", event.resource, text)
+    def record_resource_event(self, event: Event, at: float) -> None:
+        """Record the loss or return of a resource; other events are not of interest."""
+        if isinstance(event, e.ResourceLost):
+            text = f"{event.resource} is lost: {event.reason}"
+            self._journal.record_note(at, "lost", event.resource, text)
+        elif isinstance(event, e.SlotsBlocked):
+            text = event.reason or "all slots can be used again"
+            what = "lost" if event.slots else "returned"
+            self._journal.record_note(
+                at, what, event.resource, f"{event.resource}: {text}"
+            )
+        elif isinstance(event, e.ResourceReturned):
+            text = f"{event.resource} takes tasks again"
+            self._journal.record_note(at, "returned", event.resource, text)
 
     def _why(self, task: TaskRecord) -> str:
         if task.cancelling is not None:

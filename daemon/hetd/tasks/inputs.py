@@ -23,32 +23,32 @@ class InputResults:
     """The results that unfinished tasks take, by the tasks that completed with them."""
 
     def __init__(self) -> None:
-        self._needed: Counter[int] = Counter()
+        self.needed: Counter[int] = Counter()
         """Task -> number of unfinished tasks that take its result."""
         self._values: dict[int, InputValue] = {}
 
     def need(self, spec: TaskSpec) -> None:
         """Record that an unfinished task takes results."""
-        self._needed.update(each.task for each in spec.inputs)
+        self.needed.update(each.task for each in spec.inputs)
 
     def release(self, spec: TaskSpec) -> None:
         """Record that a task which took results has ended."""
         for each in spec.inputs:
-            self._needed[each.task] -= 1
-            if not self._needed[each.task]:
-                del self._needed[each.task]
+            self.needed[each.task] -= 1
+            if not self.needed[each.task]:
+                del self.needed[each.task]
                 self._values.pop(each.task, None)
 
     def is_needed(self, task: int) -> bool:
-        return task in self._needed
+        return task in self.needed
 
     def missing(self) -> list[int]:
         """List the tasks whose results are needed and not known, in order."""
-        return sorted(task for task in self._needed if task not in self._values)
+        return sorted(task for task in self.needed if task not in self._values)
 
     def keep(self, value: InputValue) -> None:
         """Keep a result that an unfinished task takes."""
-        if value.task in self._needed:
+        if value.task in self.needed:
             self._values[value.task] = value
 
     def knows(self, task: int) -> bool:
@@ -56,7 +56,7 @@ class InputResults:
 
     def complete(self, page: TaskPage) -> None:
         """Keep the result of a completed task, if an unfinished task takes it."""
-        if page.id in self._needed:
+        if page.id in self.needed:
             self.keep(value_of(page))
 
     def of(self, spec: TaskSpec) -> list[InputValue]:

@@ -351,20 +351,29 @@ class Journal:
     # ------------------------------------------------------------ writing
 
     def admit(
-        self, spec: TaskSpec, owner: int, now: float, submitter: bytes
+        self,
+        spec: TaskSpec,
+        owner: int,
+        now: float,
+        submitter: bytes,
+        submission: int = 0,
     ) -> TaskPage:
         """Open a page for a new task."""
-        page = TaskPage(self._next, owner, spec, now, submitter=submitter)
+        task = self._next
+        page = TaskPage(
+            task, owner, spec, now, submitter=submitter, submission=submission
+        )
         self._next += 1
-        self.live[page.id] = page
-        self.live_of.setdefault(owner, {})[page.id] = page
-        self._join_lease(page)
-        if spec.attachments:
-            self.attachments.update((owner, name) for name in spec.attachments)
+        self.live[task] = page
+        self.live_of.setdefault(owner, {})[task] = page
+        if spec.lease_s:
+            self._join_lease(page)
+        for name in spec.attachments:
+            self.attachments[owner, name] += 1
         if spec.inputs:
             self.inputs.need(spec)
-        self.counts.put(page.id, page.state)
-        self.save(page)
+        self.counts.put(task, page.runtime.state)
+        self._unsaved[task] = page
         return page
 
     def next_id(self) -> int:
@@ -410,7 +419,8 @@ class Journal:
         page = self.live[record.task]
         now = max(now, _latest(page))
         self.counts.put(page.id, record.state)
-        page.reason = record.reason or page.reason
+        if record.reason:
+            page.reason = record.reason
         if record.event in ("dispatched", "found"):
             if page.id in self._begun:
                 self._begun.remove(page.id)
@@ -418,36 +428,30 @@ class Journal:
                 self._start_segment(page, record.resource or "", now, rule)
         elif record.state in ENDED:
             self._end(page, now)
-            if record.state is State.COMPLETED:
-                page.reason = None  # why it was run again, perhaps: that is over
-            else:
-                page.result = (
-                    None  # that of a task which was cancelled in its last strip
-                )
         elif record.event == "retried":
             _explain_loss(page, record.reason or "")
             page.fall_back()
-        self.save(page)
-        self._publish(page, record, now)
+        if page.id not in self._refused:
+            self._unsaved[page.id] = page
+        if self.watched or (page.submitter and record.state in ENDED):
+            self._publish(page, record, now)
 
     def publish(
         self, page: TaskPage, event: str, now: float, order: Order | None = None
     ) -> None:
         """Note what happened to a task, or an order, for the watchers."""
-        record = Record(TaskId(page.id), page.state, event, page.resource)
-        self._publish(page, record, now, order)
+        if self.watched:
+            record = Record(TaskId(page.id), page.state, event, page.resource)
+            self._publish(page, record, now, order)
 
     def _publish(
         self, page: TaskPage, record: Record, now: float, order: Order | None = None
     ) -> None:
-        """Note a change for the watchers, where one of them hears of it.
+        """Note a change for those who hear of it.
 
         State and resource are those of the record: the task may have changed again since.
         """
         if page.id in self._refused:
-            return
-        ends = bool(page.submitter) and record.state in ENDED
-        if not ends and not self.watched:
             return
         failed = record.state is State.FAILED
         changed = TaskChanged(
@@ -546,10 +550,10 @@ class Journal:
         A task that changed several times in a turn is written once.
         """
         batch, self.batch = self.batch, Batch()
-        for page in self._unsaved.values():
+        for task, page in self._unsaved.items():
             encoded = encode(page)
-            batch.tasks.append((page.id, ended_at(page), encoded, page.owner))
-            batch.grown[page.id] = self._count(page, len(encoded))
+            batch.tasks.append((task, ended_at(page), encoded, page.owner))
+            batch.grown[task] = self._count(page, len(encoded))
         self._unsaved.clear()
         return batch
 
@@ -582,15 +586,17 @@ class Journal:
     ) -> None:
         if page.started is None:
             page.started = now
-        self.close_segment(page, now)
         before = page.segments
+        if before:
+            self.close_segment(page, now)
         if len(before) >= MOST_SEGMENTS:
             before = [merged(*before[:2]), *before[2:]]
         page.segments = [*before, Segment(resource, now, rule=rule)]
 
     def _replace_last(self, page: TaskPage, known: Segment) -> None:
         """Complete the last segment; count the migration that it is, once that is known."""
-        if known.proven and not page.segments[-1].proven:
+        others = len(page.segments) > 1
+        if others and known.proven and not page.segments[-1].proven:
             earlier = (each for each in reversed(page.segments[:-1]) if each.proven)
             before = next(earlier, known)
             if before.resource != known.resource:
@@ -604,18 +610,24 @@ class Journal:
         page.runtime = page.runtime.durable()  # without the scheduler's live record
         page.at_risk = 0.0
         self.close_segment(page, now)
-        del self.live[page.id]
-        del self.live_of[page.owner][page.id]
-        if page.spec.lease_s:
+        task, owner, spec = page.id, page.owner, page.spec
+        del self.live[task]
+        del self.live_of[owner][task]
+        if spec.lease_s:
             self._end_lease(page)
-        for name in page.spec.attachments:
-            self.attachments[page.owner, name] -= 1
-            if not self.attachments[page.owner, name]:
-                del self.attachments[page.owner, name]
-        self.inputs.release(page.spec)
-        if page.state is State.COMPLETED:
-            self.inputs.complete(page)
-        self._recent[page.id] = page
+        for name in spec.attachments:
+            self.attachments[owner, name] -= 1
+            if not self.attachments[owner, name]:
+                del self.attachments[owner, name]
+        if spec.inputs:
+            self.inputs.release(spec)
+        if page.runtime.state is not State.COMPLETED:
+            page.result = None  # that of a task which was cancelled in its last strip
+        else:
+            page.reason = None  # why it was run again, perhaps: that is over
+            if task in self.inputs.needed:
+                self.inputs.complete(page)
+        self._recent[task] = page
 
 
 def _explain_loss(page: TaskPage, reason: str) -> None:

@@ -117,15 +117,6 @@ def submission(
     )
 
 
-def repeats(page: TaskPage, before: TaskPage) -> bool:
-    """Whether a new task differs in its id only from one submitted with it."""
-    spec = page.spec
-    if spec is not before.spec or page.owner != before.owner:
-        return False
-    timed = spec.deadline_s is not None or spec.begin is not None
-    return not timed and not m.dependencies(spec)
-
-
 def running_s(page: TaskPage, now: float) -> float:
     """Return the seconds for which a task has run by `now` (epoch seconds)."""
     return sum(

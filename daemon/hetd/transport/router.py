@@ -137,14 +137,14 @@ class Router:
             except zmq.Again:
                 return
             self.guard.notice()
-            yield self._put_off(frames, is_put_off) or _open(frames, self._shared_uid)
+            large = len(frames[-1]) > LARGE
+            put_off = self._put_off(frames, is_put_off) if large else None
+            yield put_off or _open(frames, self._shared_uid)
 
     def _put_off(
         self, frames: list[zmq.Frame], is_put_off: Callable[[int], bool]
     ) -> Envelope | None:
         """Skip decoding a large request that would be refused now."""
-        if len(frames[-1]) <= LARGE:
-            return None
         peer = _peer(frames)
         if not self.strained and not is_put_off(peer.uid):
             return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hetd.tasks.worker_key import ANY_LAUNCHERS, WorkerKey
 
 if TYPE_CHECKING:
+    from hetd.tasks.page import HoldingProcess
     from hetd.workers.deadlines import WatchedTask
     from hetsched.ids import TaskId
     from libtask.messages import Message
@@ -86,4 +87,6 @@ class Worker:
     """It may have had a task to its end, and have imported code that others do not need."""
     started: int = 0
     """When its process started, in clock ticks since the boot; 0: unknown."""
+    process: HoldingProcess | None = None
+    """Its process, as the pages of the tasks name it that it holds; None: not made yet."""
     key: WorkerKey = ANY_LAUNCHERS

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from hetd.tasks.journal import Journal
     from hetd.tasks.page import TaskPage
+    from hetd.workers.binding import Binding
     from hetd.workers.pool import WorkerPool
     from hetd.workers.watchdog import Watchdog
     from hetsched import actions as a
@@ -62,23 +63,25 @@ class Commands:
     def stage(self, action: a.Stage) -> None:
         page = self._journal.live[action.task]
         stage = self._load(page, action.epoch)
-        self._bind(page, action.epoch)
+        self._bind(page, action.epoch, self._pool.binding(action.task))
         self._pool.send(action.task, stage)
 
     def run(self, action: a.Run) -> None:
         page = self._journal.live[action.task]
         device = self._devices[action.resource].spec
         attempt = len(page.segments) + 1  # the one that begins now is not recorded yet
-        page.slot = self._slot(page, action.resource)
-        run = self._run_again(page, action.epoch, device, attempt)
+        if page.spec.app == COMMAND:
+            page.slot = self._free_slot(page, action.resource)
         follows = action.after is not None
         binding = self._pool.binding(action.task)
-        if binding is None or binding.epoch != action.epoch:  # it is not staged
+        if binding is not None and binding.epoch == action.epoch:  # it is staged
+            run = self._run_again(page, action.epoch, device, attempt)
+        else:
             run = self._load_and_run(
                 page, action.epoch, device, attempt, follows=follows
             )
             if action.after is None:
-                self._bind(page, action.epoch)
+                self._bind(page, action.epoch, binding)
             else:
                 page.holder = None
                 self._pool.follow(page.id, page.owner, action.epoch, action.after)
@@ -188,31 +191,27 @@ class Commands:
             attempt=attempt,
             slot=page.slot,
             limit=page.limit,
-            pieces=self._pieces(page),
+            pieces=self._pieces(page) if page.pieces else [],
         )
 
     def _pieces(self, page: TaskPage) -> list[m.PartResult]:
         """List what the parts of a task have done; empty unless all have completed."""
-        if not page.pieces:
-            return []
         record = self._system.tasks.get(TaskId(page.id))
         return [] if record is None or record.parts_left else page.pieces
 
-    def _slot(self, page: TaskPage, resource: str) -> int | None:
+    def _free_slot(self, page: TaskPage, resource: str) -> int:
         """Return a free slot of a resource for a command task.
 
         The program may be bound to the processors of that slot.
         """
-        if page.spec.app != COMMAND:
-            return None
         running = self._system.states[resource].running
         others = (self._journal.live[task] for task in running if task != page.id)
         taken = {other.slot for other in others}
         return next(number for number in count() if number not in taken)
 
-    def _bind(self, page: TaskPage, epoch: int) -> None:
-        """Give a task a new binding; forget the holder of an older one."""
-        if self._pool.worker_of(page.id) is None:
+    def _bind(self, page: TaskPage, epoch: int, known: Binding | None) -> None:
+        """Give a task a new binding; forget the holder of the one that it has, if any."""
+        if known is None or known.worker is None:
             page.holder = None
         self._pool.bind(page.id, page.owner, epoch, key_of(page.spec))
 
@@ -236,9 +235,9 @@ class Commands:
             attempt=attempt,
             slot=page.slot,
             follows=follows,
-            inputs=self._journal.inputs.of(page.spec),
+            inputs=self._journal.inputs.of(page.spec) if page.spec.inputs else [],
             limit=page.limit,
-            pieces=self._pieces(page),
+            pieces=self._pieces(page) if page.pieces else [],
         )
 
     def _load(self, page: TaskPage, epoch: int) -> m.Stage:
@@ -249,7 +248,7 @@ class Commands:
             page.spec,
             snapshots=page.snapshots_name,
             resume=_may_resume(page),
-            inputs=self._journal.inputs.of(page.spec),
+            inputs=self._journal.inputs.of(page.spec) if page.spec.inputs else [],
         )
 
 

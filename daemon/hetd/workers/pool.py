@@ -185,9 +185,11 @@ class WorkerPool:
         if binding is None:
             return
         self._delete(binding)
-        if binding.worker is not None:
-            binding.worker.served = True
-            self._on_idle(binding.worker)
+        worker = binding.worker
+        if worker is not None:
+            worker.served = True
+            if not worker.bindings:
+                self._on_idle(worker)
 
     def has_served(self, route: bytes) -> bool:
         """Return whether a worker may have had a task to its end."""
@@ -510,6 +512,7 @@ class WorkerPool:
         if worker.pid != peer.pid or not worker.started:
             worker.pid, worker.started = peer.pid, self.processes.started_at(peer.pid)
             worker.process_ended = False
+            worker.process = None
         worker.aborting.clear()
         return worker
 
@@ -577,12 +580,13 @@ class WorkerPool:
             return
         if worker.bindings or worker.aborting:
             return
-        waiting = user.take_waiting(worker.key)
+        waiting = user.take_waiting(worker.key) if user.waiting else None
         if waiting is not None:
             self._assign(worker, waiting)
         elif worker not in user.idle:
             user.idle.append(worker)
-            self._retire_surplus(user, worker.key)
+            if user.yields or len(user.idle) > SPARE:
+                self._retire_surplus(user, worker.key)
 
     def _retire_surplus(self, user: UserWorkers, key: WorkerKey) -> None:
         """Retire an idle worker beyond those kept: of a key, and of all keys."""

@@ -88,7 +88,8 @@ class Watchdog:
         self._deadlines = Deadlines(limits.strip_limit_s, limits.setup_limit_s, MEMORY)
         self.longest_copy_s = MEMORY / COPY_BYTES_PER_S
         """Most seconds that a task's state may add to each of its deadlines."""
-        self._look_at: Nanoseconds = 0
+        self.next_look: Nanoseconds = 0
+        """When deadlines are to be checked again."""
         self._activity: dict[int, tuple[int, Nanoseconds]] = {}
         """User with waiting tasks -> activity of their launcher, and when it last changed."""
         self._excused: Counter[TaskId] = Counter()
@@ -112,7 +113,8 @@ class Watchdog:
         # a debugger may stop a user's program, also between strips
         patient = binding.worker.own
         binding.watched = self._deadlines.begin(spec.state_bytes, now, patient=patient)
-        binding.watched.extend(int(spec.grace_s * SECOND))
+        if spec.grace_s:
+            binding.watched.extend(int(spec.grace_s * SECOND))
 
     def progressed(self, task: TaskId, message: m.Progress) -> None:
         """Renew the deadline of a task that reported strips."""
@@ -186,15 +188,13 @@ class Watchdog:
     # ------------------------------------------------------------ time
 
     def look(self, now: Nanoseconds) -> Iterator[Sequence[e.Event]]:
-        """Check all deadlines, at most every `LOOK_S`; nothing wakes the daemon for it.
+        """Check all deadlines; nothing wakes the daemon for it.
 
         Yields:
             events of one instant; the caller dispatches them before it goes on.
 
         """
-        if self._look_at > now:
-            return
-        self._look_at = now + int(LOOK_S * SECOND)
+        self.next_look = now + int(LOOK_S * SECOND)
         yield from self._look_at_deadlines(now)
         yield from self._look_at_launchers(now)
         yield from self._look_for_unserved()
@@ -434,6 +434,14 @@ class Watchdog:
 
     # ------------------------------------------------------------ holders
 
+    def _name_process(self, worker: Worker) -> HoldingProcess:
+        """Name the process of a worker; all tasks that it holds share this."""
+        boot = self._processes.boot
+        worker.process = HoldingProcess(
+            worker.name, worker.pid, worker.started, boot, own=worker.own
+        )
+        return worker.process
+
     def watch_assigned(self) -> None:
         """Save which processes hold tasks, for the next start; set those tasks' deadlines."""
         for binding in self._pool.take_assigned():
@@ -444,13 +452,7 @@ class Watchdog:
         page = self._journal.live.get(binding.task)
         if page is None:
             return
-        page.holder = HoldingProcess(
-            worker.name,
-            worker.pid,
-            worker.started,
-            self._processes.boot,
-            own=worker.own,
-        )
+        page.holder = worker.process or self._name_process(worker)
         self._journal.save(page)
         record = self._system.tasks.get(binding.task)
         if record is None or record.state is not State.RUNNING or record.not_started:

@@ -1,9 +1,9 @@
-"""One connection to hetd: a socket, and the thread that owns it.
+"""One connection to hetd: a socket, and the thread that receives from it.
 
-ZeroMQ sockets belong to one thread. Any thread may call `ask`; the connection's thread
-sends the requests from the outbox, resolves their futures with the replies, and passes
-on pushed messages. A lost connection is not reopened; `libtask.client.session` opens a
-new one.
+Any thread may call `ask`, and sends its request itself, which saves a change of threads; the
+connection's thread resolves the futures with the replies, and passes on pushed messages. A
+lock guards the socket: ZeroMQ allows one thread at a time to use it. A lost connection is not
+reopened; `libtask.client.session` opens a new one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -86,16 +85,20 @@ class Connection:
         self._on_lag = on_lag
         self._numbers = itertools.count(1)
         self._pending: dict[int, tuple[Future[Any], Then | None]] = {}
-        self._outbox: deque[bytes] = deque()
         self._lock = threading.Lock()
+        """Held by who uses the socket, and never while anything waits."""
         self._closing = False
         self._dead = False
         self._greeted = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._welcomed: Future[Registered] = Future()
+        self._context = zmq.Context()
+        self._dealer = self._open(self._context)
         self._thread = threading.Thread(
             target=self._run, name="hetd-client", daemon=True
         )
+        self._monitor = self._dealer.get_monitor_socket(LOST)
+        self._dealer.connect(f"ipc://{path}")
         self._thread.start()
         self.welcome = self._greet()
         self._greeted = True
@@ -183,63 +186,71 @@ class Connection:
                 f" this program speaks {PROTOCOL}; install the same version of both"
             )
 
-    def _send(self, frame: bytes) -> None:
-        with self._lock:
-            if self._dead:
-                raise ConnectionLostError(f"{self._path}: the daemon went away")
-            self._outbox.append(frame)
-            os.eventfd_write(self._wake, 1)
-
-    # ------------------------------------------------------------ in the thread
-
-    def _run(self) -> None:
-        context = zmq.Context()
-        dealer = self._open(context)
-        monitor = dealer.get_monitor_socket(LOST)
-        dealer.connect(f"ipc://{self._path}")
-        try:
-            self._serve(dealer, monitor)
-        finally:
-            dealer.disable_monitor()
-            monitor.close(linger=0)
-            dealer.close(linger=0)
-            context.term()
-            self._bury()
-
     def _open(self, context: zmq.Context[Any]) -> zmq.Socket[bytes]:
         dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-        dealer.setsockopt(zmq.SNDHWM, 0)  # the thread must never block in a send
+        dealer.setsockopt(zmq.SNDHWM, 0)  # a send must never block
         dealer.setsockopt(zmq.RCVHWM, 0)
         # A new daemon needs a new registration. Without automatic reconnection, sends
         # to a lost daemon would block forever, and sometimes the context's end.
         dealer.setsockopt(zmq.RECONNECT_IVL, NEVER_MS)
         return dealer
 
-    def _serve(self, dealer: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+    def _send(self, frame: bytes) -> None:
+        with self._lock:
+            if self._dead:
+                raise self._lost()
+            try:
+                self._dealer.send(frame, zmq.NOBLOCK)
+            except zmq.Again:  # there is no connection to queue it for
+                raise self._lost() from None
+            if int(self._dealer.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+                # the send took note of a message, so its descriptor is readable no more
+                os.eventfd_write(self._wake, 1)
+
+    def _lost(self) -> ConnectionLostError:
+        return ConnectionLostError(f"{self._path}: the daemon went away")
+
+    # ------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        monitor = self._monitor
+        try:
+            self._serve(monitor)
+        finally:
+            with self._lock:
+                self._dead = True
+                self._dealer.disable_monitor()
+                self._dealer.close(linger=0)
+                os.close(self._wake)
+            monitor.close(linger=0)
+            self._context.term()
+            self._bury()
+
+    def _serve(self, monitor: zmq.Socket[bytes]) -> None:
+        """Receive until the connection is lost or closed.
+
+        The wait is for the descriptor of the socket, as other threads may send meanwhile. It
+        is readable once for any number of messages.
+        """
         poller = zmq.Poller()
-        for readable in (dealer, monitor, self._wake):
+        for readable in (int(self._dealer.getsockopt(zmq.FD)), monitor, self._wake):
             poller.register(readable, zmq.POLLIN)
         while not self._closing:
             ready = dict(poller.poll())
-            if dealer in ready:
-                self._receive(dealer)
+            if self._wake in ready:
+                os.eventfd_read(self._wake)
+            self._receive()
             if monitor in ready:
                 return
-            if self._wake in ready:
-                self._flush(dealer)
 
-    def _flush(self, dealer: zmq.Socket[bytes]) -> None:
-        os.eventfd_read(self._wake)
-        while self._outbox:
-            dealer.send(self._outbox.popleft())
-
-    def _receive(self, dealer: zmq.Socket[bytes]) -> None:
+    def _receive(self) -> None:
         """Handle all arrived messages; a busy daemon may combine several."""
         while True:
-            try:
-                frames = dealer.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+            with self._lock:
+                try:
+                    frames = self._dealer.recv_multipart(zmq.NOBLOCK)
+                except zmq.Again:
+                    return
             for frame in frames:
                 self._take(frame)
 
@@ -271,10 +282,8 @@ class Connection:
         waiting.set_result(message)
 
     def _bury(self) -> None:
-        with self._lock:
-            self._dead = True
-            os.close(self._wake)
-        lost = ConnectionLostError(f"{self._path}: the daemon went away")
+        """Fail what waits for a reply."""
+        lost = self._lost()
         asked = [waiting for waiting, _ in self._pending.values()]
         for waiting in [*asked, self._welcomed]:
             if not waiting.done():
