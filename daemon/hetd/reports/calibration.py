@@ -138,7 +138,7 @@ class Calibration:
         self._observe(record, resource, computing / slowdown, setup, replace=changed)
 
     def _is_well_known(self, record: TaskRecord, resource: Resource) -> bool:
-        """Return whether there are enough of short segments, and this one is no sample."""
+        """Return whether enough short segments were measured, and this one is not a sample."""
         if _is_sampled(record.id):
             return False
         return self._estimates.count(record.row, resource) > WELL_KNOWN
