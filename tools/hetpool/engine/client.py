@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask.base import annotate
 from distributed import Client, fire_and_forget
-from distributed.core import Status
+from distributed.client import FutureCancelledError
 
 from hetpool.engine.configuration import configure, security
 from hetpool.engine.inputs import load
@@ -42,11 +42,9 @@ class DaskErrand:
     async def outcome(self) -> Any:
         try:
             return await self._future.result()
-        except asyncio.CancelledError:
+        except FutureCancelledError as error:
             # futures of a scheduler that was lost are cancelled, for ever
-            if self._future.status in ("cancelled", "lost"):
-                raise EngineGoneError from None
-            raise
+            raise EngineGoneError(str(error)) from None
 
     def drop(self) -> None:
         self._future.release()
@@ -70,13 +68,14 @@ class DaskClientEngine:
 
         """
         async with self._opening:
-            if self._client is not None and self._client.status == "running":
-                return
-            await self._connect()
+            status = self._client.status if self._client is not None else "closed"
+            if status == "connecting":  # Dask's own attempt, which ends after a while
+                text = f"{self._settings.scheduler}: the connection was lost"
+                raise PoolUnreachableError(text)
+            if status != "running":
+                await self._connect()
 
     async def _connect(self) -> None:
-        if self._client is not None:
-            await self._client.close()
         try:
             self._client = await Client(
                 self._settings.scheduler,
@@ -149,5 +148,5 @@ class DaskClientEngine:
         return found
 
     async def close(self) -> None:
-        if self._client is not None and self._client.status != Status.closed:
+        if self._client is not None and self._client.status != "closed":
             await self._client.close()

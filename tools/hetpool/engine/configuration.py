@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 
 OPEN_TASKS = 100_000
 """Errands open on a node at a time. They are coroutines, so that none needs a thread."""
-LOUD = ("distributed.worker", "distributed.scheduler", "distributed.core")
+LOUD = tuple(
+    f"distributed.{name}"
+    for name in ("worker", "scheduler", "core", "client", "utils", "batched", "comm")
+)
 
 
 def configure(settings: EngineSettings) -> None:
     """Set what the pool depends on; the rest of Dask's configuration is the user's."""
     dask.config.set({f"distributed.{key}": value for key, value in _keys(settings)})
     for name in LOUD:
-        # one line a task that ends while its worker closes, and a traceback each
-        logging.getLogger(name).setLevel(logging.ERROR)
+        # a traceback for each attempt to reach a lost scheduler; the pool says it in a line
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _keys(settings: EngineSettings) -> list[tuple[str, Any]]:
