@@ -18,7 +18,6 @@ from hetpool import messages as m
 from hetpool.engine.worker import part_here
 from hetpool.files import by_engine
 from hetpool.jobs import PoolJob, PoolNode
-from hetpool.lease import Lease, LeaseStep
 from hetpool.messages import decode, encode
 from hetpool.node_tasks import status_of
 from hetpool.outcomes import JobOutcome, refused
@@ -26,9 +25,11 @@ from libtask.errors import DaemonUnreachableError, HetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from hetpool.files import NodeFiles
     from hetpool.jobs import JobState, JobStatus
+    from hetpool.lease import Lease
     from hetpool.messages import JobTerms
     from hetpool.node_tasks import NodeTasks
     from hetpool.seam import WorkerEngine
@@ -41,6 +42,8 @@ THREADS = 16
 """Requests to hetd at a time."""
 AGAIN_S = 0.5
 """Seconds until a job that is another node's is put back: its place may be changing."""
+KEEP_ORDER = 1 << 40
+"""Copies of snapshots wait for all inputs."""
 MOVED = "moved to another node"
 
 log = logging.getLogger("hetpool")
@@ -99,6 +102,8 @@ class Agent:
         self._files = files
         self._lease = lease
         self._jobs: dict[str, NodeJob] = {}
+        self._found: dict[tuple[str, int], int] = {}
+        """Tasks in hetd by job and generation, as of the last joining."""
         self._joined = asyncio.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="hetd")
         engine.answer("estimate", self._on_estimate)
@@ -107,6 +112,8 @@ class Agent:
         engine.answer("park", self._on_park)
         engine.answer("leave", self._on_leave)
         engine.answer("unpark", self._on_unpark)
+        engine.answer("save", self._on_save)
+        engine.answer("keep", self._on_keep)
         engine.answer("receive", self._on_receive)
 
     async def read_input(self, content: str) -> Any:
@@ -123,6 +130,11 @@ class Agent:
             slots = await self._hetd(tasks.slots)
         self.node = replace(self.node, slots=slots)
         known = [job for job, info in opened if info.state != "cancelled"]
+        self._found = {
+            (job.id, job.generation): info.id
+            for job, info in opened
+            if info.state != "cancelled"
+        }
         reply = await self._ask("join", m.Join(self.node, tuple(known)), m.NameList)
         lost = set(reply.names)
         gone = [
@@ -139,30 +151,15 @@ class Agent:
         self._joined.clear()
 
     async def keep_lease(self, stop: asyncio.Event) -> None:
-        """Hold the pool's tasks while the scheduler is silent, until `stop` is set."""
+        """Renew the lease while the scheduler is heard, until `stop` is set."""
         while not stop.is_set() and self._tasks is not None:
-            step = self._lease.step(
-                time.monotonic(), self._engine.heard(), joined=self._joined.is_set()
-            )
-            if step is not LeaseStep.NOTHING:
-                await self._apply(step)
-            await asyncio.sleep(self._lease.next_look())
-
-    async def _apply(self, step: LeaseStep) -> None:
-        """Hold or release all tasks of the pool, those of an earlier agent too."""
-        tasks = self._tasks
-        if tasks is None:
-            return
-        try:
-            opened = await self._hetd(tasks.open)
-            ids = [info.id for _, info in opened if info.finished is None]
-            log.warning(
-                "%s: %s %d tasks of the pool", self.node.name, step.value, len(ids)
-            )
-            change = tasks.hold if step is LeaseStep.HOLD else tasks.release
-            await self._hetd(change, ids)
-        except HetError as error:
-            log.warning("%s: %s", self.node.name, error)
+            now, heard = time.monotonic(), self._engine.heard()
+            if self._lease.renews(now, heard, joined=self._joined.is_set()):
+                try:
+                    await self._hetd(self._tasks.renew)
+                except HetError as error:
+                    log.warning("%s: %s", self.node.name, error)
+            await asyncio.sleep(self._lease.pause_s)
 
     # ------------------------------------------------------------ jobs
 
@@ -219,16 +216,34 @@ class Agent:
         tasks = self._tasks
         if tasks is None:
             return refused(self.node.name, HetError("a gateway runs no jobs"))
-        places = await self._files.place(one.job, one.terms, one.arrays)
-        one.arrays = {}
-        reason = one.cancelled or one.terms.cancelled
-        if reason:
-            return JobOutcome("cancelled", self.node.name, text=reason)
-        one.handle = await self._hetd(tasks.submit, one.job, places, one.terms)
+        task = self._found.get((one.job.id, one.terms.generation))
+        if task is not None:
+            one.handle = await self._hetd(tasks.find, task)
+        else:
+            places = await self._files.place(one.job, one.terms, one.arrays)
+            snapshot = await self._snapshot(one.terms)
+            one.arrays = {}
+            reason = one.cancelled or one.terms.cancelled
+            if reason:
+                return JobOutcome("cancelled", self.node.name, text=reason)
+            one.handle = await self._hetd(
+                tasks.submit, one.job, places, one.terms, snapshot
+            )
         if one.cancelled:  # meanwhile
             await self._hetd(tasks.cancel, [one.handle.id], one.cancelled)
         await asyncio.wrap_future(one.handle.ended)
         return await self._hetd(tasks.outcome, self.node.name, one.handle)
+
+    async def _snapshot(self, terms: JobTerms) -> Path | None:
+        """Bring the snapshot here from which a job continues; None: it begins."""
+        if terms.snapshot is None:
+            return None
+        source = terms.sources.get(terms.snapshot.node, "")
+        try:
+            return await self._files.keep(terms.snapshot, source, terms.order)
+        except HetError as error:
+            log.warning("%s begins at the start: %s", terms.id[:12], error)
+            return None
 
     def _finish(self, one: NodeJob, end: JobOutcome | Exception) -> None:
         if self._jobs.get(one.job.id) is one:
@@ -296,24 +311,43 @@ class Agent:
         if one is None:
             return encode(m.ParkedJob(here=False))
         one.parked = True
+        snapshot = None
         if self._tasks is not None and one.handle is not None:
-            await self._hetd(self._tasks.hold, [one.handle.id])
-        return encode(m.ParkedJob(ended=one.end.done()))
+            target = self._files.draft(wanted.id)
+            if await self._hetd(self._tasks.park, one.handle.id, target):
+                snapshot = await self._files.added(target, self.node.name)
+        return encode(m.ParkedJob(ended=one.end.done(), snapshot=snapshot))
+
+    async def _on_save(self, content: bytes) -> bytes:
+        one = self._jobs.get(decode(m.SaveJob, content).id)
+        if one is None or one.handle is None or one.parked or self._tasks is None:
+            return encode(m.Saved())
+        target = self._files.draft(one.job.id)
+        if not await self._hetd(self._tasks.save, one.handle.id, target):
+            return encode(m.Saved())
+        return encode(m.Saved(await self._files.added(target, self.node.name)))
+
+    async def _on_keep(self, content: bytes) -> bytes:
+        wanted = decode(m.KeepSnapshot, content)
+        await self._files.keep(wanted.snapshot, wanted.source, KEEP_ORDER)
+        if wanted.instead_of:
+            self._files.drop(wanted.instead_of)
+        return encode(m.Saved(replace(wanted.snapshot, node=self.node.name)))
 
     async def _on_unpark(self, content: bytes) -> bytes:
         one = self._jobs.get(decode(m.UnparkJob, content).id)
         if one is not None and self._tasks is not None and one.handle is not None:
             one.parked = False
-            await self._hetd(self._tasks.release, [one.handle.id])
+            await self._hetd(self._tasks.release, one.handle.id)
         return encode(m.NameList())
 
     async def _on_leave(self, content: bytes) -> bytes:
         one = self._jobs.get(decode(m.LeaveJob, content).id)
         if one is None:
             return encode(m.NameList())
+        # if it is being submitted, its own coroutine cancels it then
+        one.cancelled = MOVED
         self._finish(one, LeftError())
-        if one.following is not None:
-            one.following.cancel()
         if self._tasks is not None and one.handle is not None:
             await self._hetd(self._tasks.cancel, [one.handle.id], MOVED)
         return encode(m.NameList((one.job.id,)))

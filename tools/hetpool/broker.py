@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hetpool import messages as m
+from hetpool.copying import Copier
 from hetpool.estimates import EstimateCache
 from hetpool.jobs import JobStatus, PlanEntry, PoolPlan
 from hetpool.ledger import Ledger
@@ -78,6 +79,7 @@ class Broker:
         self._began = clock()
         self._estimates = EstimateCache(self._ask, clock)
         self._mover = Mover(self.ledger, engine, self._ask)
+        self._copier = Copier(self.ledger, settings, self._ask, clock)
         self._requests: list[BatchRequest] = []
         self._planning_now = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -134,6 +136,8 @@ class Broker:
             if old and not self._engine.knows(key):
                 self.ledger.forget(key)
         await self._cancel_again()
+        for placed in list(self._copier.due()):
+            self._spawn(self._copier.copy(placed))
 
     async def _cancel_again(self) -> None:
         """Repeat cancellations: one that met a job on its way to its node had no effect."""
@@ -177,6 +181,7 @@ class Broker:
             entry = PlanEntry(job.id, node, "", self.ledger.order, job.id)
             self.ledger.place([job], [entry], now)
             self.ledger.placed[job.id].generation = generation
+            self.ledger.placed[job.id].reported = True
 
     def _is_fresh(self, job: PoolJob, wanted: m.PlaceJobs) -> bool:
         """Return whether a job is to be placed; one that a node may have waits for it.

@@ -47,6 +47,8 @@ GATHER_S = 0.01
 """Seconds for which submits of this client are gathered into one batch."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 """Seconds until jobs are placed again that nothing can run now."""
+ANSWER_S = 30.0
+"""Seconds to wait for a lost scheduler with a request whose caller waits."""
 CLOSE_S = 10.0
 
 
@@ -56,7 +58,7 @@ class Pool:
     Args:
         settings: how to reach it; None: `pool.toml` and `$HETPOOL_SCHEDULER`.
         timeout: seconds to wait for the scheduler.
-        patience: seconds for a lost scheduler to return.
+        patience: seconds for a lost scheduler to return, while jobs are open.
         incoming: folder in which nodes of this machine look for input files.
 
     Raises:
@@ -213,7 +215,8 @@ class Pool:
         self.close()
 
     def _asked(self, name: str, message: Any, kind: type[Kind]) -> Kind:
-        return self._thread.wait(self._ask(name, message, kind))
+        patience = min(ANSWER_S, self._patience)
+        return self._thread.wait(self._patiently(name, message, kind, patience))
 
     # ------------------------------------------------------------ input files
 
@@ -358,10 +361,12 @@ class Pool:
     async def _ask(self, name: str, message: Any, kind: type[Kind]) -> Kind:
         return decode(kind, await self._engine.ask(name, encode(message)))
 
-    async def _patiently(self, name: str, message: Any, kind: type[Kind]) -> Kind:
+    async def _patiently(
+        self, name: str, message: Any, kind: type[Kind], patience: float | None = None
+    ) -> Kind:
         """Ask the broker; wait for a scheduler that was lost."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience
+        deadline = loop.time() + (self._patience if patience is None else patience)
         pause = FIRST_PAUSE_S
         while True:
             try:

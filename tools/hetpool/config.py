@@ -95,6 +95,11 @@ class PoolFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tasks that are expected to be shorter are sent in groups. 0: none are."""
     group_size: int = 50
     """Most tasks in such a group."""
+    copy_s: float = 0.0
+    """Seconds between two copies of a running task's snapshot to another node. 0: as often
+    as pays, by the time that a copy takes and `node_mtbf_s`."""
+    node_mtbf_s: float = 30 * 86_400.0
+    """Mean time between failures of a node, seconds."""
     tls: TlsTable = TlsTable()
     node: list[NodeTable] = []
 
@@ -123,6 +128,8 @@ class PoolSettings:
     replace_s: float = 25.0
     group_s: float = 0.5
     group_size: int = 50
+    copy_s: float = 0.0
+    node_mtbf_s: float = 30 * 86_400.0
     nodes: tuple[NodeSettings, ...] = ()
     file: Path | None = None
     """The file that they come from; None: there is none."""
@@ -141,6 +148,8 @@ class PoolSettings:
             replace_s=self.replace_s,
             group_s=self.group_s,
             group_size=self.group_size,
+            copy_s=self.copy_s,
+            node_mtbf_s=self.node_mtbf_s,
         )
 
     def node(self, name: str) -> NodeSettings | None:
@@ -230,6 +239,10 @@ def _check(found: PoolFile) -> None:
     _check_times(found)
     if not 0 < found.goodput_share <= 1:
         raise InputError("goodput_share: expected a share above 0, and 1 at most")
+    if not 0 <= found.copy_s < math.inf:
+        raise InputError("copy_s: expected a number of seconds from 0")
+    if not 1 <= found.node_mtbf_s < math.inf:
+        raise InputError("node_mtbf_s: expected a number of seconds from 1")
     if not 1 <= found.group_size <= MOST_IN_GROUP:
         raise InputError(f"group_size: expected 1 to {MOST_IN_GROUP}")
     if found.scheduler:
@@ -322,6 +335,8 @@ def _resolved(
         replace_s=found.replace_s,
         group_s=found.group_s,
         group_size=found.group_size,
+        copy_s=found.copy_s,
+        node_mtbf_s=found.node_mtbf_s,
         nodes=tuple(_node(each) for each in found.node),
         file=place if exists else None,
     )

@@ -18,6 +18,7 @@ import numpy as np
 from hetpool.content import ContentStore, content_id, digest_of
 from hetpool.intake import READ, EnginePeers, FileIntake, FileOffer
 from hetpool.jobs import BY_ENGINE
+from hetpool.messages import SnapshotFile
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -153,6 +154,32 @@ class NodeFiles:
         return await self.intake.fetch(
             file.content, file.size, sources, terms.order, terms.cap
         )
+
+    async def keep(self, snapshot: SnapshotFile, source: str, order: int) -> Path:
+        """Pull a snapshot, and keep it until `drop`."""
+        sources = [source] if source else []
+        return await self.intake.fetch(
+            snapshot.content, snapshot.size, sources, order, None
+        )
+
+    def drop(self, content: str) -> None:
+        """Let a snapshot go when room is needed."""
+        with contextlib.suppress(NotFoundError):
+            self.store.release(content_id(content))
+
+    def draft(self, job: str) -> Path:
+        """Return where a snapshot of a job is exported to."""
+        return self._named / f"{job}.snapshot"
+
+    async def added(self, draft: Path, node: str) -> SnapshotFile:
+        """Take an exported snapshot into the store, for other nodes."""
+        content = await asyncio.to_thread(self._added, draft)
+        return SnapshotFile(content, self.store.size(content), node)
+
+    def _added(self, draft: Path) -> ContentId:
+        content = self.store.add(draft)
+        draft.unlink(missing_ok=True)
+        return content
 
     def _keep(self, file: InputFile, content: Any) -> None:
         name = content_id(file.content)

@@ -1,54 +1,45 @@
-"""The lease of a node: without the scheduler it holds the pool's jobs after a while.
+"""The lease of a node: without the scheduler it stops the pool's jobs after a while.
 
 A lost node goes on computing. The broker places its jobs elsewhere after a longer time, so
-that a job runs on one node at a time. Pure: time is passed in.
+that a job runs on one node at a time. The agent renews the lease of the pool's tasks in
+hetd only while it hears the scheduler; hetd holds them when it is not renewed, so that they
+stop without an agent, too. Pure: time is passed in.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 
 
-class LeaseStep(Enum):
-    """A change that a node has to make to its jobs."""
-
-    NOTHING = "nothing"
-    HOLD = "hold"
-    RELEASE = "release"
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Lease:
-    """The state of a node's lease.
+    """The rule by which an agent renews.
 
     Attributes:
-        seconds: without the scheduler after which the node holds its jobs.
-        held: whether it does.
+        seconds: without the scheduler after which the jobs of the node are held.
 
     """
 
     seconds: float
-    held: bool = field(default=False, init=False)
 
-    def step(self, now: float, heard: float, *, joined: bool) -> LeaseStep:
-        """Return what to do now.
+    @property
+    def of_tasks_s(self) -> float:
+        """The period of the lease in hetd: half, as the agent itself waits the other half."""
+        return self.seconds / 2
+
+    @property
+    def pause_s(self) -> float:
+        """The seconds between two looks."""
+        return min(1.0, self.seconds / 8)
+
+    def renews(self, now: float, heard: float, *, joined: bool) -> bool:
+        """Return whether to renew now.
 
         Args:
             now: seconds of a monotonic clock.
             heard: when the scheduler was last heard.
-            joined: whether the broker knows the node, so that jobs which it lost are gone.
+            joined: whether the broker knows the node, so that jobs which it lost have been
+                cancelled.
 
         """
-        silent = now - heard > self.seconds
-        if silent and not self.held:
-            self.held = True
-            return LeaseStep.HOLD
-        if not silent and joined and self.held:
-            self.held = False
-            return LeaseStep.RELEASE
-        return LeaseStep.NOTHING
-
-    def next_look(self) -> float:
-        """Return the seconds until the next call of `step`."""
-        return min(1.0, self.seconds / 4)
+        return joined and now - heard < self.seconds / 2

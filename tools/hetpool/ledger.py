@@ -34,7 +34,10 @@ class PlacedJob:
         generation: see `JobTerms`.
         ended: its result waits for its client.
         cancelled: the reason of its cancellation; empty: none.
-        snapshot: the newest one that another node has.
+        snapshot: the newest one that another node has; `begins_with`: the one from which
+            this generation starts.
+        reported: its node has reported it, after a restart of the scheduler.
+        saved_at: when `snapshot` was taken; `save_s`: how long that took.
         moving: it is on its way to another node.
 
     """
@@ -46,6 +49,10 @@ class PlacedJob:
     ended: bool = False
     cancelled: str = ""
     snapshot: SnapshotFile | None = None
+    begins_with: SnapshotFile | None = None
+    reported: bool = False
+    saved_at: float = 0.0
+    save_s: float = 1.0
     moving: bool = False
 
     @property
@@ -136,6 +143,9 @@ class Ledger:
         placed.entry = replace(entry, errand=placed.entry.errand)
         placed.planned_at = now
         placed.generation = max(placed.generation + 1, generation)
+        placed.begins_with = placed.snapshot
+        placed.reported = False
+        placed.moving = False
         self.order = max(self.order, entry.order + 1)
 
     def forget(self, errand: str) -> None:
@@ -160,15 +170,16 @@ class Ledger:
         if placed is None or placed.node != node or placed.moving:
             return JobTerms(job, owned=False)
         names = [name for file in placed.job.inputs for name in file.sources]
-        if placed.snapshot is not None:
-            names.append(placed.snapshot.node)
+        if placed.begins_with is not None:
+            names.append(placed.begins_with.node)
         return JobTerms(
             job,
             generation=placed.generation,
             order=placed.entry.order,
             cap=cap,
             sources=self.addresses(names),
-            snapshot=placed.snapshot,
+            snapshot=placed.begins_with,
+            reported=placed.reported,
             cancelled=placed.cancelled,
         )
 

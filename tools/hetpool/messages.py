@@ -177,6 +177,7 @@ class JobTerms:
         cap: bytes a second for them; None: no limit.
         sources: addresses of the nodes in its inputs and snapshot: name -> address.
         snapshot: to continue from; None: from the beginning.
+        reported: whether the node itself has reported it: it has a task in hetd already.
         cancelled: why it is not to run; empty: it is.
 
     """
@@ -188,6 +189,7 @@ class JobTerms:
     cap: float | None = None
     sources: dict[str, str] = field(default_factory=dict)
     snapshot: SnapshotFile | None = None
+    reported: bool = False
     cancelled: str = ""
 
 
@@ -262,17 +264,26 @@ class UnparkJob:
 
 
 @dataclass(frozen=True, slots=True)
-class CopySnapshots:
-    """Ask a node for snapshots of running jobs as files; the answer is `Copies`."""
+class SaveJob:
+    """Have a running job write a snapshot and export it; the answer is `Saved`."""
 
-    ids: Ids
+    id: Identifier
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
-    """Snapshots that a node exported: job -> file."""
+class Saved:
+    """A snapshot that a node exported; None: the job does not run or keeps none."""
 
-    files: dict[Identifier, SnapshotFile]
+    snapshot: SnapshotFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSnapshot:
+    """Pull a snapshot of a job that runs elsewhere, in place of an older one; see `Saved`."""
+
+    snapshot: SnapshotFile
+    source: ShortText
+    instead_of: Annotated[str, Meta(max_length=64)] = ""
 
 
 @dataclass(frozen=True, slots=True)

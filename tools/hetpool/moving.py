@@ -90,6 +90,5 @@ class Mover:
         generation = time.time_ns() // 1_000_000_000
         for job in self._ledger.errands.get(errand, ()):
             self._ledger.place_again(replace(entry, job=job), now, generation)
-            self._ledger.placed[job].moving = False
         node = self._ledger.nodes[entry.node]
         self._engine.pin(errand, node.address)

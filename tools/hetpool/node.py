@@ -57,13 +57,14 @@ async def serve(
     engine = DaskWorkerEngine(settings, own.name, own.host, own.port)
     folder = options.folder or data / "nodes" / own.name
     files = NodeFiles(folder, options.incoming or data / "incoming", engine)
+    lease = Lease(lease_s)
     tasks = None
     if not own.gateway:
-        tasks = await asyncio.to_thread(NodeTasks, options.socket)
+        tasks = await asyncio.to_thread(NodeTasks, options.socket, lease.of_tasks_s)
     described = PoolNode(
         own.name, engine.address, ingress=own.ingress, machine=machine_name()
     )
-    agent = Agent(described, engine, tasks, files, Lease(lease_s))
+    agent = Agent(described, engine, tasks, files, lease)
     engine.part = agent
     leasing = asyncio.ensure_future(agent.keep_lease(stop))
     try:

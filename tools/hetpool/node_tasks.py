@@ -5,8 +5,10 @@ Each call blocks and is made in a thread of the agent's.
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,8 @@ from hetpool.messages import NodeEstimate, OpenJob
 from hetpool.outcomes import completed, ended
 from libtask.client.client import Client, Selection
 from libtask.errors import HetError, InputError
-from libtask.messages import TaskSpec
+from libtask.messages import MIN_LEASE_S, TaskSpec
+from libtask.snapshots import export
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from libtask.client.handles import TaskHandle
     from libtask.messages import TaskInfo
 
+LEASE = "pool"
+SAVE_S = 60.0
+"""Seconds for a running task to write a snapshot."""
+SAVE_PAUSE_S = 0.1
 NAME = re.compile(r"pool/([0-9a-f]{32})\.(\d{1,15})")
 """Name of a job's task in hetd: with it an agent finds the pool's tasks after a restart."""
 OPTIONS = frozenset(
@@ -50,6 +57,8 @@ OPTIONS = frozenset(
 """Options of `Client.submit` that a job may have; the rest are the pool's own."""
 MOST_RECENT = 10_000
 """Ended tasks that an agent looks through after a restart."""
+log = logging.getLogger("hetpool")
+
 STATES: Mapping[str, JobState] = {
     "running": "running",
     "completed": "completed",
@@ -75,11 +84,15 @@ class NodeTasks:
 
     Args:
         socket: hetd's; None: the default one.
+        lease_s: seconds without `renew` after which hetd holds the pool's tasks.
         patience: seconds to wait for a lost hetd.
 
     """
 
-    def __init__(self, socket: Path | None, patience: float = 30.0) -> None:
+    def __init__(
+        self, socket: Path | None, lease_s: float, patience: float = 30.0
+    ) -> None:
+        self._lease_s = max(MIN_LEASE_S, lease_s)
         self.client = Client(socket, patience=patience)
 
     def close(self) -> None:
@@ -95,9 +108,19 @@ class NodeTasks:
         )
 
     def submit(
-        self, job: PoolJob, places: Mapping[str, str], terms: JobTerms
+        self,
+        job: PoolJob,
+        places: Mapping[str, str],
+        terms: JobTerms,
+        snapshot: Path | None = None,
     ) -> TaskHandle:
         """Submit a job, or find the task that it is already.
+
+        Args:
+            job: the job.
+            places: mark -> path of its inputs.
+            terms: how it runs here.
+            snapshot: to continue from; None: from the beginning.
 
         Raises:
             HetError: hetd refuses it.
@@ -107,13 +130,77 @@ class NodeTasks:
         options = {key: value for key, value in job.options.items() if key in OPTIONS}
         # it belongs to the pool, not to the place where the agent was started
         options.setdefault("export", "none")
-        return self.client.submit(
+        if snapshot is not None:
+            options |= {"hold": True, "resume": True}
+        handle = self.client.submit(
             app,
             *arguments,
             name=task_name(job.id, terms.generation),
             key=task_name(job.id, terms.generation),
+            lease=LEASE,
+            lease_s=self._lease_s,
             **options,
         )
+        if snapshot is not None:
+            self._continue(handle, snapshot)
+        return handle
+
+    def _continue(self, handle: TaskHandle, snapshot: Path) -> None:
+        """Let a new task go on from a snapshot; without it, it begins at the start."""
+        info = handle.info()
+        if info.state != "held" or info.started is not None:
+            return  # an earlier agent has done this
+        try:
+            handle.adopt(snapshot)
+        except HetError as error:
+            log.warning("%s begins at the start: %s", info.name, error)
+        self.client.release(handle.id)
+
+    def find(self, task: int) -> TaskHandle:
+        """Follow a task that an earlier agent submitted."""
+        handle = self.client.handle(task)
+        info = handle.info()
+        if info.state == "held" and info.resume and info.started is None:
+            self.client.release(task)  # its agent ended before it could
+        return handle
+
+    def park(self, task: int, target: Path) -> bool:
+        """Hold a task; export its snapshot to a file, and return whether it has one.
+
+        A command cannot be saved: it leaves its resource, and begins again elsewhere.
+        """
+        try:
+            parked = self.client.park(task)[0]
+        except InputError:
+            self.client.hold(task, requeue=True)
+            return False
+        if parked.error:
+            log.warning("task %d: %s", task, parked.error)
+        if not parked.path:
+            return False
+        export(parked.path, target)
+        return True
+
+    def save(self, task: int, target: Path, patience: float = SAVE_S) -> bool:
+        """Have a running task write a snapshot and export it; return whether it did."""
+        before = self._snapshot(task)
+        self.client.snapshot(task)
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            now = self._snapshot(task)
+            if now is not None and now != before:
+                export(now[1], target)
+                return True
+            time.sleep(SAVE_PAUSE_S)
+        return False
+
+    def _snapshot(self, task: int) -> tuple[float, str] | None:
+        found = self.client.show(task).snapshot
+        return None if found is None else (found.at, found.path)
+
+    def renew(self) -> None:
+        """Say that the agent is there; what hetd held meanwhile goes on."""
+        self.client.renew(LEASE)
 
     def outcome(self, node: str, handle: TaskHandle) -> JobOutcome:
         """Return how an ended task ended."""
@@ -151,15 +238,10 @@ class NodeTasks:
             with suppress(HetError):
                 self.client.cancel(task, reason=reason)
 
-    def hold(self, ids: Iterable[int]) -> None:
-        for task in ids:
-            with suppress(HetError):
-                self.client.hold(task)
-
-    def release(self, ids: Iterable[int]) -> None:
-        for task in ids:
-            with suppress(HetError):
-                self.client.release(task)
+    def release(self, task: int) -> None:
+        """Let a parked task go on."""
+        with suppress(HetError):
+            self.client.release(task)
 
     def estimate(self, job: PoolJob) -> dict[str, NodeEstimate]:
         """Estimate a job on each resource that can run it.
