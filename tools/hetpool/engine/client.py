@@ -76,15 +76,18 @@ class DaskClientEngine:
                 await self._connect()
 
     async def _connect(self) -> None:
+        client = Client(
+            self._settings.scheduler,
+            asynchronous=True,
+            timeout=self._timeout,
+            security=security(self._settings),
+            set_as_default=False,
+        )
         try:
-            self._client = await Client(
-                self._settings.scheduler,
-                asynchronous=True,
-                timeout=self._timeout,
-                security=security(self._settings),
-                set_as_default=False,
-            )
+            self._client = await client
         except (OSError, TimeoutError) as error:
+            # else its finaliser makes a coroutine that nobody awaits
+            await client.close(timeout=0)
             text = f"no scheduler of a pool answers at {self._settings.scheduler}"
             raise PoolUnreachableError(text) from error
 
