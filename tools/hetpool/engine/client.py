@@ -85,9 +85,11 @@ class DaskClientEngine:
         )
         try:
             self._client = await client
-        except (OSError, TimeoutError) as error:
+        except BaseException as error:
             # else its finaliser makes a coroutine that nobody awaits
-            await client.close(timeout=0)
+            client.status = "closed"
+            if not isinstance(error, OSError | TimeoutError):
+                raise
             text = f"no scheduler of a pool answers at {self._settings.scheduler}"
             raise PoolUnreachableError(text) from error
 
