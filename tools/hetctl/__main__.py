@@ -66,6 +66,7 @@ COMMANDS = {
     "metrics": ("live", "Print, write or serve metrics for Prometheus."),
     "daemon": ("daemon", "Start, stop and inspect the daemon, its log and its store."),
     "config": ("daemon", "Show the daemon's configuration and its sources."),
+    "pool": ("pool", "Run tasks on several machines, each with its own hetd."),
     "doc": ("manual", "Print the manual of a command, or a JSON schema."),
     "completion": ("manual", "Print shell completion code."),
 }
@@ -84,7 +85,7 @@ ELSEWHERE = {
     "delete": "hetctl cancel SELECTOR, or hetctl forget SELECTOR once they have ended",
     "rm": "hetctl cancel SELECTOR, or hetctl forget SELECTOR once they have ended",
     "info": "hetctl show SELECTOR, or hetctl daemon status",
-    "nodes": "hetctl devices",
+    "nodes": "hetctl devices, or hetctl pool nodes",
     "queue": "hetctl list",
     "pause": "hetctl hold SELECTOR",
     "exec": "hetctl run -- COMMAND...",

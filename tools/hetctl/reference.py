@@ -66,7 +66,7 @@ def page(name: str, command: click.Command) -> str:
 
 def manual(root: click.Command) -> str:
     """Return all pages, after the parts that they share."""
-    head = "# hetctl\n\nEvery command takes `--json` and `--socket PATH`, also before its name."
+    head = "# hetctl\n\nEvery command takes `--json`, also before its name, and `--socket PATH`, but for those of `pool`."
     pages = [page(name, command) for name, command in commands(root)]
     return "\n\n".join([head, STATUSES, SELECTORS, *pages])
 

@@ -91,7 +91,10 @@ async def _node(options: argparse.Namespace, stop: asyncio.Event) -> None:
 
     settings = read_settings(options.config)
     gateway = options.role == "gateway"
-    node = _listed(settings.nodes, options.name, gateway=gateway)
+    if options.name or settings.this is None:
+        node = _listed(settings.nodes, options.name, gateway=gateway)
+    else:
+        node = settings.this
     own = NodeOptions(node, options.socket, options.folder, options.incoming)
     await serve(own, settings.engine(), settings.lease_s, stop)
 

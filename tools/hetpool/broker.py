@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hetpool import messages as m
 from hetpool.copying import Copier
 from hetpool.estimates import EstimateCache
+from hetpool.inquiry import INQUIRE, Relay
 from hetpool.jobs import JobStatus, PlanEntry, PoolPlan
 from hetpool.ledger import Ledger
 from hetpool.messages import decode, encode
@@ -97,6 +98,7 @@ class Broker:
             "join": self._on_join,
             "claim": self._on_claim,
             "receive": self._on_receive,
+            INQUIRE: Relay(self._engine, self.ledger.present).answer,
         }
 
     # ------------------------------------------------------------ audience

@@ -76,7 +76,7 @@ class Authority:
     def __init__(self, folder: Path, now: dt.datetime) -> None:
         self._folder = folder
         self._now = now
-        _own_folder(folder)
+        own_folder(folder)
         self._key, self._certificate = self._authority()
 
     @property
@@ -88,8 +88,8 @@ class Authority:
         files = self._files(member.name)
         if not self._lasts(files):
             key = ec.generate_private_key(ec.SECP256R1())
-            _write(files.key, _private_bytes(key))
-            _write(files.cert, _public_bytes(self._signed(member, key)))
+            write_private(files.key, _private_bytes(key))
+            write_private(files.cert, _public_bytes(self._signed(member, key)))
         return files
 
     def _files(self, name: str) -> TlsFiles:
@@ -97,7 +97,7 @@ class Authority:
         folder = self._folder
         if name != THIS:
             folder /= "nodes"
-            _own_folder(folder)
+            own_folder(folder)
         pair = (folder / f"{name}.pem", folder / f"{name}.key")
         return TlsFiles(self.certificate_file, *pair)
 
@@ -111,8 +111,8 @@ class Authority:
                 return key, certificate
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = _authority_certificate(key, self._now)
-        _write(key_file, _private_bytes(key))
-        _write(self.certificate_file, _public_bytes(certificate))
+        write_private(key_file, _private_bytes(key))
+        write_private(self.certificate_file, _public_bytes(certificate))
         return key, certificate
 
     def _lasts(self, files: TlsFiles) -> bool:
@@ -273,7 +273,13 @@ def _check_mode(path: Path) -> None:
 # ------------------------------------------------------------ files
 
 
-def _own_folder(folder: Path) -> None:
+def own_folder(folder: Path) -> None:
+    """Make a folder for its owner alone.
+
+    Raises:
+        CertificateError: it is there and open to others, or belongs to another user.
+
+    """
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -286,7 +292,7 @@ def _own_folder(folder: Path) -> None:
         )
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
     """Replace a file as a whole; nobody else can read it at any moment."""
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     descriptor = os.open(

@@ -21,6 +21,7 @@ from hetpool.endpoint import probe
 from hetpool.engine.client import DaskClientEngine
 from hetpool.errors import PoolUnreachableError
 from hetpool.files import Incoming, by_engine
+from hetpool.inquiry import INQUIRE, Inquiry
 from hetpool.jobs import InputFile, PoolNode, PoolPlan
 from hetpool.loop_thread import LoopThread
 from hetpool.messages import decode, encode
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hetpool.executor import PoolExecutor
+    from hetpool.inquiry import AnyQuestion
     from hetpool.jobs import JobStatus, PlanEntry, PoolJob
     from hetpool.seam import ClientEngine, StartedErrand
     from hetpool.settings import EngineSettings
@@ -196,6 +198,16 @@ class Pool:
     def resume(self, node: str) -> None:
         """Give a drained node jobs again."""
         self._asked("drain", m.DrainNode(node, on=False), m.NameList)
+
+    def inquire(self, node: str, question: AnyQuestion, kind: type[Kind]) -> Kind:
+        """Ask a node about itself or its tasks (`hetpool.inquiry`).
+
+        Raises:
+            NotFoundError: the node is not connected, or has no such task.
+            HetError: it has no answer.
+
+        """
+        return self._asked(INQUIRE, Inquiry(node, question), kind)
 
     def close(self) -> None:
         """End the connection; jobs go on."""

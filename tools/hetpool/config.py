@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hetpool.endpoint import HIGHEST_PORT, Address, TlsFiles, parse_address
+from hetpool.errors import PoolUnreachableError
 from hetpool.settings import BrokerSettings, EngineSettings
 from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
@@ -100,6 +101,8 @@ class PoolFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     as pays, by the time that a copy takes and `node_mtbf_s`."""
     node_mtbf_s: float = 30 * 86_400.0
     """Mean time between failures of a node, seconds."""
+    this: str = ""
+    """Name of this machine's own node. Empty: it has none, it only has clients."""
     tls: TlsTable = TlsTable()
     node: list[NodeTable] = []
 
@@ -131,6 +134,8 @@ class PoolSettings:
     copy_s: float = 0.0
     node_mtbf_s: float = 30 * 86_400.0
     nodes: tuple[NodeSettings, ...] = ()
+    this: NodeSettings | None = None
+    """The node of this machine; None: it has none."""
     file: Path | None = None
     """The file that they come from; None: there is none."""
 
@@ -178,8 +183,8 @@ def read_settings(
         environment: the variables of the process.
 
     Raises:
-        InputError: unreadable, not TOML, an unknown key or a wrong value (the text says
-            where); or nothing names a scheduler.
+        InputError: unreadable, not TOML, an unknown key or a wrong value; says where.
+        PoolUnreachableError: nothing names a scheduler.
 
     """
     place = path or default_file(environment)
@@ -187,7 +192,7 @@ def read_settings(
     asked_for = path is not None or FILE_VARIABLE in environment
     if not asked_for and not place.exists():
         if not named:
-            raise InputError(
+            raise PoolUnreachableError(
                 f"no pool: there is no {place}, and ${SCHEDULER_VARIABLE} is not set; "
                 "`hetctl pool up` sets one up"
             )
@@ -248,6 +253,9 @@ def _check(found: PoolFile) -> None:
     if found.scheduler:
         parse_address(found.scheduler, "scheduler")
     _check_nodes(found.node)
+    names = [each.name for each in found.node]
+    if found.this and found.this not in names:
+        raise InputError(f"this: no node {found.this!r}{suggestion(found.this, names)}")
 
 
 def _check_planner(name: str) -> None:
@@ -326,6 +334,7 @@ def _resolved(
         raise InputError(
             f"{place}: scheduler: no address; expected one as tls://head:8786"
         )
+    nodes = {each.name: _node(each) for each in found.node}
     return PoolSettings(
         scheduler=scheduler,
         tls=tls_files(place, found.tls),
@@ -337,7 +346,8 @@ def _resolved(
         group_size=found.group_size,
         copy_s=found.copy_s,
         node_mtbf_s=found.node_mtbf_s,
-        nodes=tuple(_node(each) for each in found.node),
+        nodes=tuple(nodes.values()),
+        this=nodes.get(found.this),
         file=place if exists else None,
     )
 

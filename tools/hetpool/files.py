@@ -10,12 +10,15 @@ import asyncio
 import contextlib
 import os
 import shutil
+import time
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hetpool.content import ContentStore, content_id, digest_of
+from hetpool.inquiry import TransferRecord
 from hetpool.intake import READ, EnginePeers, FileIntake, FileOffer
 from hetpool.jobs import BY_ENGINE
 from hetpool.messages import SnapshotFile
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 QUOTA = 64 << 30
 """Bytes of input files and snapshots that a node keeps."""
+
+
+MOST_RECORDS = 10_000
 
 
 class Incoming:
@@ -97,6 +103,8 @@ class NodeFiles:
         self.store = ContentStore(root / "contents", QUOTA)
         self.intake = FileIntake(self.store, EnginePeers(engine))
         self._incoming = Incoming(incoming)
+        self.pulled: deque[TransferRecord] = deque(maxlen=MOST_RECORDS)
+        """The newest files that the intake brought, for pictures."""
         engine.answer(READ, FileOffer(self.store).answer)
 
     async def close(self) -> None:
@@ -151,9 +159,14 @@ class NodeFiles:
         sources = [
             terms.sources[each] for each in file.sources if each in terms.sources
         ]
-        return await self.intake.fetch(
+        here, begun = content_id(file.content) in self.store, _now()
+        path = await self.intake.fetch(
             file.content, file.size, sources, terms.order, terms.cap
         )
+        if not here:
+            record = TransferRecord(file.content, file.size, begun, _now())
+            self.pulled.append(record)
+        return path
 
     async def keep(self, snapshot: SnapshotFile, source: str, order: int) -> Path:
         """Pull a snapshot, and keep it until `drop`."""
@@ -204,6 +217,10 @@ class NodeFiles:
         for file in job.inputs:
             with contextlib.suppress(NotFoundError):
                 self.store.release(content_id(file.content))
+
+
+def _now() -> float:
+    return time.time()  # noqa: TID251  pictures compare it with hetd's times
 
 
 def by_engine(files: Sequence[InputFile]) -> tuple[InputFile, ...]:

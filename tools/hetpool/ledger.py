@@ -116,6 +116,10 @@ class Ledger:
             self.nodes[name] = replace(self.nodes[name], present=False)
             self.lost_at[name] = now
 
+    def present(self) -> dict[str, str]:
+        """Return the nodes that are connected: name -> address."""
+        return {name: each.address for name, each in self.nodes.items() if each.present}
+
     def addresses(self, names: Iterable[str]) -> dict[str, str]:
         """Return where nodes listen that are present."""
         found = ((name, self.nodes.get(name)) for name in names)

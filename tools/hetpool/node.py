@@ -12,9 +12,10 @@ import platformdirs
 from hetpool.agent import Agent, machine_name
 from hetpool.engine.worker import DaskWorkerEngine
 from hetpool.files import NodeFiles
+from hetpool.inquiry import INQUIRE, NodeInquiry, TransferRecord
 from hetpool.jobs import PoolNode
 from hetpool.lease import Lease
-from hetpool.node_tasks import NodeTasks
+from hetpool.node_tasks import NodeTasks, is_of_pool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +67,12 @@ async def serve(
     )
     agent = Agent(described, engine, tasks, files, lease)
     engine.part = agent
+
+    def transfers() -> list[TransferRecord]:
+        return [*(TransferRecord(*each) for each in engine.received()), *files.pulled]
+
+    client = tasks.client if tasks is not None else None
+    engine.answer(INQUIRE, NodeInquiry(client, is_of_pool, transfers).answer)
     leasing = asyncio.ensure_future(agent.keep_lease(stop))
     try:
         await engine.run(agent.join, agent.parted, stop)

@@ -79,6 +79,11 @@ def job_of(name: str) -> OpenJob | None:
     return None if found is None else OpenJob(found[1], int(found[2]))
 
 
+def is_of_pool(name: str) -> bool:
+    """Return whether a task's name says that it is the pool's."""
+    return NAME.fullmatch(name) is not None
+
+
 class NodeTasks:
     """A connection to this node's hetd.
 

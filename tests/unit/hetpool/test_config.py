@@ -9,6 +9,7 @@ import pytest
 
 from hetpool.config import PLANNERS, default_file, read_settings
 from hetpool.endpoint import Address
+from hetpool.errors import PoolUnreachableError
 from hetpool.settings import BrokerSettings, EngineSettings
 from hetsched.planning.batch.planners import PLANNERS as KNOWN
 from libtask.errors import InputError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 FULL = """
 scheduler = "tls://head:8787"
 planner = "sjf"
+this = "n1"
 lease_s = 5
 replace_s = 12.5
 
@@ -59,6 +61,7 @@ def test_values_and_defaults(tmp_path: Path) -> None:
     assert (second.host, second.port, second.ingress) == ("n2", 9001, None)
     assert second.gateway
     assert found.node("n2") == second
+    assert found.this == first
     assert found.node("n3") is None
 
 
@@ -98,7 +101,9 @@ def test_without_a_file_the_environment_suffices(
     assert str(found.scheduler) == "tls://head:8786"
     assert found.file is None
     assert found.tls.ca == tmp_path / "hetd" / "pool" / "ca.pem"
-    with pytest.raises(InputError, match=r"no pool: there is no .* `hetctl pool up`"):
+    with pytest.raises(
+        PoolUnreachableError, match=r"no pool: there is no .* `hetctl pool up`"
+    ):
         read_settings(None, {})
 
 
@@ -124,6 +129,7 @@ def test_without_a_file_the_environment_suffices(
         ("scheduler = ''", "scheduler: no address"),
         ("tls = 1", "`$.tls`"),
         ("tls.cat = 'a'", "unknown key 'cat'"),
+        ("this = 'n1'", "this: no node 'n1'"),
         ("[[node]]\naddress = 'a'", "key 'name' is missing"),
         ("[[node]]\nname = 'n:1'", "node[0].name: expected letters"),
         ("[[node]]\nname = ''", "node[0].name: expected letters"),

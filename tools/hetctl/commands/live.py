@@ -208,11 +208,12 @@ def metrics_command(
         raise InputError("--every needs --textfile")
     registry = _metrics_registry(socket)
     if listen is not None:
-        _serve_metrics(registry, listen)
+        serve_metrics(registry, listen)
     elif textfile is not None:
-        _write_textfile(registry, textfile, every)
+        write_metrics(registry, textfile, every)
     else:
-        _print_metrics(registry, socket, as_json=as_json)
+        connect(socket).close()  # printing without a daemon is an error
+        print_metrics(registry, as_json=as_json)
 
 
 def _metrics_registry(socket: Path | None) -> CollectorRegistry:
@@ -226,12 +227,10 @@ def _metrics_registry(socket: Path | None) -> CollectorRegistry:
     return registry_of(lambda: connect(socket))
 
 
-def _print_metrics(
-    registry: CollectorRegistry, socket: Path | None, *, as_json: bool
-) -> None:
+def print_metrics(registry: CollectorRegistry, *, as_json: bool) -> None:
+    """Print metrics once."""
     from prometheus_client import generate_latest
 
-    connect(socket).close()  # printing without a daemon is an error
     if as_json:
         emit(
             {
@@ -247,9 +246,8 @@ def _print_metrics(
         say(generate_latest(registry).decode().removesuffix("\n"))
 
 
-def _write_textfile(
-    registry: CollectorRegistry, path: Path, every: float | None
-) -> None:
+def write_metrics(registry: CollectorRegistry, path: Path, every: float | None) -> None:
+    """Write metrics to a file, once or at an interval."""
     from prometheus_client import write_to_textfile
 
     while True:
@@ -259,7 +257,13 @@ def _write_textfile(
         time.sleep(every)
 
 
-def _serve_metrics(registry: CollectorRegistry, port: int) -> None:
+def serve_metrics(registry: CollectorRegistry, port: int) -> None:
+    """Serve metrics on loopback until interrupted.
+
+    Raises:
+        InputError: the port is taken.
+
+    """
     from prometheus_client import start_http_server
 
     try:

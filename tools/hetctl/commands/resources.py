@@ -136,11 +136,12 @@ def _array_library(device: DeviceInfo) -> str:
 def _documents(devices: list[DeviceInfo]) -> Devices:
     return {
         "format": "hetctl/devices-1",
-        "devices": [_document(each) for each in devices],
+        "devices": [device_document(each) for each in devices],
     }
 
 
-def _document(device: DeviceInfo) -> DevicePart:
+def device_document(device: DeviceInfo) -> DevicePart:
+    """Return the document of a resource."""
     return {
         "name": device.spec.name,
         "kind": device.spec.kind,

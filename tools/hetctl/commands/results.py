@@ -15,12 +15,12 @@ from hetctl.options import connect, selectors_argument, shared
 from hetctl.output import emit, on_terminal, say
 from hetctl.selectors import selected
 from hetctl.units import Duration, Whole
-from hetctl.views.tasklog import before_running, read_segment
 from hetctl.waiting import Manner, wait_for
 from libtask.errors import InputError, NotFoundError, TaskFailedError
 from libtask.messages import ENDED, Segment
 from libtask.plaintext import one_line, visible
 from libtask.results import has_pickled, restored, told
+from libtask.worker.tasklog import before_running, read_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -54,7 +54,7 @@ def gantt_command(
     as_json: bool,
 ) -> None:
     """Draw a Gantt chart of tasks, by default of all since the last idle hour."""
-    _check_output(output)
+    check_output(output)
     with connect(socket) as client:
         tasks = lately(client, selectors, since)
         devices = client.devices()
@@ -65,9 +65,9 @@ def gantt_command(
 
     lanes, bars = laid_out(ran, devices, now())
     if output.suffix == PAGE:
-        _write_page(lanes, bars, output)
+        write_page(lanes, bars, output)
     else:
-        _draw_chart(lanes, bars, output)
+        draw_chart(lanes, bars, output)
     if as_json:
         emit(
             {
@@ -80,7 +80,13 @@ def gantt_command(
         say(f"{output}: {len(ran)} tasks drawn")
 
 
-def _check_output(output: Path) -> None:
+def check_output(output: Path) -> None:
+    """Check the name of a picture's file.
+
+    Raises:
+        InputError: another suffix, or no such folder.
+
+    """
     if output.suffix not in SUFFIXES:
         raise InputError(
             f"{output}: expected a name that ends in {', '.join(SUFFIXES)}"
@@ -89,16 +95,28 @@ def _check_output(output: Path) -> None:
         raise InputError(f"{output}: no such folder")
 
 
-def _write_page(lanes: list[Lane], bars: list[Bar], output: Path) -> None:
-    from hetctl.export.page import write_page
+def write_page(lanes: list[Lane], bars: list[Bar], output: Path) -> None:
+    """Write the interactive page.
+
+    Raises:
+        InputError: the file cannot be written.
+
+    """
+    from hetctl.export.page import write_page as write
 
     try:
-        write_page(lanes, bars, output)
+        write(lanes, bars, output)
     except OSError as error:
         raise InputError(f"{output}: {error.strerror}") from error
 
 
-def _draw_chart(lanes: list[Lane], bars: list[Bar], output: Path) -> None:
+def draw_chart(lanes: list[Lane], bars: list[Bar], output: Path) -> None:
+    """Draw the static picture.
+
+    Raises:
+        InputError: matplotlib is not installed, or the file cannot be written.
+
+    """
     try:
         from hetctl.export.chart import draw
     except ImportError as error:
@@ -152,7 +170,7 @@ def trace_command(  # noqa: PLR0913  one argument an option
     if output is None:
         say_json(text)
         return
-    _write_trace(output, text)
+    write_trace(output, text)
     if not as_json:
         say(f"{output}: {_written(tasks, document)} written")
 
@@ -181,7 +199,13 @@ def _written(tasks: list[TaskInfo], document: Mapping[str, Any]) -> str:
     return f"{count}{of} task{'s' * (len(tasks) != 1)}"
 
 
-def _write_trace(output: Path, text: bytes) -> None:
+def write_trace(output: Path, text: bytes) -> None:
+    """Write a trace.
+
+    Raises:
+        InputError: the file cannot be written.
+
+    """
     try:
         output.write_bytes(text + b"\n")
     except OSError as error:

@@ -7,11 +7,11 @@ from typing import Any, get_args, get_type_hints, is_typeddict
 
 import msgspec
 
-from hetctl.documents import accounts, node, store, tasks
+from hetctl.documents import accounts, node, pool, store, tasks
 from libtask.errors import NotFoundError
 from libtask.wording import suggestion
 
-MODULES: tuple[ModuleType, ...] = (tasks, accounts, node, store)
+MODULES: tuple[ModuleType, ...] = (tasks, accounts, node, store, pool)
 TASKS = ("hetctl/tasks-1",)
 SUBMITTED = ("hetctl/submitted-1", *TASKS)
 PRINTED: dict[str, tuple[str, ...]] = {
@@ -65,6 +65,29 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "daemon check": ("hetctl/store-1",),
     "daemon backup": ("hetctl/store-1",),
     "daemon restore": ("hetctl/store-1",),
+    "pool up": ("hetctl/pool-1",),
+    "pool down": ("hetctl/pool-1",),
+    "pool join": ("hetctl/pool-1",),
+    "pool status": ("hetctl/pool-1",),
+    "pool nodes": ("hetctl/pool-nodes-1",),
+    "pool submit": ("hetctl/pool-submitted-1", "hetctl/pool-tasks-1"),
+    "pool batch": ("hetctl/pool-submitted-1", "hetctl/pool-tasks-1"),
+    "pool plan": ("hetsim/plan-1",),
+    "pool list": ("hetctl/pool-tasks-1",),
+    "pool show": ("hetctl/pool-task-1",),
+    "pool wait": ("hetctl/pool-tasks-1",),
+    "pool cancel": ("hetctl/pool-control-1",),
+    "pool logs": ("hetctl/pool-log-1",),
+    "pool explain": ("hetctl/pool-explanation-1",),
+    "pool move": ("hetctl/pool-control-1",),
+    "pool get": ("hetctl/pool-file-1",),
+    "pool drain": ("hetctl/pool-node-1",),
+    "pool resume": ("hetctl/pool-node-1",),
+    "pool top": ("hetctl/pool-tasks-1",),
+    "pool gantt": ("hetctl/pool-gantt-1",),
+    "pool trace": ("hetctl/trace-1",),
+    "pool metrics": ("hetctl/metrics-1",),
+    "pool demo": ("hetctl/pool-demo-1",),
     "completion": ("hetctl/completion-1",),
     "doc": ("hetctl/doc-1",),
 }

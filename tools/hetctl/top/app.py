@@ -22,10 +22,10 @@ from hetctl.top.picture import (
     task_row,
 )
 from hetctl.views.explanation import explanation_text
-from hetctl.views.tasklog import last_lines
 from libtask.errors import HetError
 from libtask.messages import ENDED
 from libtask.plaintext import visible
+from libtask.worker.tasklog import last_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

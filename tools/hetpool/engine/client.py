@@ -9,6 +9,7 @@ from dask.base import annotate
 from distributed import Client, fire_and_forget
 from distributed.client import FutureCancelledError
 
+from hetpool.engine.answers import unpacked
 from hetpool.engine.configuration import configure, security
 from hetpool.engine.inputs import load
 from hetpool.errors import PoolUnreachableError
@@ -96,14 +97,14 @@ class DaskClientEngine:
     async def ask(self, name: str, message: bytes) -> bytes:
         await self.open()
         try:
-            answer: bytes = await self._client.scheduler.hetpool_ask(
+            answer = await self._client.scheduler.hetpool_ask(
                 name=name, message=message
             )
         except OSError as error:
             raise PoolUnreachableError(
                 f"{self._settings.scheduler}: {error}"
             ) from error
-        return answer
+        return unpacked(answer)
 
     async def start(self, errands: Sequence[Errand]) -> list[DaskErrand]:
         await self.open()

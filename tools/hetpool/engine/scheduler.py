@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from hetpool.engine.answers import Answered, answered, unpacked
 from hetpool.engine.configuration import configure, security
 from hetpool.seam import ErrandState
 
@@ -63,8 +64,7 @@ class DaskSchedulerEngine:
 
     async def ask(self, node: str, name: str, message: bytes) -> bytes:
         peer = self._scheduler.rpc(node)
-        answer: bytes = await peer.hetpool_ask(name=name, message=message)
-        return answer
+        return unpacked(await peer.hetpool_ask(name=name, message=message))
 
     def pin(self, key: str, node: str) -> None:
         task = self._scheduler.tasks.get(key)
@@ -100,11 +100,11 @@ class DaskSchedulerEngine:
         async with self._scheduler:
             await stop.wait()
 
-    async def _answered(self, name: str, message: bytes) -> bytes:
+    async def _answered(self, name: str, message: bytes) -> Answered:
         handler = self._handlers.get(name)
         if handler is None:
             raise ValueError(f"no handler for {name[:80]!r}")
-        return await handler(message)
+        return await answered(handler, message)
 
 
 def _stimulus(what: str) -> str:

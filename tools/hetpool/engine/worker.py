@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import Reschedule, Status, Worker
 from distributed.worker import get_worker
 
+from hetpool.engine.answers import Answered, answered, unpacked
 from hetpool.engine.configuration import OPEN_TASKS, configure, security
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ class DaskWorkerEngine:
         if worker is None:
             raise ConnectionError(f"{self.name}: no connection to the scheduler")
         peer = worker.rpc(node) if node else worker.scheduler
-        answer: bytes = await peer.hetpool_ask(name=name, message=message)
-        return answer
+        return unpacked(await peer.hetpool_ask(name=name, message=message))
 
     def put_back(self) -> Exception:
         again: Exception = Reschedule()
@@ -88,6 +88,21 @@ class DaskWorkerEngine:
 
     def heard(self) -> float:
         return self.last_heard
+
+    def received(self) -> list[tuple[str, int, float, float]]:
+        """Return the files that Dask brought here since the worker connected.
+
+        Returns:
+            (content id, bytes, start, end) of each; times are seconds since the epoch.
+
+        """
+        log = self._worker.transfer_incoming_log if self._worker is not None else ()
+        return [
+            (str(key).rpartition("-")[2], size, each["start"], each["stop"])
+            for each in list(log)
+            for key, size in each["keys"].items()
+            if size is not None
+        ]
 
     async def run(
         self,
@@ -148,11 +163,11 @@ class DaskWorkerEngine:
         worker.handlers["hetpool_ask"] = self._answered
         return worker
 
-    async def _answered(self, name: str, message: bytes) -> bytes:
+    async def _answered(self, name: str, message: bytes) -> Answered:
         handler = self._handlers.get(name)
         if handler is None:
             raise ValueError(f"{self.name}: no handler for {name[:80]!r}")
-        return await handler(message)
+        return await answered(handler, message)
 
 
 def part_here() -> Any:

@@ -1,4 +1,4 @@
-"""The output of tasks, read from the logs of their workers."""
+"""The output of tasks, read from the logs of their workers: for `hetctl`, and for the nodes of a pool."""
 
 from __future__ import annotations
 

@@ -1,0 +1,464 @@
+"""`hetctl pool submit`, `batch`, `plan`: tasks of applications, placed by the pool.
+
+A parameter whose value begins with `@` is a file of this machine: it is sent to the node
+that runs the task, which gets its path there.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from hetctl.commands.submit import natural, usage
+from hetctl.completing import applications, files, parameters_of
+from hetctl.options import assignments
+from hetctl.output import emit, say, table
+from hetctl.pool.connection import complete_nodes, open_pool, pooled, settings_of
+from hetctl.pool.nodes import check_nodes
+from hetctl.submission.variants import combinations, filled
+from hetctl.units import ByteSize, CoreCount, Duration, Whole, readable_duration
+from libtask.documents import MAX_RETRIES, check_numbers, decoded
+from libtask.errors import InputError
+from libtask.wording import one_line, suggestion
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from hetctl.documents.pool import PoolPlanned
+    from hetpool.client import Pool, PoolTask
+    from hetpool.jobs import PoolJob, PoolPlan
+
+FILE = "@"
+MOST = 10_000
+"""Most tasks of a batch."""
+LARGEST = 16 << 20
+"""Bytes of a batch file."""
+PLAN_HEADINGS = ("task", "app", "on", "order", "input", "starts", "ends")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A task to submit, checked: its application's parameters are right."""
+
+    app: str
+    params: dict[str, Any]
+    options: dict[str, Any]
+
+
+def wanted(
+    app: str, params: dict[str, Any], options: dict[str, Any], *, text: bool = False
+) -> Wanted:
+    """Check a task; put `Input` in the place of files.
+
+    Raises:
+        InputError: no such application, a wrong parameter, or a file that is not there.
+
+    """
+    from hetpool.client import Input
+    from libtask.apps import absolute, build, resolve
+
+    names = {key: _file_in(value) for key, value in params.items()}
+    plain = {k: str(names[k]) if names[k] else _unescaped(v) for k, v in params.items()}
+    task = build(resolve(app), plain, text=text)
+    values = {
+        key: Input(path) if (path := names[key]) is not None else getattr(task, key)
+        for key in params
+    }
+    return Wanted(absolute(app), values, options)
+
+
+def _file_in(value: Any) -> Path | None:
+    """Return the file that a value names; None: it is not a file."""
+    if not isinstance(value, str) or not value.startswith(FILE) or value[1:2] == FILE:
+        return None
+    path = Path(value[1:]).expanduser()
+    if not path.is_file():
+        raise InputError(
+            f"{value}: no file {path}; write {FILE}{value} for the text itself"
+        )
+    return path.absolute()
+
+
+def _unescaped(value: Any) -> Any:
+    doubled = isinstance(value, str) and value.startswith(2 * FILE)
+    return value[1:] if doubled else value
+
+
+def described(pool: Pool, some: list[Wanted]) -> list[PoolJob]:
+    """Describe tasks as jobs of the pool; their files are read for it."""
+    named = {name for each in some for name in each.options.get("nodes", ())}
+    if named:
+        check_nodes(pool, sorted(named))
+    return [pool.job(each.app, each.params, **each.options) for each in some]
+
+
+# ------------------------------------------------------------ submit
+
+
+class PoolSubmit(click.Command):
+    """Prints the application's parameters for `pool submit APP --help`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        helps = {"-h", "--help"} & set(args)
+        if args and not args[0].startswith("-") and helps:
+            say(usage(args[0]).replace("hetctl submit", "hetctl pool submit"))
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[CompletionItem]:
+        found = super().shell_complete(ctx, incomplete)
+        app = ctx.params.get("app")
+        if app and incomplete.startswith("--"):
+            return [*parameters_of(app, incomplete), *found]
+        return found
+
+
+@click.command(
+    "submit", cls=PoolSubmit, context_settings={"ignore_unknown_options": True}
+)
+@click.argument("app", shell_complete=applications)
+@click.argument(
+    "rest",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[--PARAMETER VALUE]...",
+    shell_complete=files,
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a parameter."
+)
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    shell_complete=complete_nodes,
+    help="Run only on this node; given several times, on one of them.",
+)
+@click.option(
+    "--on",
+    "resources",
+    multiple=True,
+    metavar="RESOURCE",
+    help="Run only on this resource of a node.",
+)
+@click.option(
+    "--priority", type=Whole(), default=0, help="Priority in the queues of its node."
+)
+@click.option(
+    "--cores", type=CoreCount(), metavar="N|all", help="Processor cores that it needs."
+)
+@click.option("--memory", type=ByteSize(), metavar="SIZE", help="Memory that it needs.")
+@click.option(
+    "--time", "time_limit", type=Duration(), help="Time for which it may run."
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(0, MAX_RETRIES),
+    help="Times to run it again if it fails.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1, MOST),
+    default=1,
+    help="Number of copies to submit.",
+)
+@click.option("--wait", "waiting", is_flag=True, help="Wait until the tasks end.")
+@click.option("--timeout", type=Duration(), help="Wait at most this long, e.g. 90s.")
+@pooled
+def submit_command(
+    *, app: str, rest: tuple[str, ...], config: str | None, as_json: bool, **given: Any
+) -> int:
+    """Submit a task of APP; the pool chooses the node, hetd there the resource.
+
+    Parameters are options, as for `hetctl submit`. A value that begins with @ is a file
+    of this machine, which is sent along: --input @plate.npy.
+    """
+    settings_of(config)  # a missing package or file is reported first
+    task = wanted(
+        app, dict(_texts(app, rest, given["settings"])), _options(given), text=True
+    )
+    with open_pool(config) as pool:
+        jobs = described(pool, [task] * given["count"])
+        return _submit(pool, jobs, "", given | {"as_json": as_json})
+
+
+def _texts(
+    app: str, rest: tuple[str, ...], settings: tuple[str, ...]
+) -> dict[str, str]:
+    from libtask.apps import resolve
+    from libtask.parameters import parameters
+
+    known = parameters(resolve(app)).values()
+    flags = {each.name for each in known if each.type is bool}
+    return natural(rest, flags) | assignments(settings)
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that differ from the defaults, as `Pool.submit` names them."""
+    words = [name.strip() for text in given["resources"] for name in text.split(",")]
+    values = {
+        "priority": given["priority"],
+        "nodes": tuple(given["nodes"]),
+        "resources": tuple(words),
+        "cores": given["cores"],
+        "memory_bytes": given["memory"],
+        "time_limit_s": given["time_limit"],
+        "retries": given["retries"],
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def _submit(
+    pool: Pool, jobs: list[PoolJob], planner: str, given: dict[str, Any]
+) -> int:
+    """Submit jobs, report them, and wait if an option says so."""
+    plan, tasks = pool.batch(jobs, planner=planner)
+    names = [task.id for task in tasks]
+    waits = given["waiting"] or given["timeout"] is not None
+    if not given["as_json"]:
+        _report(tasks, plan)
+    elif not waits:
+        document = {"format": "hetctl/pool-submitted-1", "jobs": names}
+        emit(document | {"makespan_s": plan.makespan or None})
+    if not waits:
+        return 0
+    from hetctl.pool.tasks import wait_for
+
+    return wait_for(pool, names, given["timeout"], as_json=given["as_json"])
+
+
+def _report(tasks: list[PoolTask], plan: PoolPlan) -> None:
+    from hetctl.pool.gathering import SHORT
+
+    if len(tasks) == 1:
+        node = plan.entries[0].node if plan.entries else ""
+        where = f", placed on {node}" if node else ", which waits for a node"
+        say(f"task {tasks[0].id[:SHORT]} submitted{where}")
+    else:
+        end = (
+            f", planned to end in {readable_duration(plan.makespan)}"
+            if plan.makespan
+            else ""
+        )
+        say(f"{len(tasks)} tasks submitted{end}")
+    for note in plan.notes:
+        say(f"hetctl: {one_line_of(note)}", err=True)
+
+
+def one_line_of(text: str) -> str:
+    """Return a text without line breaks."""
+    return " ".join(text.split())
+
+
+# ------------------------------------------------------------ batch, plan
+
+
+class BatchTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[task]]` table of a batch for a pool."""
+
+    app: str
+    params: dict[str, Any] = {}
+    sweep: dict[str, list[Any]] = {}
+    """Values of parameters, combined in all ways."""
+    zip: dict[str, list[Any]] = {}
+    """Values of parameters, side by side."""
+    count: int = 1
+    priority: int = 0
+    on: list[str] = []
+    """Allowed resources of a node; empty: any."""
+    nodes: list[str] = []
+    """Allowed nodes; empty: any."""
+    seconds: dict[str, float] = {}
+    """Expected times, by resource, NODE/RESOURCE or kind; empty: the nodes estimate them."""
+    cores: int | None = None
+    retries: int | None = None
+
+
+class BatchDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A batch file."""
+
+    task: list[BatchTask]
+
+
+planner_option = click.option(
+    "--planner", default="", help="Planner of this batch.  [default: the pool's]"
+)
+
+
+@click.command("batch")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@planner_option
+@click.option("--wait", "waiting", is_flag=True, help="Wait until the tasks end.")
+@click.option("--timeout", type=Duration(), help="Wait at most this long, e.g. 90s.")
+@pooled
+def batch_command(*, file: Path, planner: str, config: str | None, **given: Any) -> int:
+    """Submit the tasks of FILE, a TOML list; they are planned together.
+
+    \b
+    [[task]]
+    app = "correlation"
+    params = { dtype = "float64" }
+    zip = { input = ["@first.npy", "@second.npy"] }
+
+    The tables are like those of hetctl batch, with app, params, sweep, zip, count,
+    priority, on, cores, retries; nodes lists the nodes that may run a task, and seconds
+    the times that are expected of it: seconds = { gpu0 = 2.5, "n1/cpu" = 9.0 }. A value
+    that begins with @ is a file of this machine, which is sent along.
+    """  # noqa: D301  click reads the backspaces
+    settings_of(config)
+    check_planner(planner)
+    some = read_batch(file)
+    with open_pool(config) as pool:
+        return _submit(pool, described(pool, some), planner, given)
+
+
+@click.command("plan")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@planner_option
+@pooled
+def plan_command(
+    *, file: Path, planner: str, config: str | None, as_json: bool
+) -> None:
+    """Plan the tasks of FILE, as for `pool batch`, and submit nothing.
+
+    With --json it prints what `hetsim plan` prints, and tasks are numbered from 0.
+    """
+    settings_of(config)
+    check_planner(planner)
+    some = read_batch(file)
+    with open_pool(config) as pool:
+        jobs = described(pool, some)
+        plan = pool.plan(jobs, planner=planner)
+    numbers = {job.id: number for number, job in enumerate(jobs)}
+    if as_json:
+        emit(plan_document(plan, numbers))
+        return
+    _print_plan(plan, jobs, numbers)
+
+
+def check_planner(name: str) -> None:
+    """Check the name of a planner.
+
+    Raises:
+        InputError: there is no such planner.
+
+    """
+    from hetpool.config import PLANNERS
+
+    if name and name not in PLANNERS:
+        hint = suggestion(name, PLANNERS)
+        raise InputError(
+            f"--planner: no planner {name!r}{hint}; there are: {', '.join(PLANNERS)}"
+        )
+
+
+def read_batch(path: Path) -> list[Wanted]:
+    """Read and check a batch file.
+
+    Raises:
+        InputError: unreadable, not TOML, or wrong; says where.
+
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST + 1)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    if len(text) > LARGEST:
+        raise InputError(f"{path}: expected {LARGEST} bytes at most")
+    try:
+        document = decoded(tomllib.loads, text.decode())
+        check_numbers(document)
+        tables = msgspec.convert(document, BatchDocument).task
+        found = [
+            each
+            for number, table_ in enumerate(tables)
+            for each in _tasks_of(table_, f"task[{number}]")
+        ]
+    except (ValueError, InputError) as error:
+        raise InputError(f"{path}: {one_line(error)}") from error
+    if not found:
+        raise InputError(f"{path}: no tasks")
+    if len(found) > MOST:
+        raise InputError(f"{path}: {len(found)} tasks, at most {MOST} in a batch")
+    return found
+
+
+def _tasks_of(one: BatchTask, where: str) -> list[Wanted]:
+    if not 1 <= one.count <= MOST:
+        raise InputError(f"{where}.count: expected 1 to {MOST}")
+    options = {
+        "priority": one.priority,
+        "resources": tuple(one.on),
+        "nodes": tuple(one.nodes),
+        "seconds": one.seconds,
+        "cores": one.cores,
+        "retries": one.retries,
+    }
+    kept = {name: value for name, value in options.items() if value}
+    try:
+        variants = combinations(one.sweep, one.zip)
+        if len(variants) * one.count > MOST:
+            raise InputError(f"at most {MOST} tasks in a batch")  # noqa: TRY301  its place is added below
+        tasks = [
+            wanted(one.app, filled(one.params, each) | each, kept) for each in variants
+        ]
+    except (ValueError, InputError) as error:
+        raise InputError(f"{where}: {one_line(error)}") from error
+    return [task for task in tasks for _ in range(one.count)]
+
+
+def plan_document(plan: PoolPlan, numbers: dict[str, int]) -> PoolPlanned:
+    """Return the document of a plan; `numbers`: positions of the jobs in the batch."""
+    return {
+        "format": "hetsim/plan-1",
+        "planner": plan.planner,
+        "makespan": plan.makespan,
+        "lower_bound": plan.bound,
+        "jobs": [
+            {
+                "id": str(numbers[each.job]),
+                "accelerator": f"{each.node}/{each.resource}",
+                "order": each.order,
+                "transfer": [
+                    {"start": start, "finish": finish, "rate": rate}
+                    for start, finish, rate in each.pieces
+                ],
+                "start": each.start,
+                "finish": each.finish,
+            }
+            for each in plan.entries
+        ],
+        "notes": list(plan.notes),
+    }
+
+
+def _print_plan(plan: PoolPlan, jobs: list[PoolJob], numbers: dict[str, int]) -> None:
+    apps = {job.id: job.app for job in jobs}
+    say(
+        f"planner {plan.planner}: {len(plan.entries)} tasks end in "
+        f"{readable_duration(plan.makespan)}; no plan takes less than "
+        f"{readable_duration(plan.bound)}"
+    )
+    rows = [
+        (
+            str(numbers[each.job]),
+            apps[each.job],
+            f"{each.node}/{each.resource}",
+            str(each.order),
+            readable_duration(each.pieces[-1][1]) if each.pieces else "-",
+            readable_duration(each.start),
+            readable_duration(each.finish),
+        )
+        for each in sorted(plan.entries, key=lambda each: each.order)
+    ]
+    table(PLAN_HEADINGS, rows)
+    for note in plan.notes:
+        say(f"hetctl: {one_line_of(note)}", err=True)
