@@ -11,8 +11,8 @@ import pytest
 from hetsched.planning import lookahead
 from hetsched.planning.lookahead import RULES
 from hetsched.planning.rollout import Item, NodeState, Rollout, Started
-from hetsched.planning.rollout_rules import ByEnds
-from hetsched.policies import make_policy
+from hetsched.planning.rollout_rules import ByEnds, Migrating, WorkConserving
+from hetsched.policies import finish_time, make_policy
 from hetsim.arena.generator import draw, read_generator
 from hetsim.simulation import Simulation
 from hetsim.workload import expected_seconds
@@ -54,13 +54,12 @@ def test_the_same_actions_follow_where_every_rollout_is_played(
 
     def note(self: Rollout, *args: object, **how: object) -> None:
         played.append(self)
-        self.plain = False
         play(self, *args, **how | {"limit": math.inf})  # type: ignore[arg-type]  # as given
-        self.plain = False
+        self.plain, self.preempted = False, True
 
     monkeypatch.setattr(Rollout, "play", note)
     monkeypatch.setattr(Rollout, "least_score", lambda _: -math.inf)
-    monkeypatch.setattr(lookahead, "all_at_best", lambda _: False)
+    monkeypatch.setattr(finish_time, "all_at_best", lambda _: False)
     monkeypatch.setattr(lookahead.LookAhead, "is_still", lambda *_: False)
 
     assert [trace_of(seed) for seed in seeds] == traces
@@ -126,20 +125,24 @@ def test_a_rollout_is_broken_off_only_where_it_could_not_get_below_the_limit(
     assert broken_off
 
 
-def test_where_nothing_is_decided_the_rule_of_affinity_does_the_same(
-    seeded: random.Random,
+@pytest.mark.parametrize(
+    ("rule", "other"),
+    [(ByEnds, Rollout), (Migrating, Rollout), (Migrating, WorkConserving)],
+)
+def test_a_rule_is_left_out_only_where_another_one_did_the_same(
+    rule: type[Rollout], other: type[Rollout], seeded: random.Random
 ) -> None:
-    plain = 0
+    left_out = 0
     for _ in SEEDS:
         node = a_node_state(seeded)
-        one, other = ByEnds(node), Rollout(node)
+        one, two = rule(node), other(node)
         one.play()
-        other.play()
+        two.play()
 
-        plain += one.plain
-        same = (one.end, one.total) == (other.end, other.total)
-        assert same or not one.plain
-    assert plain
+        left_out += one.does_as(other)
+        same = (one.end, one.total, one.steps) == (two.end, two.total, two.steps)
+        assert same or not one.does_as(other)
+    assert left_out
 
 
 class Counting(ByEnds):

@@ -54,21 +54,23 @@ def affordable(system: System, most: int) -> int:
     Nothing where there are too many tasks to play each rule once, where the work is
     done too soon to be worth it, or where it is not known how long it takes.
     """
-    count = sum(len(s.running) + len(s.queue) for s in system.states.values())
+    count = 0
+    for state in system.states.values():
+        count += len(state.running) + len(state.queue.entries)
+        if state.running and not state.usable:
+            return 0
     if not 0 < count * len(RULES) <= most:
         return 0
-    if any(state.running and not state.usable for state in system.states.values()):
-        return 0
-    work = 0.0
+    work, slots = 0.0, 0
     for state in system.usable_states():
-        name = state.resource.name
+        name, queue = state.resource.name, state.queue
+        slots += state.slots
         for task in state.running.values():
             work += system.remaining(task, name)
-        for row in state.queue.rows():
-            work += state.queue.count_of(row) * system.seconds(row, name)
+        for row in queue.rows() if queue.entries else ():
+            work += queue.count_of(row) * system.seconds(row, name)
     if work == math.inf:
         return 0
-    slots = sum(state.slots for state in system.usable_states())
     budget = min(most, int(work / slots * PLAYED_A_SECOND))
     return budget if budget >= count * len(RULES) else 0
 
@@ -93,23 +95,37 @@ def all_at_best(system: System) -> bool:
 
     No rule and no other step would then end sooner.
     """
-    return all(_is_at_best(system, state) for state in system.usable_states())
-
-
-def _is_at_best(system: System, state: ResourceState) -> bool:
-    queue, running = state.queue, state.running
-    used = len(running) + len(queue)
-    if len(queue) > 1 or used > (1 if state.resource.shared else state.slots):
-        return False
-    name = state.resource.name
-    for task in running.values():
-        arrives = task.progress_at == task.since and task.progress_then > 0.0
-        if arrives or task.id in system.departing or system.best(task.row) != name:
+    for state in system.states.values():
+        waiting, running = len(state.queue.entries), state.running
+        if not waiting and not running:
+            continue
+        slots = 1 if state.resource.shared else state.slots
+        if waiting > 1 or waiting + len(running) > slots or not state.usable:
             return False
-    head = queue.head()
-    if head is None:
-        return True
-    return head.last_resource is None and system.best(head.row) == name
+        name = state.resource.name
+        for task in running.values():
+            if not _stays(task, system) or system.fit(task.row).best != name:
+                return False
+        for task in state.queue.entries:
+            starts = task.last_resource is None
+            if not starts or system.fit(task.row).best != name:
+                return False
+    return True
+
+
+def _stays(task: TaskRecord, system: System) -> bool:
+    """Whether a running task has come to its resource, and was not asked to leave."""
+    arrives = task.progress_then > 0.0 and task.progress_at == task.since
+    return not arrives and task.id not in system.departing
+
+
+def any_moved(system: System) -> bool:
+    """Whether any running task came from another resource, and may move back."""
+    for state in system.states.values():
+        for task in state.running.values():
+            if task.came_from is not None:
+                return True
+    return False
 
 
 class View:
@@ -242,8 +258,6 @@ class Aim:
 
 def decide(system: System, aim: Aim) -> list[tuple[TaskRecord, str, Step]]:
     """Return the steps to take now, with the task and the resource of each."""
-    if all_at_best(system):
-        return []
     view = View(system)
     view.node.mean_weight = aim.mean_weight
     view.node.complete()
@@ -275,13 +289,14 @@ class LookAhead:
         """Play every rule, as what may be moved has changed."""
         self.best = self.play(RULES[0])
         least = self.best.score()
+        played = [self.best]
         for rule in RULES[1:]:
-            if rule is Rollout and self.best.plain:
-                self.left -= self.count  # it would do the same
+            if any(each.does_as(rule) for each in played):
+                self.left -= self.count
                 continue
-            played = self.play(rule, limit=least)
-            if played.score() < least:
-                least, self.best = played.score(), played
+            played.append(self.play(rule, limit=least))
+            if played[-1].score() < least:
+                least, self.best = played[-1].score(), played[-1]
 
     def play(
         self,

@@ -160,6 +160,7 @@ class Rollout:
         steps: what the rule decided at the first instant.
         plain: whether nothing was decided at all, but what `affinity` does: items go
             where they wait, in their order.
+        preempted: whether any run was asked to leave.
     """
 
     def __init__(self, node: NodeState) -> None:
@@ -170,6 +171,7 @@ class Rollout:
         self.total = 0.0
         self.steps: list[Step] = []
         self.plain = True
+        self.preempted = False
         self.unfinished = len(items)
         self.sharing = any(node.shared)
         self.rests = [1.0] * len(items)
@@ -255,6 +257,7 @@ class Rollout:
         self.plain = False
         self.steps.append(step)
         if step.preempts:
+            self.preempted = True
             run = next(run for on in self.on for run in on if run.item == step.item)
             self._ask(run, step.resource, makes_way=step.makes_way)
             return
@@ -455,6 +458,10 @@ class Rollout:
         total = self.total + len(left) * self.now + sum(left)
         score = last + self.node.mean_weight * total / max(len(self.items), 1)
         return score * (1.0 - SLACK) - SLACK_S
+
+    def does_as(self, rule: type[Rollout]) -> bool:
+        """Whether a rollout by another rule would do the same as this one did."""
+        return rule is Rollout and self.plain
 
     def stays(self, i: int) -> bool:
         """Whether an item may not be sent elsewhere: not at all, or not again."""

@@ -72,6 +72,10 @@ class WorkConserving(Rollout):
 class Migrating(WorkConserving):
     """Principles A to D."""
 
+    def does_as(self, rule: type[Rollout]) -> bool:
+        """Whether C and D decided nothing, or nothing decided anything."""
+        return super().does_as(rule) or (rule is WorkConserving and not self.preempted)
+
     def decide(self) -> None:
         """Make way for what fits better, fill idle resources, move to better ones."""
         self._make_way_for_better()

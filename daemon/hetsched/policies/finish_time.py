@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from hetsched import events as e
-from hetsched.planning.lookahead import Aim, affordable, decide, settles_at
+from hetsched.planning.lookahead import (
+    Aim,
+    affordable,
+    all_at_best,
+    any_moved,
+    decide,
+    settles_at,
+)
 from hetsched.planning.outlook import Outlook
 from hetsched.planning.parts import share_work
 from hetsched.planning.principles import (
@@ -95,17 +102,21 @@ class FinishTime:
         """Place what arrived, then let no resource idle while it could help."""
         if not system.tasks:
             return
-        yield from enqueue_at_best(system)
+        if system.unplaced.entries:
+            yield from enqueue_at_best(system)
         # Progress alone changes nothing where every resource is busy.
         progress = isinstance(event, e.StripsDone | e.TaskReady | e.TaskStarted)
         if (progress and not system.idle()) or not _is_open(system):
             return
-        budget = affordable(system, self.look_ahead)
-        if not budget:
-            yield from self._go_by_rules(system)
-        elif not progress or self._tempts(system):
-            yield from self._look_ahead(system, budget)
-        yield from self._share(system)
+        at_best = all_at_best(system)
+        if not at_best or any_moved(system):
+            budget = affordable(system, self.look_ahead)
+            if not budget:
+                yield from self._go_by_rules(system)
+            elif not progress or self._tempts(system):
+                yield from self._look_ahead(system, 0 if at_best else budget)
+        if _any_parallel(system):
+            yield from self._share(system)
 
     def _share(self, system: System) -> Iterator[Split | Wake]:
         """Give idle resources parts of running tasks; of one that starts now, right after."""
@@ -122,9 +133,12 @@ class FinishTime:
         return next(self._finish_sooner(system, outlook), None) is not None
 
     def _look_ahead(self, system: System, budget: int) -> Iterator[Decision]:
-        """Simulate the future by several rules, and take the first steps of the best."""
+        """Simulate the future by several rules, and take the first steps of the best.
+
+        Without a budget nothing is better than what goes on.
+        """
         aim = Aim(self.mean_weight, self.caution, self.least_gain, budget)
-        for task, name, step in decide(system, aim):
+        for task, name, step in decide(system, aim) if budget else ():
             why = RULES[step.rule]
             if step.preempts:
                 yield Preempt(task.id, name, why, makes_way=step.makes_way)
@@ -251,10 +265,21 @@ def _is_open(system: System) -> bool:
     for state in system.usable_states():
         if len(state.running) < state.slots:
             return True
-        if state.queue and state.running:
+        if state.queue.entries and state.running:
             name = state.resource.name
             if any(system.best(t.row) != name for t in state.running.values()):
                 return True
+    return False
+
+
+def _any_parallel(system: System) -> bool:
+    """Whether any task that runs, or starts now, has independent strips."""
+    for state in system.states.values():
+        for task in state.running.values():
+            if task.submitted.parallel:
+                return True
+        if state.queue.entries and any(t.submitted.parallel for t in _starting(system)):
+            return True
     return False
 
 
