@@ -156,6 +156,7 @@ class Counting(ByEnds):
             assert self.free[r] == free
             assert self.spare[r] == free - taken
         waiting = sum(map(len, self.queues + self.fronts))
+        assert self.waiting_items == waiting
         assert self.unfinished == waiting + sum(map(len, self.on))
 
 

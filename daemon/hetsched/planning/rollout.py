@@ -173,6 +173,7 @@ class Rollout:
         self.plain = True
         self.preempted = False
         self.unfinished = len(items)
+        self.waiting_items = len(items) - len(node.running)
         self.sharing = any(node.shared)
         self.rests = [1.0] * len(items)
         self.homes = node.homes.copy()
@@ -244,7 +245,8 @@ class Rollout:
                     return False
                 checked *= 2  # the bound takes as long as many instants
             self.decide()
-            self._dispatch()
+            if self.waiting_items:
+                self._dispatch()
         return False
 
     def score(self) -> float:
@@ -261,44 +263,50 @@ class Rollout:
             run = next(run for on in self.on for run in on if run.item == step.item)
             self._ask(run, step.resource, makes_way=step.makes_way)
             return
-        for lists in (self.queues, self.fronts):
-            for r in self.range:
-                if step.item in lists[r]:
-                    lists[r].remove(step.item)
-                    self.spare[r] += 1
+        self._withdraw(step.item)
         lists = self.fronts if step.rule == NEXT else self.queues
         lists[step.resource].append(step.item)
         self.spare[step.resource] -= 1
+
+    def _withdraw(self, i: int) -> None:
+        """Remove an item from where it waits."""
+        for lists in (self.queues, self.fronts):
+            for r in self.range:
+                if i in lists[r]:
+                    lists[r].remove(i)
+                    self.spare[r] += 1
+                    return
 
     def _advance(self) -> bool:
         """Go on to the next instant at which a slot becomes free; False: none does.
 
         The policy is called for nothing else: not for the first strip after a move.
         """
-        go_on = self._go_on_shared if self.sharing else self._go_on
-        while self.unfinished:
+        freed = False
+        while self.unfinished and not freed:
             runs = [run for on in self.on for run in on]
             if not runs:
                 return False
-            if go_on(runs):
-                return self.unfinished > 0
-        return False
-
-    def _go_on(self, runs: list[RolloutRun]) -> bool:
-        """Advance to the next event; return whether it made a slot free."""
-        least = min([run.left for run in runs])
-        if least == math.inf:
-            return self._stop()
-        self.now += least
-        freed = False
-        for run in runs:
-            run.left -= least
-            if run.left <= TINY and self._turn(run):
-                freed = True
-        return freed
+            if self.sharing:
+                freed = self._go_on_shared(runs)
+                continue
+            least = min([run.left for run in runs])
+            if least == math.inf:
+                return self._stop()
+            self.now += least
+            for run in runs:
+                run.left -= least
+                if run.left <= TINY and self._turn(run):
+                    freed = True
+        return self.unfinished > 0
 
     def _go_on_shared(self, runs: list[RolloutRun]) -> bool:
-        """Advance to the next event, as `_go_on`, where runs may share a resource."""
+        """Advance to the next event where runs share a resource.
+
+        Returns:
+            whether it made a slot free.
+
+        """
         shared, computing = self.node.shared, self.computing
         paces = [
             computing[run.resource]
@@ -364,6 +372,7 @@ class Rollout:
         self._forget(run)
         if run.destination >= 0:
             self.fronts[run.destination].insert(0, run.item)
+            self.waiting_items += 1
             self.spare[run.destination] -= 1
         else:
             self.unfinished -= 1
@@ -417,6 +426,7 @@ class Rollout:
                 front, queue = self.fronts[r], self.queues[r]
                 while free[r] > 0 and (front or queue):
                     i = front.pop(0) if front else self.choose_next(r)
+                    self.waiting_items -= 1
                     self._start(i, r)
 
     def _start(self, i: int, r: int) -> None:
@@ -446,17 +456,23 @@ class Rollout:
         None is done before its rest would be alone where it is fastest.
         """
         least, rests = self.node.least, self.rests
-        left = [
-            self.rest(run) * least[run.item]
-            for on in self.on
-            for run in on
-            if run.destination >= 0 or not run.asked
-        ]
-        for queue in self.fronts + self.queues:
-            left += [rests[i] * least[i] for i in queue]
-        last = self.now + max(left, default=0.0)
-        total = self.total + len(left) * self.now + sum(left)
-        score = last + self.node.mean_weight * total / max(len(self.items), 1)
+        longest, total = 0.0, self.total
+        for on in self.on:
+            for run in on:
+                if run.destination >= 0 or not run.asked:
+                    left = self.rest(run) * least[run.item]
+                    total += self.now + left
+                    longest = max(longest, left)
+        if self.waiting_items:
+            lefts = [
+                rests[i] * least[i]
+                for queue in self.fronts + self.queues
+                for i in queue
+            ]
+            total += len(lefts) * self.now + sum(lefts)
+            longest = max(longest, *lefts)
+        score = self.now + longest
+        score += self.node.mean_weight * total / max(len(self.items), 1)
         return score * (1.0 - SLACK) - SLACK_S
 
     def does_as(self, rule: type[Rollout]) -> bool:
