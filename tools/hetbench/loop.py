@@ -21,6 +21,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetbench.machine import STEPS, calibrate
 from hetbench.noop import Noop
 from hetbench.resources import CPU_ONLY
 from hetd.assembly import assemble, make_loop
@@ -44,7 +45,6 @@ TASKS = 3000
 SUBMIT = 500
 ROUNDS = 15
 WORKERS = 2
-STEPS = 200_000
 RECORDED = Path(__file__).parents[2] / "docs/measurements/loop-2-cores.json"
 """Printed output of an earlier run, to compare with."""
 TOLERANCE = 1.15
@@ -192,17 +192,6 @@ def _progress(run: m.Run) -> m.Progress:
     """Make the first report of a segment."""
     done = m.CheckpointRecord(done=1, total=2)
     return m.Progress(run.task, run.epoch, done, 1e-6, 1, started=1.0)
-
-
-def calibrate() -> int:
-    """Return nanoseconds of processor time of a loop of what Python programs do."""
-    begin = time.thread_time_ns()
-    found: dict[int, tuple[int, str]] = {}
-    for step in range(STEPS):
-        found[step % 977] = (step, "text")
-        if found[step * 31 % (step % 977 + 1)][0] < 0:
-            found.clear()
-    return time.thread_time_ns() - begin
 
 
 def run() -> list[dict[str, Any]]:
