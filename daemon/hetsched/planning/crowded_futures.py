@@ -1,84 +1,189 @@
-"""Roll-outs of `lookahead`: jobs played to their ends in futures drawn from the belief.
+"""The futures of `lookahead`: the tasks that are played, and loads of other programs.
 
 A future has one level of other programs' load on each shared resource, drawn from its
-probabilities. In it the tasks that run end as expected, and all others of the same jobs go,
-when they are ready, where they end first. The own load is that of this instant.
+probabilities; `crowded_play` plays the jobs to their ends in it. Resources and shared
+resources are numbers here, since a roll-out looks them up all the time.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from bisect import insort
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from hetsched.contention import slowdown_at_capacity
 from hetsched.estimates.table import application
-from hetsched.planning.expected_finish import RunningTask
 from hetsched.system import SECOND
-from hetsched.tasks import Row
 
 if TYPE_CHECKING:
-    from hetsched.contention import Loads
-    from hetsched.graphs import GraphNode, JobGraph
-    from hetsched.ids import TaskId
-    from hetsched.planning.expected_finish import ExpectedFinish
-    from hetsched.tasks import TaskRecord
+    from collections.abc import Callable
 
-NO_JOB = -1
-LOOK = 8
-"""Waiting tasks that an instant of a roll-out looks at."""
+    from hetsched.contention import Loads
+    from hetsched.crowding import Crowding
+    from hetsched.graphs import GraphNode, JobGraph
+    from hetsched.ids import Nanoseconds, TaskId
+    from hetsched.planning.expected_finish import ExpectedFinish, RunningTask
+    from hetsched.tasks import Row, TaskRecord
+
+    Pace: TypeAlias = Callable[[int, float], float]
+    """Number of a shared resource, own load -> slowdown g."""
+
 ITEMS = 64
 """Tasks that are played at most: a bound of the time of a roll-out."""
+LEAST_S = 1e-9
+MOST_MOVES = 6
+"""A task that has moved this many times stays where it is."""
+
+NumberedLoads: TypeAlias = "tuple[tuple[int, float, float], ...]"
+"""Number of a shared resource, demand, bound share."""
+TransferPath: TypeAlias = "tuple[float, list[tuple[int, float]]]"
+"""Seconds per byte of a transfer, and those on each shared resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPlace:
+    """A task on a resource; `alone`: seconds of the whole task, without transfers."""
+
+    resource: int
+    alone: float
+    loads: NumberedLoads
+
+
+@dataclass(frozen=True, slots=True)
+class ItemMoves:
+    """The figures of moves of a task.
+
+    Attributes:
+        most: how often it may change resources; 0: it stays.
+        made: how often it has.
+        seconds: of a move, without the copying of its state; `state`: its bytes.
+        strip: its checkpoints are this share of the task apart.
+
+    """
+
+    most: int = 0
+    made: int = 0
+    seconds: float = 0.0
+    state: int = 0
+    strip: float = 0.0
 
 
 @dataclass(slots=True)
 class FutureItem:
-    """A task that waits, for a resource or for other tasks.
+    """A task that is played.
 
     Attributes:
-        alone: resource -> seconds of its rest alone, without transfers.
+        places: where it can run.
         job: number of its job.
+        rank: its upward rank; `least`: its least expected time, in seconds.
+        rest: share of it that is left.
         inputs: (number of an item, or the resource of a result, bytes).
         children: numbers of the items that come after it.
-        unmet: items and running tasks that it comes after.
+        unmet: number of items that it comes after.
+        running: where it runs, and the seconds left of it alone; None: it waits.
 
     """
 
-    row: Row
     app: str
-    alone: dict[str, float]
+    places: list[ItemPlace]
     job: int
+    rank: float
+    least: float
+    rest: float = 1.0
+    moves: ItemMoves = ItemMoves()
     inputs: list[tuple[int | str, int]] = field(default_factory=list)
     children: list[int] = field(default_factory=list)
     unmet: int = 0
-
-
-@dataclass(slots=True)
-class FutureRun:
-    """A task that runs; `children`: numbers of the items that come after it."""
-
-    running: RunningTask
-    resource: str
-    job: int
-    children: list[int] = field(default_factory=list)
+    running: tuple[ItemPlace, float] | None = None
 
 
 class Future:
-    """One draw of other programs' loads, with the times that follow from it."""
+    """One draw of other programs' loads; `pace` has the slowdowns that follow from it."""
 
-    def __init__(self, others: dict[str, float]) -> None:
-        self.others = others
-        self.times: dict[int, dict[str, float]] = {}
-        self.lefts: list[float] = []
+    def __init__(self, pace: Pace, items: int) -> None:
+        self.pace = pace
+        self._ranked: list[list[tuple[float, ItemPlace]]] = [[]] * items
+
+    def ranked(self, number: int, item: FutureItem) -> list[tuple[float, ItemPlace]]:
+        """Return the places of an item by its seconds there if no own task ran."""
+        found = self._ranked[number]
+        if not found:
+            found = [(self._least(place), place) for place in item.places]
+            found.sort(key=lambda each: each[0])
+            self._ranked[number] = found
+        return found
+
+    def _least(self, place: ItemPlace) -> float:
+        factor = 1.0
+        for shared, demand, bound in place.loads:
+            factor += bound * (self.pace(shared, demand) - 1.0)
+        return place.alone * factor
+
+
+class FutureMachine:
+    """The usable resources and what they share, by number.
+
+    Attributes:
+        names: of the resources.
+        demand: load of the tasks that run on each shared resource.
+        slots: of each resource.
+        reconfigure: seconds to load another program; `programs`: what is loaded.
+        links: seconds per byte of a task's state to or from each resource.
+        shuns: whether no running task moves there.
+
+    """
+
+    def __init__(self, ends: ExpectedFinish) -> None:
+        system = ends.system
+        self.crowding = ends.crowding
+        self._model = None if ends.crowding is None else ends.crowding.model
+        self.names = list(ends.free)
+        self.number_of = {name: number for number, name in enumerate(self.names)}
+        self.shared = list(self._model.shared) if self._model else []
+        self._shared = {name: number for number, name in enumerate(self.shared)}
+        self.demand = [ends.demand[name] for name in self.shared]
+        self.slots = [len(ends.free[name]) for name in self.names]
+        resources = [system.resources[name] for name in self.names]
+        self.reconfigure = [resource.reconfigure_s for resource in resources]
+        self.programs = {
+            number: system.states[name].program
+            for number, name in enumerate(self.names)
+            if self.reconfigure[number]
+        }
+        rates = [resource.link_bytes_per_s for resource in resources]
+        self.links = [1.0 / rate if rate else 0.0 for rate in rates]
+        self.shuns = [resource.shared for resource in resources]
+        self._paths: dict[tuple[int | str, int], TransferPath] = {}
+
+    def path(self, source: int | str, target: int) -> TransferPath:
+        """Return seconds per byte between two resources: of all, on each shared resource."""
+        found = self._paths.get((source, target))
+        if found is None:
+            name = self.names[source] if isinstance(source, int) else source
+            model = self._model
+            paces = model.path(name, self.names[target]) if model else {}
+            each = [(self._shared[shared], pace) for shared, pace in paces.items()]
+            found = sum(paces.values()), each
+            self._paths[source, target] = found
+        return found
+
+    def loads_of(self, row: Row, name: str) -> NumberedLoads:
+        """Return the loads of a task of a row on a resource."""
+        if self._model is None:
+            return ()
+        return self.numbered(self._model.loads_of(row.type, name))
+
+    def numbered(self, loads: Loads) -> NumberedLoads:
+        """Return loads with numbers instead of names."""
+        return tuple((self._shared[x.shared], x.demand, x.bound) for x in loads)
 
 
 class Futures:
     """The jobs of waiting tasks, as they would go on.
 
     Args:
-        ends: the present instant.
+        ends: the present instant, before any waiting task has been entered.
         ready: waiting tasks without a place, in the order of the rule.
         count: number of futures; 1: the expected slowdown instead of a draw.
         seed: of the draws.
@@ -88,147 +193,80 @@ class Futures:
     def __init__(
         self, ends: ExpectedFinish, ready: list[TaskRecord], count: int, seed: int
     ) -> None:
-        self.ends = ends
-        self.system = ends.system
+        self._ends = ends
+        self._system = ends.system
+        self.machine = FutureMachine(ends)
         self.items: list[FutureItem] = []
-        self.runs: list[FutureRun] = []
         self.numbers: dict[TaskId, int] = {}
-        self.work_left: dict[int, float] = {}
-        """Number of a job -> seconds; the least goes first."""
+        self.work_left: list[float] = []
+        """Seconds of each job; the least goes first."""
         self._jobs: dict[object, int] = {}
-        self._running: dict[TaskId, FutureRun] = {}
-        self.programs = {
-            state.resource.name: state.program
-            for state in self.system.usable_states()
-            if state.resource.reconfigure_s
-        }
+        self._moves: dict[int, ItemMoves] = {}
+        self._places: dict[Row, list[ItemPlace]] = {}
+        self._played = 0
         self._enter(ready)
-        generator = random.Random(f"futures {seed} {self.system.now}")
-        self.futures = [
-            Future(self._draw(generator) if count > 1 else {}) for _ in range(count)
-        ]
-        for future in self.futures:
-            future.lefts = [self._left(run, future) for run in self.runs]
+        self.blocked = self._blocked()
+        """When slots are free of the resources where other tasks than these take some."""
+        paces = _paces(self.machine, self._system.now, count, seed)
+        self.futures = [Future(pace, len(self.items)) for pace in paces]
 
-    def score(self, forced: dict[int, str]) -> float:
-        """Return the mean over all futures of the sum of the jobs' ends, in seconds.
-
-        Args:
-            forced: item -> resource that it goes to.
-
-        """
-        return sum(self._play(future, forced) for future in self.futures) / len(
-            self.futures
-        )
-
-    # ------------------------------------------------------------ a roll-out
-
-    def _play(self, future: Future, forced: dict[int, str]) -> float:
-        """Play all jobs by the rule of `contention-aware`; return the sum of their ends."""
-        play = Play(self, future, forced)
-        play.go_on()
-        return sum(play.finishes)
-
-    def times_of(self, future: Future, i: int) -> dict[str, float]:
-        """Return resource -> seconds of an item there in this future, without transfers."""
-        found = future.times.get(i)
-        if found is None:
-            item = self.items[i]
-            found = {
-                name: alone
-                * self._slowdown(future, self._loads(item.row, name), added=True)
-                for name, alone in item.alone.items()
-            }
-            future.times[i] = found
+    def affordable(self, wanted: int, most: int) -> int:
+        """Count the choices to compare, if `most` tasks are played in all; they are spent."""
+        each = max(len(self.items) * len(self.futures), 1)
+        found = min(wanted, (most - self._played) // each)
+        self._played += found * each
         return found
 
-    def copying(self, item: FutureItem, name: str, places: list[str]) -> float:
-        crowding = self.ends.crowding
-        if crowding is None:
-            return 0.0
-        seconds = 0.0
-        for source, size in item.inputs:
-            place = places[source] if isinstance(source, int) else source
-            if place and place != name:
-                seconds += size * sum(crowding.model.path(place, name).values())
-        return seconds
-
-    def free_slots(self, future: Future) -> dict[str, list[float]]:
-        """Return when slots are free: tasks in queues take theirs as expected."""
-        free = {name: list(slots) for name, slots in self.ends.free.items()}
-        lefts: dict[str, list[float]] = {}
-        for run, left in zip(self.runs, future.lefts, strict=True):
-            lefts.setdefault(run.resource, []).append(left)
-        for name, found in lefts.items():
-            # where nothing but these tasks takes slots, the future's own times hold
-            idle = sum(at <= 0.0 for at in free[name])
-            if idle + len(found) == len(free[name]):
-                free[name] = [0.0] * idle + sorted(found)
-        return free
-
-    # ------------------------------------------------------------ figures
-
-    def _loads(self, row: Row, name: str) -> Loads:
-        crowding = self.ends.crowding
-        return () if crowding is None else crowding.model.loads_of(row.type, name)
-
-    def _slowdown(self, future: Future, loads: Loads, *, added: bool) -> float:
-        crowding = self.ends.crowding
-        if crowding is None:
-            return 1.0
-        law, factor = crowding.model.law, 1.0
-        if not future.others:
-            now = self.system.now
-            for load in loads:
-                own = self.ends.demand[load.shared] + (load.demand if added else 0.0)
-                factor += load.bound * (
-                    crowding.belief.slowdown(load.shared, own, now) - 1.0
-                )
-            return factor
-        for load in loads:
-            own = self.ends.demand[load.shared] + (load.demand if added else 0.0)
-            factor += load.bound * (law(own + future.others[load.shared]) - 1.0)
-        return factor
-
-    def _left(self, run: FutureRun, future: Future) -> float:
-        if math.isinf(run.running.left):
-            return math.inf
-        loads = run.running.loads
-        if not loads:
-            return run.running.left
-        return run.running.alone * self._slowdown(future, loads, added=False)
-
-    def _draw(self, generator: random.Random) -> dict[str, float]:
-        crowding = self.ends.crowding
-        if crowding is None:
-            return {}
-        belief, now = crowding.belief, self.system.now
+    def _blocked(self) -> dict[int, list[float]]:
+        played = [0] * len(self.machine.names)
+        for item in self.items:
+            if item.running is not None:
+                played[item.running[0].resource] += 1
         return {
-            name: generator.choices(levels, belief.probabilities(name, now))[0]
-            for name, levels in belief.levels.items()
+            number: free
+            for number, free in enumerate(self._ends.free.values())
+            if sum(at <= 0.0 for at in free) + played[number] != len(free)
         }
 
     # ------------------------------------------------------------ what is played
 
     def _enter(self, ready: list[TaskRecord]) -> None:
-        for name, running in self.ends.running.items():
+        known = list(ready)
+        for name, running in self._ends.running.items():
             for each in running:
-                job = self._number_of(each.task)
-                run = FutureRun(each, name, job)
-                self.runs.append(run)
-                self._running[each.task.id] = run
-        for task in ready[:ITEMS]:
-            self._add(task.id, task.row, self._number_of(task), task.left)
-            if task.progress <= 0.0:
-                number = self.numbers[task.id]
-                self.items[number].inputs += self.system.inputs_of(task)
-        tasks = ready[:ITEMS] + [run.running.task for run in self.runs]
-        for task in tasks:
-            number = self._number_of(task)
-            self.work_left[number] = self.system.work_left_of(task)
-        for graph in dict.fromkeys([self.system.job_of(task) for task in tasks]):
-            if graph is not None:
+                if each.left < math.inf:
+                    self._add_running(each, name)
+                    known.append(each.task)
+        for task in ready:
+            item = self._add_known(task, task.left)
+            if item is not None and task.progress <= 0.0:
+                item.inputs += self._system.inputs_of(task)
+        for graph in dict.fromkeys([self._system.job_of(task) for task in known]):
+            if graph is not None and graph in self._jobs:
                 self._add_waiting(graph)
+
+    def _add_running(self, each: RunningTask, name: str) -> None:
+        task = each.task
+        seconds = self._system.seconds(task.row, name)
+        rest = min(each.alone / max(seconds, LEAST_S), 1.0)
+        item = self._add_known(task, rest)
+        if item is not None:
+            loads = self.machine.numbered(each.loads)
+            place = ItemPlace(self.machine.number_of[name], seconds, loads)
+            item.running = place, each.alone
+
+    def _add_known(self, task: TaskRecord, rest: float) -> FutureItem | None:
+        """Add a task that waits for a resource, or runs."""
+        key = self._system.job_of(task) or task.id
+        job = self._jobs.setdefault(key, len(self._jobs))
+        if job == len(self.work_left):
+            self.work_left.append(self._system.work_left_of(task))
+        item = self._add(task.id, task.row, job, self._system.rank(task))
+        if item is not None:
+            item.rest = rest
+            item.moves = _moves_of(task, may=task.id not in self._system.departing)
+            self._moves.setdefault(job, item.moves)
+        return item
 
     def _add_waiting(self, graph: JobGraph) -> None:
         """Add the tasks of a job that wait for others, parents first."""
@@ -236,148 +274,89 @@ class Futures:
         for node in sorted(nodes[:ITEMS], key=lambda n: (n.depth, n.task)):
             self._add_later(node)
 
-    def _number_of(self, task: TaskRecord) -> int:
-        job = self.system.job_of(task)
-        return self._jobs.setdefault(task.id if job is None else job, len(self._jobs))
-
-    def _add(self, task: TaskId, row: Row, job: int, rest: float) -> bool:
-        expected = self.system.fit(row).expected
-        alone = {
-            name: ns / SECOND * rest
-            for name, ns in expected.items()
-            if name in self.ends.free
-        }
-        if not alone or len(self.items) >= ITEMS:
-            return False
-        self.numbers[task] = len(self.items)
-        self.items.append(FutureItem(row, application(row.type), alone, job))
-        return True
-
     def _add_later(self, node: GraphNode) -> None:
         """Add a task that waits for others, all of which are played."""
-        if node.task in self.numbers or node.task in self._running:
-            return
         before = [parent for parent in node.parents if not parent.ended]
-        known = self.numbers.keys() | self._running.keys()
-        if not before or any(parent.task not in known for parent in before):
+        known = all(parent.task in self.numbers for parent in before)
+        if node.task in self.numbers or not before or not known:
             return
-        if not self._add(node.task, node.row, self._jobs[node.job], 1.0):
+        job = self._jobs[node.job]
+        item = self._add(node.task, node.row, job, node.rank)
+        if item is None:
             return
-        number = self.numbers[node.task]
-        item = self.items[number]
+        first = self._moves[job]  # a move is not known of it, but of another of its job
+        item.moves = ItemMoves(MOST_MOVES, 0, first.seconds, first.state, first.strip)
         item.unmet = len(before)
         for parent in before:
-            size = node.inputs.get(parent.task, 0)
-            run = self._running.get(parent.task)
-            if run is not None:
-                run.children.append(number)
-                item.inputs.append((run.resource, size))
-            else:
-                self.items[self.numbers[parent.task]].children.append(number)
-                item.inputs.append((self.numbers[parent.task], size))
+            other = self.numbers[parent.task]
+            self.items[other].children.append(self.numbers[node.task])
+            item.inputs.append((other, node.inputs.get(parent.task, 0)))
         for parent in node.parents:
             if parent.ended and parent.place is not None:
                 item.inputs.append((parent.place, node.inputs.get(parent.task, 0)))
 
+    def _add(self, task: TaskId, row: Row, job: int, rank: float) -> FutureItem | None:
+        places = self._places_of(row)
+        if not places or len(self.items) >= ITEMS:
+            return None
+        self.numbers[task] = len(self.items)
+        least = self._system.fit(row).least_s
+        item = FutureItem(application(row.type), places, job, rank, least)
+        self.items.append(item)
+        return item
 
-class Play:
-    """One roll-out.
+    def _places_of(self, row: Row) -> list[ItemPlace]:
+        found = self._places.get(row)
+        if found is None:
+            machine = self.machine
+            found = self._places[row] = [
+                ItemPlace(
+                    machine.number_of[name], ns / SECOND, machine.loads_of(row, name)
+                )
+                for name, ns in self._system.fit(row).expected.items()
+                if name in machine.number_of
+            ]
+        return found
 
-    Attributes:
-        finishes: end of each job.
 
-    """
+def _moves_of(task: TaskRecord, *, may: bool) -> ItemMoves:
+    submitted = task.submitted
+    return ItemMoves(
+        MOST_MOVES if may and task.preemptible and task.pinned is None else 0,
+        task.moves,
+        submitted.migration_s,
+        submitted.state_bytes,
+        1.0 / submitted.strips if submitted.strips else 0.0,
+    )
 
-    def __init__(
-        self, futures: Futures, future: Future, forced: dict[int, str]
-    ) -> None:
-        self.futures = futures
-        self.future = future
-        self.forced = forced
-        self.items = futures.items
-        self.now = 0.0
-        self.finishes = [0.0] * len(futures.work_left)
-        self.free = futures.free_slots(future)
-        self.places = [""] * len(self.items)
-        self.programs = dict(futures.programs)
-        self._unmet = [item.unmet for item in self.items]
-        self._ready: list[tuple[float, int]] = []
-        self._ends: list[tuple[float, int, list[int]]] = []
-        """A heap of (instant, job, items that come after)."""
-        for i, item in enumerate(self.items):
-            if not item.unmet:
-                insort(self._ready, (futures.work_left[item.job], i))
-        for run, left in zip(futures.runs, future.lefts, strict=True):
-            if left < math.inf:
-                heappush(self._ends, (left, run.job, run.children))
-        for times in self.free.values():
-            for at in times:
-                if 0.0 < at < math.inf:  # of tasks that are not played: only the slot
-                    heappush(self._ends, (at, NO_JOB, []))
 
-    def go_on(self) -> None:
-        """Play until nothing runs any more."""
-        self._start_ready()
-        while self._ends:
-            at, job, children = heappop(self._ends)
-            self.now = at
-            if job != NO_JOB:
-                self.finishes[job] = max(self.finishes[job], at)
-            for child in children:
-                self._unmet[child] -= 1
-                if not self._unmet[child]:
-                    work = self.futures.work_left[self.items[child].job]
-                    insort(self._ready, (work, child))
-            if self._ready and not (self._ends and self._ends[0][0] <= at):
-                self._start_ready()
+def _paces(
+    machine: FutureMachine, now: Nanoseconds, count: int, seed: int
+) -> list[Pace]:
+    """Return the slowdowns of each future."""
+    crowding = machine.crowding
+    if crowding is None:
+        return [lambda _, __: 1.0]
+    if count == 1:
+        return [_expected_pace(crowding, machine.shared, now)]
+    generator = random.Random(f"futures {seed} {now}")
+    belief, law = crowding.belief, crowding.model.law
+    found = []
+    for _ in range(count):
+        drawn = [
+            generator.choices(belief.levels[name], belief.probabilities(name, now))[0]
+            for name in machine.shared
+        ]
+        found.append(_drawn_pace(drawn, law))
+    return found
 
-    def _start_ready(self) -> None:
-        """Start what ends first where a slot is free; others reserve theirs."""
-        idle = sum(times[0] <= self.now for times in self.free.values())
-        if not idle:
-            return
-        slots = {name: list(times) for name, times in self.free.items()}
-        left: list[tuple[float, int]] = []
-        for looked, entry in enumerate(self._ready):
-            if not idle or looked >= LOOK:
-                left += self._ready[looked:]
-                break
-            finish, name = self._soonest(entry[1], slots)
-            if not name:
-                continue  # nowhere, in this future
-            there = slots[name]
-            start = there.pop(0)
-            insort(there, finish)
-            if start <= self.now:
-                idle -= there[0] > self.now
-                self._start(entry[1], name, finish)
-            else:
-                left.append(entry)
-        self._ready = left
 
-    def _start(self, i: int, name: str, finish: float) -> None:
-        self.free[name].pop(0)
-        insort(self.free[name], finish)
-        self.places[i] = name
-        item = self.items[i]
-        if name in self.programs:
-            self.programs[name] = item.app
-        heappush(self._ends, (finish, item.job, item.children))
+def _expected_pace(crowding: Crowding, names: list[str], now: Nanoseconds) -> Pace:
+    belief = crowding.belief
+    return lambda shared, own: belief.slowdown(names[shared], own, now)
 
-    def _soonest(self, i: int, slots: dict[str, list[float]]) -> tuple[float, str]:
-        """Return the end of an item and its resource, the one where it ends first."""
-        item, futures, now = self.items[i], self.futures, self.now
-        times = futures.times_of(self.future, i)
-        forced = self.forced.get(i)
-        best, where = math.inf, ""
-        for name in times if forced is None else (forced,):
-            finish = max(now, slots[name][0]) + times[name]
-            if finish >= best:
-                continue
-            if item.inputs:
-                finish += futures.copying(item, name, self.places)
-            if self.programs and self.programs.get(name, item.app) != item.app:
-                finish += futures.system.resources[name].reconfigure_s
-            if finish < best:
-                best, where = finish, name
-        return best, where
+
+def _drawn_pace(others: list[float], law: Callable[[float], float]) -> Pace:
+    if law is slowdown_at_capacity:  # written out: it is the usual one
+        return lambda shared, own: max(1.0, own + others[shared])
+    return lambda shared, own: law(own + others[shared])

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetsched.ids import Nanoseconds
-from hetsched.planning.crowded_futures import Futures
+from hetsched.planning.crowded_futures import MOST_MOVES, Futures
+from hetsched.planning.crowded_play import Play
 from hetsched.planning.expected_finish import ExpectedFinish
 from hetsched.planning.outlook import CHECKPOINT_S
 from hetsched.policy import Place, Preempt, Wake
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 RULE_SOONEST = "it is expected to end soonest there, also counting the harm to others"
 RULE_CROWDED = "where it runs is crowded: it is done sooner there"
 
-MOST_MOVES = 6
-"""A task that has moved this many times stays where it is."""
 CROWDED = 1.05
 """A task that is slowed down by less than this does not move for it."""
 LEAST_WAIT_S = 0.001
@@ -77,19 +76,13 @@ class CrowdedRule:
     ) -> Iterator[tuple[TaskRecord, Prospective]]:
         """Yield waiting tasks in order, each with its best resource, which it takes."""
         waiting = ends.ready(self.look)
-        for number, task in enumerate(waiting):
+        for task in waiting:
             if not any(slots[0] <= 0.0 for slots in ends.free.values()):
                 return
-            chosen = self.choose(ends, task, waiting[number:])
+            chosen = self.best(ends.candidates(task))
             if chosen is not None:
                 ends.take(chosen)
                 yield task, chosen
-
-    def choose(
-        self, ends: ExpectedFinish, task: TaskRecord, waiting: list[TaskRecord]
-    ) -> Prospective | None:
-        """Return the best resource for the first of the waiting tasks that have none yet."""
-        return self.best(ends.candidates(task))
 
     def best(self, candidates: list[Prospective]) -> Prospective | None:
         """Return the best of the resources that a task could go to."""
@@ -195,6 +188,8 @@ class Leaver:
 
 BETTER = 0.02
 """Share by which a roll-out must be better than that of the rule."""
+MOST_PLAYED = 1024
+"""Tasks in all roll-outs of a reaction: a bound of its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,19 +207,51 @@ class LookaheadRule(CrowdedRule):
     places: int = 5
     seed: int = 0
 
-    def choose(
-        self, ends: ExpectedFinish, task: TaskRecord, waiting: list[TaskRecord]
-    ) -> Prospective | None:
-        found = sorted(ends.candidates(task), key=self.cost)[: self.places]
-        if len(found) < 2 or len(ends.chosen) >= self.tasks:  # noqa: PLR2004  a choice
-            return found[0] if found else None
-        futures = Futures(ends, waiting, self.futures, self.seed)
+    def assignments(
+        self, ends: ExpectedFinish
+    ) -> Iterator[tuple[TaskRecord, Prospective]]:
+        """Yield waiting tasks in order, each with its best resource, which it takes."""
+        waiting = ends.ready(self.look)
+        futures: Futures | None = None
+        forced: dict[int, int] = {}
+        for task in waiting:
+            if not any(slots[0] <= 0.0 for slots in ends.free.values()):
+                return
+            found = sorted(ends.candidates(task), key=self.cost)
+            if not found:
+                continue
+            chosen = found[0]
+            if len(found) > 1 and len(ends.chosen) < self.tasks:
+                if futures is None:
+                    futures = Futures(ends, waiting, self.futures, self.seed)
+                chosen = self._compared(futures, task, found, forced)
+            ends.take(chosen)
+            yield task, chosen
+
+    def _compared(
+        self,
+        futures: Futures,
+        task: TaskRecord,
+        found: list[Prospective],
+        forced: dict[int, int],
+    ) -> Prospective:
+        """Return the best of several resources; `forced`: earlier choices, and this one."""
         number = futures.numbers.get(task.id)
-        if number is None:
+        affordable = futures.affordable(min(self.places, len(found)), MOST_PLAYED)
+        if number is None or affordable < 2:  # noqa: PLR2004  a choice
             return found[0]
-        scores = [
-            futures.score({number: each.resource}) + self.harm_weight * each.harm
-            for each in found
-        ]
-        best = min(range(len(found)), key=scores.__getitem__)
-        return found[best if scores[best] < scores[0] * (1.0 - BETTER) else 0]
+        found = found[:affordable]
+        places = [futures.machine.number_of[each.resource] for each in found]
+        scores = [self._score(futures, forced | {number: place}) for place in places]
+        chosen = min(range(len(found)), key=scores.__getitem__)
+        if scores[chosen] >= scores[0] * (1.0 - BETTER):
+            chosen = 0
+        forced[number] = places[chosen]
+        return found[chosen]
+
+    def _score(self, futures: Futures, forced: dict[int, int]) -> float:
+        """Return the sum over all futures of the jobs' ends, in seconds."""
+        return sum(
+            Play(futures, future, forced, self.least_gain).play()
+            for future in futures.futures
+        )
