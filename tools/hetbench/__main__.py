@@ -40,6 +40,7 @@ BENCHES = {
     "kernels_markov": "steady states against BLAS and SciPy",
     "kernels_correlation": "correlation against NumPy and pandas",
     "planners": "batch planning against bisection with HiGHS",
+    "pool_planning": "placing in large pools: processor time, memory; whole and by racks",
 }
 
 

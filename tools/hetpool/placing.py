@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hetpool.jobs import NodeSlot, PoolJob, PoolNode
+    from hetsched.planning.batch.arrays import Bools, Floats
     from hetsched.planning.batch.plan import Plan
 
 UNKNOWN_S = 1.0
@@ -109,6 +110,36 @@ def seconds_on(
     return estimated.get(slot.resource, math.inf)
 
 
+def seconds_of(
+    jobs: Sequence[PoolJob],
+    slots: Sequence[tuple[PoolNode, NodeSlot]],
+    estimates: Mapping[tuple[str, str], Mapping[str, float]],
+) -> Floats:
+    """Return the expected time of each job on each slot, (jobs, slots).
+
+    A thousand nodes have a few kinds of slots: a job that says nothing of nodes is looked
+    at once for each kind.
+    """
+    alike: dict[tuple[str, str], tuple[PoolNode, NodeSlot]] = {}
+    for node, slot in slots:
+        alike.setdefault((slot.resource, slot.kind), (node, slot))
+    numbers = {kind: number for number, kind in enumerate(alike)}
+    columns = np.array(
+        [numbers[slot.resource, slot.kind] for _, slot in slots], dtype=np.int64
+    )
+    rows = np.empty((len(jobs), len(slots)))
+    for row, job in zip(rows, jobs, strict=True):
+        if job.seconds and not job.nodes and not any("/" in key for key in job.seconds):
+            kinds = [seconds_on(job, node, slot, None) for node, slot in alike.values()]
+            row[:] = np.array(kinds)[columns]
+        else:
+            row[:] = [
+                seconds_on(job, node, slot, estimates.get((job.id, node.name)))
+                for node, slot in slots
+            ]
+    return rows
+
+
 def placing_of(
     jobs: Sequence[PoolJob],
     nodes: Iterable[PoolNode],
@@ -132,22 +163,16 @@ def placing_of(
     every = list(nodes)
     able = [each for each in every if each.present and not each.draining and each.slots]
     slots = [(node, slot) for node in able for slot in node.slots]
-    known = estimates or {}
-    rows = {
-        job.id: [
-            seconds_on(job, node, slot, known.get((job.id, node.name)))
-            for node, slot in slots
-        ]
-        for job in jobs
-    }
-    placed = [job for job in jobs if any(map(math.isfinite, rows[job.id]))]
-    left = [job for job in jobs if not any(map(math.isfinite, rows[job.id]))]
+    rows = seconds_of(jobs, slots, estimates or {})
+    can: Bools = np.asarray(np.isfinite(rows).any(axis=1))
+    placed = [jobs[index] for index in np.flatnonzero(can).tolist()]
+    left = [jobs[index] for index in np.flatnonzero(~can).tolist()]
     if not placed:
         return None, left
     sources = sorted({_source(job) for job in placed} - {""})
     held = commitments or Commitments()
     problem = Problem(
-        seconds=np.array([rows[job.id] for job in placed]) + OVERHEAD_S,
+        seconds=rows[can] + OVERHEAD_S,
         sizes=np.array([float(job.size) for job in placed]),
         requesters=np.array(
             [
@@ -155,7 +180,7 @@ def placing_of(
                 for job in placed
             ]
         ),
-        responders=np.array([able.index(node) for node, _ in slots]),
+        responders=np.repeat(np.arange(len(able)), [len(each.slots) for each in able]),
         free_at=np.array(_free_at(slots, held)),
         links=_links(able, every, sources, held, share),
     )
@@ -190,11 +215,11 @@ def _links(
     held: Commitments,
     share: float,
 ) -> Links:
-    names = [each.name for each in able]
+    names = {each.name: number for number, each in enumerate(able)}
     rates = {each.name: each.egress for each in every}
     promised = tuple(
         Promise(
-            names.index(use.node),
+            names[use.node],
             sources.index(use.source) if use.source in sources else ANYWHERE,
             use.start,
             use.finish,

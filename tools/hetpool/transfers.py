@@ -259,8 +259,13 @@ class TransferQueue:
         """Return when a chunk may be asked for although nothing arrived until then."""
         if self.in_flight >= IN_FLIGHT_IN_ALL:
             return None
-        opens = [pull.opens(now) for pull in self._ranked if self._is_free(pull)]
-        return max(min(opens), self._cap.opens, now) if opens else None
+        opens = math.inf
+        for pull in self._ranked:
+            if self._is_free(pull):
+                opens = min(opens, pull.opens(now))
+            if opens <= now:
+                break
+        return None if opens == math.inf else max(opens, self._cap.opens, now)
 
     def received(self, fetch: Fetch) -> bool:
         """Record that a chunk is here; return whether its transfer is complete."""

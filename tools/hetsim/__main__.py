@@ -18,6 +18,7 @@ COMMANDS = {
     "bound": "Bound the makespan of a scenario from below.",
     "map": "Run one mapping event under a heuristic.",
     "plan": "Plan a batch of jobs with transfers.",
+    "pool": "Run a batch on a pool of nodes, with its links and losses.",
     "train": "Train the policy `learned` on a family of scenarios.",
     "arena": "Run policies side by side on scenarios drawn at random.",
     "paper": "Re-make the tables and figures of a paper.",

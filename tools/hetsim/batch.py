@@ -1,8 +1,9 @@
 """The batch document: what `hetsim plan` reads. Checked whole before anything is planned.
 
-Beside the fixed keys there are three of our own: an accelerator's `reconfigure_s`, a
-job's `source` (the responder where it arises) and `promised`, the rates that earlier
-batches still use.
+Beside the fixed keys there are some of our own: an accelerator's `reconfigure_s`, a job's
+`source` (the responder where it arises) and `promised`, the rates that earlier batches
+still use. `hetsim pool` also reads a job's `arrival` and `also_at` and the `losses` of
+hosts, which a plan for one instant does not know.
 """
 
 from __future__ import annotations
@@ -52,12 +53,29 @@ class RequesterModel(Struct, frozen=True):
 
 
 class JobModel(Struct, frozen=True):
-    """A job. `source`: the responder where it arises, if it is not a requester's."""
+    """A job.
+
+    Attributes:
+        source: the responder where it arises, if it is not a requester's.
+        arrival: when it is submitted, seconds (`hetsim pool`).
+        also_at: other requesters that have its data (`hetsim pool`).
+
+    """
 
     id: Id
     size: Amount | None = 0.0
     requester: Id | None = None
     source: Id | None = None
+    arrival: Amount = 0.0
+    also_at: list[Id] = []
+
+
+class LossModel(Struct, frozen=True):
+    """A responder or requester that is lost at some time; `back`: when it returns, empty."""
+
+    host: Id
+    at: Amount
+    back: Amount | None = None
 
 
 class PromiseModel(Struct, frozen=True):
@@ -80,6 +98,7 @@ class Batch(Struct, frozen=True):
     responders: list[ResponderModel] = []
     requesters: list[RequesterModel] = []
     promised: list[PromiseModel] = []
+    losses: list[LossModel] = []
 
 
 def read_batch(path: Path) -> Batch:
