@@ -206,12 +206,15 @@ def make_service(parts: Parts, store: Store, subscriptions: Subscriptions) -> Se
     tasks = TaskRequests(
         runtime, config, parts.devices.infos, parts.workers.commands, rights
     )
+    notes = NoteRequests(clock, journal, store)
+    resources = ResourceRequests(runtime, parts.devices, notes, rights)
+    status = StatusRequests(runtime, config, store, subscriptions, rights)
     handlers = {
         **_handlers_of_tasks(parts, rights, submission, tasks),
-        **_handlers_of_node(parts, rights, store, subscriptions),
+        **_handlers_of_node(parts, rights, notes, resources, status),
     }
     lifecycle, parking = runtime.lifecycle, tasks.parking
-    return Service(lifecycle, store, rights, quota, keys, parking, handlers)
+    return Service(lifecycle, store, rights, quota, keys, parking, resources, handlers)
 
 
 def _handlers_of_tasks(
@@ -245,15 +248,16 @@ def _handlers_of_tasks(
 
 
 def _handlers_of_node(
-    parts: Parts, rights: Permissions, store: Store, subscriptions: Subscriptions
+    parts: Parts,
+    rights: Permissions,
+    notes: NoteRequests,
+    resources: ResourceRequests,
+    status: StatusRequests,
 ) -> dict[type, Handler]:
     """Make what handles requests about the node and its daemon."""
     runtime, config, devices = parts.runtime, parts.config, parts.devices
-    notes = NoteRequests(runtime.clock, runtime.journal, store)
-    resources = ResourceRequests(runtime, devices, notes, rights)
     models = ModelRequests(runtime, devices, parts.estimates, rights)
     policies = PolicyRequests(runtime, config, notes, rights)
-    status = StatusRequests(runtime, config, store, subscriptions, rights)
     return {
         m.Devices: resources.devices,
         m.Drain: resources.drain,

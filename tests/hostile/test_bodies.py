@@ -56,6 +56,11 @@ FINDINGS: list[tuple[str, dict[str, Any]]] = [
     ("client", {"t": "Control", "request": 1, "verb": "cancel", "ids": [HUGE]}),
     ("client", {"t": "Control", "request": 1, "verb": "park", "ids": [HUGE]}),
     ("client", {"t": "Control", "request": 1, "verb": "park", "ids": [1] * 9_000}),
+    ("client", {"t": "Subscribe", "request": 1, "name": "*a" * 127}),
+    ("client", {"t": "Subscribe", "request": 1, "name": "[" * 256}),
+    ("client", {"t": "Subscribe", "request": 1, "name": "x" * 300}),
+    ("client", {"t": "Subscribe", "request": 1, "ids": [HUGE, -HUGE], "add": True}),
+    ("client", {"t": "Subscribe", "request": 1, "ids": [], "resources": True}),
     ("client", {"t": "Renew", "request": 1, "lease": "x" * 300}),
     ("client", {"t": "Renew", "request": HUGE, "lease": "\x00/\n"}),
     (

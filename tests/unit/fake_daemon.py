@@ -37,6 +37,7 @@ from libtask.messages import (
     Register,
     Registered,
     Requeue,
+    ResourceChanged,
     Sample,
     SharedLoad,
     ShowConfig,
@@ -104,7 +105,9 @@ class FakeDaemon:
         self._router.close(linger=0)
         self._context.term()
 
-    def push(self, *changes: TaskChanged | Lagged, together: bool = False) -> None:
+    def push(
+        self, *changes: TaskChanged | ResourceChanged | Lagged, together: bool = False
+    ) -> None:
         """Send changes to everybody who said hello."""
         frames = [encode(change) for change in changes]
         parts = [frames] if together else [[frame] for frame in frames]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hetd.requests.idempotency import IdempotencyKeys
     from hetd.requests.parking import ParkRequests
     from hetd.requests.permissions import Permissions
+    from hetd.requests.resources import ResourceRequests
     from hetd.requests.storage_quota import StorageQuota
     from hetd.runtime import Lifecycle
     from hetd.store import Store
@@ -35,6 +36,7 @@ class Service:
 
     Args:
         parking: the requests that are answered later.
+        resources: knows their states.
         handlers: by type of request.
 
     """
@@ -47,6 +49,7 @@ class Service:
         storage_quota: StorageQuota,
         idempotency: IdempotencyKeys,
         parking: ParkRequests,
+        resources: ResourceRequests,
         handlers: Mapping[type, Handler],
     ) -> None:
         self._lifecycle = lifecycle
@@ -55,6 +58,7 @@ class Service:
         self.storage_quota = storage_quota
         self._idempotency = idempotency
         self._parking = parking
+        self.resource_states = resources.states
         self.forget = idempotency.forget
         self._handlers: dict[type, Handler] = {**handlers, m.Stop: self._stop}
 

@@ -10,6 +10,8 @@ from collections import OrderedDict, deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from hetd.requests.out_of_space import OutOfSpace
 from hetd.requests.subscriptions import MOST_WATCHED, MOST_WATCHES
 from libtask import messages as m
@@ -30,6 +32,9 @@ IDLE_MS = 2000
 SPACE_MS = 1000
 """Between two checks for space while the disk is full."""
 LAGGING_MS = 100
+STATES_MS = 50
+STATES_NS = STATES_MS * 1_000_000
+"""Between two looks at the states of the resources, while somebody watches them."""
 TELLING_NS = LAGGING_MS * 1_000_000
 """Between two attempts to reach peers that did not read, nanoseconds."""
 TELL_NS = 8_000_000
@@ -75,6 +80,7 @@ class Publication:
         self._now = runtime.clock.now
         self._subscriptions = subscriptions
         self._late_answers = service.late_answers
+        self._resource_states = service.resource_states
         self._rights = service.rights
         self._quota = service.storage_quota
         self._budget = budget
@@ -84,6 +90,8 @@ class Publication:
         self._askers: dict[bytes, int] = {}
         """Route -> user that waits for an answer."""
         self._next_commit = self._ordered = self._next_telling = 0
+        self._next_states = 0
+        """When the states of the resources may be looked at again, for subscribers."""
         self._held_since = 0
         """When the commit began to wait for the ends of tasks; 0: it does not wait."""
 
@@ -105,6 +113,9 @@ class Publication:
         self._journal.batch.replies.append((peer.route, reply))
 
     def _subscribe(self, peer: Peer, message: m.Subscribe) -> m.Message:
+        if message.ids is not None:  # those that have ended change no more
+            ids = [task for task in message.ids if self._journal.may_change(task)]
+            message = structs.replace(message, ids=ids)
         if self._subscriptions.is_full_for(peer, message):
             for route in self._subscriptions.routes_of(peer.uid):
                 # failed sends reveal closed connections
@@ -116,6 +127,7 @@ class Publication:
             )
             return m.Error(message.request, "bad-input", text)
         self._subscriptions.add(peer, message)
+        self._next_states = 0
         self._journal.watched = True
         return m.Done(message.request)
 
@@ -130,6 +142,8 @@ class Publication:
         """
         if self._subscriptions.lagging and self._now() >= self._next_telling:
             self._tell_laggards()
+        if self._subscriptions.of_resources and self._now() >= self._next_states:
+            self._tell_of_resources()
         for peer, request, late in self._late_answers():
             self.reply(peer, request, late)
         store = self._store
@@ -144,6 +158,13 @@ class Publication:
             self._commit()
         if self.outbox:
             self._send_durable()
+
+    def _tell_of_resources(self) -> None:
+        """Push the states of resources that have changed, with the next commit."""
+        self._next_states = self._now() + STATES_NS
+        states = self._resource_states()
+        told = self._subscriptions.address_resources(states)
+        self._journal.batch.replies.extend(told)
 
     def finish(self) -> None:
         """Commit the changes of the last turn, and send the replies."""
@@ -162,6 +183,8 @@ class Publication:
             return 1 if self._held_since else 0
         if self._subscriptions.lagging:
             return LAGGING_MS
+        if self._subscriptions.of_resources and self._now() < self._next_states:
+            return STATES_MS  # something may have changed since the last look
         return IDLE_MS if self._store.stuck is None else SPACE_MS
 
     # ------------------------------------------------------------ commits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from hetd.runtime import Runtime
     from hetd.transport.router import Peer
     from hetsched.crowding import Crowding
+
+
+Condition: TypeAlias = Literal["up", "draining", "lost", "unusable"]
 
 
 class ResourceRequests:
@@ -55,16 +58,33 @@ class ResourceRequests:
             uses_belief(self._scheduler.policy),
         )
 
-    def _device_info(self, peer: Peer, name: str) -> m.DeviceInfo:
+    def states(self) -> list[m.ResourceChanged]:
+        """Return which resources take tasks, for their watchers."""
+        states = self._system.states
+        return [
+            m.ResourceChanged(
+                name,
+                self._condition(name),
+                states[name].slots if states[name].usable else 0,
+                self._reason(name),
+            )
+            for name in self._devices
+        ]
+
+    def _condition(self, name: str) -> Condition:
+        """Return the state of a resource, as `DeviceInfo` has it."""
         state = self._system.states[name]
-        lost = not (state.up and state.slots)
-        condition = "lost" if lost else "draining" if state.draining else "up"
-        health = self._health
-        if health.unusable(name):
-            condition = "unusable"
+        if self._health.unusable(name):
+            return "unusable"
+        if not (state.up and state.slots):
+            return "lost"
+        return "draining" if state.draining else "up"
+
+    def _device_info(self, peer: Peer, name: str) -> m.DeviceInfo:
+        state, health = self._system.states[name], self._health
         return msgspec.structs.replace(
             self._metering.describe(self._devices[name], self._clock.now()),
-            state=condition,
+            state=self._condition(name),
             reason=self._reason(name),
             testing=health.testing(name),
             running=list(state.running),

@@ -379,6 +379,10 @@ class Journal:
     def next_id(self) -> int:
         return self._next
 
+    def may_change(self, task: int) -> bool:
+        """Whether a task has not ended, perhaps because it is not submitted yet."""
+        return task in self.live or task >= self._next
+
     def _join_lease(self, page: TaskPage) -> None:
         if page.spec.lease_s:
             key = (page.owner, page.spec.lease)
@@ -467,6 +471,7 @@ class Journal:
             last_output=page.last_output if failed else None,
             trace=page.trace if failed else "",
             by="" if order is None else f"uid:{order.by}",
+            name=page.spec.name,
         )
         self.changes.append((page, changed))
 

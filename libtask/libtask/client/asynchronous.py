@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from libtask.client.batches import tasks_of
 from libtask.client.client import Client, Selection, SubmitFields
 from libtask.client.handles import outcome
-from libtask.client.subscription import Subscription
+from libtask.client.subscription import Subscription, watch_of
 from libtask.errors import HetError
 from libtask.inputs import TaskReference
 from libtask.messages import TaskChanged
@@ -173,13 +173,14 @@ class AsyncClient:
     ) -> AsyncGenerator[TaskChanged, None]:
         """Iterate over the changes of these tasks (none named: all visible) from now on."""
         loop = asyncio.get_running_loop()
-        changes: asyncio.Queue[TaskChanged | HetError] = asyncio.Queue()
+        changes: asyncio.Queue[Any] = asyncio.Queue()
 
-        def sink(item: TaskChanged | HetError) -> None:
+        def sink(item: Any) -> None:
             loop.call_soon_threadsafe(changes.put_nowait, item)
 
+        watch = watch_of(*ids, progress=progress)
         subscription = await asyncio.to_thread(
-            Subscription, self.client.path, ids, sink, progress=progress
+            Subscription, self.client.path, watch, sink
         )
         try:
             while True:

@@ -32,7 +32,7 @@ from libtask.client.control import ControlRequests
 from libtask.client.handles import Registry, TaskHandle
 from libtask.client.origins import EVERYTHING, Export, OriginFiles
 from libtask.client.session import Session
-from libtask.client.subscription import TaskChanges
+from libtask.client.subscription import ResourceChanges, TaskChanges, watch_of
 from libtask.endpoint import default_socket, launcher_folder
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import (
@@ -580,7 +580,35 @@ class Client(ControlRequests):
 
     def watch(self, *ids: int, progress: bool = True) -> TaskChanges:
         """Iterate over the changes of these tasks (none named: all visible) from now on."""
-        return TaskChanges(self.path, ids, progress=progress)
+        return TaskChanges(self.path, watch_of(*ids, progress=progress))
+
+    def watch_all(
+        self, name: str = "", *, job: str = "", progress: bool = True
+    ) -> TaskChanges:
+        """Iterate over the changes of the caller's own tasks, also of later ones.
+
+        It begins with the present state of each unfinished task (`what` is `seen`), and so
+        it continues after changes were missed, because hetd was restarted or the reader
+        was slow. hetd keeps no list of ids for it.
+
+        Args:
+            name: only tasks whose names match, such as `pool/*`; empty: any.
+            job: only tasks of this job; empty: any.
+            progress: whether to include progress.
+
+        """
+        watch = messages.Subscribe(
+            request=0, mine=True, name=name, job=job, progress=progress
+        )
+        return TaskChanges(self.path, watch, present=True)
+
+    def watch_resources(self) -> ResourceChanges:
+        """Iterate over the states of the resources: all present ones, then each new one.
+
+        After a restart of hetd it continues with all present ones.
+        """
+        watch = messages.Subscribe(request=0, ids=[], resources=True)
+        return ResourceChanges(self.path, watch)
 
     def devices(self) -> list[DeviceInfo]:
         """List the resources."""

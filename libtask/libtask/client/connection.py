@@ -26,6 +26,7 @@ from libtask.messages import (
     Register,
     Registered,
     Request,
+    ResourceChanged,
     TaskChanged,
     decode_from_daemon,
     encode,
@@ -74,7 +75,7 @@ class Connection:
     def __init__(
         self,
         path: Path,
-        on_push: Callable[[TaskChanged], None],
+        on_push: Callable[[Any], None],
         on_lost: Callable[[Connection], None],
         on_lag: Callable[[Connection], None] | None = None,
     ) -> None:
@@ -259,7 +260,7 @@ class Connection:
             message = decode_from_daemon(frame)
         except InputError:
             return  # an unknown message of a newer daemon
-        if isinstance(message, TaskChanged):
+        if isinstance(message, TaskChanged | ResourceChanged):
             self._on_push(message)
         elif isinstance(message, Lagged):
             if self._on_lag is not None:

@@ -12,7 +12,7 @@ from libtask.client.connection import ConnectionLostError
 from libtask.client.control import PARK_S
 from libtask.client.logs import logs_of
 from libtask.client.subscription import PAGE, as_change
-from libtask.errors import HetError, RemoteTraceback, TaskFailedError
+from libtask.errors import HetError, InputError, RemoteTraceback, TaskFailedError
 from libtask.inputs import TaskReference
 from libtask.messages import (
     ENDED,
@@ -262,6 +262,11 @@ class Registry:
         self._client = client
         self._handles: dict[int, TaskHandle] = {}
         self.wants_progress = False
+        self._watching = threading.Lock()
+        self._watched: Connection | None = None
+        """The connection whose subscription has all handles of its beginning."""
+        self._everything = False
+        """Whether that is one of all tasks."""
 
     def follow(self, task_id: int) -> TaskHandle:
         """Return the handle of a task, a new one if it is not followed yet."""
@@ -273,7 +278,10 @@ class Registry:
             )
         return handle
 
-    def pushed(self, change: TaskChanged) -> None:
+    def pushed(self, change: Any) -> None:
+        """Apply a change of a task; states of resources are for other subscriptions."""
+        if not isinstance(change, TaskChanged):
+            return
         handle = self._handles.get(change.id)
         if handle is None:
             return
@@ -292,16 +300,46 @@ class Registry:
         """Subscribe to these tasks over `connection`, starting with their present state."""
         if not ids:
             return
-        everything = list(self._handles)  # a subscription replaces the previous one
-        watched = everything if len(everything) <= MOST_WATCHED else None
-        watch = Subscribe(request=0, ids=watched, progress=self.wants_progress)
-        connection.ask_until_served(watch)
+        with self._watching:  # the order of subscriptions counts
+            asked = self._watch(connection, ids)
+        if asked is not None:
+            asked.add_done_callback(partial(self._watch_refused, connection))
         for start in range(0, len(ids), PAGE):
             self._refresh(connection, ids[start : start + PAGE])
+
+    def _watch(self, connection: Connection, ids: list[int]) -> Future[Any] | None:
+        """Add tasks to the subscription of a connection; the first one is of all handles."""
+        first = self._watched is not connection
+        if first:
+            self._watched, self._everything = connection, False
+        if self._everything:
+            return None
+        self._everything = len(self._handles) > MOST_WATCHED
+        some = list(self._handles) if first else ids
+        watch = Subscribe(
+            request=0,
+            ids=None if self._everything else some,
+            progress=self.wants_progress,
+            add=not (first or self._everything),
+        )
+        return connection.ask_until_served(watch)
+
+    def _watch_refused(self, connection: Connection, done: Future[Any]) -> None:
+        """Watch all tasks if the user watches too many by their ids."""
+        error = done.exception()
+        if not isinstance(error, InputError):
+            return
+        with self._watching:
+            if self._watched is connection and not self._everything:
+                self._everything = True
+                watch = Subscribe(request=0, progress=self.wants_progress)
+                connection.ask_until_served(watch)
 
     def follow_progress(self, connection: Connection) -> None:
         """Subscribe to progress of all followed tasks from now on."""
         self.wants_progress = True
+        with self._watching:
+            self._watched = None
         self.subscribe(connection, list(self._handles))
 
     def _refresh(

@@ -1,4 +1,4 @@
-"""Subscriptions: an iterator over the changes of all visible tasks.
+"""Subscriptions: an iterator over the changes of tasks, or of resources.
 
 Each subscription has its own connection; closing it ends the subscription. When changes
 were missed, because the reader was slow or the daemon restarted, it continues with the
@@ -10,22 +10,26 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from msgspec import structs
 
 from libtask.client.connection import Connection, ConnectionLostError
 from libtask.errors import DaemonUnreachableError, HetError
-from libtask.messages import ListTasks, Subscribe, TaskChanged
+from libtask.messages import ListTasks, ResourceChanged, Subscribe, TaskChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from concurrent.futures import Future
     from pathlib import Path
     from types import TracebackType
 
     from libtask.messages import TaskInfo, TaskList
 
-    Sink = Callable[[TaskChanged | HetError], None]
+    Change = TaskChanged | ResourceChanged
+    Sink = Callable[[Change | HetError], None]
 
 REPLY_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
@@ -35,30 +39,34 @@ PAUSE = 0.1
 
 PAGE = 500
 """Tasks requested in one message."""
+OVERLAP_S = 1.0
+"""Seconds before the last change from which ended tasks are listed again: changes come in
+the order of their commits, which is not quite that of their times."""
+
+
+def watch_of(*ids: int, progress: bool = True) -> Subscribe:
+    """Return the subscription to these tasks (none named: all visible ones)."""
+    return Subscribe(request=0, ids=list(ids) or None, progress=progress)
 
 
 class Subscription:
-    """A subscription to changes over successive connections.
+    """A subscription over successive connections.
 
     Args:
         path: the daemon's socket.
-        ids: the tasks; none: all visible ones.
+        watch: what to subscribe to.
         sink: called with each change in a connection's thread, and last with the error
             that ended the subscription.
-        progress: whether to include progress.
 
     Raises:
         DaemonUnreachableError: no daemon answers; gives the reason.
 
     """
 
-    def __init__(
-        self, path: Path, ids: Sequence[int], sink: Sink, *, progress: bool
-    ) -> None:
+    def __init__(self, path: Path, watch: Subscribe, sink: Sink) -> None:
         self._path = path
-        self._ids = list(ids)
+        self._watch = watch
         self._sink = sink
-        self._progress = progress
         self._heard = time.time_ns() / 1e9
         """Time of the newest delivered change; older changes were delivered as well."""
         self._closed = threading.Event()
@@ -69,10 +77,8 @@ class Subscription:
         self._connection.close()
 
     def _open(self) -> Connection:
-        connection = Connection(self._path, self._tell, self._lost, self._catch_up)
-        ids = self._ids or None
-        watch = Subscribe(request=0, ids=ids, progress=self._progress)
-        reply = connection.ask_until_served(watch)
+        connection = Connection(self._path, self._tell, self._lost, self.catch_up)
+        reply = connection.ask_until_served(self._watch)
         try:
             reply.result(REPLY_SECONDS)
         except BaseException:
@@ -80,33 +86,35 @@ class Subscription:
             raise
         return connection
 
-    def _tell(self, change: TaskChanged) -> None:
-        self._heard = max(self._heard, change.at)
+    def _tell(self, change: Change) -> None:
+        if isinstance(change, TaskChanged):
+            self._heard = max(self._heard, change.at)
         self._sink(change)
 
     # ------------------------------------------------------------ missed changes
 
-    def _catch_up(self, connection: Connection) -> None:
+    def catch_up(self, connection: Connection | None = None) -> None:
         """Request the present states of the tasks; must not wait."""
-        pages: list[list[int] | None] = [None]
-        if self._ids:
-            starts = range(0, len(self._ids), PAGE)
-            pages = [self._ids[start : start + PAGE] for start in starts]
-        for ids in pages:
-            self._ask_page(connection, ids, None)
+        connection, watch = connection or self._connection, self._watch
+        if watch.resources:
+            connection.ask_until_served(watch)  # their states come first
+        elif watch.ids is not None:
+            for start in range(0, len(watch.ids), PAGE):
+                page = ListTasks(0, ids=watch.ids[start : start + PAGE], limit=PAGE)
+                self._ask_page(connection, page)
+        elif watch.mine:
+            since = self._heard - OVERLAP_S
+            page = ListTasks(0, mine=True, since=since, limit=PAGE)
+            self._ask_page(connection, page)
+        else:
+            self._ask_page(connection, ListTasks(0, limit=PAGE))
 
-    def _ask_page(
-        self, connection: Connection, ids: list[int] | None, before: int | None
-    ) -> None:
-        page = ListTasks(request=0, ids=ids, limit=PAGE, before=before)
+    def _ask_page(self, connection: Connection, page: ListTasks) -> None:
         asked = connection.ask_until_served(page)
-        asked.add_done_callback(partial(self._caught_up, connection, ids))
+        asked.add_done_callback(partial(self._caught_up, connection, page))
 
     def _caught_up(
-        self,
-        connection: Connection,
-        ids: list[int] | None,
-        asked: Future[TaskList],
+        self, connection: Connection, page: ListTasks, asked: Future[TaskList]
     ) -> None:
         error = asked.exception()
         if isinstance(error, HetError) and not isinstance(error, ConnectionLostError):
@@ -116,10 +124,21 @@ class Subscription:
         found = asked.result()
         for info in reversed(found.tasks):
             change = as_change(info)
-            if self._ids or change.at >= self._heard:
+            if self._was_missed(info, change):
                 self._sink(change)
-        if ids is not None and found.next is not None:
-            self._ask_page(connection, ids, found.next)
+        whole = self._watch.ids is not None or self._watch.mine
+        if whole and found.next is not None:
+            self._ask_page(connection, structs.replace(page, before=found.next))
+
+    def _was_missed(self, info: TaskInfo, change: TaskChanged) -> bool:
+        """Whether the present state of a listed task may be new to the subscriber."""
+        watch = self._watch
+        if watch.ids is not None:
+            return True
+        if watch.mine:
+            named = not watch.name or fnmatchcase(info.name, watch.name)
+            return named and watch.job in ("", info.job)
+        return change.at >= self._heard
 
     # ------------------------------------------------------------ reconnection
 
@@ -147,26 +166,29 @@ class Subscription:
         self._connection = connection
         if self._closed.is_set():  # while it was opened
             connection.close()
-        else:
-            self._catch_up(connection)
+        elif not self._watch.resources:  # their states came with the subscription
+            self.catch_up(connection)
 
 
-class TaskChanges:
+Item = TypeVar("Item", bound="Change")
+
+
+class ChangeIterator(Generic[Item]):
     """Iterator over changes; ends with `close`, or if the daemon does not return."""
 
-    def __init__(self, path: Path, ids: Sequence[int], *, progress: bool) -> None:
+    def __init__(self, path: Path, watch: Subscribe, *, present: bool = False) -> None:
         self._changes: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._subscription = Subscription(
-            path, ids, self._changes.put, progress=progress
-        )
+        self._subscription = Subscription(path, watch, self._changes.put)
+        if present:
+            self._subscription.catch_up()
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> TaskChanged:
+    def __next__(self) -> Item:
         return self._checked(self._changes.get())
 
-    def within(self, seconds: float) -> TaskChanged | None:
+    def within(self, seconds: float) -> Item | None:
         """Return the next change; None: none arrived within `seconds`."""
         try:
             return self._checked(self._changes.get(timeout=seconds))
@@ -188,10 +210,18 @@ class TaskChanges:
     ) -> None:
         self.close()
 
-    def _checked(self, item: TaskChanged | HetError) -> TaskChanged:
+    def _checked(self, item: Item | HetError) -> Item:
         if isinstance(item, HetError):
             raise item
         return item
+
+
+class TaskChanges(ChangeIterator[TaskChanged]):
+    """Iterator over the changes of tasks."""
+
+
+class ResourceChanges(ChangeIterator[ResourceChanged]):
+    """Iterator over the states of resources: first the present ones, then each new one."""
 
 
 def as_change(info: TaskInfo) -> TaskChanged:
@@ -209,4 +239,5 @@ def as_change(info: TaskInfo) -> TaskChanged:
         type=info.type,
         last_output=info.last_output,
         trace=info.trace,
+        name=info.name,
     )

@@ -173,10 +173,23 @@ class Migrate(Change, frozen=True):
 
 
 class Subscribe(Request, frozen=True):
-    """Push `TaskChanged` for these tasks (None: all visible) from now on."""
+    """Push `TaskChanged` for these tasks (None: all visible) from now on.
+
+    It replaces the subscription of the connection, unless it adds to it.
+    """
 
     ids: Ids | None = None
     progress: bool = True
+    add: bool = False
+    """Add `ids` to the subscription of the connection; one of all tasks stays as it is."""
+    mine: bool = False
+    """Only the caller's own tasks, also for administrators."""
+    name: NameText = ""
+    """Only tasks whose names match this pattern with `*`, `?` and `[...]`; empty: any."""
+    job: NameText = ""
+    """Only tasks of this job; empty: any."""
+    resources: bool = False
+    """Push `ResourceChanged`, too: the present states of all resources, then changes."""
 
 
 class Devices(Request, frozen=True):
@@ -491,6 +504,20 @@ class TaskChanged(Message, frozen=True):
     """Of a failed task: the Python traceback."""
     by: str = ""
     """The user who ordered it, named as owners are; empty: no user."""
+    name: str = ""
+    """The task's name, as its submitter chose it."""
+
+
+class ResourceChanged(Message, frozen=True):
+    """Pushed to subscribers: a resource takes tasks, or takes none any more."""
+
+    name: str
+    state: Literal["up", "draining", "lost", "unusable"]
+    """As in `DeviceInfo`."""
+    slots: int
+    """Number of tasks that it can run at a time; 0: none now."""
+    reason: str = ""
+    """Why it takes no tasks; empty: it takes some."""
 
 
 FromClient = (
@@ -536,5 +563,6 @@ ToClient = (
     | NoteList
     | Error
     | TaskChanged
+    | ResourceChanged
     | Lagged
 )

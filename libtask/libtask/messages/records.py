@@ -470,7 +470,7 @@ class TaskInfo(Record, frozen=True):
     parts: list[int] = []
     """The parts that were made of it."""
     version: str = ""
-    """Version of its application; in full records, as the others below."""
+    """Version of its application; in full records, as `resume` and `snapshots`."""
     resume: bool = False
     """Whether it continues from a snapshot of another task at its first start."""
     snapshots: str = ""

@@ -31,6 +31,7 @@ OF_A_TASK: list[m.Request] = [
     m.Control(1, "hold", [TASK]),
     m.Control(1, "release", [TASK]),
     m.Control(1, "snapshot", [TASK]),
+    m.Control(1, "park", [TASK]),
     m.Amend(1, [TASK], priority=5),
     m.Migrate(1, TASK, "cpu"),
     m.Submit(1, [a_spec(after=[TASK])]),
@@ -50,8 +51,9 @@ OF_THE_NODE: list[m.Request] = [
     m.Stop(1),
 ]
 """Requests that change what is everybody's, or ask of another user."""
-HARMLESS = {m.Devices, m.Estimate, m.Models, m.Notes, m.Status, m.ShowConfig}
-"""They tell nothing of a task but its number and that it runs, or that there are so many."""
+HARMLESS = {m.Devices, m.Estimate, m.Models, m.Notes, m.Renew, m.Status, m.ShowConfig}
+"""They tell nothing of a task but its number and that it runs, or that there are so many;
+a renewal concerns only leases of the sender."""
 BY_THE_LOOP = {m.Subscribe}
 
 

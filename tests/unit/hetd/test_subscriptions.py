@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hetd.requests.publication import STATES_MS
 from hetd.requests.subscriptions import MOST_WATCHES, Subscriptions
 from hetd.transport.router import Peer
 from libtask import messages as m
-from torture.bodies import USERS, Desk
+from torture.bodies import ADMIN, USERS, Desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,3 +149,138 @@ def test_a_user_has_so_many_watches_those_of_the_gone_left_out(
     desk.say(USER, m.Subscribe(2), "one-more")
     desk.loop.finish()
     assert pipes.to(_route("one-more"), m.Done) == [m.Done(2)]
+
+
+# ---------------------------------------------------------------- filters
+
+
+def a_page(task: int, name: str = "", job: str = "", owner: int = USER) -> Any:
+    spec = SimpleNamespace(name=name, job=job)
+    return SimpleNamespace(id=task, owner=owner, submitter=b"", spec=spec)
+
+
+def told(
+    watchers: Subscriptions, page: Any, state: Any = "running", admin: int = -1
+) -> list[bytes]:
+    changes = [(page, m.TaskChanged(page.id, state, 1.0))]
+    addressed = watchers.address(changes, lambda uid: uid == admin)
+    return [route for route, _ in addressed]
+
+
+def test_ids_are_added_to_a_subscription() -> None:
+    watchers, peer = Subscriptions(), Peer(b"c", USER, 1)
+    watchers.add(peer, m.Subscribe(1, ids=[1], progress=False))
+    watchers.add(peer, m.Subscribe(2, ids=[2, 3], progress=True, add=True))
+
+    assert [told(watchers, a_page(task)) for task in (1, 2, 3, 4)] == [
+        [b"c"],
+        [b"c"],
+        [b"c"],
+        [],
+    ]
+    assert len(watchers) == 1
+    watchers.add(peer, m.Subscribe(3, ids=[4]))
+    assert told(watchers, a_page(1)) == []
+
+
+def test_adding_to_nothing_begins_a_subscription_and_all_stays_all() -> None:
+    watchers, peer = Subscriptions(), Peer(b"c", USER, 1)
+    watchers.add(peer, m.Subscribe(1, ids=[1], add=True))
+    assert told(watchers, a_page(2)) == []
+    watchers.add(peer, m.Subscribe(2))
+    watchers.add(peer, m.Subscribe(3, ids=[1], add=True))
+
+    assert told(watchers, a_page(2)) == [b"c"]
+
+
+def test_ended_tasks_do_not_count_as_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hetd.requests.subscriptions.MOST_WATCHED", 3)
+    watchers, peer = Subscriptions(), Peer(b"c", USER, 1)
+    for task in range(1, 50):
+        added = m.Subscribe(1, ids=[task, task + 100], add=True)
+        assert not watchers.is_full_for(peer, added)
+        watchers.add(peer, added)
+        assert watchers.is_full_for(peer, added)
+        assert watchers.is_full_for(Peer(b"other", USER, 1), added)
+        for each in (task, task + 100):
+            assert told(watchers, a_page(each), "completed") == [b"c"]
+
+
+def test_names_and_jobs_choose_tasks() -> None:
+    watchers = Subscriptions()
+    watchers.add(Peer(b"names", USER, 1), m.Subscribe(1, name="pool/*"))
+    watchers.add(Peer(b"job", USER, 1), m.Subscribe(1, job="night"))
+
+    assert told(watchers, a_page(1, "pool/17")) == [b"names"]
+    assert told(watchers, a_page(1, "pools/17")) == []
+    assert told(watchers, a_page(1, "pool/17\nx", "night")) == [b"names", b"job"]
+    assert told(watchers, a_page(1, job="nights")) == []
+
+
+def test_an_administrator_may_watch_only_their_own() -> None:
+    watchers = Subscriptions()
+    watchers.add(Peer(b"all", 0, 1), m.Subscribe(1))
+    watchers.add(Peer(b"own", 0, 1), m.Subscribe(1, mine=True))
+
+    assert told(watchers, a_page(1), admin=0) == [b"all"]
+    assert told(watchers, a_page(1, owner=0), admin=0) == [b"all", b"own"]
+
+
+# ---------------------------------------------------------------- resources
+
+
+def states_told(desk: Desk, pipes: Pipes, role: str) -> list[tuple[str, str, int]]:
+    """Return what a watcher was told of resources since the last look."""
+    desk.loop.turn([])
+    desk.loop.finish()
+    route = _route(role)
+    found = [each for to, each in pipes.sent if to == route]
+    pipes.sent.clear()
+    return [
+        (each.name, each.state, each.slots)
+        for each in found
+        if isinstance(each, m.ResourceChanged)
+    ]
+
+
+def test_states_of_resources_are_pushed_once(
+    desk: Desk, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hetd.requests.publication.STATES_NS", 0)
+    desk.say(USER, m.Subscribe(1, ids=[], resources=True), "watcher")
+    first = states_told(desk, pipes, "watcher")
+    assert [name for name, _, _ in first] == list(desk.parts.devices.infos)
+    assert states_told(desk, pipes, "watcher") == []
+
+    desk.say(ADMIN, m.Drain(2, "cpu", on=True))
+    assert states_told(desk, pipes, "watcher") == [("cpu", "draining", 0)]
+    desk.say(ADMIN, m.Drain(3, "cpu", on=False))
+    assert states_told(desk, pipes, "watcher") == [first[0]]
+    desk.say(USER, m.Submit(1, [m.TaskSpec("app", hold=True)]))
+    assert pipes.to(_route("watcher"), m.TaskChanged) == []
+
+
+def test_a_change_between_two_looks_is_not_forgotten(desk: Desk, pipes: Pipes) -> None:
+    desk.say(USER, m.Subscribe(1, ids=[], resources=True), "watcher")
+    assert desk.loop.timeout_ms() <= STATES_MS
+    desk.loop.finish()
+    assert desk.loop.timeout_ms() <= STATES_MS
+
+
+def test_who_lags_is_told_of_all_resources_when_it_asks_again(
+    desk: Desk, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hetd.requests.publication.STATES_NS", 0)
+    watch = m.Subscribe(1, ids=[], resources=True)
+    desk.say(USER, watch, "watcher")
+    first = states_told(desk, pipes, "watcher")
+    pipes.stuck.add(_route("watcher"))
+    desk.say(ADMIN, m.Drain(2, "cpu", on=True))
+    states_told(desk, pipes, "watcher")
+    pipes.stuck.clear()
+    states_told(desk, pipes, "watcher")
+
+    desk.say(USER, watch, "watcher")
+
+    again = states_told(desk, pipes, "watcher")
+    assert again == [("cpu", "draining", 0), *first[1:]]

@@ -9,7 +9,17 @@ import pytest
 
 from libtask.client.client import Client
 from libtask.errors import DaemonUnreachableError, NotFoundError, TaskFailedError
-from libtask.messages import Lagged, ListTasks, Submit, Submitted, Subscribe
+from libtask.messages import (
+    Done,
+    Error,
+    Lagged,
+    ListTasks,
+    ResourceChanged,
+    Submit,
+    Submitted,
+    Subscribe,
+)
+from system.private_daemon import eventually
 from unit.fake_daemon import FakeDaemon, a_change, a_task, specs
 
 if TYPE_CHECKING:
@@ -191,3 +201,149 @@ def test_a_user_is_told_who_is_waited_for(
 
     (line,) = set(caplog.messages)
     assert line.endswith("; waiting 0.3 s for it")
+
+
+# ---------------------------------------------------------------- many tasks
+
+
+def test_each_submit_adds_its_tasks_to_the_subscription(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    """Naming all followed tasks each time would take a megabyte for 500 of them."""
+    client.follow_progress()
+    for _ in range(50):
+        client.submit_specs(specs(2))
+
+    eventually(lambda: len(daemon.requests(Subscribe)) == 50, "50 subscriptions")
+    watches = daemon.requests(Subscribe)
+    assert [watch.add for watch in watches] == [False] + [True] * 49
+    assert [watch.ids for watch in watches[:3]] == [[1, 2], [3, 4], [5, 6]]
+    assert all(watch.progress for watch in watches)
+    daemon.push(a_change(1, "running", progress=0.25))
+    daemon.push(a_change(100, "completed", result=5))
+    handle = client.handle(100)
+    assert handle.result(5) == 5
+
+
+def test_progress_that_is_wanted_later_is_that_of_all_tasks(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    daemon.tasks = {number: a_task(number) for number in (1, 2, 3)}
+    first = client.handles([1, 2])
+    client.handle(3)
+    client.follow_progress()
+
+    eventually(lambda: len(daemon.requests(Subscribe)) == 3, "three subscriptions")
+    watches = daemon.requests(Subscribe)
+    assert [(watch.ids, watch.add, watch.progress) for watch in watches] == [
+        ([1, 2], False, False),
+        ([3], True, False),
+        ([1, 2, 3], False, True),
+    ]
+    assert len(first) == 2
+
+
+def test_a_new_connection_watches_all_followed_tasks(tmp_path: Path) -> None:
+    first = FakeDaemon(tmp_path / "s")
+    client = Client(first.path, timeout=5)
+    client.follow_progress()
+    for _ in range(3):
+        client.submit_specs(specs(1))
+    first.close()
+    second = FakeDaemon(tmp_path / "s", tasks=first.tasks)
+    client.submit_specs(specs(1))
+
+    eventually(lambda: len(second.requests(Subscribe)) >= 2, "both subscriptions")
+    watches = second.requests(Subscribe)
+    assert (watches[0].ids, watches[0].add) == ([1, 2, 3], False)
+    assert (watches[1].ids, watches[1].add) == ([4], True)
+    client.close()
+    second.close()
+
+
+def test_more_tasks_than_a_subscription_names_are_watched_as_all(
+    client: Client, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libtask.client.handles.MOST_WATCHED", 3)
+    client.follow_progress()
+    for _ in range(4):
+        client.submit_specs(specs(2))
+
+    assert [(each.ids, each.add) for each in daemon.requests(Subscribe)] == [
+        ([1, 2], False),
+        (None, False),
+    ]
+
+
+def test_a_refused_subscription_becomes_one_of_all_tasks(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    def refused(message: Subscribe) -> list[Message]:
+        if message.ids is None:
+            return [Done(message.request)]
+        return [Error(message.request, "bad-input", "100000 tasks at most")]
+
+    daemon.answers[Subscribe] = refused
+    client.follow_progress()
+    client.submit_specs(specs(1))
+
+    eventually(lambda: len(daemon.requests(Subscribe)) == 2, "the second one")
+    assert daemon.requests(Subscribe)[1].ids is None
+    client.submit_specs(specs(1))
+    assert len(daemon.requests(Subscribe)) == 2
+
+
+# ---------------------------------------------------------------- watch_all
+
+
+def test_all_of_ones_own_are_watched_without_ids(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    daemon.tasks = {
+        1: a_task(1, name="pool/a", job="night"),
+        2: a_task(2, name="other"),
+        3: a_task(3, name="pool/b", state="completed", finished=5.0),
+    }
+    with client.watch_all("pool/*") as changes:
+        first = next(changes)
+        daemon.push(a_change(9, "running", name="pool/c"))
+        second = next(changes)
+
+    (watch,) = daemon.requests(Subscribe)
+    assert (watch.ids, watch.mine, watch.name) == (None, True, "pool/*")
+    assert (first.id, first.what, first.name) == (1, "seen", "pool/a")
+    assert (second.id, second.name) == (9, "pool/c")
+
+
+def test_a_watch_of_all_catches_up_with_every_page(
+    client: Client, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libtask.client.subscription.PAGE", 2)
+    daemon.tasks = {number: a_task(number) for number in range(1, 6)}
+    with client.watch_all() as changes:
+        seen = {next(changes).id for _ in range(5)}
+        daemon.tasks[6] = a_task(6, state="completed", finished=4e9)
+        daemon.push(Lagged(3))
+        again = {next(changes).id for _ in range(6)}
+
+    assert seen == {1, 2, 3, 4, 5}
+    assert again == {1, 2, 3, 4, 5, 6}
+
+
+def test_states_of_resources_are_watched_over_restarts(tmp_path: Path) -> None:
+    def watched(message: Subscribe) -> list[Message]:
+        return [ResourceChanged("cpu", "up", 2), Done(message.request)]
+
+    first = FakeDaemon(tmp_path / "s", answers={Subscribe: watched})
+    with Client(first.path) as client, client.watch_resources() as changes:
+        assert next(changes) == ResourceChanged("cpu", "up", 2)
+        first.push(ResourceChanged("cpu", "lost", 0, "why"))
+        assert next(changes).reason == "why"
+        first.push(Lagged(1))
+        assert next(changes).state == "up"
+        first.close()
+        second = FakeDaemon(tmp_path / "s", answers={Subscribe: watched})
+        assert next(changes).slots == 2
+        (watch,) = second.requests(Subscribe)
+        assert (watch.ids, watch.resources) == ([], True)
+    second.close()
