@@ -14,12 +14,13 @@ import csv
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 
 from hetapps import tables
 from libtask.errors import InputError
+from libtask.parameters import Input, Output
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class Correlation(Task):
     state_names = ("matrix",)
     parallel = True
 
-    input: str = ""
-    output: str = ""
+    input: Annotated[str, Input] = ""
+    output: Annotated[str, Output] = ""
     rows: int = 10_000
     columns: int = 1_000
     seed: int = 0

@@ -11,11 +11,12 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from hetapps import images
+from libtask.parameters import Input, Output
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class GaussianBlur(Task):
     state_names = ("blurred",)
     parallel = True
 
-    input: str = ""
-    output: str = ""
+    input: Annotated[str, Input] = ""
+    output: Annotated[str, Output] = ""
     sigma: float = 2.0
     truncate: float = 4.0
     n: int = 2048

@@ -10,11 +10,12 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from libtask.errors import InputError
+from libtask.parameters import Input, Output
 from libtask.task import Size, Task
 from libtask.wording import cause
 
@@ -64,9 +65,9 @@ class Heat(Task):
 
     state_names = ("grid",)
 
-    input: str = ""
-    output: str = ""
-    picture: str = ""
+    input: Annotated[str, Input] = ""
+    output: Annotated[str, Output] = ""
+    picture: Annotated[str, Output] = ""
     n: int = 1024
     hotspots: int = 8
     seed: int = 0

@@ -11,12 +11,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from hetapps import chains
 from libtask.errors import InputError
+from libtask.parameters import Input, Output
 from libtask.task import Size, Task
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ class Markov(Task):
 
     state_names = ("walk",)
 
-    input: str = ""
-    output: str = ""
+    input: Annotated[str, Input] = ""
+    output: Annotated[str, Output] = ""
     n: int = 1024
     density: float = 1.0
     stay: float = 0.9

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from libtask.client.client import Client
     from libtask.daemon.private import private_daemon
     from libtask.devices import Device
+    from libtask.parameters import Input, Output
     from libtask.program.standalone import main
     from libtask.task import Size, Task
 
@@ -37,9 +38,11 @@ __all__ = [
     "Device",
     "DeviceError",
     "HetError",
+    "Input",
     "InputError",
     "NotAllowedError",
     "NotFoundError",
+    "Output",
     "ProgramError",
     "Size",
     "Task",
@@ -54,6 +57,8 @@ _PLACES = {
     "Checkpoint": "libtask.checkpoint",
     "Client": "libtask.client.client",
     "Device": "libtask.devices",
+    "Input": "libtask.parameters",
+    "Output": "libtask.parameters",
     "Size": "libtask.task",
     "Task": "libtask.task",
     "as_completed": "libtask.client.batches",

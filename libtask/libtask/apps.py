@@ -357,7 +357,9 @@ def drafted(app_class: type[Task], params: Mapping[str, Any]) -> Task | LateTask
     return LateTask(app_class, params)
 
 
-def describe(task: Task | LateTask, app: str, options: Options) -> TaskSpec:
+def describe(
+    task: Task | LateTask, app: str, options: Options, *, fits_here: bool = True
+) -> TaskSpec:
     """Describe a task for submission.
 
     The size of a task is unknown as long as parameters are results of other tasks.
@@ -366,6 +368,8 @@ def describe(task: Task | LateTask, app: str, options: Options) -> TaskSpec:
         task: the task, parameters checked.
         app: its application's name, as `resolve` takes it.
         options: scheduling options.
+        fits_here: whether to refuse a task that needs more memory than this machine has:
+            not for one that another machine is to run, which refuses it itself.
 
     Raises:
         InputError: an input file is bad, or the task needs more memory than this machine has.
@@ -378,7 +382,8 @@ def describe(task: Task | LateTask, app: str, options: Options) -> TaskSpec:
         size, kinds, further = Size(), list(app_class.implementations), {}
     else:
         size, kinds, further = size_of(task), _kinds(task), task.described()
-    _refuse_too_big(app_class, size)
+    if fits_here:
+        _refuse_too_big(app_class, size)
     if options.resume and not app_class.keeps_snapshots:
         raise InputError(
             f"{app}: keeps no snapshots, so that it cannot resume from one"

@@ -7,6 +7,7 @@ that a mistake is reported in one line before submission.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import inspect
 import json
 import sys
@@ -32,6 +33,35 @@ _PARAMETERS: dict[type[Task], dict[str, Parameter]] = {}
 _CONVERTING = threading.RLock()
 """msgspec examines a type when it meets it first; two threads that do so at the same time
 crash the process."""
+
+
+class FileRole(enum.Enum):
+    """The use that a task makes of the files that a parameter names."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+
+
+Input = FileRole.INPUT
+"""Declares a parameter with the path of a file that the task reads: `Annotated[str, Input]`."""
+Output = FileRole.OUTPUT
+"""Declares a parameter with the path of a file that the task writes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskFile:
+    """A file of a task.
+
+    Attributes:
+        parameter: the parameter that names it.
+        role: whether the task reads or writes it.
+        path: as given, relative to the folder of the submission; empty: none.
+
+    """
+
+    parameter: str
+    role: FileRole
+    path: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,6 +111,42 @@ def parameters(app_class: type[Task]) -> dict[str, Parameter]:
             field.name: _parameter(app_class, field) for field in fields if field.init
         }
     return _PARAMETERS[app_class]
+
+
+def file_parameters(app_class: type[Task]) -> dict[str, FileRole]:
+    """Return the role of each parameter that is declared as a file, or as several files."""
+    roles = {each.name: _role_of(each.type) for each in parameters(app_class).values()}
+    return {name: role for name, role in roles.items() if role is not None}
+
+
+def _role_of(kind: Any) -> FileRole | None:
+    """Return the role in an annotation, which may be within an optional one."""
+    if typing.get_origin(kind) is typing.Annotated:
+        for each in kind.__metadata__:
+            if isinstance(each, FileRole):
+                return each
+    if typing.get_origin(kind) in (typing.Union, types.UnionType, typing.Annotated):
+        found = (_role_of(part) for part in typing.get_args(kind))
+        return next((role for role in found if role is not None), None)
+    return None
+
+
+def files_of(app_class: type[Task], values: Mapping[str, Any]) -> list[TaskFile]:
+    """List the files that parameters of an application name, in order of declaration.
+
+    Args:
+        app_class: the application.
+        values: parameter name -> value; those that are missing, empty or not known yet
+            name no file.
+
+    """
+    found = []
+    for name, role in file_parameters(app_class).items():
+        given = values.get(name)
+        several = given if isinstance(given, list | tuple) else [given]
+        paths = [str(each) for each in several if isinstance(each, str | Path)]
+        found += [TaskFile(name, role, path) for path in paths if path not in ("", ".")]
+    return found
 
 
 def know_parameters(app_class: type[Task], known: dict[str, Parameter]) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from libtask.checkpoint import Checkpoint
+    from libtask.parameters import TaskFile
 
 Implementation: TypeAlias = Callable[[Any, Any, "Checkpoint"], Iterator[None]]
 """(task, device, checkpoint) -> generator that yields after each strip."""
@@ -158,6 +159,16 @@ class Task:
     def described(self) -> dict[str, Any]:
         """Return further fields of the `TaskSpec`; for applications of libtask itself."""
         return {}
+
+    def files(self) -> list[TaskFile]:
+        """List the files that the task reads and writes, to bring them to another machine.
+
+        These are the values of the parameters that are declared as `Annotated[str, Input]`
+        or `Annotated[str, Output]`.
+        """
+        from libtask.parameters import files_of, values_of
+
+        return files_of(type(self), values_of(self))
 
     def load(self) -> None:
         """Read the inputs and allocate the state arrays. Called once, in the worker."""

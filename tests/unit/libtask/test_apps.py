@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import textwrap
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import pytest
 
-from libtask import apps
+from libtask import Input, Output, apps
+from libtask.apps import Options, describe, resolve
 from libtask.errors import InputError, NotFoundError
-from libtask.parameters import build, plain, values_of
+from libtask.parameters import build, file_parameters, plain, values_of
 from libtask.task import Task
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOURCE = """
     from __future__ import annotations
@@ -229,3 +230,78 @@ def test_no_implementation(app_file: Path) -> None:
 
     with pytest.raises(InputError, match="no implementation"):
         apps.describe(task, app, apps.Options())
+
+
+# ---------------------------------------------------------------- files
+
+
+@dataclass
+class Filed(Task):
+    """Names files in every way that a parameter may."""
+
+    source: Annotated[str, Input]
+    others: Annotated[list[str], Input] = field(default_factory=list)
+    target: Annotated[Path | None, Output] = None
+    maybe: Annotated[str, Input] | None = None
+    bounded: Annotated[str, msgspec.Meta(max_length=20), Output] = ""
+    plain: str = "no file"
+
+
+def test_the_files_of_a_task_are_those_that_it_declares() -> None:
+    whole = build(
+        Filed,
+        {
+            "source": "a.npy",
+            "others": ["b", "c"],
+            "target": "/out/d",
+            "maybe": "e",
+            "bounded": "f",
+        },
+    )
+
+    assert [(each.parameter, each.role, each.path) for each in whole.files()] == [
+        ("source", Input, "a.npy"),
+        ("others", Input, "b"),
+        ("others", Input, "c"),
+        ("target", Output, "/out/d"),
+        ("maybe", Input, "e"),
+        ("bounded", Output, "f"),
+    ]
+    assert [each.path for each in build(Filed, {"source": "a"}).files()] == ["a"]
+    assert build(Filed, {"source": ""}).files() == []
+
+
+def test_declared_files_are_checked_as_before() -> None:
+    with pytest.raises(InputError, match="parameter source: expected"):
+        build(Filed, {"source": 3})
+    with pytest.raises(InputError, match="parameter bounded: expected"):
+        build(Filed, {"source": "a", "bounded": "x" * 21})
+
+
+def test_installed_applications_declare_their_files() -> None:
+    declared = {
+        name: {
+            each: role.value for each, role in file_parameters(resolve(name)).items()
+        }
+        for name in ("heat", "markov", "correlation", "gaussian-blur", "synthetic")
+    }
+
+    both = {"input": "input", "output": "output"}
+    assert declared == {
+        "heat": {**both, "picture": "output"},
+        "markov": both,
+        "correlation": both,
+        "gaussian-blur": both,
+        "synthetic": {},
+    }
+
+
+def test_a_task_for_another_machine_may_need_more_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("libtask.apps.machine_memory", lambda: 1000)
+    task = build(resolve("heat"), {"n": 1024})
+
+    with pytest.raises(InputError, match="this machine has 1000 B"):
+        describe(task, "heat", Options())
+    assert describe(task, "heat", Options(), fits_here=False).app == "heat"
