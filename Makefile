@@ -172,7 +172,8 @@ COMPLETION_bash := bash-completion/completions/hetctl
 COMPLETION_zsh := zsh/site-functions/_hetctl
 COMPLETION_fish := fish/vendor_completions.d/hetctl.fish
 UNITS := $(unitdir)/hetd.service $(unitdir)/hetd.socket $(userunitdir)/hetd.service \
-	$(userunitdir)/hetd.socket $(userunitdir)/hetd-launcher.service
+	$(userunitdir)/hetd.socket $(userunitdir)/hetd-launcher.service \
+	$(userunitdir)/hetpool-scheduler.service $(userunitdir)/hetpool-node.service
 FILL_IN = sed -e 's|@bindir@|$(bindir)|; s|@libdir@|$(libdir)|; s|@sysconfdir@|$(sysconfdir)|'
 PAGES := man8/hetd.8 man1/hetctl.1 man1/hetsim.1 man5/hetd.toml.5
 
@@ -236,8 +237,10 @@ install-files:
 	install -d $(DESTDIR)$(unitdir) $(DESTDIR)$(userunitdir)
 	$(FILL_IN) systemd/system/hetd.service.in > $(DESTDIR)$(unitdir)/hetd.service
 	$(FILL_IN) systemd/user/hetd.service.in > $(DESTDIR)$(userunitdir)/hetd.service
-	$(FILL_IN) systemd/user/hetd-launcher.service.in \
-	  > $(DESTDIR)$(userunitdir)/hetd-launcher.service
+	for unit in hetd-launcher hetpool-scheduler hetpool-node; do \
+	  $(FILL_IN) systemd/user/$$unit.service.in \
+	    > $(DESTDIR)$(userunitdir)/$$unit.service || exit 1; \
+	done
 	install -m 644 systemd/system/hetd.socket $(DESTDIR)$(unitdir)/hetd.socket
 	install -m 644 systemd/user/hetd.socket $(DESTDIR)$(userunitdir)/hetd.socket
 	install -D -m 644 systemd/sysusers.d/hetd.conf $(DESTDIR)$(libdir)/sysusers.d/hetd.conf

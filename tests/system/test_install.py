@@ -43,6 +43,8 @@ def test_everything_lies_where_systemd_looks(tmp_path: Path) -> None:
         "usr/lib/systemd/user/hetd-launcher.service",
         "usr/lib/systemd/user/hetd.service",
         "usr/lib/systemd/user/hetd.socket",
+        "usr/lib/systemd/user/hetpool-node.service",
+        "usr/lib/systemd/user/hetpool-scheduler.service",
         "usr/lib/sysusers.d/hetd.conf",
         "usr/lib/tmpfiles.d/hetd.conf",
     }

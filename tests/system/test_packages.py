@@ -222,6 +222,8 @@ def _judge(told: dict[str, str]) -> None:
         "/usr/lib/hetd/bin/python3",
         "/usr/lib/systemd/system/hetd.socket",
         "/usr/lib/systemd/user/hetd-launcher.service",
+        "/usr/lib/systemd/user/hetpool-node.service",
+        "/usr/lib/systemd/user/hetpool-scheduler.service",
         "/usr/lib/sysusers.d/hetd.conf",
         "/usr/share/man/man1/hetctl.1.gz",
         "/usr/share/bash-completion/completions/hetctl",

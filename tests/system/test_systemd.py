@@ -301,7 +301,12 @@ def _ran_on(*tasks: dict[str, Any]) -> None:
 
 
 UNITS = ("hetd.service", "hetd.socket")
-USER_UNITS = (*UNITS, "hetd-launcher.service")
+USER_UNITS = (
+    *UNITS,
+    "hetd-launcher.service",
+    "hetpool-node.service",
+    "hetpool-scheduler.service",
+)
 EXPOSURE = 10
 """The most that `systemd-analyze security` may find, times ten."""
 

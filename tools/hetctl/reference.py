@@ -21,9 +21,9 @@ STATUSES = """\
 | 0 | done |
 | 1 | the command failed |
 | 2 | bad usage or bad input |
-| 3 | the daemon cannot be reached |
+| 3 | the daemon, or the scheduler of the pool, cannot be reached |
 | 4 | not found |
-| 5 | not allowed |
+| 5 | not allowed, or a certificate is refused |
 | 10 | all tasks waited for have ended, some failed |
 | 11 | all tasks waited for have ended, some were cancelled or dropped |
 | 124 | the time limit of `wait` passed |

@@ -78,7 +78,7 @@ class DemoOfPool:
 
     def run(self, pool: Pool) -> dict[str, Any]:
         """Run all parts; return the document of the outcome."""
-        self._await_nodes(pool, set(NODES))
+        self._await_nodes(pool, {HEAD, *NODES})
         self._introduce(pool)
         moved = self._move_first(pool)
         self._submit_batch(pool)
@@ -112,7 +112,7 @@ class DemoOfPool:
 
     def _await_nodes(self, pool: Pool, wanted: set[str]) -> None:
         def there() -> bool:
-            return wanted <= {n.name for n in pool.nodes() if n.present and n.slots}
+            return wanted <= {node.name for node in pool.nodes() if node.present}
 
         self._until(there, f"nodes {', '.join(sorted(wanted))} to come")
 

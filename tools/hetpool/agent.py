@@ -19,7 +19,7 @@ from hetpool.engine.worker import part_here
 from hetpool.files import by_engine
 from hetpool.jobs import PoolJob, PoolNode
 from hetpool.messages import decode, encode
-from hetpool.node_tasks import status_of
+from hetpool.node_tasks import MOVED, status_of
 from hetpool.outcomes import JobOutcome, refused
 from libtask.errors import DaemonUnreachableError, HetError
 
@@ -44,7 +44,6 @@ AGAIN_S = 0.5
 """Seconds until a job that is another node's is put back: its place may be changing."""
 KEEP_ORDER = 1 << 40
 """Copies of snapshots wait for all inputs."""
-MOVED = "moved to another node"
 
 log = logging.getLogger("hetpool")
 

@@ -55,6 +55,8 @@ OPTIONS = frozenset(
     ]
 )
 """Options of `Client.submit` that a job may have; the rest are the pool's own."""
+MOVED = "moved to another node"
+"""Reason of the cancellation of a task whose job goes on elsewhere."""
 MOST_RECENT = 10_000
 """Ended tasks that an agent looks through after a restart."""
 log = logging.getLogger("hetpool")

@@ -263,6 +263,7 @@ def start(
     """
     units = tuple([SCHEDULER_UNIT] * scheduler + [NODE_UNIT] * node)
     if place.usual and not root and has_systemd():
+        _ensure_hetd(place, node=node)
         done = _systemctl("enable", "--now", *units)
         if done.returncode:
             raise HetError(f"systemctl --user: {done.stderr.strip() or done.stdout}")
@@ -349,6 +350,17 @@ def _daemon(place: PoolFiles) -> tuple[list[Role], Path]:
 
 def _module(name: str, *words: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", name, *words)
+
+
+def _ensure_hetd(place: PoolFiles, *, node: bool) -> None:
+    """Enable this user's own hetd, if the node needs one and none listens."""
+    found = read_file(place.file)
+    gateway = any(each.gateway for each in found.node if each.name == found.this)
+    if node and not gateway:
+        try:
+            probe(default_socket())
+        except DaemonUnreachableError:
+            _systemctl("enable", "--now", "hetd.socket")
 
 
 def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hetpool.inquiry import AskNode, AskTasks, NodeFacts, TaskFacts
 from hetpool.jobs import ENDED
-from hetpool.node_tasks import job_of
+from hetpool.node_tasks import MOVED, job_of
 from libtask.apps import short_name
 from libtask.errors import HetError, InputError, NotFoundError
 
@@ -31,6 +31,8 @@ SHORT = 8
 """Digits of a job's id that name it before it has a node."""
 LEAST_PREFIX = 4
 Kind = TypeVar("Kind")
+LEFT = f"cancelled by its owner: {MOVED}"
+"""The reason of a task that the pool moved away."""
 STATES = {"waiting": "waiting", "placed": "transferring", "moving": "moving"}
 """States of a job that no hetd has."""
 
@@ -80,6 +82,8 @@ class TaskView:
     @property
     def state(self) -> str:
         status, info = self.status, self.info
+        if info is not None and info.state == "cancelled" and info.reason == LEFT:
+            return "moving"
         if status is not None and status.state in ("moving", "waiting", "placed"):
             return STATES[status.state]
         if info is not None:

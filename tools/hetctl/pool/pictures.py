@@ -121,7 +121,8 @@ def gantt_command(
     """Draw what ran where: a lane for each node's device, and one for each node's link.
 
     By default all tasks since the pool was last idle for an hour. Arrows are moves,
-    between nodes too. Clocks of the nodes are compared as they are.
+    between nodes too. A bar on a node that was lost ends where its task began elsewhere.
+    Clocks of the nodes are compared as they are.
     """
     check_output(output)
     with open_pool(config) as pool:
