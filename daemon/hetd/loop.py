@@ -124,7 +124,7 @@ class Loop:
     @property
     def busy(self) -> bool:
         """Whether requests are under way or answers wait to be sent."""
-        return bool(self.requests or self.publication.outbox)
+        return bool(self.requests or self.publication.outbox.count)
 
     def timeout_ms(self) -> int:
         """Return the longest wait for the next turn, milliseconds."""

@@ -18,6 +18,7 @@ from hetd.clock import StepDetector
 from hetd.config import quotas
 from hetd.tasks.dependencies import Settled, settle
 from hetd.tasks.history_notes import HistoryNotes
+from hetd.tasks.journal import QUIET
 from hetd.tasks.leases import SubmitterLeases
 from hetd.tasks.operator_settings import OperatorSettings
 from hetd.tasks.parts import keep_piece, open_part
@@ -476,7 +477,8 @@ class Runtime:
         if action.event == "retried" or action.state is State.FAILED:
             # before the energy of the segment is charged
             journal.end_by_error(page, action.reason, at)
-        self._metering.note(action, page, self.scheduler.system.now)
+        if action.event not in QUIET:
+            self._metering.note(action, page, self.scheduler.system.now)
         self.counters.records[action.event] += 1
         record = page.runtime
         if not isinstance(record, TaskRecord):  # its first change since the start

@@ -113,7 +113,7 @@ class _Account:
         if not self.running:
             self.idle += drawn
             return
-        proven = sum(share.proven for share in self.running.values())
+        proven = sum([share.proven for share in self.running.values()])
         self.busy_s += seconds * proven
         if proven:
             self.busy += drawn

@@ -59,6 +59,8 @@ class Service:
         self._idempotency = idempotency
         self._parking = parking
         self.resource_states = resources.states
+        self.unanswered = parking.groups
+        """Requests that wait for workers; see `late_answers`."""
         self.forget = idempotency.forget
         self._handlers: dict[type, Handler] = {**handlers, m.Stop: self._stop}
 

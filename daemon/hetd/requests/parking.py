@@ -56,7 +56,7 @@ class ParkRequests:
         self._pool = runtime.pool
         self._system = runtime.scheduler.system
         self._commands = commands
-        self._groups: dict[tuple[int, str], ParkedGroup] = {}
+        self.groups: dict[tuple[int, str], ParkedGroup] = {}
         """(uid, key of the request) -> its tasks; without a key, a number."""
         self._numbers = count()
 
@@ -77,7 +77,7 @@ class ParkRequests:
                     f"task {task} is a command, which writes no snapshots: `hetctl hold` "
                     "stops it; nothing was changed"
                 )
-        groups = (each for (uid, _), each in self._groups.items() if uid == peer.uid)
+        groups = (each for (uid, _), each in self.groups.items() if uid == peer.uid)
         if sum(len(each.left) for each in groups) + len(ids) > m.MAX_PARKED:
             raise BusyError(
                 f"busy: {m.MAX_PARKED} of your tasks are being parked, retry"
@@ -89,18 +89,18 @@ class ParkRequests:
         One that is repeated while it waits is answered to the latest sender.
         """
         key = request.key or str(next(self._numbers))
-        self._groups[peer.uid, key] = ParkedGroup(peer, request, list(ids))
+        self.groups[peer.uid, key] = ParkedGroup(peer, request, list(ids))
 
     def finished(self) -> Iterator[tuple[Peer, m.Control, m.ParkedTasks]]:
         """Yield the requests of which all tasks are on disk, and their answers."""
-        for key, group in list(self._groups.items()):
+        for key, group in list(self.groups.items()):
             for task in list(group.left):
                 found = self._look(group, task)
                 if found is not None:
                     group.done[task] = found
                     group.left.remove(task)
             if not group.left:
-                del self._groups[key]
+                del self.groups[key]
                 ids = dict.fromkeys(group.request.ids)
                 tasks = [group.done[task] for task in ids]
                 reply = m.ParkedTasks(group.request.request, tasks)

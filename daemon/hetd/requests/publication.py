@@ -79,8 +79,7 @@ class Publication:
         self._system = runtime.scheduler.system
         self._now = runtime.clock.now
         self._subscriptions = subscriptions
-        self._late_answers = service.late_answers
-        self._resource_states = service.resource_states
+        self._service = service
         self._rights = service.rights
         self._quota = service.storage_quota
         self._budget = budget
@@ -144,8 +143,9 @@ class Publication:
             self._tell_laggards()
         if self._subscriptions.of_resources and self._now() >= self._next_states:
             self._tell_of_resources()
-        for peer, request, late in self._late_answers():
-            self.reply(peer, request, late)
+        if self._service.unanswered:
+            for peer, request, late in self._service.late_answers():
+                self.reply(peer, request, late)
         store = self._store
         replies = store.committed()
         if replies is not None:
@@ -153,16 +153,16 @@ class Publication:
             self.outbox.put(replies)
         if store.stuck is not None:
             self._out_of_space.turn()
-        elif store.idle and self._journal.dirty and not self._may_wait(hold=may_hold):
+        elif self._journal.dirty and store.idle and not self._may_wait(hold=may_hold):
             # before the answers leave: the disk is at work meanwhile
             self._commit()
-        if self.outbox:
+        if self.outbox.count:
             self._send_durable()
 
     def _tell_of_resources(self) -> None:
         """Push the states of resources that have changed, with the next commit."""
         self._next_states = self._now() + STATES_NS
-        states = self._resource_states()
+        states = self._service.resource_states()
         told = self._subscriptions.address_resources(states)
         self._journal.batch.replies.extend(told)
 
@@ -172,14 +172,14 @@ class Publication:
         if self._journal.dirty:
             self._commit()
         self.outbox.put(self._store.flush())
-        while self.outbox:
+        while self.outbox.count:
             self._send_durable()
 
     def timeout_ms(self) -> int:
         """Return the longest wait until there is something to publish, milliseconds."""
-        if self.outbox:
+        if self.outbox.count:
             return 0
-        if self._store.idle and self._journal.dirty:
+        if self._journal.dirty and self._store.idle:
             return 1 if self._held_since else 0
         if self._subscriptions.lagging:
             return LAGGING_MS
@@ -278,15 +278,13 @@ class Outbox:
 
     def __init__(self) -> None:
         self._routes: OrderedDict[bytes, deque[m.Message]] = OrderedDict()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
+        """Number of messages."""
 
     @property
     def full(self) -> bool:
         """Whether requests under way have to pause."""
-        return self._count >= FULL
+        return self.count >= FULL
 
     def put(self, messages: Iterable[tuple[bytes, m.Message]]) -> None:
         """Add messages with their addresses."""
@@ -295,14 +293,14 @@ class Outbox:
             if found is None:
                 found = self._routes[route] = deque()
             found.append(message)
-            self._count += 1
+            self.count += 1
 
     def take(self) -> Iterator[tuple[bytes, list[m.Message]]]:
         """Take out the next messages, peer by peer, until nothing is left."""
         while self._routes:
             route, messages = self._routes.popitem(last=False)
             some = list(islice(messages, AT_ONCE if self._routes else ALONE))
-            self._count -= len(some)
+            self.count -= len(some)
             if len(messages) > len(some):
                 for _ in some:
                     messages.popleft()

@@ -129,18 +129,29 @@ class Subscriptions:
         self,
         changes: Iterable[tuple[TaskPage, TaskChanged]],
         is_admin: Callable[[int], bool],
-    ) -> Iterator[tuple[bytes, Message]]:
-        """Yield each change with its receivers; for lagging connections, count it as missed.
+    ) -> Iterable[tuple[bytes, Message]]:
+        """Return each change with its receivers; for lagging connections, count it as missed.
 
         Args:
             changes: changes in order.
             is_admin: whether a uid may see every task.
 
         """
-        addressed = (
-            self._addressed(changes, is_admin) if self._watches else _ends(changes)
-        )
-        for route, change in addressed:
+        if self._watches or self.lagging:
+            return self._reachable(changes, is_admin)
+        return [  # nobody is subscribed: submitters hear of the ends of their tasks
+            (page.submitter, change)
+            for page, change in changes
+            if change.state in ENDED and page.submitter
+        ]
+
+    def _reachable(
+        self,
+        changes: Iterable[tuple[TaskPage, TaskChanged]],
+        is_admin: Callable[[int], bool],
+    ) -> Iterator[tuple[bytes, TaskChanged]]:
+        """Yield changes with their receivers, but for lagging ones: count what these miss."""
+        for route, change in self._addressed(changes, is_admin):
             if route in self.lagging:
                 self.lagging[route] += 1
             else:
@@ -187,12 +198,3 @@ class Subscriptions:
         for uid in admins:
             if uid != owner:
                 yield from self._routes.get(uid, ())
-
-
-def _ends(
-    changes: Iterable[tuple[TaskPage, TaskChanged]],
-) -> Iterator[tuple[bytes, TaskChanged]]:
-    """Yield the ends of tasks for their submitters, where nobody is subscribed."""
-    for page, change in changes:
-        if change.state in ENDED and page.submitter:
-            yield page.submitter, change

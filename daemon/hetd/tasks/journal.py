@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hetd")
 
+QUIET = frozenset({"submitted", "ordered"})
+"""Changes of which only the state and the place are kept: nothing begins or ends by them."""
 EPOCHS = 1 << 32
 """Epochs that one run of the daemon can give out; the next run's are all larger."""
 COUNTED = 20_000
@@ -421,10 +423,20 @@ class Journal:
     def record(self, record: Record, now: float, rule: str = "") -> None:
         """Take in a change of state; `rule`: the one that put it where it runs now."""
         page = self.live[record.task]
-        now = max(now, _latest(page))
         self.counts.put(page.id, record.state)
         if record.reason:
             page.reason = record.reason
+        if page.id not in self._refused:
+            self._unsaved[page.id] = page
+        if record.event not in QUIET:
+            self._change_history(page, record, max(now, _latest(page)), rule)
+        if self.watched or (page.submitter and record.state in ENDED):
+            self._publish(page, record, max(now, _latest(page)))
+
+    def _change_history(
+        self, page: TaskPage, record: Record, now: float, rule: str
+    ) -> None:
+        """Begin a segment, end the task, or take it back to its snapshot."""
         if record.event in ("dispatched", "found"):
             if page.id in self._begun:
                 self._begun.remove(page.id)
@@ -435,10 +447,6 @@ class Journal:
         elif record.event == "retried":
             _explain_loss(page, record.reason or "")
             page.fall_back()
-        if page.id not in self._refused:
-            self._unsaved[page.id] = page
-        if self.watched or (page.submitter and record.state in ENDED):
-            self._publish(page, record, now)
 
     def publish(
         self, page: TaskPage, event: str, now: float, order: Order | None = None

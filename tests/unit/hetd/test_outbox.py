@@ -22,7 +22,7 @@ def test_a_peer_with_much_to_hear_does_not_keep_another_waiting() -> None:
         (b"watcher", AT_ONCE),
         (b"asker", 1),
     ]
-    assert len(outbox) == 1000 - AT_ONCE
+    assert outbox.count == 1000 - AT_ONCE
 
 
 def test_everything_is_told_once_and_in_order() -> None:
@@ -39,7 +39,7 @@ def test_everything_is_told_once_and_in_order() -> None:
         b"one": [message for _, message in told(b"one", 100)],
         b"two": [message for _, message in told(b"two", 30)],
     }
-    assert not outbox
+    assert not outbox.count
 
 
 def test_it_is_full_when_there_is_too_much_to_tell() -> None:
