@@ -2,7 +2,8 @@
 
 `sys.setprofile` in the client, hetd and the worker, from `submit` to the result; what
 the standard library and other packages do is left out. The leanest of some complete trips
-is shown, as ticks of hetd's clock may fall into one.
+is shown, as ticks of hetd's clock may fall into one. `python -m hetbench trip --calls`
+prints every call of it, indented by depth.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from libtask.errors import BugError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from libtask.client.client import Client
     from libtask.messages import TaskSpec
@@ -42,8 +44,8 @@ MILESTONES = {
     "Publication._send_durable",
 }
 """Functions that hetd calls in each complete trip."""
-Calls: TypeAlias = "dict[str, list[tuple[str, str]]]"
-"""Process -> file and function of each call."""
+Calls: TypeAlias = "dict[str, list[tuple[str, str, int]]]"
+"""Process -> file, function and depth of each call."""
 
 COUNTER = """
 import json, mmap, os, sys, threading
@@ -54,12 +56,18 @@ with open(folder / "flag", "rb") as file:
     flag = mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ)
 calls = []
 
+def depth_of(frame):
+    depth = 0
+    while (frame := frame.f_back) is not None:
+        depth += 1
+    return depth
+
 def profile(frame, event, _):
     if flag[0] == 1:
         if event == "call":
-            calls.append(frame.f_code)
+            calls.append((frame.f_code, depth_of(frame)))
     elif flag[0] == 2 and calls:
-        told = [(code.co_filename, code.co_qualname) for code in calls]
+        told = [(code.co_filename, code.co_qualname, depth) for code, depth in calls]
         calls.clear()
         new = folder / f"{os.getpid()}.new"
         new.write_text(json.dumps(told))
@@ -74,6 +82,20 @@ sys.setprofile(profile)
 
 def run() -> list[dict[str, Any]]:
     """Count; return one row for each process, and one for all of them."""
+    return _rows(_leanest())
+
+
+def show() -> None:
+    """Print the calls of each process, in order."""
+    for process, calls in _leanest().items():
+        print(f"{process}:")
+        least = min(depth for _, _, depth in calls)
+        for file, function, depth in calls:
+            print(f"{'  ' * (depth - least + 1)}{function}  ({file})")
+
+
+def _leanest() -> Calls:
+    """Run some trips; return the calls of the complete one that has fewest."""
     with tempfile.TemporaryDirectory(prefix="hetbench-") as made:
         folder = Path(made)
         (folder / "flag").write_bytes(OFF)
@@ -82,10 +104,10 @@ def run() -> list[dict[str, Any]]:
             spec = describe(Noop(), name_of(Noop), Options())
             client.submit_specs([spec] * WARM_UP)[-1].result(60)
             trips = [_trip(client, spec, folder) for _ in range(TRIPS)]
-    complete = [_rows(calls) for calls in trips if _is_complete(calls)]
+    complete = [calls for calls in trips if _is_complete(calls)]
     if not complete:
         raise BugError("no trip was counted in every process")
-    return min(complete, key=lambda rows: int(rows[-1]["calls"]))
+    return min(complete, key=lambda calls: sum(map(len, calls.values())))
 
 
 @contextmanager
@@ -108,7 +130,8 @@ def _trip(client: Client, spec: TaskSpec, folder: Path) -> Calls:
 
     def profile(frame: Any, event: str, _: object) -> None:
         if event == "call":
-            own.append((frame.f_code.co_filename, frame.f_code.co_qualname))
+            code = frame.f_code
+            own.append((code.co_filename, code.co_qualname, _depth(frame)))
 
     time.sleep(0.2)  # until what came before has been written and told
     _set(folder, ON)
@@ -123,9 +146,16 @@ def _trip(client: Client, spec: TaskSpec, folder: Path) -> Calls:
     return {name: _ours(calls) for name, calls in counts.items()}
 
 
+def _depth(frame: FrameType) -> int:
+    depth = 0
+    while frame.f_back is not None:
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
 def _is_complete(calls: Calls) -> bool:
     """Whether all is there from the acceptance of the submit to the sending of the result."""
-    functions = {function for _, function in calls.get(DAEMON, [])}
+    functions = {function for _, function, _ in calls.get(DAEMON, [])}
     return functions >= MILESTONES and WORKER in calls
 
 
@@ -150,25 +180,29 @@ def _written(client: Client, spec: TaskSpec, folder: Path) -> dict[str, list[Any
 
 
 def _process(calls: list[Any]) -> str:
-    files = {Path(name).parts[-2:] for name, _ in calls}
+    files = {Path(name).parts[-2:] for name, _, _ in calls}
     return DAEMON if ("hetd", "loop.py") in files else WORKER
 
 
-def _ours(calls: list[Any]) -> list[tuple[str, str]]:
+def _ours(calls: list[Any]) -> list[tuple[str, str, int]]:
     """Keep the calls of our own code; name files from the package on."""
     found = []
-    for name, function in calls:
+    for name, function, depth in calls:
         parts = Path(name).parts
         package = next((p for p in PACKAGES if p in parts[:-1]), None)
         if package is not None and "site-packages" not in parts:
             start = len(parts) - 1 - parts[::-1].index(package)
-            found.append(("/".join(parts[start:]), function))
+            found.append(("/".join(parts[start:]), function, depth))
     return found
 
 
 def _rows(processes: Calls) -> list[dict[str, Any]]:
-    together = [(f"{n} {f}", c) for n, calls in processes.items() for f, c in calls]
-    rows = [_row(name, calls) for name, calls in processes.items()]
+    counted = {
+        name: [(file, function) for file, function, _ in calls]
+        for name, calls in processes.items()
+    }
+    together = [(f"{n} {f}", c) for n, calls in counted.items() for f, c in calls]
+    rows = [_row(name, calls) for name, calls in counted.items()]
     return [*rows, _row("all", together)]
 
 

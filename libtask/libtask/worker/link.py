@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 LINGER_MS = 1000
 """Time for the last message to be sent when its sender exits."""
-HEARTBEAT_MS = 5_000
+HEARTBEAT_MS = 10_000
+"""Between two heartbeats: each wakes four threads, of the worker and of hetd."""
 HEARTBEAT_TIMEOUT_MS = 15_000
 """Silence of hetd after which the connection counts as lost, though it is open."""
 BATCH_S = 0.001
