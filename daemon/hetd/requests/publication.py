@@ -139,10 +139,8 @@ class Publication:
             may_hold: whether the commit may wait for tasks that end soon.
 
         """
-        if self._subscriptions.lagging and self._now() >= self._next_telling:
-            self._tell_laggards()
-        if self._subscriptions.of_resources and self._now() >= self._next_states:
-            self._tell_of_resources()
+        if self._subscriptions.lagging or self._subscriptions.of_resources:
+            self._tell_what_is_due(self._now())
         if self._service.unanswered:
             for peer, request, late in self._service.late_answers():
                 self.reply(peer, request, late)
@@ -158,6 +156,13 @@ class Publication:
             self._commit()
         if self.outbox.count:
             self._send_durable()
+
+    def _tell_what_is_due(self, now: int) -> None:
+        """Tell subscribers what they are told from time to time."""
+        if self._subscriptions.lagging and now >= self._next_telling:
+            self._tell_laggards()
+        if self._subscriptions.of_resources and now >= self._next_states:
+            self._tell_of_resources()
 
     def _tell_of_resources(self) -> None:
         """Push the states of resources that have changed, with the next commit."""
