@@ -25,14 +25,15 @@ from libtask.wording import one_line, suggestion
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from libtask.task import Task
 
-
-_PARAMETERS: dict[type[Task], dict[str, Parameter]] = {}
+_PARAMETERS: dict[type[Any], dict[str, Parameter]] = {}
 """Parameters by application; mypy rejects `functools.cache` with classes as keys."""
 _CONVERTING = threading.RLock()
 """msgspec examines a type when it meets it first; two threads that do so at the same time
 crash the process."""
+
+
+Application = typing.TypeVar("Application")
 
 
 class FileRole(enum.Enum):
@@ -79,8 +80,8 @@ class Parameter:
 
 
 def build(
-    app_class: type[Task], params: Mapping[str, Any], *, text: bool = False
-) -> Task:
+    app_class: type[Application], params: Mapping[str, Any], *, text: bool = False
+) -> Application:
     """Build a task of `app_class` from plain parameters after checking them.
 
     Args:
@@ -100,7 +101,7 @@ def build(
         raise InputError(f"{app_class.__name__}: {one_line(error)}") from error
 
 
-def parameters(app_class: type[Task]) -> dict[str, Parameter]:
+def parameters(app_class: type[Any]) -> dict[str, Parameter]:
     """List the parameters of an application, in order of declaration."""
     if app_class not in _PARAMETERS:
         untyped: Any = app_class  # mypy does not know that a Task is a dataclass
@@ -113,7 +114,7 @@ def parameters(app_class: type[Task]) -> dict[str, Parameter]:
     return _PARAMETERS[app_class]
 
 
-def file_parameters(app_class: type[Task]) -> dict[str, FileRole]:
+def file_parameters(app_class: type[Any]) -> dict[str, FileRole]:
     """Return the role of each parameter that is declared as a file, or as several files."""
     roles = {each.name: _role_of(each.type) for each in parameters(app_class).values()}
     return {name: role for name, role in roles.items() if role is not None}
@@ -131,7 +132,7 @@ def _role_of(kind: Any) -> FileRole | None:
     return None
 
 
-def files_of(app_class: type[Task], values: Mapping[str, Any]) -> list[TaskFile]:
+def files_of(app_class: type[Any], values: Mapping[str, Any]) -> list[TaskFile]:
     """List the files that parameters of an application name, in order of declaration.
 
     Args:
@@ -149,12 +150,12 @@ def files_of(app_class: type[Task], values: Mapping[str, Any]) -> list[TaskFile]
     return found
 
 
-def know_parameters(app_class: type[Task], known: dict[str, Parameter]) -> None:
+def know_parameters(app_class: type[Any], known: dict[str, Parameter]) -> None:
     """Set the parameters of a class whose annotations cannot be evaluated here."""
     _PARAMETERS[app_class] = known
 
 
-def check_all(app_class: type[Task], params: Mapping[str, Any], late: set[str]) -> None:
+def check_all(app_class: type[Any], params: Mapping[str, Any], late: set[str]) -> None:
     """Check parameters of a task that cannot be built yet.
 
     Args:
@@ -169,12 +170,12 @@ def check_all(app_class: type[Task], params: Mapping[str, Any], late: set[str]) 
     _all_checked(app_class, params, late, text=False)
 
 
-def values_of(task: Task) -> dict[str, Any]:
+def values_of(task: object) -> dict[str, Any]:
     """Return the values of a task's parameters."""
     return {name: getattr(task, name) for name in parameters(type(task))}
 
 
-def plain(app_class: type[Task], values: Mapping[str, Any]) -> dict[str, Any]:
+def plain(app_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters as plain values for the wire.
 
     Raises:
@@ -212,7 +213,7 @@ def _simple_name(kind: Any) -> str:
     return str(kind).replace("typing.", "").lower()
 
 
-def _parameter(app_class: type[Task], field: dataclasses.Field[Any]) -> Parameter:
+def _parameter(app_class: type[Any], field: dataclasses.Field[Any]) -> Parameter:
     missing = dataclasses.MISSING
     default = field.default
     if default is missing and field.default_factory is not missing:
@@ -222,7 +223,7 @@ def _parameter(app_class: type[Task], field: dataclasses.Field[Any]) -> Paramete
     )
 
 
-def _field_type(app_class: type[Task], name: str) -> Any:
+def _field_type(app_class: type[Any], name: str) -> Any:
     """Evaluate one field's annotation in the module of the class that declares it."""
     for owner in app_class.__mro__:
         declared = inspect.get_annotations(owner)
@@ -241,7 +242,7 @@ def _evaluated(single: Any, scope: dict[str, Any], name: str) -> Any:
 
 
 def _all_checked(
-    app_class: type[Task], params: Mapping[str, Any], late: set[str], *, text: bool
+    app_class: type[Any], params: Mapping[str, Any], late: set[str], *, text: bool
 ) -> dict[str, Any]:
     """Return the values of parameters, without those whose values are not known yet.
 
@@ -272,7 +273,7 @@ def _all_checked(
     return values
 
 
-def _undecorated(app_class: type[Task], params: Mapping[str, Any]) -> str:
+def _undecorated(app_class: type[Any], params: Mapping[str, Any]) -> str:
     """Return a hint if the class annotates what are not its fields: not a dataclass."""
     annotated = inspect.get_annotations(app_class)
     if "__dataclass_fields__" in vars(app_class) or annotated.keys().isdisjoint(params):
