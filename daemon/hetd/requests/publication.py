@@ -158,7 +158,7 @@ class Publication:
             self._send_durable()
 
     def _tell_what_is_due(self, now: int) -> None:
-        """Tell subscribers what they are told from time to time."""
+        """Send lagging peers their counts, and subscribers the states of resources, when due."""
         if self._subscriptions.lagging and now >= self._next_telling:
             self._tell_laggards()
         if self._subscriptions.of_resources and now >= self._next_states:
