@@ -106,7 +106,7 @@ def test_every_verb_prints_what_its_schema_says(typed: Typed) -> None:
     assert typed.json("plan", "batch.toml")["makespan"] > 0
     output = str(typed.home / "out.npy")
     done = typed.json(
-        *("submit", "heat", "--input", "@plate.npy", "--output", output),
+        *("submit", "heat", "--input", "plate.npy", "--output", output),
         *("--steps", "5", "--wait"),
     )
     (task,) = done["tasks"]
@@ -171,7 +171,12 @@ def test_texts_are_for_people(typed: Typed) -> None:
         (("move", "last", "n2"), 2, "has already ended"),
         (("submit", "haet"), 4, "no application 'haet' (did you mean heat?)"),
         (("submit", "heat", "--n", "x"), 2, "n"),
-        (("submit", "heat", "--input", "@none.npy"), 2, "no file none.npy"),
+        (
+            ("submit", "heat", "--input", "none.npy"),
+            2,
+            "write node:none.npy for a file",
+        ),
+        (("submit", "heat", "--edges", "@none"), 2, "write @@none for the text itself"),
         (("submit", "heat", "--node", "n2"), 4, "no node 'n2'"),
         (("batch", "none.toml"), 2, "none.toml: No such file or directory"),
         (("plan", "batch.toml", "--planner", "ncj"), 2, "(did you mean ncjm?)"),

@@ -1,7 +1,8 @@
 """`hetctl pool submit`, `batch`, `plan`: tasks of applications, placed by the pool.
 
-A parameter whose value begins with `@` is a file of this machine: it is sent to the node
-that runs the task, which gets its path there.
+The files that an application declares as its inputs are sent to the node that runs the task,
+which gets their paths there. `@FILE` does so for any parameter, `node:PATH` names a file that
+the node has itself.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from hetctl.documents.pool import PoolPlanned
     from hetpool.client import Pool, PoolTask
     from hetpool.jobs import PoolJob, PoolPlan
+    from libtask.parameters import FileRole
 
 FILE = "@"
+AT_NODE = "node:"
 MOST = 10_000
 """Most tasks of a batch."""
 LARGEST = 16 << 20
@@ -61,10 +64,16 @@ def wanted(
     """
     from hetpool.client import Input
     from libtask.apps import absolute, build, resolve
+    from libtask.parameters import file_parameters
 
-    names = {key: _file_in(value) for key, value in params.items()}
-    plain = {k: str(names[k]) if names[k] else _unescaped(v) for k, v in params.items()}
-    task = build(resolve(app), plain, text=text)
+    app_class = resolve(app)
+    roles = file_parameters(app_class)
+    names = {key: _file_in(value, roles.get(key)) for key, value in params.items()}
+    plain = {
+        key: str(names[key]) if names[key] else _plain(value, roles.get(key))
+        for key, value in params.items()
+    }
+    task = build(app_class, plain, text=text)
     values = {
         key: Input(path) if (path := names[key]) is not None else getattr(task, key)
         for key in params
@@ -72,21 +81,34 @@ def wanted(
     return Wanted(absolute(app), values, options)
 
 
-def _file_in(value: Any) -> Path | None:
-    """Return the file that a value names; None: it is not a file."""
-    if not isinstance(value, str) or not value.startswith(FILE) or value[1:2] == FILE:
+def _file_in(value: Any, role: FileRole | None) -> Path | None:
+    """Return the file of this machine that a value names; None: it names none."""
+    from libtask.parameters import FileRole
+
+    if not isinstance(value, str) or value in ("", FILE) or value.startswith(2 * FILE):
         return None
-    path = Path(value[1:]).expanduser()
+    declared = role is FileRole.INPUT and not value.startswith(AT_NODE)
+    if not value.startswith(FILE) and not declared:
+        return None
+    path = Path(value.removeprefix(FILE)).expanduser()
     if not path.is_file():
-        raise InputError(
-            f"{value}: no file {path}; write {FILE}{value} for the text itself"
-        )
+        other = f"{AT_NODE}{value}" if declared else f"{FILE}{value}"
+        what = "a file of the node" if declared else "the text itself"
+        raise InputError(f"{value}: no file {path} here; write {other} for {what}")
     return path.absolute()
 
 
-def _unescaped(value: Any) -> Any:
-    doubled = isinstance(value, str) and value.startswith(2 * FILE)
-    return value[1:] if doubled else value
+def _plain(value: Any, role: FileRole | None) -> Any:
+    """Return a value that stays as it is; outputs get the whole path that they have here."""
+    from libtask.parameters import FileRole
+
+    if not isinstance(value, str):
+        return value
+    if role is FileRole.OUTPUT and value:
+        return str(Path(value).expanduser().absolute())
+    if role is FileRole.INPUT:
+        return value.removeprefix(AT_NODE)
+    return value[1:] if value.startswith(2 * FILE) else value
 
 
 def described(pool: Pool, some: list[Wanted]) -> list[PoolJob]:
@@ -177,8 +199,9 @@ def submit_command(
 ) -> int:
     """Submit a task of APP; the pool chooses the node, hetd there the resource.
 
-    Parameters are options, as for `hetctl submit`. A value that begins with @ is a file
-    of this machine, which is sent along: --input @plate.npy.
+    Parameters are options, as for `hetctl submit`. The input files of an application are
+    sent along: --input plate.npy; @FILE does so for any parameter, and node:PATH names a
+    file that the node has itself. Output files are written on the node: `pool get`.
     """
     settings_of(config)  # a missing package or file is reported first
     task = wanted(
@@ -305,12 +328,12 @@ def batch_command(*, file: Path, planner: str, config: str | None, **given: Any)
     [[task]]
     app = "correlation"
     params = { dtype = "float64" }
-    zip = { input = ["@first.npy", "@second.npy"] }
+    zip = { input = ["first.npy", "second.npy"] }
 
     The tables are like those of hetctl batch, with app, params, sweep, zip, count,
     priority, on, cores, retries; nodes lists the nodes that may run a task, and seconds
-    the times that are expected of it: seconds = { gpu0 = 2.5, "n1/cpu" = 9.0 }. A value
-    that begins with @ is a file of this machine, which is sent along.
+    the times that are expected of it: seconds = { gpu0 = 2.5, "n1/cpu" = 9.0 }. Files
+    are those of `pool submit`.
     """  # noqa: D301  click reads the backspaces
     settings_of(config)
     check_planner(planner)
