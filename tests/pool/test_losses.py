@@ -78,6 +78,23 @@ def test_a_killed_hetd_comes_back_to_the_same_task(
     client.close()
 
 
+def test_jobs_leave_a_node_whose_hetd_does_not_come_back(
+    made: PrivatePool, client: Pool
+) -> None:
+    task = client.submit("synthetic", long(10.0))
+    lost = running(task)
+    daemon = made.nodes[lost].daemon
+    assert daemon is not None
+
+    daemon.kill9()
+
+    assert task.result(2 * PATIENCE)["strips"] == STRIPS
+    assert task.node != lost
+    daemon.start()
+    made.await_nodes(client, "n1", "n2")
+    client.close()
+
+
 def test_a_killed_scheduler_finds_everything_again(
     made: PrivatePool, client: Pool
 ) -> None:

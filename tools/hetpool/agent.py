@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hetpool import messages as m
-from hetpool.engine.worker import part_here
+from hetpool.engine.worker import agent_here
 from hetpool.files import by_engine
 from hetpool.jobs import PoolJob, PoolNode
 from hetpool.messages import decode, encode
@@ -204,6 +204,7 @@ class Agent:
             # the node is as good as lost; hetd keeps the task if it comes back
             log.warning("%s: %s", self.node.name, error)
             self._finish(one, LeftError())
+            self._engine.part()
         except asyncio.CancelledError:
             self._finish(one, LeftError())
         except Exception as error:  # noqa: BLE001  one job's trouble is an outcome
@@ -374,5 +375,5 @@ def machine_name() -> str:
 
 async def run_jobs(argument: bytes, arrays: Sequence[Any]) -> bytes:
     """Run the jobs of an errand: the function that the engine carries to a node."""
-    agent: Agent = part_here()
+    agent: Agent = agent_here()
     return await agent.run(argument, arrays)

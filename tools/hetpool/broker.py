@@ -22,6 +22,7 @@ from hetpool.ledger import Ledger
 from hetpool.messages import decode, encode
 from hetpool.moving import Mover
 from hetpool.placing import gathered, placing_of
+from hetpool.replanning import Replanner
 from hetpool.seam import ErrandState
 from libtask.errors import HetError, InputError, NotFoundError
 
@@ -81,6 +82,9 @@ class Broker:
         self._estimates = EstimateCache(self._ask, clock)
         self._mover = Mover(self.ledger, engine, self._ask)
         self._copier = Copier(self.ledger, settings, self._ask, clock)
+        self._replanner = Replanner(
+            self.ledger, self._ask, self._planned, self._mover, clock
+        )
         self._requests: list[BatchRequest] = []
         self._planning_now = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,8 +118,12 @@ class Broker:
             return
         if state is ErrandState.FORGOTTEN:
             self.ledger.forget(key)
-        else:
-            self.ledger.set_ended(key, ended=state is ErrandState.ENDED)
+            return
+        if state is ErrandState.ENDED:
+            for job in self.ledger.errands[key]:
+                placed = self.ledger.placed[job]
+                self._replanner.ended(placed, self.settings.deviation)
+        self.ledger.set_ended(key, ended=state is ErrandState.ENDED)
 
     async def watch(self, stop: asyncio.Event) -> None:
         """Do what is due at a time, until `stop` is set."""
@@ -140,6 +148,9 @@ class Broker:
         await self._cancel_again()
         for placed in list(self._copier.due()):
             self._spawn(self._copier.copy(placed))
+        self._replanner.find_overdue(self.settings.deviation)
+        async with self._planning_now:
+            await self._replanner.look(self.settings.planner)
 
     async def _cancel_again(self) -> None:
         """Repeat cancellations: one that met a job on its way to its node had no effect."""
@@ -233,6 +244,7 @@ class Broker:
             for some in batches:
                 mine = [entries.pop(job.id) for job in some if job.id in entries]
                 self._enter(some, mine)
+            self._replanner.set_due()
             return plan
 
     def _enter(self, jobs: list[PoolJob], entries: list[PlanEntry]) -> None:
@@ -288,6 +300,7 @@ class Broker:
                 f"node {join.node.name!r} is at {there.address} already: names are unique"
             )
         lost = self.ledger.join(join)
+        self._replanner.set_due()
         log.info("node %s joined with %d jobs", join.node.name, len(join.open))
         return encode(
             m.NameList(tuple(f"{each.id}.{each.generation}" for each in lost))

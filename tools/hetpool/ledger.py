@@ -39,6 +39,7 @@ class PlacedJob:
         reported: its node has reported it, after a restart of the scheduler.
         saved_at: when `snapshot` was taken; `save_s`: how long that took.
         moving: it is on its way to another node.
+        overdue: it has been found to take much longer than planned.
 
     """
 
@@ -54,6 +55,7 @@ class PlacedJob:
     saved_at: float = 0.0
     save_s: float = 1.0
     moving: bool = False
+    overdue: bool = False
 
     @property
     def node(self) -> str:
@@ -111,8 +113,8 @@ class Ledger:
             del self.known[next(iter(self.known))]
 
     def lose(self, name: str, now: float) -> None:
-        """Mark a node as absent."""
-        if name in self.nodes:
+        """Mark a node as absent; it stays lost until it joins, even if it connects."""
+        if name in self.nodes and self.nodes[name].present:
             self.nodes[name] = replace(self.nodes[name], present=False)
             self.lost_at[name] = now
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from hetpool.config import NodeSettings
     from hetpool.settings import EngineSettings
 
+PATIENCE = 3
+"""Leases for which a node waits for its hetd, before it leaves the pool."""
+
 log = logging.getLogger("hetpool")
 
 
@@ -61,12 +64,14 @@ async def serve(
     lease = Lease(lease_s)
     tasks = None
     if not own.gateway:
-        tasks = await asyncio.to_thread(NodeTasks, options.socket, lease.of_tasks_s)
+        tasks = await asyncio.to_thread(
+            NodeTasks, options.socket, lease.of_tasks_s, PATIENCE * lease.seconds
+        )
     described = PoolNode(
         own.name, engine.address, ingress=own.ingress, machine=machine_name()
     )
     agent = Agent(described, engine, tasks, files, lease)
-    engine.part = agent
+    engine.agent = agent
 
     def transfers() -> list[TransferRecord]:
         return [*(TransferRecord(*each) for each in engine.received()), *files.pulled]

@@ -144,6 +144,10 @@ class WorkerEngine(Protocol):
         """Return when the scheduler was last heard, in seconds of the monotonic clock."""
         ...
 
+    def part(self) -> None:
+        """Leave the scheduler now, and join again when that is possible."""
+        ...
+
 
 class Intake(Protocol):
     """The intake of a node: pulls files of other nodes, in order and within a rate."""

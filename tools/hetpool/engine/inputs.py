@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hetpool.engine.worker import part_here
+from hetpool.engine.worker import agent_here
 
 
 async def load(content: str) -> Any:
     """Read a file of this node's store, for nodes that gather it."""
-    return await part_here().read_input(content)
+    return await agent_here().read_input(content)

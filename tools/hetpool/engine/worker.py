@@ -49,7 +49,7 @@ class DaskWorkerEngine:
         host: where it listens; with `port` its address, which stays the same: tasks are
             pinned to addresses, as names are resolved when a graph arrives.
         port: fixed TCP port.
-        part: the agent, which `part_here` returns to functions of errands.
+        agent: which `agent_here` returns to functions of errands.
 
     """
 
@@ -61,9 +61,10 @@ class DaskWorkerEngine:
         self.name = name
         self.host, self.port = host, port
         self.last_heard = time.monotonic()
-        self.part: Any = None
+        self.agent: Any = None
         self._handlers: dict[str, Answer] = {}
         self._worker: _NodeWorker | None = None
+        self._parting = asyncio.Event()
 
     @property
     def address(self) -> str:
@@ -104,6 +105,9 @@ class DaskWorkerEngine:
             if size is not None
         ]
 
+    def part(self) -> None:
+        self._parting.set()
+
     async def run(
         self,
         joined: Callable[[], Awaitable[None]],
@@ -137,10 +141,12 @@ class DaskWorkerEngine:
             self._worker = worker
             self.last_heard = time.monotonic()
             await joined()
-            ending = asyncio.ensure_future(stop.wait())
-            ended = asyncio.ensure_future(worker.finished())
-            await asyncio.wait({ending, ended}, return_when=asyncio.FIRST_COMPLETED)
-            ending.cancel()
+            self._parting.clear()
+            reasons = {stop.wait(), self._parting.wait(), worker.finished()}
+            ends = {asyncio.ensure_future(each) for each in reasons}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for each in ends:
+                each.cancel()
         finally:
             self._worker = None
             if worker.status not in (Status.closed, Status.failed):
@@ -170,9 +176,9 @@ class DaskWorkerEngine:
         return await answered(handler, message)
 
 
-def part_here() -> Any:
+def agent_here() -> Any:
     """Return the agent of the node on which the calling errand runs."""
-    return get_worker().engine.part
+    return get_worker().engine.agent
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:

@@ -1,0 +1,497 @@
+"""The broker without processes: placing, losses, moves, cancellations, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hetpool import messages as m
+from hetpool.jobs import PoolNode, PoolPlan
+from hetpool.seam import ErrandState
+from hetpool.settings import BrokerSettings
+from libtask.errors import InputError, NotFoundError
+from unit.hetpool.fake_engine import FakePool, a_job, a_node
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+JOB = a_job(1)
+SAVED = m.SnapshotFile("cd" * 32, 1000, "n1")
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+async def a_pool(*names: str, **settings: Any) -> FakePool:
+    made = FakePool(BrokerSettings(**{"window_s": 0.0, "group_s": 0.0} | settings))
+    for name in names or ("n1", "n2"):
+        await made.join(a_node(name))
+    return made
+
+
+def orders(pool: FakePool, node: str) -> list[str]:
+    """Return what a node was asked to do."""
+    return [name for name, _ in pool.node(node).asked if name != "list"]
+
+
+def other(node: str) -> str:
+    return "n2" if node == "n1" else "n1"
+
+
+# ------------------------------------------------------------ placing
+
+
+def test_jobs_are_spread_and_only_their_nodes_may_run_them() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        nodes = await pool.place(a_job(1), a_job(2))
+
+        assert set(nodes.values()) == {"n1", "n2"}
+        there = nodes[a_job(1).id]
+        assert (await pool.claim(there, a_job(1))).owned
+        assert not (await pool.claim(other(there), a_job(1))).owned
+
+    run(story())
+
+
+def test_a_job_that_is_placed_again_stays_where_it_is() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        first = await pool.place(JOB)
+
+        for _ in range(3):
+            assert await pool.place(JOB) == first
+
+    run(story())
+
+
+def test_later_batches_avoid_what_is_busy() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        first = await pool.place(a_job(1, cpu=1000.0))
+        second = await pool.place(a_job(2, cpu=10.0))
+
+        assert set(first.values()) != set(second.values())
+
+    run(story())
+
+
+def test_what_nothing_can_run_is_left_out_until_something_can() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        picky = a_job(3, nodes=("n3",))
+        assert await pool.place(picky) == {}
+
+        await pool.join(a_node("n3"))
+
+        assert await pool.place(picky) == {picky.id: "n3"}
+
+    run(story())
+
+
+def test_short_jobs_of_a_client_travel_together() -> None:
+    async def story() -> None:
+        pool = await a_pool(group_s=0.5, group_size=50)
+        jobs = tuple(a_job(n, cpu=0.01) for n in range(1, 201))
+        plan = await pool.ask("place", m.PlaceJobs(jobs), PoolPlan)
+
+        errands = pool.broker.ledger.errands
+        assert {entry.errand for entry in plan.entries} == set(errands)
+        assert all(1 < len(some) <= 50 for some in errands.values())
+        for some in errands.values():
+            assert len({pool.broker.ledger.placed[job].node for job in some}) == 1
+
+    run(story())
+
+
+def test_a_plan_alone_changes_nothing() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        wanted = m.PlaceJobs((JOB,), only_plan=True)
+        plan = await pool.ask("place", wanted, PoolPlan)
+
+        assert len(plan.entries) == 1
+        assert not pool.broker.ledger.placed
+
+    run(story())
+
+
+def test_what_no_client_started_is_forgotten() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(JOB)
+        pool.engine.known.clear()
+
+        await pool.look(after=100.0)
+
+        assert not pool.broker.ledger.placed
+
+    run(story())
+
+
+def test_an_ended_job_makes_room_and_a_forgotten_one_is_gone() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(JOB)
+
+        pool.broker.errand_changed(JOB.id, ErrandState.ENDED)
+        assert not list(pool.broker.ledger.unfinished())
+        pool.broker.errand_changed(JOB.id, ErrandState.FORGOTTEN)
+        assert not pool.broker.ledger.placed
+        assert not pool.broker.ledger.errands
+
+    run(story())
+
+
+# ------------------------------------------------------------ losses
+
+
+def test_jobs_of_a_lost_node_move_after_a_while_and_not_before() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        lost = (await pool.place(JOB))[JOB.id]
+        pool.lose(lost)
+
+        await pool.look(after=24.0)
+        assert pool.engine.calls == []
+        await pool.look(after=2.0)
+
+        assert pool.engine.calls == [("pin", JOB.id, f"tls://{other(lost)}:9000")]
+        terms = await pool.claim(other(lost), JOB)
+        assert terms.owned
+        assert terms.generation > 0
+        assert not (await pool.claim(lost, JOB)).owned
+
+    run(story())
+
+
+def test_a_node_that_returns_in_time_keeps_its_jobs() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        node = (await pool.place(JOB))[JOB.id]
+        pool.lose(node)
+        await pool.look(after=20.0)
+
+        lost = await pool.join(a_node(node), m.OpenJob(JOB.id, 0))
+        await pool.look(after=20.0)
+
+        assert lost == ()
+        assert pool.engine.calls == []
+
+    run(story())
+
+
+def test_connecting_again_without_joining_does_not_save_a_node() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        node = (await pool.place(JOB))[JOB.id]
+        for _ in range(4):
+            pool.lose(node)
+            await pool.look(after=10.0)
+
+        assert len(pool.engine.calls) == 1
+
+    run(story())
+
+
+def test_a_node_that_returns_late_is_told_what_it_lost() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        node = (await pool.place(JOB))[JOB.id]
+        pool.lose(node)
+        await pool.look(after=30.0)
+
+        lost = await pool.join(a_node(node), m.OpenJob(JOB.id, 0))
+
+        assert lost == (f"{JOB.id}.0",)
+
+    run(story())
+
+
+def test_a_lost_job_continues_from_its_copied_snapshot() -> None:
+    async def story() -> None:
+        pool = await a_pool(copy_s=5.0)
+        node = (await pool.place(JOB))[JOB.id]
+        await pool.look(after=6.0)
+        assert orders(pool, node) == ["save"]
+        assert orders(pool, other(node)) == ["keep"]
+
+        pool.lose(node)
+        await pool.look(after=30.0)
+
+        terms = await pool.claim(other(node), JOB)
+        assert terms.snapshot is not None
+        assert terms.snapshot.node == other(node)
+
+    run(story())
+
+
+def test_copies_are_as_rare_as_pays() -> None:
+    async def story() -> None:
+        # sqrt(2 * 1 s * 200 s) = 20 s
+        pool = await a_pool(node_mtbf_s=200.0)
+        node = (await pool.place(a_job(1, cpu=1000.0)))[JOB.id]
+
+        await pool.look(after=19.0)
+        assert orders(pool, node) == []
+        await pool.look(after=2.0)
+        assert orders(pool, node) == ["save"]
+
+    run(story())
+
+
+def test_lost_results_are_computed_again_elsewhere() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        node = (await pool.place(JOB))[JOB.id]
+        pool.broker.errand_changed(JOB.id, ErrandState.ENDED)
+        pool.lose(node)
+        pool.broker.errand_changed(JOB.id, ErrandState.OPEN)
+
+        await pool.look(after=30.0)
+
+        assert [call[0] for call in pool.engine.calls] == ["pin"]
+
+    run(story())
+
+
+# ------------------------------------------------------------ restarts of the scheduler
+
+
+def test_after_a_restart_a_job_stays_where_its_node_reports_it() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.join(a_node("n2"), m.OpenJob(JOB.id, 7))
+
+        assert await pool.place(JOB, held_by={JOB.id: "n1"}) == {JOB.id: "n2"}
+        terms = await pool.claim("n2", JOB)
+        assert (terms.generation, terms.reported) == (7, True)
+
+    run(story())
+
+
+def test_after_a_restart_a_job_waits_for_the_node_that_may_have_it() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        held = {JOB.id: "n2"}
+
+        assert await pool.place(JOB, held_by=held) == {}
+        pool.now += 30.0
+
+        assert await pool.place(JOB, held_by=held) == {JOB.id: "n1"}
+
+    run(story())
+
+
+# ------------------------------------------------------------ moves
+
+
+def test_a_move_parks_pins_and_leaves_in_this_order() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        source = (await pool.place(JOB))[JOB.id]
+        pool.node(source).parked = m.ParkedJob(snapshot=SAVED)
+
+        await pool.ask("move", m.MoveJob(JOB.id, other(source)))
+
+        assert [name for name, _ in pool.node(source).asked] == ["park", "leave"]
+        assert pool.engine.calls == [("pin", JOB.id, f"tls://{other(source)}:9000")]
+        terms = await pool.claim(other(source), JOB)
+        assert terms.snapshot == SAVED
+        assert terms.sources["n1"] == "tls://n1:9000"
+
+    run(story())
+
+
+def test_a_job_whose_inputs_are_on_their_way_is_taken_back() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        source = (await pool.place(JOB))[JOB.id]
+        pool.node(source).parked = m.ParkedJob(here=False)
+
+        await pool.ask("move", m.MoveJob(JOB.id, other(source)))
+
+        assert [call[0] for call in pool.engine.calls] == ["pin", "take_back"]
+
+    run(story())
+
+
+def test_a_job_that_ended_meanwhile_does_not_move() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        source = (await pool.place(JOB))[JOB.id]
+        pool.node(source).parked = m.ParkedJob(ended=True)
+
+        moved = await pool.ask("move", m.MoveJob(JOB.id, other(source)))
+
+        assert moved.names == ()
+        assert pool.engine.calls == []
+
+    run(story())
+
+
+def test_a_job_of_a_silent_node_stays_and_can_be_moved_later() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        source = (await pool.place(JOB))[JOB.id]
+        pool.node(source).silent = True
+        with pytest.raises(Exception, match="does not answer"):
+            await pool.ask("move", m.MoveJob(JOB.id, other(source)))
+        pool.node(source).silent = False
+
+        moved = await pool.ask("move", m.MoveJob(JOB.id, other(source)))
+
+        assert moved.names == (JOB.id,)
+
+    run(story())
+
+
+def test_moves_that_cannot_be_are_refused() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.join(a_node("gate", cpus=0))
+        await pool.place(JOB)
+        with pytest.raises(NotFoundError, match="n9"):
+            await pool.ask("move", m.MoveJob(JOB.id, "n9"))
+        with pytest.raises(InputError, match="runs no jobs"):
+            await pool.ask("move", m.MoveJob(JOB.id, "gate"))
+        with pytest.raises(NotFoundError, match="no unfinished job"):
+            await pool.ask("move", m.MoveJob(a_job(9).id, "n1"))
+
+    run(story())
+
+
+def test_a_draining_node_is_emptied_and_gets_nothing() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        nodes = await pool.place(a_job(1), a_job(2), a_job(3), a_job(4))
+        on_one = {job for job, node in nodes.items() if node == "n1"}
+
+        await pool.ask("drain", m.DrainNode("n1"))
+        await pool.look()
+
+        assert {key for name, key, _ in pool.engine.calls if name == "pin"} == on_one
+        assert await pool.place(a_job(5)) == {a_job(5).id: "n2"}
+        await pool.ask("drain", m.DrainNode("n1", on=False))
+        assert await pool.place(a_job(6)) == {a_job(6).id: "n1"}
+
+    run(story())
+
+
+# ------------------------------------------------------------ planning again
+
+
+def test_waiting_jobs_move_to_a_new_node() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        jobs = [a_job(n) for n in range(1, 9)]
+        await pool.place(*jobs)
+        pool.node("n1").states = {job.id: "staged" for job in jobs}
+        pool.node("n1").states[jobs[0].id] = "running"
+        await pool.join(a_node("n2"))
+
+        await pool.look(after=6.0)
+
+        moved = {key for name, key, _ in pool.engine.calls if name == "pin"}
+        assert 3 <= len(moved) <= 5
+        assert jobs[0].id not in moved
+
+    run(story())
+
+
+def test_a_plan_that_gains_little_is_not_carried_out() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        jobs = [a_job(n) for n in range(1, 9)]
+        nodes = await pool.place(*jobs)
+        for name in ("n1", "n2"):
+            pool.node(name).states = {
+                job: "staged" for job, node in nodes.items() if node == name
+            }
+
+        await pool.look(after=6.0)
+
+        assert pool.engine.calls == []
+
+    run(story())
+
+
+def test_a_job_that_ends_much_too_early_makes_the_others_move() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        jobs = [a_job(n, cpu=100.0) for n in range(1, 7)]
+        nodes = await pool.place(*jobs)
+        for name in ("n1", "n2"):
+            pool.node(name).states = {
+                job: "staged" for job, node in nodes.items() if node == name
+            }
+        await pool.look(after=6.0)
+        for job in [job for job, node in nodes.items() if node == "n1"]:
+            pool.broker.errand_changed(job, ErrandState.ENDED)
+
+        await pool.look(after=6.0)
+
+        assert {node for _, _, node in pool.engine.calls} == {"tls://n1:9000"}
+
+    run(story())
+
+
+# ------------------------------------------------------------ cancel and refuse
+
+
+def test_cancel_reaches_what_runs_and_stops_what_does_not() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(a_job(1), a_job(2))
+        pool.node("n1").states = {a_job(1).id: "running"}
+
+        order = m.CancelJobs((a_job(1).id, a_job(2).id), "no longer needed")
+        unbegun = await pool.ask("cancel", order)
+
+        assert unbegun.names == (a_job(2).id,)
+        terms = await pool.claim("n1", a_job(2))
+        assert terms.cancelled == "no longer needed"
+        # it may have been on its way: the next look repeats it
+        pool.node("n1").asked.clear()
+        await pool.look()
+        assert "cancel" in [name for name, _ in pool.node("n1").asked]
+
+    run(story())
+
+
+def test_two_nodes_with_one_name_are_refused() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        twin = m.Join(PoolNode("n1", "tls://elsewhere:9000"))
+        with pytest.raises(InputError, match="unique"):
+            await pool.ask("join", twin)
+
+    run(story())
+
+
+def test_a_planner_that_is_unknown_fails_its_batch_alone() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        bad = pool.place(a_job(1), planner="best")
+        good = pool.place(a_job(2))
+        results = await asyncio.gather(bad, good, return_exceptions=True)
+
+        assert isinstance(results[0], InputError)
+        assert not isinstance(results[1], BaseException)
+
+    run(story())
+
+
+@pytest.mark.parametrize("name", ["place", "join", "claim", "cancel", "move", "drain"])
+@pytest.mark.parametrize("content", [b"", b"\xff" * 50, b"\x81\xa1x\x01", b"\x90"])
+def test_a_malformed_message_is_refused_in_one_line(name: str, content: bytes) -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        with pytest.raises(InputError) as caught:
+            await pool.engine.handlers[name](content)
+        assert "\n" not in str(caught.value)
+
+    run(story())
