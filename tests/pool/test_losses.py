@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -167,6 +168,23 @@ def test_without_its_scheduler_a_node_holds_its_jobs(
     assert len(executions(made, task)) == 1
     task.cancel()
     client.close()
+
+
+def test_root_runs_no_pool_unless_it_says_so(made: PrivatePool) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("this is not root")
+
+    command = [sys.executable, "-m", "hetpool", "scheduler"]
+    ended = subprocess.run(
+        [*command, "--config", str(made.config)],
+        check=False,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+
+    assert ended.returncode == 5
+    assert ended.stderr.count(b"\n") == 1
+    assert b"--allow-root" in ended.stderr
 
 
 SUBMITS = """

@@ -56,9 +56,9 @@ def test_a_moved_task_goes_on_where_it_was(
 
 
 def test_a_moved_computation_has_equal_bits(pool: Pool) -> None:
-    parameters = {"n": 256, "steps": 6000}
-    still = pool.submit("heat", parameters, nodes=["n1"]).result(PATIENCE)
-    task = pool.submit("heat", parameters)
+    parameters = {"n": 512, "steps": 3000}
+    still = pool.submit("heat", parameters, resources=["cpu"]).result(PATIENCE)
+    task = pool.submit("heat", parameters, resources=["cpu"])
     source = progressed(task, 0.05)
 
     task.move(other(source))

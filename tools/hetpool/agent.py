@@ -11,11 +11,13 @@ import logging
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hetpool import messages as m
 from hetpool.engine.worker import agent_here
+from hetpool.errors import InputLostError
 from hetpool.files import by_engine
 from hetpool.jobs import PoolJob, PoolNode
 from hetpool.messages import decode, encode
@@ -42,6 +44,9 @@ THREADS = 16
 """Requests to hetd at a time."""
 AGAIN_S = 0.5
 """Seconds until a job that is another node's is put back: its place may be changing."""
+SOURCE_S = 600.0
+"""Seconds for the source of an input to come back; `SOURCE_PAUSE_S` between two looks."""
+SOURCE_PAUSE_S = 2.0
 KEEP_ORDER = 1 << 40
 """Copies of snapshots wait for all inputs."""
 
@@ -220,7 +225,7 @@ class Agent:
         if task is not None:
             one.handle = await self._hetd(tasks.find, task)
         else:
-            places = await self._files.place(one.job, one.terms, one.arrays)
+            places = await self._places(one)
             snapshot = await self._snapshot(one.terms)
             one.arrays = {}
             reason = one.cancelled or one.terms.cancelled
@@ -233,6 +238,22 @@ class Agent:
             await self._hetd(tasks.cancel, [one.handle.id], one.cancelled)
         await asyncio.wrap_future(one.handle.ended)
         return await self._hetd(tasks.outcome, self.node.name, one.handle)
+
+    async def _places(self, one: NodeJob) -> dict[str, str]:
+        """Bring the inputs here; wait for a source that was lost and may come back."""
+        deadline = time.monotonic() + SOURCE_S
+        terms = one.terms
+        while True:
+            try:
+                return await self._files.place(one.job, terms, one.arrays)
+            except InputLostError as error:
+                if one.cancelled or time.monotonic() > deadline:
+                    raise
+                log.warning("%s waits: %s", one.job.id[:12], error)
+            await asyncio.sleep(SOURCE_PAUSE_S)
+            claim = m.ClaimJobs(self.node.name, (one.job.id,))
+            with suppress(OSError, HetError):  # the scheduler may be away, too
+                terms = (await self._ask("claim", claim, m.Claimed)).terms[0]
 
     async def _snapshot(self, terms: JobTerms) -> Path | None:
         """Bring the snapshot here from which a job continues; None: it begins."""
@@ -311,12 +332,26 @@ class Agent:
         if one is None:
             return encode(m.ParkedJob(here=False))
         one.parked = True
-        snapshot = None
-        if self._tasks is not None and one.handle is not None:
-            target = self._files.draft(wanted.id)
-            if await self._hetd(self._tasks.park, one.handle.id, target):
-                snapshot = await self._files.added(target, self.node.name)
+        try:
+            snapshot = await self._parked(one)
+        except Exception:
+            await self._unpark(one)
+            raise
         return encode(m.ParkedJob(ended=one.end.done(), snapshot=snapshot))
+
+    async def _parked(self, one: NodeJob) -> m.SnapshotFile | None:
+        """Hold a job; return its snapshot if it has computed anything."""
+        if self._tasks is None or one.handle is None:
+            return None
+        target = self._files.draft(one.job.id)
+        if not await self._hetd(self._tasks.park, one.handle.id, target):
+            return None
+        return await self._files.added(target, self.node.name)
+
+    async def _unpark(self, one: NodeJob) -> None:
+        one.parked = False
+        if self._tasks is not None and one.handle is not None:
+            await self._hetd(self._tasks.release, one.handle.id)
 
     async def _on_save(self, content: bytes) -> bytes:
         one = self._jobs.get(decode(m.SaveJob, content).id)
@@ -336,9 +371,8 @@ class Agent:
 
     async def _on_unpark(self, content: bytes) -> bytes:
         one = self._jobs.get(decode(m.UnparkJob, content).id)
-        if one is not None and self._tasks is not None and one.handle is not None:
-            one.parked = False
-            await self._hetd(self._tasks.release, one.handle.id)
+        if one is not None:
+            await self._unpark(one)
         return encode(m.NameList())
 
     async def _on_leave(self, content: bytes) -> bytes:

@@ -38,6 +38,8 @@ Kind = TypeVar("Kind")
 
 UNSTARTED_S = 60.0
 """A placed job that its client has not started after this time is forgotten."""
+PARK_S = 600.0
+"""Seconds for a node to save a job: a strip may take a minute, and states are large."""
 LOOK_S = 1.0
 """Seconds between two looks at what is due."""
 
@@ -431,7 +433,8 @@ class Broker:
         address = self.ledger.addresses([node]).get(node)
         if address is None:
             raise NotFoundError(f"node {node} is not connected")
-        async with asyncio.timeout(self.settings.replace_s):
+        patience = PARK_S if name in ("park", "save") else self.settings.replace_s
+        async with asyncio.timeout(patience):
             answer = await self._engine.ask(address, name, encode(message))
         return decode(kind, answer)
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from hetpool.jobs import InputFile, PoolJob, new_id
+from hetpool.jobs import OPTIONS, InputFile, PoolJob, new_id
 from hetpool.messages import encode
 from libtask.apps import resolve
 from libtask.errors import InputError
 from libtask.parameters import parameters
 from libtask.task import Task
+from libtask.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -66,6 +67,7 @@ def described(
     marked = [_marked(each, files, bring) for each in arguments]
     own = {name: options[name] for name in OWN if name in options}
     rest = {name: value for name, value in options.items() if name not in OWN}
+    _check_options(rest)
     by_name = isinstance(app, str)
     if by_name and (len(marked) > 1 or not all(isinstance(x, Mapping) for x in marked)):
         raise InputError("submit: give the parameters of an application as one map")
@@ -81,6 +83,16 @@ def described(
     )
     encode(job)  # parameters and options have a plain form, or this raises
     return job
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in OPTIONS:
+            known = sorted([*OPTIONS, *OWN])
+            hint = suggestion(name, known)
+            raise InputError(
+                f"no option {name!r}{hint}; a pool knows {', '.join(known)}"
+            )
 
 
 def zipped(app: Any, iterables: Sequence[Iterable[Any]]) -> list[tuple[Any, ...]]:

@@ -47,6 +47,24 @@ Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Rate: TypeAlias = Annotated[float, Meta(gt=0, le=1e15)]
 """Bytes a second."""
 
+OPTIONS = frozenset(
+    [
+        "priority",
+        "resources",
+        "strip",
+        "deadline_s",
+        "overrun",
+        "cores",
+        "memory_bytes",
+        "device_bytes",
+        "time_limit_s",
+        "job",
+        "retries",
+        "env",
+        "export",
+    ]
+)
+"""Options of `Client.submit` that a job may have; the rest are the pool's own."""
 MARK = "hetpool-input:"
 """Start of the text that stands for an input file in a job's parameters."""
 

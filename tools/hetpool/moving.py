@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,11 @@ class Mover:
     async def _moved(self, job: str, entry: PlanEntry) -> bool:
         placed = self._ledger.placed[job]
         source = placed.node
-        parked = await self._ask(source, "park", m.ParkJob(job), m.ParkedJob)
+        try:
+            parked = await self._ask(source, "park", m.ParkJob(job), m.ParkedJob)
+        except BaseException:
+            await self._stay(source, job)
+            raise
         if parked.ended or placed.ended:
             return False
         if parked.snapshot is not None:
@@ -76,6 +81,11 @@ class Mover:
             self.settle(entry, time.monotonic())
             self._engine.take_back(placed.entry.errand)
         return True
+
+    async def _stay(self, source: str, job: str) -> None:
+        """Let a job go on where it is: its node may have parked it although it did not answer."""
+        with suppress(HetError, OSError):
+            await self._ask(source, "unpark", m.UnparkJob(job), m.NameList)
 
     async def _leave(self, source: str, job: str) -> None:
         try:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hetpool.jobs import MARK, JobId, JobStatus, NodeSlot
+from hetpool.jobs import MARK, OPTIONS, JobId, JobStatus, NodeSlot
 from hetpool.messages import NodeEstimate, OpenJob
 from hetpool.outcomes import completed, ended
 from libtask.client.client import Client, Selection
@@ -37,24 +37,6 @@ SAVE_S = 60.0
 SAVE_PAUSE_S = 0.1
 NAME = re.compile(r"pool/([0-9a-f]{32})\.(\d{1,15})")
 """Name of a job's task in hetd: with it an agent finds the pool's tasks after a restart."""
-OPTIONS = frozenset(
-    [
-        "priority",
-        "resources",
-        "strip",
-        "deadline_s",
-        "overrun",
-        "cores",
-        "memory_bytes",
-        "device_bytes",
-        "time_limit_s",
-        "job",
-        "retries",
-        "env",
-        "export",
-    ]
-)
-"""Options of `Client.submit` that a job may have; the rest are the pool's own."""
 MOVED = "moved to another node"
 """Reason of the cancellation of a task whose job goes on elsewhere."""
 MOST_RECENT = 10_000

@@ -341,6 +341,7 @@ def test_a_job_of_a_silent_node_stays_and_can_be_moved_later() -> None:
         with pytest.raises(Exception, match="does not answer"):
             await pool.ask("move", m.MoveJob(JOB.id, other(source)))
         pool.node(source).silent = False
+        assert (await pool.claim(source, JOB)).owned
 
         moved = await pool.ask("move", m.MoveJob(JOB.id, other(source)))
 

@@ -99,6 +99,11 @@ def test_a_value_without_plain_form_is_named() -> None:
         a_description("heat", {"n": object()})
 
 
+def test_an_unknown_option_is_named_with_the_one_that_may_be_meant() -> None:
+    with pytest.raises(InputError, match=r"priorty.*priority"):
+        a_description("heat", {"n": 64}, priorty=1)
+
+
 def test_a_function_that_cannot_be_sent_is_named() -> None:
     with pytest.raises(InputError, match="cannot be sent"):
         a_description(max, threading.Lock())
