@@ -88,7 +88,7 @@ class Loop:
         began = self._now()
         self._receive(began)
         self._tick(began)
-        pending = len(self.requests)
+        pending = bool(self.requests.queues)
         if pending:
             self.requests.carry_on()
         if self._runtime.pool.assigned:
@@ -124,12 +124,12 @@ class Loop:
     @property
     def busy(self) -> bool:
         """Whether requests are under way or answers wait to be sent."""
-        return bool(self.requests or self.publication.outbox.count)
+        return bool(self.requests.queues or self.publication.outbox.count)
 
     def timeout_ms(self) -> int:
         """Return the longest wait for the next turn, milliseconds."""
         longest = self.publication.timeout_ms()
-        if longest and self.requests:
+        if longest and self.requests.queues:
             longest = min(longest, self.requests.timeout_ms())
         deadline = self._runtime.next_deadline()
         if deadline is None or not longest:

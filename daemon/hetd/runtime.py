@@ -106,6 +106,8 @@ class Runtime:
         self.leases = SubmitterLeases(journal, timers)
         self._config = config
         self._timers = timers
+        self.next_deadline = timers.next
+        """Returns when `tick` has something to do."""
         self._devices = devices.infos
         self._metering = devices.metering
         self._circuits = devices.circuits
@@ -340,10 +342,6 @@ class Runtime:
         self.dispatch(e.StripsGiven(record.id, given.epoch, part))
 
     # ------------------------------------------------------------ time
-
-    def next_deadline(self) -> Nanoseconds | None:
-        """When `tick` has something to do."""
-        return self._timers.next()
 
     def tick(self) -> None:
         """Do what is due."""

@@ -73,10 +73,8 @@ class RequestTurns:
         self._service = service
         self._publication = publication
         self.budget = budget
-        self._queues: OrderedDict[int, UserQueue] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._queues)
+        self.queues: OrderedDict[int, UserQueue] = OrderedDict()
+        """Users with a request in progress or waiting."""
 
     def take(self, envelope: Envelope) -> None:
         """Handle a request that has arrived, or queue it behind another one of its user.
@@ -85,7 +83,7 @@ class RequestTurns:
         """
         peer, request = envelope.peer, envelope.message
         read = type(request) is not m.Request
-        if peer.uid in self._queues:
+        if peer.uid in self.queues:
             if read and self._queue(envelope):
                 return
         elif read and not self.budget.is_exhausted(peer.uid, self._now()):
@@ -99,10 +97,10 @@ class RequestTurns:
         for _ in range(STEPS):
             if self._publication.outbox.full:
                 return
-            uid = next((uid for uid in self._queues if self._may_go_on(uid)), None)
+            uid = next((uid for uid in self.queues if self._may_go_on(uid)), None)
             if uid is None:
                 return
-            self._queues.move_to_end(uid)
+            self.queues.move_to_end(uid)
             self._step(uid)
             now = self._now()
             self.budget.charge(uid, now - then, now)
@@ -112,11 +110,11 @@ class RequestTurns:
 
     def is_put_off(self, uid: int) -> bool:
         """Whether a large request of a user is to be refused unread."""
-        return uid in self._queues or not self._may_go_on(uid)
+        return uid in self.queues or not self._may_go_on(uid)
 
     def timeout_ms(self) -> int:
         """Return the longest wait until a request in progress may go on, milliseconds."""
-        if any(self._may_go_on(uid) for uid in self._queues):
+        if any(self._may_go_on(uid) for uid in self.queues):
             return 0
         return self.budget.remaining_ms(self._now())
 
@@ -126,7 +124,7 @@ class RequestTurns:
 
     def _queue(self, envelope: Envelope) -> bool:
         """Queue a request behind the others of its user; return False if the queue is full."""
-        waiting = self._queues[envelope.peer.uid].waiting
+        waiting = self.queues[envelope.peer.uid].waiting
         if envelope.size > SMALL or len(waiting) >= MOST_WAITING:
             return False
         waiting.append(envelope)
@@ -156,7 +154,7 @@ class RequestTurns:
             except StopIteration as end:
                 made = end.value
             else:
-                queue = self._queues.setdefault(peer.uid, UserQueue())
+                queue = self.queues.setdefault(peer.uid, UserQueue())
                 queue.first = PendingRequest(peer, request, made)
                 return
         if made is not None:
@@ -164,14 +162,14 @@ class RequestTurns:
 
     def _step(self, uid: int) -> None:
         """Do one step of a user's request, or the first of one that waited behind it."""
-        queue = self._queues[uid]
+        queue = self.queues[uid]
         if queue.first is not None:
             self._go_on(queue, queue.first)
         else:
             envelope = queue.waiting.popleft()
             self._begin(envelope.peer, envelope.message)
         if queue.first is None and not queue.waiting:
-            del self._queues[uid]
+            del self.queues[uid]
 
     def _go_on(self, queue: UserQueue, found: PendingRequest) -> None:
         """Do one step of a request; answer at its end."""
