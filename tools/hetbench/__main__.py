@@ -41,6 +41,7 @@ BENCHES = {
     "kernels_markov": "steady states against BLAS and SciPy",
     "kernels_correlation": "correlation against NumPy and pandas",
     "planners": "batch planning against bisection with HiGHS",
+    "pool": "a pool beside Dask alone, on links of network namespaces; kills; costs",
     "pool_planning": "placing in large pools: processor time, memory; whole and by racks",
 }
 
