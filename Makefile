@@ -76,7 +76,7 @@ bench: .venv/installed-dev $(if $(PEERS),.venv-peers/installed)
 	$(BIN)/python -m hetbench $(BENCH)
 
 # some three hours on 2 cores, two of them `simulate`; a run that is done is not done again
-TORTURE := points kills workers moves calls soak simulate builds $(if $(filter 0,$(shell id -u)),powercuts)
+TORTURE := points kills workers moves pool calls soak simulate builds $(if $(filter 0,$(shell id -u)),powercuts)
 SOAK_MINUTES ?= 10
 
 # changes the code in small ways: which does no unit test notice?
@@ -120,6 +120,7 @@ OPTIONS_points := --json
 OPTIONS_kills := --seeds 20 --count 500 --json
 OPTIONS_workers := --seeds 20 --count 100 --json
 OPTIONS_moves := --seeds 4 --count 1000 --json
+OPTIONS_pool := --seeds 15 --count 20 --json
 OPTIONS_builds := --seeds 1000 --json
 OPTIONS_calls := --seeds 10 --count 50 --json
 OPTIONS_soak := --minutes $(SOAK_MINUTES) --json

@@ -3,6 +3,7 @@
     kills      the daemon, at random moments, under load and while it recovers
     workers    workers and launchers, at random moments
     moves      running tasks, from resource to resource, without harm
+    pool       agents, daemons and scheduler of a pool, at random moments
     points     every named step of the protocol, the first time and a later time
     calls      the N-th system call of a kind (needs strace)
     soak       mixed load and faults for a long time: memory, descriptors, files
@@ -32,6 +33,7 @@ from torture import (
     kills,
     moves,
     points,
+    pool_kills,
     powercuts,
     simulate,
     soak,
@@ -46,6 +48,7 @@ RUNS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {
     "kills": kills.run_daemons,
     "workers": kills.run_workers,
     "moves": moves.run,
+    "pool": pool_kills.run,
     "points": points.run_all,
     "calls": calls.run,
     "soak": soak.run,
