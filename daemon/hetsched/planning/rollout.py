@@ -151,6 +151,10 @@ class RolloutRun:
         self.makes_way = False
 
 
+def _resource_of(run: RolloutRun) -> int:
+    return run.resource
+
+
 class Rollout:
     """A simulation of a node; without a subclass it follows the rule of `affinity`.
 
@@ -170,8 +174,7 @@ class Rollout:
         self.end = 0.0
         self.total = 0.0
         self.steps: list[Step] = []
-        self.plain = True
-        self.preempted = False
+        self.plain, self.preempted = True, False
         self.unfinished = len(items)
         self.waiting_items = len(items) - len(node.running)
         self.sharing = any(node.shared)
@@ -180,15 +183,16 @@ class Rollout:
         self.came_from = node.came_from.copy()
         self.settled = node.settled.copy()
         self.moves = node.moves.copy()
-        count = len(node.slots)
-        self.range = range(count)
+        self.range = range(len(node.slots))
         self.queues = list(map(list, node.queues))
         self.fronts = list(map(list, node.fronts))
+        self.runs: list[RolloutRun] = []
+        """All runs, in the order in which they started."""
         self.on: list[list[RolloutRun]] = [[] for _ in self.range]
-        self.computing = [0] * count
-        self.leaving = [0] * count
-        self.inbound = [0] * count
-        self.making_way = [0] * count
+        self.computing = [0 for _ in self.range]
+        self.leaving = self.computing.copy()
+        self.inbound = self.computing.copy()
+        self.making_way = self.computing.copy()
         self.free = node.slots.copy()
         """Slots without an item."""
         self.spare = node.spare.copy()
@@ -198,6 +202,7 @@ class Rollout:
 
     def _set(self, started: Started) -> None:
         run = RolloutRun(started.item, started.resource)
+        self.runs.append(run)
         self.on[run.resource].append(run)
         self.free[run.resource] -= 1
         if started.arriving > 0:
@@ -260,7 +265,7 @@ class Rollout:
         self.steps.append(step)
         if step.preempts:
             self.preempted = True
-            run = next(run for on in self.on for run in on if run.item == step.item)
+            run = next(run for run in self.runs if run.item == step.item)
             self._ask(run, step.resource, makes_way=step.makes_way)
             return
         self._withdraw(step.item)
@@ -283,30 +288,31 @@ class Rollout:
         The policy is called for nothing else: not for the first strip after a move.
         """
         freed = False
-        while self.unfinished and not freed:
-            runs = [run for on in self.on for run in on]
-            if not runs:
-                return False
-            if self.sharing:
-                freed = self._go_on_shared(runs)
-                continue
-            least = min([run.left for run in runs])
-            if least == math.inf:
-                return self._stop()
-            self.now += least
-            for run in runs:
-                run.left -= least
-                if run.left <= TINY and self._turn(run):
+        while self.unfinished and self.runs and not freed:
+            due = self._due_sharing() if self.sharing else self._due()
+            if len(due) > 1:
+                due.sort(key=_resource_of)
+            for run in due:
+                if self._turn(run):
                     freed = True
-        return self.unfinished > 0
+        return freed and self.unfinished > 0
 
-    def _go_on_shared(self, runs: list[RolloutRun]) -> bool:
-        """Advance to the next event where runs share a resource.
+    def _due(self) -> list[RolloutRun]:
+        """Advance to the next event; return the runs whose phases end, none: none ever do."""
+        least = min([run.left for run in self.runs])
+        if least == math.inf:
+            return self._stop()
+        self.now += least
+        due = []
+        for run in self.runs:
+            run.left -= least
+            if run.left <= TINY:
+                due.append(run)
+        return due
 
-        Returns:
-            whether it made a slot free.
-
-        """
+    def _due_sharing(self) -> list[RolloutRun]:
+        """Advance to the next event, as `_due`, where runs may share a resource."""
+        runs = self.runs
         shared, computing = self.node.shared, self.computing
         paces = [
             computing[run.resource]
@@ -318,18 +324,18 @@ class Rollout:
         if least == math.inf:
             return self._stop()
         self.now += least
-        freed = False
+        due = []
         for run, pace in zip(runs, paces, strict=True):
             run.left -= least / pace
-            if run.left <= TINY and self._turn(run):
-                freed = True
-        return freed
+            if run.left <= TINY:
+                due.append(run)
+        return due
 
-    def _stop(self) -> bool:
-        """Stop where nothing that runs comes to an end; return that no slot is free."""
+    def _stop(self) -> list[RolloutRun]:
+        """Stop where nothing that runs comes to an end."""
         self.end = math.inf
-        self.on = [[] for _ in self.range]
-        return False
+        self.runs = []
+        return []
 
     def _turn(self, run: RolloutRun) -> bool:
         """End the phase of a run; return whether it leaves its slot."""
@@ -379,6 +385,7 @@ class Rollout:
 
     def _forget(self, run: RolloutRun) -> None:
         r = run.resource
+        self.runs.remove(run)
         self.on[r].remove(run)
         self.free[r] += 1
         self.spare[r] += 1
@@ -443,6 +450,7 @@ class Rollout:
                 self.moves[i] -= 1
                 self.settled[i] = self.now + SETTLES_S
         self.homes[i] = r
+        self.runs.append(run)
         self.on[r].append(run)
         self.free[r] -= 1
         if arriving > 0:
@@ -457,12 +465,11 @@ class Rollout:
         """
         least, rests = self.node.least, self.rests
         longest, total = 0.0, self.total
-        for on in self.on:
-            for run in on:
-                if run.destination >= 0 or not run.asked:
-                    left = self.rest(run) * least[run.item]
-                    total += self.now + left
-                    longest = max(longest, left)
+        for run in self.runs:
+            if run.destination >= 0 or not run.asked:
+                left = self.rest(run) * least[run.item]
+                total += self.now + left
+                longest = max(longest, left)
         if self.waiting_items:
             lefts = [
                 rests[i] * least[i]

@@ -171,6 +171,8 @@ class ByEnds(WorkConserving):
 
     def _helpers(self) -> list[int]:
         """List the idle resources; one that is shared only if it is empty."""
+        if not self.sharing:
+            return self.idle()
         shared = self.node.shared
         return [
             r
@@ -239,34 +241,28 @@ class ByEnds(WorkConserving):
 
     def _best_running(self, idle: list[int]) -> Step | None:
         """Choose the running item that gains most by going to an idle resource."""
-        offers = [
-            (gain, -run.item, r, run)
-            for donor in self.range
-            for run in self.on[donor]
-            if not run.asked and not self.stays(run.item)
-            for r in self._gainful(run, idle)
-            if self.may_go(run.item, r)
-            for gain in [self._gain_of_moving(run, r)]
-            if gain > 0
-        ]
+        offers = []
+        for run in self.runs:
+            if run.asked:
+                continue
+            donor, times = run.resource, self.items[run.item].times
+            # where it is alone, and no other waits, it gains only where it is faster
+            alone = not (self.node.shared[donor] or self._is_loaded(donor))
+            most = times[donor] if alone else math.inf
+            offers += [
+                (gain, -run.item, r, run)
+                for r in idle
+                if times[r] < most and r != donor
+                if not self.stays(run.item) and self.may_go(run.item, r)
+                for gain in [self._gain_of_moving(run, r)]
+                if gain > 0
+            ]
         if not offers:
             return None
         _, number, r, run = max(offers, key=lambda offer: offer[:3])
         donor = run.resource
         way = self._is_loaded(donor) and not self.making_way[donor]
         return Step(-number, r, preempts=True, makes_way=way, rule="sooner")
-
-    def _gainful(self, run: RolloutRun, idle: list[int]) -> list[int]:
-        """List the idle resources to which a move may gain anything.
-
-        Where an item is alone, and no other waits, it gains only where it is faster.
-        """
-        donor = run.resource
-        times = self.items[run.item].times
-        most = math.inf
-        if not self.node.shared[donor] and not self._is_loaded(donor):
-            most = times[donor]
-        return [r for r in idle if r != donor and times[r] < most]
 
     def _gain_of_moving(self, run: RolloutRun, r: int) -> float:
         """Seconds that a move saves the item, or its donor; 0: too little."""
