@@ -6,6 +6,7 @@ strip that holds one of `gates` waits until the test has made a file.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,19 +32,26 @@ class Gate:
 
     Attributes:
         gate: folder; a file in it named after an iteration of the outer loop, with `.at`,
-            is made by who waits there; one without `.at` lets it pass.
+            gets the process that waits there; one without `.at` lets it pass. `strips`
+            gets a line for each strip that was drawn.
         gates: the iterations.
+        pause_s: seconds that each iteration takes longer, on any device.
 
     """
 
     gate: str = ""
     gates: list[int] = field(default_factory=list)
+    pause_s: float = 0.0
 
     def passed(self, strip: range) -> None:
+        time.sleep(self.pause_s * len(strip))
+        if self.gate:
+            with Path(self.gate, "strips").open("a", encoding="ascii") as file:
+                file.write(f"{strip.start} {strip.stop}\n")
         for iteration in self.gates:
             if iteration in strip:
                 here = Path(self.gate, str(iteration))
-                here.with_suffix(".at").touch()
+                here.with_suffix(".at").write_text(str(os.getpid()))
                 while not here.exists():
                     time.sleep(0.001)
 

@@ -344,7 +344,9 @@ class Worker:
             self._runs_on = ""
             hook.leave()
         if isinstance(outcome, Completed) and _is_shared(loaded, checkpoint):
-            self._end_share(loaded, execution, order.pieces)
+            # strips given up in this segment are in no piece
+            is_whole = checkpoint.limit == order.limit
+            self._end_share(loaded, execution, order.pieces if is_whole else [])
         else:
             self._report(loaded, execution, outcome, hook)
 
@@ -390,7 +392,7 @@ class Worker:
         """End a part, or a task whose last strips its parts do.
 
         A part leaves its result in its snapshots. The task merges the pieces if all are
-        there, and otherwise yields until they are.
+        there, and otherwise yields until they are: `pieces` is empty then.
         """
         checkpoint, snapshots = execution.checkpoint, self._snapshot_writer.current
         loaded.record = checkpoint.record()
