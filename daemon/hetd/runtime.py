@@ -339,7 +339,8 @@ class Runtime:
         if _is_possible(record, page, given):
             opened = open_part(self.journal, page, given, self.clock.wall())
             part = self.submission(opened)
-        self.dispatch(e.StripsGiven(record.id, given.epoch, part))
+        granule = min(given.granule / max(given.total, 1), 1.0)
+        self.dispatch(e.StripsGiven(record.id, given.epoch, part, granule))
 
     # ------------------------------------------------------------ time
 

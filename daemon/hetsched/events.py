@@ -158,12 +158,14 @@ class StripsGiven(msgspec.Struct, frozen=True):
     Attributes:
         part: the part that does them, from `part.start` to where the task would have
             stopped; None: too few were left, and the worker goes on.
+        granule: share of the whole work at whose multiples parts begin; 0: anywhere.
 
     """
 
     task: TaskId
     epoch: int
     part: TaskSubmitted | None = None
+    granule: float = 0.0
 
 
 class TaskYielded(msgspec.Struct, frozen=True):

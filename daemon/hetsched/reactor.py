@@ -286,6 +286,7 @@ class Reactor:
         if task is None or not task.gives_strips:
             return  # it will do these strips itself, when it runs next
         where, task.splits_for = task.splits_for, None
+        task.granule = event.granule
         if event.part is not None:
             part = self.state.give(task, event.part)
             self.state.enqueue(part, where)

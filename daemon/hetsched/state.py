@@ -605,6 +605,7 @@ class SchedulerState:
             excluded=task.excluded,
         )
         part = self.add(event, durable_values(runtime))
+        part.granule = task.granule
         if task.pinned is not None or task.excluded:
             self.update_row(part)
         task.limit = event.start

@@ -352,6 +352,8 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
         needs: its needs while it runs, at most what the node has.
         gated: number of releases of needs when it was refused a free slot; -1: it was not.
         splits_for: the resource for which its worker was asked to give up strips.
+        granule: share of its work at whose multiples parts begin, as its worker said; 0:
+            it was not asked.
         parts_left: those of its parts that have not ended.
 
     """
@@ -380,6 +382,7 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
     needs: Needs | None = None
     gated: int = -1
     splits_for: str | None = None
+    granule: float = 0.0
     parts_left: frozenset[TaskId] = frozenset()
     story: list[tuple[Nanoseconds, State, Step, State]] = []
 

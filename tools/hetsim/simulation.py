@@ -273,11 +273,12 @@ class Simulation:
             return None
         first = max(run.first_to_give(now), round(limit * job.strips))
         if first >= job.limit:
-            return e.StripsGiven(job.id, run.epoch)
+            return e.StripsGiven(job.id, run.epoch, granule=1.0 / job.strips)
         part = job.split(max(self._by_id) + 1, first)
         run.shorten(now)
         self._by_id[part.id] = part
-        return e.StripsGiven(job.id, run.epoch, part.submission(self.kinds))
+        submission = part.submission(self.kinds)
+        return e.StripsGiven(job.id, run.epoch, submission, 1.0 / job.strips)
 
     def _abort(self, action: a.Abort, now: Nanoseconds) -> None:
         run = self._by_id[action.task].run

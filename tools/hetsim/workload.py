@@ -127,8 +127,10 @@ class Job:
             run=None,
             part_of=whole,
             segments=whole.segments,
+            merges=False,
         )
         self.limit = limit
+        self.merges = False  # not in this segment, even if earlier parts are done
         return part
 
     def lose(self) -> None:

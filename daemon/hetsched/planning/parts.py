@@ -55,7 +55,7 @@ def division(
 ) -> tuple[float, float]:
     """Return the seconds saved by the best part for `helper`, and the limit of the task.
 
-    Both sides then end at the same time: the part begins one strip later, when the
+    Both sides then end at about the same time: the part begins one strip later, when the
     task has confirmed its limit, and after its data were copied. 0 seconds: the end comes
     no sooner by more than is uncertain about it.
     """
@@ -67,20 +67,34 @@ def division(
     setting_up = strip + outlook.transfer(task, here, helper)
     setting_up += system.resources[helper].reconfigure_s
     merging = task.submitted.merge_s + outlook.transfer(task, helper, here)
-    share = (left * pace - setting_up) / max(pace + paced, 1e-9)
-    if task.submitted.strips is not None:
-        share = math.floor(share * task.submitted.strips) / task.submitted.strips
-    saved = share * pace - merging
+    balanced = (left * pace - setting_up) / max(pace + paced, 1e-9)
+    end, share = min(
+        (
+            (max((left - share) * pace, setting_up + share * paced), share)
+            for share in _shares(task, balanced)
+            if 0.0 < share < left
+        ),
+        default=(math.inf, 0.0),
+    )
+    saved = left * pace - end - merging
     deviation = math.hypot(
         (left - share) * pace * _spread(system, task, here),
         share * paced * _spread(system, task, helper),
     )
-    if (
-        share <= 0.0
-        or saved <= outlook.caution / 2 * deviation + least_gain * left * pace
-    ):
+    if saved <= outlook.caution / 2 * deviation + least_gain * left * pace:
         return 0.0, task.limit
     return saved, task.limit - share
+
+
+def _shares(task: TaskRecord, balanced: float) -> list[float]:
+    """List the shares of the work around `balanced` that a part of a task can have."""
+    granule = task.granule
+    if task.submitted.strips is not None:
+        granule = 1.0 / task.submitted.strips
+    if not granule:
+        return [balanced]
+    cut = (task.limit - balanced) / granule
+    return [task.limit - at * granule for at in (math.ceil(cut), math.floor(cut))]
 
 
 def _spread(system: System, task: TaskRecord, resource: str) -> float:

@@ -256,6 +256,8 @@ class StripsGiven(Message, frozen=True):
     stop: Whole
     """Equal to `start`: no strips were left to give."""
     total: Whole
+    granule: Whole = 1
+    """Iterations that belong together: parts begin at multiples of it."""
 
 
 class Yielded(SegmentTotals, frozen=True):

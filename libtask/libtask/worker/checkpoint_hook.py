@@ -160,7 +160,14 @@ class CheckpointHook:
         if self._snapshots is not None:
             first = math.ceil(message.limit * total)
             given = self._checkpoint.give_up(first, self._part_granule)
-        answer = StripsGiven(self._task, self._epoch, given.start, given.stop, total)
+        answer = StripsGiven(
+            self._task,
+            self._epoch,
+            given.start,
+            given.stop,
+            total,
+            self._part_granule,
+        )
         self._link.send(answer)
 
     def _note_requeue(self, message: Preempt) -> None:

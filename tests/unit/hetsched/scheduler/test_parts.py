@@ -191,3 +191,27 @@ def test_a_part_without_its_task_is_cancelled_after_a_restart() -> None:
     harness.restart((a_part(), TaskRuntime(progress=0.75, kept=0.75)))
 
     assert not harness.scheduler.system.tasks
+
+
+@pytest.mark.parametrize(
+    ("granule", "asked"), [(0.25, [a.Split(WHOLE, 1, 0.75)]), (1 / 3, []), (1.0, [])]
+)
+def test_parts_begin_where_the_worker_said_that_they_can(
+    granule: float, asked: list[a.Action]
+) -> None:
+    # at 1 s, 22 % of the work would keep the CPU busy for as long as the rest the GPU
+    harness = Harness(
+        [a_resource("cpu"), a_resource("gpu")], SECONDS, "finish-time", caution=0
+    )
+    harness.handle(a_task(WHOLE, kinds={"cpu", "gpu"}, parallel=True))
+    harness.handle(e.TimerFired(), 0.1)
+    assert record(harness, WHOLE).splits_for == "cpu"
+
+    assert harness.handle(e.StripsGiven(WHOLE, 1, granule=granule), 1) == asked
+    assert record(harness, WHOLE).granule == granule
+
+
+def test_a_part_is_split_where_its_task_can_be(harness: Harness) -> None:
+    harness.handle(e.StripsGiven(WHOLE, 1, a_part(), granule=0.25), 1)
+
+    assert record(harness, PART).granule == 0.25
