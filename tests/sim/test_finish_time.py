@@ -294,3 +294,24 @@ def test_the_task_that_gains_most_is_moved() -> None:
         "d": "cpu 0.5-8, gpu0 11-17.25",
         "c": "cpu1 0.5-17.3, gpu0 17.8-19.4",
     }
+
+
+def test_each_further_move_of_a_task_must_be_more_certain() -> None:
+    # the FPGA would end it 7 s sooner, at 20 s, after its move from the CPU
+    def trace(spread: float) -> dict[str | int, str]:
+        everywhere = dict.fromkeys(("cpu", "gpu0", "fpga0"), spread)
+        seconds = {"cpu": 100, "gpu0": 50, "fpga0": 40}
+        scenario = a_scenario(
+            a_node("cpu", "gpu0", "fpga0"),
+            [
+                a_type("m", strips=100, spread=everywhere, **seconds),
+                a_type("short", strips=1, gpu0=10),
+                a_type("long", strips=1, fpga0=20),
+            ],
+            [("s", "short", 0), ("l", "long", 0), ("m", "m", 0.5)],
+        )
+        return run_trace(scenario, "finish-time")
+
+    others: dict[str | int, str] = {"s": "gpu0 0-10", "l": "fpga0 0-20"}
+    assert trace(0.0) == {**others, "m": "cpu 0.5-10.5, gpu0 10.5-20, fpga0 20-48.4"}
+    assert trace(0.2) == {**others, "m": "cpu 0.5-10.5, gpu0 10.5-55.5"}

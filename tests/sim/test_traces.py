@@ -73,6 +73,25 @@ def test_d_a_task_moves_to_a_better_resource_that_has_nothing_left() -> None:
     }
 
 
+def test_b_takes_what_waits_behind_a_task_that_leaves_by_d() -> None:
+    # m was asked at 2 s to go to the FPGA, at its checkpoint: no slot was made for w
+    scenario = a_scenario(
+        a_node("cpu", "gpu0", "fpga0"),
+        [
+            a_type("blocks", strips=1, fpga0=2),
+            a_type("m", strips=2, gpu0=20, fpga0=10),
+            a_type("w", strips=1, cpu=12, gpu0=10),
+        ],
+        [("b", "blocks", 0), ("m", "m", 0), ("w", "w", 3)],
+    )
+
+    assert run_trace(scenario, "migration") == {
+        "b": "fpga0 0-2",
+        "m": "gpu0 0-10, fpga0 10-15",
+        "w": "cpu 3-15",
+    }
+
+
 @pytest.mark.parametrize("sharing", [None, "processor"])
 def test_copying_out_holds_the_source(sharing: str | None) -> None:
     # g2 makes way for c1 at 4 s; its slot is free when a GB is copied out, at 5 s
