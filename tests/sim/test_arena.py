@@ -12,10 +12,13 @@ from click.testing import CliRunner
 
 from hetsim.arena.contest import Contest, Score
 from hetsim.arena.generator import draw, read_generator
+from hetsim.arena.losses import draw_again, first_difference
 from hetsim.arena.standing import Loss, Standing, standings_of
 from hetsim.commands.arena import command
 from hetsim.scenario import decode_scenario
+from hetsim.simulate import simulate
 from libtask.errors import InputError
+from scenario_builders import a_node, a_scenario, a_type, run_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,3 +166,69 @@ def test_the_worst_are_saved_and_a_picture_is_drawn(tmp_path: Path) -> None:
         text = (folder / f"arena-{seed}.json").read_bytes()
         assert decode_scenario(text) == draw(seed, GENERATOR).scenario
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_arrives_after_an_instant_is_drawn_again(seed: int) -> None:
+    drawn = draw(seed, GENERATOR)
+    tasks = drawn.scenario.tasks
+    after = tasks[len(tasks) // 2].arrival or 0.0
+
+    again = draw_again(drawn, after, 1)
+
+    assert again == draw_again(drawn, after, 1)
+    assert decode_scenario(msgspec.json.encode(again)) == again
+    known = [task for task in tasks if (task.arrival or 0.0) <= after]
+    assert again.tasks[: len(known)] == known
+    assert len(again.tasks) == len(tasks)
+    arrivals = [task.arrival or 0.0 for task in again.tasks]
+    assert arrivals == sorted(arrivals)
+    if drawn.arrivals in ("even", "static"):
+        assert arrivals == [task.arrival or 0.0 for task in tasks]
+
+
+def test_schedules_differ_from_the_first_start_or_stop_on() -> None:
+    types = [a_type("g", cpu=15, gpu0=10), a_type("c", cpu=20)]
+    tasks = [("c1", "c", 0), ("g1", "g", 0), ("g2", "g", 0)]
+    scenario = a_scenario(a_node("cpu", "gpu0"), types, tasks)
+    waits, moves = (simulate(scenario, name) for name in ("affinity", "migration"))
+
+    # g2 waits for the GPU until 10 s under both
+    assert first_difference(waits, waits) == waits.makespan
+    assert run_trace(scenario, "affinity") == run_trace(scenario, "migration")
+    assert first_difference(waits, moves) == waits.makespan
+
+    alone = a_scenario(a_node("cpu", "gpu0"), types, tasks[1:])
+    waits, moves = (simulate(alone, name) for name in ("affinity", "migration"))
+    assert first_difference(waits, moves) == 0.0
+
+
+def test_losses_are_explained_by_what_could_have_arrived() -> None:
+    options = ("--policies", "migration", "--scenarios", "8", "--seed", "20")
+
+    result = arena(*options, "--explain", "affinity", "--continuations", "3")
+
+    losses = {
+        contest["seed"]: contest["scores"]["migration"]["makespan"]
+        / contest["scores"]["affinity"]["makespan"]
+        for contest in result["contests"]
+    }
+    explained = result["explanations"]
+    assert {one["loss"]["seed"]: one["loss"]["ratio"] for one in explained} == {
+        seed: ratio for seed, ratio in losses.items() if ratio < 0.99
+    }
+    assert any(one["to_come"] for one in explained)
+    for one in explained:
+        assert one["loss"]["best"] == "migration"
+        assert 0 <= one["least_lost"] <= one["lost"] <= 1
+        if not one["to_come"]:
+            assert (one["mean_ratio"], one["lost"]) == (one["loss"]["ratio"], 1.0)
+
+
+def test_only_losses_of_those_who_take_part_are_explained() -> None:
+    for options, complaint in (
+        (("--explain", "sjf"), "takes no part"),
+        (("--explain", "affinity", "--noise", "0.3"), "times must be right"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            arena("--scenarios", "1", "--policies", "migration", *options)

@@ -6,7 +6,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,10 +17,13 @@ from hetsim.bound import lower_bound_of
 from hetsim.simulate import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hetsim.arena.generator import Arrivals, Generator, Matrix
     from hetsim.scenario import Scenario
+
+Case = TypeVar("Case")
+Done = TypeVar("Done")
 
 FEW = 4
 """Number of scenarios up to which one process suffices."""
@@ -97,12 +100,17 @@ def hold_all(
     for entrant in entrants:
         make_policy(entrant.policy, dict(entrant.parameters))
     one = partial(hold, generator=generator, entrants=entrants, errors=errors)
-    workers = min(len(os.sched_getaffinity(0)), len(seeds))
-    if len(seeds) <= FEW or workers == 1:
-        return [one(seed) for seed in seeds]
+    return on_all_cores(one, seeds)
+
+
+def on_all_cores(one: Callable[[Case], Done], cases: Sequence[Case]) -> list[Done]:
+    """Apply a function to each case, in order, on all cores that this process may use."""
+    workers = min(len(os.sched_getaffinity(0)), len(cases))
+    if len(cases) <= FEW or workers == 1:
+        return [one(case) for case in cases]
     # Not forked: the numeric libraries of this process may have threads.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(one, seeds, chunksize=4))
+        return list(pool.map(one, cases, chunksize=4))
 
 
 def hold(

@@ -11,13 +11,14 @@ import msgspec
 
 from hetsim.arena.contest import Entrant, Errors, hold_all
 from hetsim.arena.generator import draw, read_generator
+from hetsim.arena.losses import explain_losses
 from hetsim.arena.standing import BASELINE, ArenaResult, standings_of
 from hetsim.settings import parse_settings
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
     from hetsim.arena.generator import Generator
-    from hetsim.arena.standing import Standing
+    from hetsim.arena.standing import Explanation, Standing
 
 POLICIES = "affinity,work-conserving,migration,finish-time"
 
@@ -71,6 +72,19 @@ POLICIES = "affinity,work-conserving,migration,finish-time"
     help="List the N scenarios where a policy loses most.",
 )
 @click.option(
+    "--explain",
+    metavar="POLICY",
+    default="",
+    help="Draw what arrives after each of its clear losses began again: was it luck?",
+)
+@click.option(
+    "--continuations",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="How often, with --explain.",
+)
+@click.option(
     "--save",
     type=click.Path(path_type=Path, file_okay=False),
     help="Write these scenarios into this folder, for `hetsim run`.",
@@ -90,6 +104,8 @@ def command(  # noqa: PLR0913  one argument an option
     correct: bool,
     strip_variation: float,
     worst: int,
+    explain: str,
+    continuations: int,
     save: Path | None,
     plot: Path | None,
     as_json: bool,
@@ -97,12 +113,21 @@ def command(  # noqa: PLR0913  one argument an option
     """Run policies side by side on scenarios drawn at random."""
     parameters = read_generator(generator)
     entrants = _entrants(policies, settings)
+    if explain and explain not in [each.policy for each in entrants]:
+        raise InputError(f'--explain: "{explain}" takes no part; see --policies')
+    errors = Errors(noise, correct, strip_variation)
+    if explain and errors != Errors():
+        raise InputError("--explain: expected times must be right")
     began = time.perf_counter()
     seeds = range(seed, seed + scenarios)
-    errors = Errors(noise, correct, strip_variation)
     contests = hold_all(seeds, parameters, entrants, errors)
+    explained = []
+    if explain:
+        explained = explain_losses(
+            contests, explain, parameters, entrants, continuations
+        )
     took = time.perf_counter() - began
-    result = ArenaResult(standings_of(contests, worst), contests, took)
+    result = ArenaResult(standings_of(contests, worst), contests, took, explained)
     if save is not None:
         _save(result.standings, parameters, save)
     if plot is not None:
@@ -163,4 +188,32 @@ def _print(result: ArenaResult) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=132)
     console.print(table)
+    for explanation in result.explanations:
+        console.print(_describe(explanation))
+    if result.explanations:
+        console.print(_sum_up(result.explanations))
     console.print(f"{len(result.contests)} scenarios in {result.seconds:.1f} s")
+
+
+def _describe(one: Explanation) -> str:
+    """Describe one loss and its continuations in a line."""
+    loss = f"seed {one.loss.seed}: {one.loss.ratio:.3f} of {one.loss.best}"
+    if not one.to_come:
+        return f"{loss}, which differs when all tasks have arrived"
+    return (
+        f"{loss}, which differs from {one.instant:.4g} s on; {one.to_come} tasks drawn "
+        f"again: {one.mean_ratio:.3f} in the mean, lost in {one.lost:.0%} "
+        f"(the policy that loses least: {one.least_lost:.0%})"
+    )
+
+
+def _sum_up(explained: list[Explanation]) -> str:
+    """Sum up how many of the losses were right decisions when they were taken."""
+    undecided = [one for one in explained if one.to_come]
+    right = sum(one.mean_ratio >= 1.0 for one in undecided)
+    least = sum(one.lost <= one.least_lost for one in undecided)
+    return (
+        f"{len(explained)} losses, {len(undecided)} with tasks to come; of these {right} are "
+        f"wins in the mean of what could have come, and {least} are by the policy that "
+        f"then loses least often"
+    )
