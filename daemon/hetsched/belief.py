@@ -30,6 +30,8 @@ LEAST_PROBABILITY = 1e-9
 LEAST_SAMPLES = 2
 LEAST_STALLS, MOST_STALLS = 0.1, 0.7
 """Without a filter: stalls below are taken for noise, and none are believed above."""
+MOST_RAW_STALLS = 0.95
+"""Of counters as they are: a load stays finite."""
 
 
 def bandwidth(load: float) -> float:
@@ -227,6 +229,8 @@ class LastReadings(Belief):
     else the bandwidth; nothing is known of a shared resource before its first reading.
     """
 
+    least_stalls, most_stalls = LEAST_STALLS, MOST_STALLS
+
     def __init__(self, model: ContentionModel) -> None:
         super().__init__(model)
         self._read: dict[tuple[str, str], float] = {}
@@ -241,8 +245,8 @@ class LastReadings(Belief):
         used = self._read.get((reading.shared, "bandwidth"), 0.0)
         stalls = self._read.get((reading.shared, "stall"), 0.0)
         load = max(used, 0.0)
-        if stalls > LEAST_STALLS:
-            load = max(load, 1.0 / (1.0 - min(stalls, MOST_STALLS)))
+        if stalls > self.least_stalls:
+            load = max(load, 1.0 / (1.0 - min(stalls, self.most_stalls)))
         self._others[reading.shared] = max(load - own, 0.0)
 
     def take_in_progress(
@@ -261,6 +265,20 @@ class LastReadings(Belief):
         return self.law(own + self._others.get(shared, 0.0)), 0.0
 
 
+class RawReadings(LastReadings):
+    """The counters as they are, noise and all: no stall is too small or too large."""
+
+    least_stalls, most_stalls = 0.0, MOST_RAW_STALLS
+
+
+BELIEFS: dict[str, type[Belief]] = {
+    "filter": Belief,
+    "last": LastReadings,
+    "raw": RawReadings,
+}
+"""What is made of counters: name in scenarios -> belief."""
+
+
 def belief_of(model: ContentionModel) -> Belief:
     """Return the belief that a model asks for."""
-    return Belief(model) if model.filtered else LastReadings(model)
+    return BELIEFS[model.belief](model)

@@ -108,8 +108,8 @@ class ContentionModel:
         defaults: processor -> loads of task types that have none of their own there.
         application: returns the application of a task type; its loads are those of all
             its types. None: types stand for themselves.
-        filtered: whether counters are filtered; otherwise the last ones count as they are,
-            for comparisons.
+        belief: what is made of counters, by its name in `hetsched.belief.BELIEFS`; all but
+            `filter` serve comparisons.
 
     """
 
@@ -123,9 +123,9 @@ class ContentionModel:
         defaults: Mapping[str, Loads] | None = None,
         application: Callable[[str], str] | None = None,
         *,
-        filtered: bool = True,
+        belief: str = "filter",
     ) -> None:
-        self.filtered = filtered
+        self.belief = belief
         self.shared = {each.name: each for each in shared}
         self.uses = uses
         self.loads = dict(loads)

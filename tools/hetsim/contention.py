@@ -61,8 +61,8 @@ def model_of(scenario: Scenario) -> ContentionModel | None:
         for name in {**kind.load, **kind.bound}
     }
     counters = scenario.counters
-    filtered = counters is None or counters.belief == "filter"
-    return ContentionModel(shared, uses, loads, tenants, filtered=filtered)
+    belief = "filter" if counters is None else counters.belief
+    return ContentionModel(shared, uses, loads, tenants, belief=belief)
 
 
 def _loads_on(kind: TypeModel, name: str) -> Loads:

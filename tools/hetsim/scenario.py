@@ -102,7 +102,8 @@ class CounterModel(Struct, frozen=True):
     Attributes:
         noise: counter -> standard deviation of a sample.
         missing: probability that a counter is not there at a reading.
-        belief: `last`: schedulers take the last readings as they are, for comparisons.
+        belief: for comparisons, `last`: schedulers take the last readings without a filter;
+            `raw`: they also take noise for stalls.
 
     """
 
@@ -112,7 +113,7 @@ class CounterModel(Struct, frozen=True):
     )
     missing: Annotated[float, Meta(ge=0, le=1)] = 0.1
     every_s: Annotated[float, Meta(ge=0.001)] = 2.0
-    belief: Literal["filter", "last"] = "filter"
+    belief: Literal["filter", "last", "raw"] = "filter"
 
 
 class LawModel(Struct, frozen=True):

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from hetsched.planning.classification import classification_of
-from hetsched.planning.expected_finish import ExpectedFinish, waiting_without_place
+from hetsched.planning.expected_finish import (
+    ExpectedFinish,
+    ready_since,
+    waiting_without_place,
+)
 from hetsched.planning.troublesome_first import (
     SEARCHED,
     VirtualTask,
@@ -181,7 +185,7 @@ def _order(system: System, job: JobGraph) -> dict[TaskId, float]:
 def paragon(
     system: System, known: float, seed: int
 ) -> Iterator[tuple[TaskRecord, str | None]]:
-    """Yield ready tasks, first come, first served, with the best resource that is free.
+    """Yield tasks, the first that was ready first, with the best resource that is free.
 
     First with the interference that both sides tolerate, then with more, then with any. A
     task rather waits, up to twice its best time, than runs more than three times slower;
@@ -190,7 +194,7 @@ def paragon(
     waiting = waiting_without_place(system)
     if not waiting or not system.idle():
         return
-    waiting.sort(key=lambda task: (-task.priority, task.sequence))
+    waiting.sort(key=lambda task: (-task.priority, ready_since(task), task.sequence))
     classes = classification_of(system, known, seed, waiting)
     for task in waiting:
         free = set(system.idle())
@@ -246,8 +250,3 @@ def _interference(system: System, task: TaskRecord, name: str) -> float:
 
 def _loss(loads: Loads, demand: dict[str, float]) -> float:
     return sum(load.bound * max(demand[load.shared] - 1.0, 0.0) for load in loads)
-
-
-def ready_since(task: TaskRecord) -> int:
-    """Return the instant since which a waiting task waits for a resource only."""
-    return task.story[-1][0] if task.story else task.arrival

@@ -18,6 +18,8 @@ RIDGE = 0.1
 SWEEPS = 40
 FACTORS = 3
 EPOCHS = 400
+MOST_STEPS = 16_000
+"""Values times epochs at most: the time of a completion does not grow with the table."""
 RATE = 0.02
 REGULARISATION = 0.05
 
@@ -79,12 +81,20 @@ def _factors(
     generator = random.Random(1)
     left = [[generator.gauss(0.0, 0.1) for _ in range(FACTORS)] for _ in range(height)]
     right = [[generator.gauss(0.0, 0.1) for _ in range(FACTORS)] for _ in range(width)]
-    for _ in range(EPOCHS):
+    for _ in range(min(EPOCHS, MOST_STEPS // max(len(cells), 1))):
         for i, j, value in cells:
-            p, q = left[i], right[j]
-            error = value - sum(a * b for a, b in zip(p, q, strict=True))
-            for f in range(FACTORS):
-                a, b = p[f], q[f]
-                p[f] += RATE * (error * b - REGULARISATION * a)
-                q[f] += RATE * (error * a - REGULARISATION * b)
+            a, b, c = left[i]
+            x, y, z = right[j]
+            # written out, as most of the time is spent here
+            error = value - (a * x + b * y + c * z)
+            left[i] = [
+                a + RATE * (error * x - REGULARISATION * a),
+                b + RATE * (error * y - REGULARISATION * b),
+                c + RATE * (error * z - REGULARISATION * c),
+            ]
+            right[j] = [
+                x + RATE * (error * a - REGULARISATION * x),
+                y + RATE * (error * b - REGULARISATION * y),
+                z + RATE * (error * c - REGULARISATION * z),
+            ]
     return left, right

@@ -322,3 +322,8 @@ def waiting_without_place(system: System) -> list[TaskRecord]:
         for row in rows
         for task in unplaced.first_of(row, min(each, unplaced.count_of(row)))
     ]
+
+
+def ready_since(task: TaskRecord) -> int:
+    """Return the instant since which a waiting task waits for a resource only."""
+    return task.story[-1][0] if task.story else task.arrival

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from hetsched.planning.expected_finish import waiting_without_place
+from hetsched.planning.expected_finish import ready_since, waiting_without_place
 from hetsched.planning.hashed_random import hashed
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ def _drawn(task: TaskId, places: Places, count: int, seed: int) -> Probes:
 
 
 def launches(system: System, count: int, seed: int) -> Iterator[tuple[TaskRecord, str]]:
-    """Yield tasks and the idle processors that take them, first come, first served.
+    """Yield tasks and the idle processors that take them, the first that was ready first.
 
     A probe belongs to the stage: a free processor takes the first unlaunched task of the
     earliest stage that has probed it (batch sampling with late binding).
     """
     waiting = waiting_without_place(system)
-    waiting.sort(key=lambda task: (-task.priority, task.sequence))
+    waiting.sort(key=lambda task: (-task.priority, ready_since(task), task.sequence))
     places: dict[Row, Places] = {}
     stages: dict[StageKey, list[TaskRecord]] = {}
     probed: dict[StageKey, set[str]] = {}

@@ -56,9 +56,11 @@ class VirtualSchedule:
         """Place a task where it ends first, not before `ready`."""
         best: tuple[float, float, int] | None = None
         for number, (name, busy) in enumerate(self.slots):
-            if name in times:
-                start = _first_gap(busy, times[name], ready)
-                found = (start + times[name], start, number)
+            seconds = times.get(name)
+            # most slots cannot end it sooner, even idle ones
+            if seconds is not None and (best is None or ready + seconds <= best[0]):
+                start = _first_gap(busy, seconds, ready)
+                found = (start + seconds, start, number)
                 best = found if best is None else min(best, found)
         self._enter(task, best)
 
@@ -66,9 +68,10 @@ class VirtualSchedule:
         """Place a task where it starts last, to end by `limit`."""
         best: tuple[float, float, int] | None = None
         for number, (name, busy) in enumerate(self.slots):
-            if name in times:
-                end = _last_gap(busy, times[name], limit)
-                found = (end, end - times[name], number)
+            seconds = times.get(name)
+            if seconds is not None and (best is None or limit - seconds >= best[1]):
+                end = _last_gap(busy, seconds, limit)
+                found = (end, end - seconds, number)
                 if best is None or (found[1], -number) > (best[1], -best[2]):
                     best = found
         self._enter(task, best)

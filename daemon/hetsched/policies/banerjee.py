@@ -148,9 +148,10 @@ class HeterogeneousEarliestFinish:
     def react(
         self, event: Event, system: System, now: Nanoseconds
     ) -> Iterator[Decision]:
-        for task, name in heft(system):
-            # each queue is in the order of binding, not of arrival
-            yield Place(task.id, name, now / SECOND, RULE_HEFT)
+        for number, (task, name) in enumerate(heft(system)):
+            # each queue is in the order of binding, not of arrival; so are those of one
+            # instant, a nanosecond apart
+            yield Place(task.id, name, (now + number) / SECOND, RULE_HEFT)
 
 
 @dataclass(frozen=True, slots=True)

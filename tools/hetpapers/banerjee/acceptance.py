@@ -55,6 +55,7 @@ def _aims() -> list[AcceptedRatio]:
     heft = {where: _case("heft", where) for where in SETTINGS}
     poor = replace(RACK, counters="poor")
     last = replace(RACK, counters="poor, last")
+    raw = replace(RACK, counters="poor, raw")
     rule = "contention-aware"
     return [
         AcceptedRatio("F3", f"{rule} / the true load known, rack", aware["rack"], true["rack"], 1.03, 1.009),
@@ -63,6 +64,7 @@ def _aims() -> list[AcceptedRatio]:
         AcceptedRatio("F5", f"{rule} / heft, rack", aware["rack"], heft["rack"], 0.91, 0.879),
         AcceptedRatio("F5", f"{rule} / heft, node", aware["node"], heft["node"], 0.89, 0.843),
         AcceptedRatio("F6", f"{rule} / the same with unfiltered counters, poor ones, rack", Contender(rule, poor), Contender(rule, last), 0.98, 0.955),
+        AcceptedRatio("F6", f"{rule} / the same with raw counters, poor ones, rack", Contender(rule, poor), Contender(rule, raw), 0.98, 0.955),
         AcceptedRatio("F7", f"learned / {rule}, rack", learned(RACK), aware["rack"], 1.02, 0.993),
         AcceptedRatio("F7", f"learned / {rule}, half the rack", learned(HALF), Contender(rule, HALF), 1.02, 0.989),
         AcceptedRatio("F7", f"learned / {rule}, node", learned(NODE, "node"), aware["node"], 1.02, 1.025),

@@ -49,7 +49,7 @@ class Setting:
         jobs: number of jobs; `every_s`: mean time between arrivals, 0: all at once.
         counters: `usual`, `poor` (three times the noise, half missing), `none`, or `true`:
             the load itself, every quarter of a second; `poor, last`: the last ones count
-            as they are, without a filter.
+            without a filter, small stalls as noise; `poor, raw`: as they are.
         law: that holds; schedulers assume `max`.
         weights: of the levels of other programs' loads.
         mean_s: mean time at a level.
@@ -86,6 +86,13 @@ COUNTERS: dict[str, dict[str, Any] | None] = {
         "missing": 0.5,
         "every_s": 2.0,
         "belief": "last",
+    },
+    "poor, raw": {
+        "samples": 8,
+        "noise": {"bandwidth": 0.45, "stall": 0.3},
+        "missing": 0.5,
+        "every_s": 2.0,
+        "belief": "raw",
     },
     "none": None,
     "true": {"samples": 8, "noise": {"offered": 1e-3}, "missing": 0.0, "every_s": 0.25},
