@@ -65,14 +65,16 @@ MOST_JOBS = 60
     help="Seconds from the loss of a node until its jobs are placed elsewhere.",
 )
 @click.option(
-    "--replan", is_flag=True, help="Place again with each batch what has not begun."
+    "--replan/--no-replan",
+    default=True,
+    help="Move what has not begun where a later plan is better (default: yes).",
 )
 @click.option(
     "--deviation",
     type=float,
     default=0.2,
     show_default=True,
-    help="With --replan: share by which a job may be off before that is done at once.",
+    help="Share by which a job may end early or late before that is looked at.",
 )
 @click.option(
     "--rack", type=int, default=0, help="Nodes that are planned together; 0: all."
@@ -129,5 +131,5 @@ def _print(result: PooledResult) -> None:
     click.echo(
         f"{result.plans} plans in {result.planning_seconds * 1e3:.1f} ms,"
         f" {result.executions} executions, {result.replaced} jobs placed again after a"
-        f" loss, {result.lost_seconds:.6g} s of work lost"
+        f" loss, {result.moved} moved by later plans, {result.lost_seconds:.6g} s of work lost"
     )

@@ -25,7 +25,8 @@ class PooledResult(Struct, frozen=True):
         lower_bound: no plan of all jobs, known at the beginning, is shorter.
         planned_makespan: of the first plan.
         planning_seconds: processor time of all plans; `longest_plan_seconds`: of one.
-        plans: number of plans; `replaced`: jobs placed elsewhere after a loss.
+        plans: number of plans; `replaced`: jobs placed elsewhere after a loss; `moved`:
+            jobs that had not begun and moved because a later plan was better.
         executions: attempts of all jobs; `lost_seconds`: computed and lost with nodes.
         unfinished: jobs without an end: their data or every node is lost.
         transfer_end: when the last data was there.
@@ -42,6 +43,7 @@ class PooledResult(Struct, frozen=True):
     longest_plan_seconds: float
     plans: int
     replaced: int
+    moved: int
     executions: int
     lost_seconds: float
     unfinished: list[str]
@@ -70,6 +72,7 @@ def result_of(batch: Batch, model: PoolModel, run: PoolRun) -> PooledResult:
         longest_plan_seconds=max(run.cost.seconds, default=0.0),
         plans=len(run.cost.seconds),
         replaced=run.replaced,
+        moved=run.moved,
         executions=sum(job.begun for job in run.jobs),
         lost_seconds=run.lost_seconds,
         unfinished=[job.job.app for job in run.jobs if job.finish == math.inf],

@@ -1,8 +1,8 @@
 """A pool in modelled time: jobs arrive, are placed, pull their data, compute; nodes are lost.
 
 New jobs are placed beside what the ledger of the broker holds, and the jobs of a lost node
-elsewhere, as in the live pool. With `replan` all that has not begun is placed again with
-every batch, and when a job deviated too far from its plan.
+elsewhere, as in the live pool. With `replan` what has not begun moves when a later plan ends
+sooner by as much, and as rarely, as the live broker demands (`hetpool.replanning`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from hetpool.ledger import Ledger
 from hetpool.messages import Join
 from hetpool.placing import Commitments
 from hetpool.racks import RackPlanner
+from hetpool.replanning import LEAST_GAIN, LEAST_PAUSE_S, SLACK_S, longest
 from hetsim.pool.network import PoolNetwork
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hetpool.jobs import PlanEntry, PoolJob
+    from hetpool.jobs import PlanEntry, PoolJob, PoolPlan
     from hetsched.planning.batch.planners import Planner
     from hetsim.pool.model import HostLoss, PoolModel
     from hetsim.pool.network import TransferWay
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 Place: TypeAlias = tuple[str, str]
 """Node and slot."""
 
-PAUSE = 0.02
-"""Share of the first plan's makespan between two plans that only deviations cause."""
+LOOK_S = 1.0
+"""Seconds between two looks of the broker at what is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ class PoolRunSettings:
         share: of the links' rates that plans use.
         window: for which jobs are gathered into a batch.
         replace: from the loss of a node until its jobs are placed elsewhere.
-        replan: place again with each batch what has not begun.
-        deviation: share by which a job may deviate before that is done without a batch.
+        replan: move what has not begun, after a batch, a loss, a return, a deviation.
+        deviation: share by which a job may end early or late before that is done.
         rack: nodes that are planned together; 0: all.
         error: share by which times differ from what is expected, uniform.
         seed: of the errors.
@@ -64,7 +65,7 @@ class PoolRunSettings:
     share: float = 1.0
     window: float = 0.0
     replace: float = 5.0
-    replan: bool = False
+    replan: bool = True
     deviation: float = 0.2
     rack: int = 0
     error: float = 0.0
@@ -125,8 +126,8 @@ class PoolRun:
         self.now = 0.0
         self.cost = PlanCost()
         self.first_makespan = 0.0
-        self.first_bound = 0.0
         self.replaced = 0
+        self.moved = 0
         self.lost_seconds = 0.0
         self.events = 0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -145,6 +146,8 @@ class PoolRun:
         }
         self._running: dict[Place, PooledJob | None] = dict.fromkeys(model.accelerators)
         self._planning = False
+        self._looking = False
+        self._next_look = 0.0
         self._actual = self._actual_seconds()
 
     def run(self) -> None:
@@ -195,9 +198,7 @@ class PoolRun:
         job.finish = self.now
         self._running[place] = None
         self._ledger.set_ended(job.job.id, ended=True)
-        off = abs(job.finish - job.start - job.expected)
-        if self.settings.replan and off > self.settings.deviation * job.expected + 1e-9:
-            self._plan_soon(max(self.settings.window, PAUSE * self.first_makespan))
+        self._note_deviation(job)
         self._start_next(place)
 
     def _lose(self, loss: HostLoss) -> None:
@@ -239,9 +240,10 @@ class PoolRun:
         self._network.regain(node)
         for place, queue in self._queues.items():
             if place[0] == node:
-                for job in queue:
+                for job in list(queue):
                     self._send(job)
         self._plan_soon()
+        self._look_soon()
 
     # ---------------------------------------------------------------- computing
 
@@ -278,12 +280,9 @@ class PoolRun:
 
     def _plan(self) -> None:
         self._planning = False
-        movable = self._movable() if self.settings.replan else []
-        batch = [*self._waiting, *movable]
+        batch = self._waiting
         if not batch:
             return
-        for job in movable:
-            self._take_away(job)
         self._waiting = []
         entries = self._planned([job.job for job in batch])
         for job in batch:
@@ -292,30 +291,60 @@ class PoolRun:
                 self._waiting.append(job)
             else:
                 self._put(job, entry)
+        self._look_soon()
 
-    def _movable(self) -> list[PooledJob]:
-        """List the jobs of present nodes that have not begun, nor their transfers."""
-        return [
+    def _note_deviation(self, job: PooledJob) -> None:
+        """Let what has not begun be planned again if a job was far off its plan."""
+        placed = self._ledger.placed[job.job.id]
+        planned = placed.entry.finish
+        off = abs(self.now - placed.planned_at - planned)
+        if off > self.settings.deviation * planned + SLACK_S:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        """Plan again what has not begun, at the next occasion."""
+        if self.settings.replan and not self._looking:
+            self._looking = True
+            self._at(max(self.now + LOOK_S, self._next_look), self._look)
+
+    def _look(self) -> None:
+        """Move what has not begun if that ends all of it sooner."""
+        self._looking = False
+        movable = [
             job
             for place, queue in self._queues.items()
             if place[0] not in self._ledger.lost_at
             for job in queue
-            if not self._network.began(job.job.id) and not (job.here and job.job.inputs)
         ]
+        if not movable:
+            return
+        self._next_look = self.now + LEAST_PAUSE_S
+        plan = self._made_plan([job.job for job in movable])
+        if plan.makespan >= (1 - LEAST_GAIN) * longest(self._ledger, self.now):
+            return
+        entries = {entry.job: entry for entry in plan.entries}
+        for job in movable:
+            entry = entries.get(job.job.id)
+            if entry and job.entry and entry.node != job.entry.node:
+                self._take_away(job)
+                self._put(job, entry)
+                self.moved += 1
 
     def _planned(self, jobs: list[PoolJob]) -> dict[str, PlanEntry]:
+        plan = self._made_plan(jobs)
+        if plan.entries and len(self.cost.jobs) == 1:
+            self.first_makespan = plan.makespan
+        return {entry.job: entry for entry in plan.entries}
+
+    def _made_plan(self, jobs: list[PoolJob]) -> PoolPlan:
         nodes = [node for node in self._ledger.nodes.values() if node.present]
         began = time.process_time()
         held = self._commitments([job.id for job in jobs])
         plan, _ = self._planner.plan(jobs, nodes, held, self._ledger.order)
-        took = time.process_time() - began
-        if not plan.entries:
-            return {}
-        if not self.cost.jobs:
-            self.first_makespan, self.first_bound = plan.makespan, plan.bound
-        self.cost.seconds.append(took)
-        self.cost.jobs.append(len(jobs))
-        return {entry.job: entry for entry in plan.entries}
+        if plan.entries:
+            self.cost.seconds.append(time.process_time() - began)
+            self.cost.jobs.append(len(jobs))
+        return plan
 
     def _commitments(self, without: Sequence[str]) -> Commitments:
         """Add to what the ledger holds the time until slots are free for this batch."""
