@@ -27,6 +27,8 @@ KEYS = 20_000
 """Keys kept in memory. Older keys of durable changes are read from the store."""
 KEY_BYTES = 16 << 20
 """Upper bound on the bytes of their answers."""
+FEW = 1000
+"""Lasting keys of ended tasks that may stay in memory."""
 TRANSIENT = (m.Stop,)
 """Changes that a restart undoes. Their keys are not stored, so that a repetition after a
 restart takes effect."""
@@ -51,6 +53,8 @@ class IdempotencyKeys:
         self._answers: OrderedDict[tuple[int, str], tuple[bytes, bytes]] = OrderedDict()
         """(uid, key) -> (digest of the request, encoded answer)."""
         self._bytes = 0
+        self._lasting: dict[tuple[int, str], int] | None = None
+        """(uid, key) -> the task of a lasting submit; None: not looked up yet."""
 
     def recall(self, uid: int, request: m.Change) -> m.Request | None:
         """Return the stored answer to this request, or None for a new request.
@@ -63,7 +67,7 @@ class IdempotencyKeys:
         """
         if len(request.key) > m.LONGEST_KEY:
             raise InputError(f"key: expected at most {m.LONGEST_KEY} characters")
-        known = self._find(uid, request.key) if request.key else None
+        known = self._find(uid, request) if request.key else None
         if known is None:
             self._refuse_stale(request)
             return None
@@ -86,6 +90,9 @@ class IdempotencyKeys:
             return
         digest = _digest(request)
         answer = m.encode(msgspec.structs.replace(reply, request=0))
+        if isinstance(request, m.Submit) and request.lasting:
+            assert isinstance(reply, m.Submitted)  # noqa: S101  errors are not remembered
+            self._keep_with_task(uid, request, reply)
         self._answers[uid, request.key] = digest, answer
         self._bytes += len(answer)
         if _is_durable(request):
@@ -106,12 +113,45 @@ class IdempotencyKeys:
     def forget(self, uid: int, key: str) -> None:
         """Remove a key whose change was rolled back."""
         known = self._answers.pop((uid, key), None)
+        self._known_lasting().pop((uid, key), None)
         if known is not None:
             self._bytes -= len(known[1])
             self._journal.usage.answers[uid] -= len(known[1])
 
-    def _find(self, uid: int, key: str) -> tuple[bytes, bytes] | None:
-        return self._answers.get((uid, key)) or self._store.key(uid, key)
+    def _find(self, uid: int, request: m.Change) -> tuple[bytes, bytes] | None:
+        key = request.key
+        found = self._answers.get((uid, key)) or self._store.key(uid, key)
+        if found is None and isinstance(request, m.Submit) and request.lasting:
+            found = self._find_unfinished(uid, key)
+        return found
+
+    # ------------------------------------------------------------ lasting keys
+
+    def _find_unfinished(self, uid: int, key: str) -> tuple[bytes, bytes] | None:
+        """Return the answer to a lasting submit whose row is removed, by its task."""
+        live, known = self._journal.live, self._known_lasting()
+        task = known.get((uid, key), 0)
+        if task not in live:
+            known.pop((uid, key), None)
+            return None
+        return live[task].submit_digest, m.encode(m.Submitted(0, [task]))
+
+    def _known_lasting(self) -> dict[tuple[int, str], int]:
+        """Return the lasting keys, read again from the pages where most may have ended."""
+        known, live = self._lasting, self._journal.live
+        if known is None or len(known) > 2 * len(live) + FEW:
+            pages = (page for page in live.values() if page.submit_key)
+            known = {(page.owner, page.submit_key): page.id for page in pages}
+            self._lasting = known
+        return known
+
+    def _keep_with_task(self, uid: int, request: m.Submit, reply: m.Submitted) -> None:
+        """Keep the key of a lasting submit in the page of its task, until that ends."""
+        page = self._journal.live.get(reply.ids[0])
+        if len(reply.ids) == 1 and page is not None:
+            page.submit_key, page.submit_digest = request.key, _digest(request)
+            self._journal.save(page)
+            self._known_lasting()[uid, request.key] = page.id
 
     def _refuse_stale(self, request: m.Change) -> None:
         """Refuse a request that arrived after its deadline: its sender has given up."""

@@ -99,6 +99,10 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     """Results of its completed parts."""
     fenced: bool = False
     """Whether it is held because its lease is over."""
+    submit_key: str = ""
+    """Idempotency key of its submit, if that is to last as long as the task."""
+    submit_digest: bytes = b""
+    """Digest of that submit."""
 
     @property
     def state(self) -> State:

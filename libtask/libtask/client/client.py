@@ -205,8 +205,8 @@ class Client(ControlRequests):
         With a `key` of at most 120 characters, the task is accepted once however often it
         is submitted, also by another client and after a restart of hetd: a repetition
         returns the first task, with `TaskHandle.known`, and gets its result although it
-        may have ended. The environment of a repetition may differ. hetd keeps keys for 24
-        hours.
+        may have ended. The environment of a repetition may differ. hetd keeps a key for 24
+        hours, and until its task has ended.
 
         With `lease_s` of 1 to 86,400, hetd holds the task if neither `renew` nor a submit
         with the same `lease` (a name, empty by default) comes in that time: its submitter
@@ -384,6 +384,7 @@ class Client(ControlRequests):
                 tasks=ready,
                 part_of=handles[0].id if handles else 0,
                 key=_key_of_part(sending.key, number),
+                lasting=bool(sending.key),
             )
             handles += self._followed(message)
         return handles

@@ -65,6 +65,9 @@ class Submit(Change, frozen=True):
     """Name of the submitting worker, which runs the single task itself."""
     part_of: Whole = 0
     """First task of the submission, if it takes several messages."""
+    lasting: bool = False
+    """Keep the key at least until the task has ended, if it is a single one; other keys are
+    kept for a day."""
 
 
 class ListTasks(Request, frozen=True):

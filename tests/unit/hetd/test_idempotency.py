@@ -200,3 +200,59 @@ def test_keys_kept_in_memory_are_bounded(
 
     assert [shell.ask(change).ids for change in changes] == [[1], [2], [3], [4]]
     assert len(shell.service._idempotency._answers) == 2
+
+
+# ---------------------------------------------------------------- lasting keys
+
+
+def without_rows(shell: Shell) -> None:
+    """Remove what is kept of keys for a day."""
+    shell.commit()
+    shell.service._idempotency._answers.clear()
+    shell.store._writer.execute("DELETE FROM keys")
+
+
+def test_a_lasting_key_is_kept_until_its_task_has_ended(
+    restart: Callable[[], Shell],
+) -> None:
+    shell = restart()
+    change = m.Submit(1, [a_spec(hold=True)], key="k", lasting=True)
+    other = m.Submit(1, [a_spec(hold=True, priority=1)], key="k", lasting=True)
+    assert shell.ask(change).ids == [1]
+    without_rows(shell)
+    assert (shell.ask(change).ids, shell.ask(change).known) == ([1], True)
+    assert shell.error(other).code == "conflict"
+    assert shell.ask(change, OTHER).ids == [2]
+    without_rows(shell)
+
+    shell = restart()
+    shell.runtime.restore()
+    assert shell.ask(change).ids == [1]
+    assert shell.error(other).code == "conflict"
+    shell.ask(m.Control(1, "cancel", [1]))
+    without_rows(shell)
+
+    assert (shell.ask(change).ids, shell.ask(change, OTHER).ids) == ([3], [2])
+
+
+def test_other_keys_end_with_their_rows(shell: Shell) -> None:
+    single = m.Submit(1, [a_spec(hold=True)], key="k")
+    several = m.Submit(1, [a_spec(hold=True)] * 2, key="several", lasting=True)
+    shell.ask(single)
+    shell.ask(several)
+    without_rows(shell)
+
+    assert shell.ask(single).ids == [4]
+    assert shell.ask(several).ids == [5, 6]
+
+
+def test_lasting_keys_of_ended_tasks_leave_the_memory(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hetd.requests.idempotency.FEW", 3)
+    for number in range(1, 50):
+        change = m.Submit(1, [a_spec(hold=True)], key=f"k{number}", lasting=True)
+        assert shell.ask(change).ids == [number]
+        shell.ask(m.Control(1, "cancel", [number]))
+
+    assert len(shell.service._idempotency._known_lasting()) <= 5
