@@ -14,11 +14,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 APPS = '''
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from libtask import Task
 from libtask.errors import DeviceError, InputError
+
+CELLS = 100
 
 
 @dataclass
@@ -103,6 +108,35 @@ def nothing(task, device, checkpoint):
         yield
 
 
+@dataclass
+class Sheet(Task):
+    """Marks its cells, slowly, in strips that others may do."""
+
+    parallel = True
+    state_names = ("cells",)
+
+    def load(self):
+        self.cells = np.zeros(CELLS, np.uint8)
+
+    def total(self):
+        return CELLS
+
+    def merge(self, other, strips):
+        self.cells[strips.start : strips.stop] = other.cells[strips.start : strips.stop]
+
+    def save(self, checkpoint):
+        return self.cells.tolist()
+
+
+def mark(task, device, checkpoint):
+    with device.resident(task.cells) as (cells,):
+        for strip in checkpoint.strips():
+            cells[strip.start : strip.stop] += 1
+            time.sleep(0.02)
+            yield
+
+
+Sheet.on("cpu")(mark)
 Nothing.on("cpu")(nothing)
 Nothing.on("gpu")(nothing)
 Clingy.on("cpu")(nothing)
