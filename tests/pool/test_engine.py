@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import tempfile
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,7 +82,8 @@ async def hold(argument: bytes, arrays: list[Any]) -> str:
 class LoopPool:
     """A scheduler, its workers and a client in one loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.settings = EngineSettings(f"tcp://127.0.0.1:{free_port()}")
         self.listener = Listener()
         self.scheduler = DaskSchedulerEngine(self.settings)
@@ -96,7 +99,8 @@ class LoopPool:
             work = self.scheduler.run(self.listener, stop)
         else:
             port = self.ports.setdefault(name, free_port())
-            engine = DaskWorkerEngine(self.settings, name, "127.0.0.1", port)
+            place = (name, "127.0.0.1", port, self.folder / name)
+            engine = DaskWorkerEngine(self.settings, *place)
             engine.agent = self.agents[name] = Recorder(engine)
             work = engine.run(_nothing, lambda: None, stop)
         self._tasks[name] = asyncio.ensure_future(work)
@@ -130,7 +134,8 @@ async def _nothing() -> None:
 
 @asynccontextmanager
 async def a_pool(*names: str) -> AsyncIterator[LoopPool]:
-    made = LoopPool()
+    folder = tempfile.TemporaryDirectory(prefix="hetpool-", ignore_cleanup_errors=True)
+    made = LoopPool(Path(folder.name))
     for name in ("scheduler", *names):
         made.start(name)
     try:
@@ -140,6 +145,7 @@ async def a_pool(*names: str) -> AsyncIterator[LoopPool]:
         yield made
     finally:
         await made.close()
+        folder.cleanup()
 
 
 async def until(look: Callable[[], Any]) -> None:
@@ -389,6 +395,17 @@ def test_a_node_knows_when_it_last_heard_its_scheduler() -> None:
             engine = pool.agents["n1"].engine
             first = engine.heard()
             await until(lambda: engine.heard() > first)
+
+    run(story())
+
+
+def test_http_servers_are_for_this_machine_alone() -> None:
+    async def story() -> None:
+        async with a_pool("n1") as pool:
+            worker: Any = pool.agents["n1"].engine._worker
+            for server in (worker, pool.scheduler._scheduler):
+                for listening in server.http_server._sockets.values():
+                    assert listening.getsockname()[0] == "127.0.0.1"
 
     run(story())
 

@@ -19,8 +19,11 @@ __all__ = ["Input", "Pool", "PoolTask", "as_completed"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from hetpool import client
-
+    try:
+        from hetpool import client
+    except ModuleNotFoundError as error:
+        text = f"a pool needs the extra `pool` ({error}): pip install 'hetd[pool]'"
+        raise ImportError(text) from error
     return getattr(client, name)
 
 

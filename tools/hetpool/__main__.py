@@ -35,6 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HetError as error:
         print(f"hetpool: {error}", file=sys.stderr)  # noqa: T201  the program's answer
         return _status(error)
+    except ModuleNotFoundError as error:
+        text = (
+            f"hetpool: the extra `pool` is missing ({error}): pip install 'hetd[pool]'"
+        )
+        print(text, file=sys.stderr)  # noqa: T201  the program's answer
+        return 1
     return 0
 
 

@@ -119,6 +119,7 @@ class Agent:
         engine.answer("save", self._on_save)
         engine.answer("keep", self._on_keep)
         engine.answer("receive", self._on_receive)
+        engine.answer("drain", self._on_drain)
 
     async def read_input(self, content: str) -> Any:
         """Return a file for the engine to carry."""
@@ -324,6 +325,10 @@ class Agent:
 
     async def _on_receive(self, content: bytes) -> bytes:
         await self._files.receive(decode(m.ReceiveFile, content).content)
+        return encode(m.NameList((self.node.name,)))
+
+    async def _on_drain(self, content: bytes) -> bytes:
+        self.node = replace(self.node, draining=decode(m.DrainNode, content).on)
         return encode(m.NameList((self.node.name,)))
 
     async def _on_park(self, content: bytes) -> bytes:

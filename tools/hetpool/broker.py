@@ -324,6 +324,8 @@ class Broker:
         wanted = decode(m.DrainNode, content)
         node = self._node(wanted.node)
         self.ledger.nodes[node.name] = replace(node, draining=wanted.on)
+        with suppress(HetError, OSError):  # it says so again to the next scheduler
+            await self._ask(node.name, "drain", wanted, m.NameList)
         if wanted.on:
             self._spawn(self._emptied(node.name))
         return encode(m.NameList((node.name,)))

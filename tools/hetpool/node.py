@@ -58,8 +58,9 @@ async def serve(
     """
     data = platformdirs.user_data_path("hetpool")
     own = options.node
-    engine = DaskWorkerEngine(settings, own.name, own.host, own.port)
     folder = options.folder or data / "nodes" / own.name
+    place = (own.name, own.host, own.port)
+    engine = DaskWorkerEngine(settings, *place, folder)
     files = NodeFiles(folder, options.incoming or data / "incoming", engine)
     lease = Lease(lease_s)
     tasks = None

@@ -62,6 +62,7 @@ class FakeNode:
             "estimate": m.EstimateJobs,
             "save": m.SaveJob,
             "keep": m.KeepSnapshot,
+            "drain": m.DrainNode,
         }
         message = decode(kinds[name], content)
         self.asked.append((name, message))
@@ -88,6 +89,9 @@ class FakeNode:
     def on_estimate(self, message: m.EstimateJobs) -> Any:
         guess = {"cpu": m.NodeEstimate(1.0, 0.5)}
         return m.JobEstimates((guess,) * len(message.jobs))
+
+    def on_drain(self, message: m.DrainNode) -> Any:
+        return m.NameList((self.name,))
 
     def on_save(self, message: m.SaveJob) -> Any:
         return m.Saved(m.SnapshotFile("ab" * 32, 100, self.name))

@@ -382,6 +382,16 @@ def test_a_draining_node_is_emptied_and_gets_nothing() -> None:
     run(story())
 
 
+def test_a_drained_node_stays_so_after_a_restart_of_the_scheduler() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.join(a_node("n2", draining=True))
+
+        assert set((await pool.place(a_job(1), a_job(2))).values()) == {"n1"}
+
+    run(story())
+
+
 # ------------------------------------------------------------ planning again
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import subprocess
+import sys
 import threading
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -247,3 +249,18 @@ def test_a_silent_node_does_not_stop_the_plan() -> None:
     job = a_job(seconds={})
 
     assert estimated(answers, [job]) == {(job.id, "n1"): {"cpu": 1.0}}
+
+
+# ------------------------------------------------------------ the extra
+
+
+@pytest.mark.parametrize("module", ["hetpool", "libtask.pool"])
+def test_without_its_extra_a_pool_says_what_to_install(module: str) -> None:
+    hide = "import sys; sys.modules['distributed'] = sys.modules['dask'] = None; "
+    program = [sys.executable, "-c", f"{hide}from {module} import Pool"]
+
+    ended = subprocess.run(program, check=False, capture_output=True, text=True)
+
+    last = ended.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: a pool needs the extra `pool`")
+    assert "pip install 'hetd[pool]'" in last

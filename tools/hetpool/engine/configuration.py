@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 OPEN_TASKS = 100_000
 """Errands open on a node at a time. They are coroutines, so that none needs a thread."""
+HTTP = "127.0.0.1:0"
+"""Address of Dask's HTTP servers, which TLS does not protect. They cannot be left out, so
+they have no routes, and no other machine reaches them."""
 LOUD = tuple(
     f"distributed.{name}"
     for name in ("worker", "scheduler", "core", "client", "utils", "batched", "comm")

@@ -10,7 +10,7 @@ from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from hetpool.engine.answers import Answered, answered, unpacked
-from hetpool.engine.configuration import configure, security
+from hetpool.engine.configuration import HTTP, configure, security
 from hetpool.seam import ErrandState
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class DaskSchedulerEngine:
             protocol=scheme,
             security=security(self._settings),
             dashboard=False,
+            dashboard_address=HTTP,
             validate=False,
         )
         self._scheduler.handlers["hetpool_ask"] = self._answered

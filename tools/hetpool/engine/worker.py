@@ -15,10 +15,11 @@ from distributed import Reschedule, Status, Worker
 from distributed.worker import get_worker
 
 from hetpool.engine.answers import Answered, answered, unpacked
-from hetpool.engine.configuration import OPEN_TASKS, configure, security
+from hetpool.engine.configuration import HTTP, OPEN_TASKS, configure, security
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from hetpool.seam import Answer
     from hetpool.settings import EngineSettings
@@ -49,14 +50,21 @@ class DaskWorkerEngine:
         host: where it listens; with `port` its address, which stays the same: tasks are
             pinned to addresses, as names are resolved when a graph arrives.
         port: fixed TCP port.
+        folder: for Dask's own files, which it would share with other users else.
         agent: which `agent_here` returns to functions of errands.
 
     """
 
     def __init__(
-        self, settings: EngineSettings, name: str, host: str, port: int
+        self,
+        settings: EngineSettings,
+        name: str,
+        host: str,
+        port: int,
+        folder: Path,
     ) -> None:
         configure(settings)
+        self._folder = folder
         self.settings = settings
         self.name = name
         self.host, self.port = host, port
@@ -163,6 +171,8 @@ class DaskWorkerEngine:
             security=security(self.settings),
             validate=False,
             dashboard=False,
+            dashboard_address=HTTP,
+            local_directory=str(self._folder),
             death_timeout=self.settings.patience_s,
         )
         worker.engine = self
