@@ -173,7 +173,13 @@ class Agent:
         await self._joined.wait()
         jobs = decode(tuple[PoolJob, ...], argument)
         ids = tuple(job.id for job in jobs)
-        claimed = await self._ask("claim", m.ClaimJobs(self.node.name, ids), m.Claimed)
+        try:
+            claimed = await self._ask(
+                "claim", m.ClaimJobs(self.node.name, ids), m.Claimed
+            )
+        except OSError:  # the scheduler was lost at this moment
+            await asyncio.sleep(AGAIN_S)
+            raise self._engine.put_back() from None
         if not all(terms.owned for terms in claimed.terms):
             await asyncio.sleep(AGAIN_S)
             raise self._engine.put_back()

@@ -352,6 +352,7 @@ class Pool:
         try:
             outcomes = decode(tuple[JobOutcome, ...], await errand.outcome())
         except EngineGoneError:
+            errand.drop()
             await self._carried_or_failed(tasks)
             return
         except Exception as error:  # noqa: BLE001  those who wait get it

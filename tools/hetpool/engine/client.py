@@ -46,6 +46,9 @@ class DaskErrand:
         except FutureCancelledError as error:
             # futures of a scheduler that was lost are cancelled, for ever
             raise EngineGoneError(str(error)) from None
+        except OSError as error:
+            # its result was being fetched when a connection ended
+            raise EngineGoneError(str(error)) from None
 
     def drop(self) -> None:
         self._future.release()
