@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetpool.jobs import InputFile, NodeSlot, PlanEntry, PoolNode
+from hetpool.jobs import InputFile, NodeSlot, PlanEntry, PoolJob, PoolNode
 from hetpool.placing import (
     OVERHEAD_S,
     Commitments,
@@ -16,6 +16,7 @@ from hetpool.placing import (
     later,
     placing_of,
     planned,
+    seconds_of,
     seconds_on,
     uses_of,
 )
@@ -175,3 +176,29 @@ def test_short_jobs_travel_in_groups_of_one_node() -> None:
 
 def test_a_few_short_jobs_are_not_worth_waiting_for_each_other() -> None:
     assert [len(some) for some in gathered(entries(3, 0.1), 0.5, 50)] == [1, 1, 1]
+
+
+def test_times_by_kind_of_slot_are_those_of_each_slot() -> None:
+    slots = [
+        (PoolNode(f"n{n}", f"n{n}", ()), NodeSlot(f"{kind}0", kind))
+        for n in range(3)
+        for kind in ("cpu", "gpu")
+    ]
+    jobs = [
+        PoolJob("a", "a", seconds={"cpu": 2.0, "gpu0": 1.0}),
+        PoolJob("b", "b", seconds={"n1/cpu0": 3.0, "gpu": 5.0}),
+        PoolJob("c", "c", seconds={"cpu": 2.0}, nodes=("n2",)),
+        PoolJob("d", "d", seconds={"cpu": 2.0}, options={"resources": ["gpu0"]}),
+        PoolJob("e", "e"),
+    ]
+    estimates = {("e", "n0"): {"cpu0": 7.0}}
+
+    found = seconds_of(jobs, slots, estimates)
+
+    assert found.tolist() == [
+        [
+            seconds_on(job, *each, estimates.get((job.id, each[0].name)))
+            for each in slots
+        ]
+        for job in jobs
+    ]
