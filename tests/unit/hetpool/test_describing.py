@@ -102,8 +102,8 @@ def test_a_value_without_plain_form_is_named() -> None:
 
 
 def test_an_unknown_option_is_named_with_the_one_that_may_be_meant() -> None:
-    with pytest.raises(InputError, match=r"priorty.*priority"):
-        a_description("heat", {"n": 64}, priorty=1)
+    with pytest.raises(InputError, match=r"priority_.*priority"):
+        a_description("heat", {"n": 64}, priority_=1)
 
 
 def test_a_function_that_cannot_be_sent_is_named() -> None:
