@@ -276,7 +276,7 @@ BELIEFS: dict[str, type[Belief]] = {
     "last": LastReadings,
     "raw": RawReadings,
 }
-"""What is made of counters: name in scenarios -> belief."""
+"""Name in scenarios -> class of the belief."""
 
 
 def belief_of(model: ContentionModel) -> Belief:
