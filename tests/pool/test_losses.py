@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from pool.private_pool import PATIENCE, kill
@@ -104,12 +105,18 @@ def test_a_killed_scheduler_finds_everything_again(
     short = client.submit(pow, 2, 5)
     assert short.result(PATIENCE) == 32
 
+    assert made.scheduler is not None
+    children = psutil.Process(made.scheduler.pid).children(recursive=True)
     kill(made.scheduler)
     made.start_scheduler()
     later = client.submit(pow, 2, 6)
 
     assert task.result(PATIENCE)["strips"] == STRIPS
     assert later.result(PATIENCE) == 64
+    assert children
+    eventually(
+        lambda: not any(each.is_running() for each in children), "its end", PATIENCE
+    )
     assert executions(made, task) == ["completed"]
     client.close()
 

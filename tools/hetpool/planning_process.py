@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING
 
 from hetpool.placing import planned
@@ -47,6 +48,18 @@ class PlanningProcess:
 
 
 def _made() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(
-        1, get_context("spawn"), initializer=os.nice, initargs=(FRIENDLY,)
-    )
+    return ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin)
+
+
+def _begin() -> None:
+    """Prepare the process: it yields to the scheduler, and ends with it."""
+    os.nice(FRIENDLY)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Exit when the scheduler is gone, however it ended: the executor waits for ever else."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(0)
