@@ -24,7 +24,7 @@ def left_over() -> list[str]:
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except (OSError, UnicodeDecodeError):
             continue
-        if "/hetpool-" in line and "hetdemo" not in line:
+        if "/hetpool-demo-" in line and "hetdemo" not in line:
             found.append(line)
     return found
 

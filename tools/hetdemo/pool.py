@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from libtask.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from hetpool.client import PoolTask
 
@@ -345,6 +347,8 @@ def client(words: list[str]) -> int:
     except HetError as error:
         sys.stderr.write(f"hetctl: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return 0
 
 
@@ -360,6 +364,7 @@ def main() -> int:
     parser.add_argument("--loopback", action="store_true")
     parser.add_argument("--json", action="store_true", dest="as_json")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, _interrupt)  # no process may be left
     try:
         found = _run(options)
     except HetError as error:
@@ -377,6 +382,10 @@ def main() -> int:
     return 0 if found["correct"] else 1
 
 
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def _run(options: argparse.Namespace) -> dict[str, Any] | None:
     output = options.output.absolute()
     output.mkdir(parents=True, exist_ok=True)
@@ -386,7 +395,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any] | None:
             "starting a pool: a scheduler with a gateway, and three nodes\n"
         )
     with (
-        tempfile.TemporaryDirectory(prefix="hetpool-") as folder,
+        tempfile.TemporaryDirectory(prefix="hetpool-demo-") as folder,
         DemoMachines(Path(folder), now, loopback=options.loopback) as machines,
     ):
         words = [sys.executable, "-m", "hetdemo.pool", CLIENT, str(machines.config)]

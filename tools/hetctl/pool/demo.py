@@ -6,7 +6,7 @@ hetctl only starts it.
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from hetctl.pool.connection import check_extra
     help="Use addresses 127.0.0.x without limited links, also where namespaces work.",
 )
 @json_option
-def demo_command(*, output: Path, loopback: bool, as_json: bool) -> int:
+def demo_command(*, output: Path, loopback: bool, as_json: bool) -> None:
     """Run a mixed batch on a pool of three nodes on this machine, in under two minutes.
 
     Each node has a hetd of its own and, where the kernel allows network namespaces, a
@@ -41,6 +41,5 @@ def demo_command(*, output: Path, loopback: bool, as_json: bool) -> int:
     """
     check_extra()
     words = [str(output), *["--loopback"] * loopback, *["--json"] * as_json]
-    # our own interpreter and module; Ctrl-C reaches it as well
-    done = subprocess.run([sys.executable, "-m", "hetdemo.pool", *words], check=False)  # noqa: S603
-    return done.returncode if done.returncode >= 0 else 1
+    command = [sys.executable, "-m", "hetdemo.pool", *words]
+    os.execv(command[0], command)  # noqa: S606  our own interpreter and module
