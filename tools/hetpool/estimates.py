@@ -24,6 +24,8 @@ PATIENCE_S = 5.0
 
 VALID_S = 30.0
 """Seconds for which an estimate is used: hetd learns with each task."""
+GUESS_VALID_S = 0.5
+"""Seconds for which a guess is used: the first tasks that end replace it."""
 TRUSTED = 0.5
 """Share of the best confidence from which on a node's own estimate is used."""
 NOTHING = m.NodeEstimate(0.0, -1.0)
@@ -115,7 +117,10 @@ class EstimateCache:
 
     def _is_old(self, kind: bytes, node: str) -> bool:
         kept = self._kept.get((kind, node))
-        return kept is None or self._clock() - kept.at > VALID_S
+        if kept is None:
+            return True
+        measured = any(each.confidence >= TRUSTED for each in kept.jobs.values())
+        return self._clock() - kept.at > (VALID_S if measured else GUESS_VALID_S)
 
 
 def _trusted(own: m.NodeEstimate, best: m.NodeEstimate) -> m.NodeEstimate:

@@ -237,6 +237,22 @@ def test_nodes_are_asked_once_for_jobs_that_are_alike() -> None:
     assert sorted(answers.asked) == ["n1", "n2"]
 
 
+@pytest.mark.parametrize(("confidence", "asked"), [(0.1, 2), (0.9, 1)])
+def test_a_guess_is_asked_for_again_soon(confidence: float, asked: int) -> None:
+    answers = Answers(n1=m.NodeEstimate(1.0, confidence))
+    now = [0.0]
+    cache = EstimateCache(answers, lambda: now[0])
+
+    async def story() -> None:
+        for _ in range(2):
+            await cache.of([a_job(seconds={})], [a_node("n1")])
+            now[0] += 1.0
+
+    asyncio.run(story())
+
+    assert len(answers.asked) == asked
+
+
 def test_jobs_that_say_how_long_they_take_need_no_estimate() -> None:
     answers = Answers()
 
